@@ -282,7 +282,7 @@ class GradientSynchronizer(Accumulation):
             ReplacedGradientError: A `.grad` is not the tensor that is being summed.
             ReductionFailedError: A process group reported a failure, or a comm hook
                 failed, a `CommHookError`.
-            NonFiniteGradientError: The config asks for a check, and it failed.
+            NonFiniteGradientError: The config has a check, and it failed.
             InFlightWriteError: A `.grad` was written since its launch.
         """
         factor = None if scale is None else arguments.checked_factor("scale", scale)

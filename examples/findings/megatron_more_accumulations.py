@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Model(torch.nn.Module):
-    """One weight in as many checkpointed layers as asked for."""
+    """One weight in a number of checkpointed layers."""
 
     def __init__(self) -> None:
         super().__init__()

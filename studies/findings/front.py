@@ -70,8 +70,7 @@ $ pip install torch=={torch}
 $ syncverify {shlex.join(ARGUMENTS)}
 ```
 
-and it answers after one scenario and {seconds} s of processor time, on a CPU ({date}; paths are those
-inside of the release):
+It finds this in the first scenario, in {seconds} s of processor time on a CPU ({date}):
 
 ```text
 {diagnosis}

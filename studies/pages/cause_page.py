@@ -16,7 +16,7 @@ compares. A violation has a property, which says what does not hold, and a cause
 what mistake was made. How sure a cause is stands beside it in a report:
 
 - *certain*: the run shows it, for example by a call, a line or a missing wait.
-- *likely*: the value of a gradient tells it, and no other mistake that is known gives that value.
+- *likely*: the value of a gradient shows it, and no other known mistake gives that value.
 - *one of several*: other mistakes give that value too; the report names them. A search
   prefers scenarios that leave one.
 - *open*: the cause tells a place, and no reason.

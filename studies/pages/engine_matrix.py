@@ -39,8 +39,8 @@ _INTRODUCTION = """\
 # Engine matrix
 
 Features of autograd, and the result of each with a synchronizer. Each row is a word of a
-scenario: a *use* says how losses depend on parameters, a *backward* how gradients are
-asked for. All have the same exact gradients. In each cell two ranks train for three steps
+scenario: a *use* says how losses depend on parameters, a *backward* how backward is
+called. All have the same exact gradients. In each cell two ranks train for three steps
 of 2, 1 and 2 micro-batches, with several buckets; *right* says that no property is
 violated, *clear error* that the error surfaces and no gradient is wrong.
 

@@ -30,7 +30,7 @@ class ReleaseTable:
     """Newest releases, whatever Python they need.
 
     Attributes:
-        date: Day on which the index was asked.
+        date: Day on which the index was read.
         newest: Newest release by the name of its package.
     """
 

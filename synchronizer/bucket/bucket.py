@@ -102,7 +102,7 @@ class Bucket:
 
     @property
     def hook_state(self) -> dict[str, torch.Tensor]:
-        """What the comm hook keeps for the bucket, to be changed in place."""
+        """State of the comm hook for the bucket, to be changed in place."""
         return self._reduction.hook_state
 
     @property

@@ -77,9 +77,9 @@ def refuse_unusable_reduction(
         _refuse("comm_hook", "a function of a HookBucket, or None", comm_hook)
     if mode == "reduce_scatter" and unused == "keep_none":
         # A reduce-scatter would scatter the flags too, and it sets every `.grad` to None.
-        _refuse("mode", "'all_reduce', as unused='keep_none' asks for", mode)
+        _refuse("mode", "'all_reduce', which unused='keep_none' requires", mode)
     if mode == "reduce_scatter" and comm_hook is not None:
-        _refuse("mode", "'all_reduce', as a comm_hook asks for", mode)
+        _refuse("mode", "'all_reduce', which a comm_hook requires", mode)
 
 
 def checked_positive(name: str, value: float, unit: str = "") -> float:

@@ -10,7 +10,7 @@ class SynchronizerError(Exception):
 
     Args:
         headline: The mistake, understandable without the other lines.
-        expected: The state that the contract asks for.
+        expected: The state that the contract requires.
         got: The state that was found, with names and counts.
         where: Bucket or mesh axis; the rank is added here.
         hint: The remedy; that of the class where none is given.

@@ -19,8 +19,8 @@ from syncverify.synchronizer.ranks.process_groups import ReductionGroups
 class OwnedGradient:
     """A run of elements of one parameter's gradient that this rank owns.
 
-    Elements are counted in the order in which they lie in memory. Of a dense parameter,
-    channels-last ones included, the same elements are
+    Elements are counted in the order in which they lie in memory. The same elements of a dense
+    parameter, channels-last ones included, are
     `local.as_strided((n,), (1,), local.storage_offset() + start_numel)`, where `local`
     is the parameter, or `to_local()` of a DTensor, and n the number of `values`.
 

@@ -3,8 +3,8 @@
 Each rank measures the elements that it owns, buffer by buffer. One number is reduced
 for each distinct set of ranks over which gradients are spread. Numbers are summed in
 float64. Gradients are measured in float32, or in float64 where the gradient is: as in
-torch, squares of float32 gradients above 1e19 overflow. Of a complex gradient the
-absolute values are measured.
+torch, squares of float32 gradients above 1e19 overflow. A complex gradient counts by its
+absolute values.
 """
 
 import math

@@ -38,7 +38,7 @@ class BucketReduction:
 
     @property
     def hook_state(self) -> dict[str, torch.Tensor]:
-        """What the comm hook keeps for the bucket, to be changed in place."""
+        """State of the comm hook for the bucket, to be changed in place."""
         return (
             self._transport.state if isinstance(self._transport, HookTransport) else {}
         )

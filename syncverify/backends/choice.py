@@ -80,7 +80,7 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
 
 
 def features_not_played(backend: str, capabilities: Capabilities) -> frozenset[str]:
-    """Return the features that a contract asks for and that a backend cannot play."""
+    """Return the features that a contract promises and that a backend cannot play."""
     return frozenset(
         name
         for name in _NOT_PLAYED.get(backend, ())
@@ -106,8 +106,8 @@ def _lacking(name: str, needs: Capabilities) -> str | None:
     """Return the need of a subject that a backend does not meet."""
     if name in {"gloo", "fake"} and needs.device == "cuda":
         return (
-            "is told that it is on CUDA; use --backend sim, nccl with GPUs, or a contract "
-            "without device = 'cuda'"
+            "has a contract with device = 'cuda'; use --backend sim, nccl with GPUs, "
+            "or a contract without it"
         )
     if name in {"sim", "fake"} and needs.needs_processes:
         return "keeps state for a whole process; use --backend gloo"

@@ -10,8 +10,8 @@ shapes of DTensor operators by thread and not by rank.
 | whether the ranks of a communicator issue the same | |
 
 A few ranks play a large world and stand for all others; see `coordinate_classes.py`. The
-cost grows with the number of classes. Of each other rank, one number remains: its entry in
-torch's list of the ranks of a communicator.
+cost grows with the number of classes. Each other rank is one number: its entry in torch's
+list of the ranks of a communicator.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Exceptions of a subject that the simulated GPU causes, and that are no violation.
 
-A subject that is told that it is on CUDA may go on to kernels, which see CPU tensors and raise.
+A subject that sees CUDA devices may call kernels, which see CPU tensors and raise.
 Such an exception speaks of GPUs, or of an operator without a CPU kernel.
 """
 
@@ -25,7 +25,7 @@ _SPEAKS_OF_GPUS: Final = re.compile(
 
 @contextmanager
 def refusing_what_needs_gpus() -> Iterator[None]:
-    """Turn an exception about GPUs, of a subject that is told that it has one, into a refusal.
+    """Turn an exception about GPUs, of a subject that sees simulated GPUs, into a refusal.
 
     Raises:
         EnvironmentNotSupportedError: The subject went where `sim` cannot follow.
@@ -40,7 +40,7 @@ def refusing_what_needs_gpus() -> Iterator[None]:
         raised = _in_words(original)
         lines = outermost_frames(traceback.extract_tb(original.__traceback__))
         raise EnvironmentNotSupportedError(
-            f"the sim backend tells the subject that it is on CUDA, and simulates no code "
+            f"the sim backend simulates CUDA for the subject's Python code, and no code "
             f"below Python, such as kernels: {raised}, at {lines[-1] if lines else NoLine.UNKNOWN};"
             " use nccl with GPUs, or a contract without device = 'cuda'"
         ) from error

@@ -62,7 +62,7 @@ def play_rank(
     """Play a scenario as one rank, and tell the outcome, errors included.
 
     No exception of the scenario is raised: the parent, in another process, could not catch
-    it. The outcome is told before the process groups end, because their end may wait for
+    it. The outcome is sent before the process groups end, because their end may wait for
     other ranks. Process groups use the transports that are kept, and leave theirs there.
     """
     with nullcontext() if kept is None else kept.in_use():

@@ -240,7 +240,7 @@ class TorchrunBackend:
     def close(self) -> None:
         """Wait a little until this rank has ended its groups.
 
-        The other ranks hear of the end with its exit code, when that is told to the owner.
+        The other ranks hear of the end with its exit code, when the owner gets it.
         """
         self._await_player(0 if self.is_lost else _GRACE_SECONDS)
         self.is_lost = self._player.is_alive()

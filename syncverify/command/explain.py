@@ -10,7 +10,7 @@ from syncverify.errors import UsageError
 from syncverify.plain_text import counted
 from syncverify.report.console import say
 
-_EXPECTED = "expected REPORT.json#WORD/N, such as report.json#wrong/1"
+_EXPECTED = "expected REPORT.json#RATING/N, such as report.json#wrong/1"
 
 
 def execute(place: str) -> None:
@@ -21,19 +21,19 @@ def execute(place: str) -> None:
 def _diagnosis(place: str) -> str:
     """Return the diagnosis; raise `UsageError` where the place leads nowhere."""
     file, _, rest = place.rpartition("#")
-    word, _, number = rest.partition("/")
+    rating, _, number = rest.partition("/")
     if not file or not (number.isascii() and number.isdigit()):
         raise UsageError(f"{_EXPECTED}, got {place!r}")
-    listed = [each for each in _observed(Path(file)) if each.get("word") == word]
+    listed = [each for each in _observed(Path(file)) if each.get("word") == rating]
     if not 1 <= int(number) <= len(listed):
         raise UsageError(
-            f"{_EXPECTED}, but {file!r} lists {counted(len(listed), 'feature')} as {word!r}"
+            f"{_EXPECTED}, but {file!r} lists {counted(len(listed), 'feature')} as {rating!r}"
         )
     chosen = listed[int(number) - 1]
     text = chosen.get("diagnosis")
     if not isinstance(text, str):
         raise UsageError(
-            f"{chosen.get('feature')} is {word!r}: there is nothing to explain"
+            f"{chosen.get('feature')} is {rating!r}: there is nothing to explain"
         )
     return f"{chosen.get('feature')}, beyond the contract\n\n{text}"
 

@@ -89,7 +89,7 @@ def cli(context: click.Context) -> None:
 @click.option(
     "--schedules", default=DEFAULT_SCHEDULES, show_default=True,
     metavar="default|drawn|all[:N]|pct[:N]",
-    help="Timings to play, where they matter: N runs a scenario at most.",
+    help="Timings to play where they matter; at most N runs of a scenario.",
 )  # fmt: skip
 @click.option(
     "--time-limit", type=FiniteNumber(min=0, min_open=True), default=None,
@@ -102,7 +102,7 @@ def cli(context: click.Context) -> None:
     help="Write violations here as SARIF 2.1.0, which code hosts show beside the lines.",
 )  # fmt: skip
 @format_option
-@jobs_option("Processes that search side by side; same seed and jobs, same report.")
+@jobs_option("Processes that search in parallel; same seed and jobs, same report.")
 @click.option(
     "--database", type=click.Path(file_okay=False, path_type=Path), default=None,
     metavar="DIRECTORY",
@@ -110,15 +110,15 @@ def cli(context: click.Context) -> None:
 )  # fmt: skip
 @click.option(
     "--no-database", is_flag=True,
-    help="Keep nothing, play nothing first: against the project's own default.",
+    help="Keep no violations and play none first; overrides the project's default.",
 )  # fmt: skip
 @click.option(
     "--require-coverage", type=FiniteNumber(0, 100), default=None, metavar="PERCENT",
-    help="Fail unless every feature value, and so many of their pairs, were met.",
+    help="Fail unless scenarios had every feature value and this share of pairs.",
 )  # fmt: skip
 @click.option(
     "--fail-under-lines", type=FiniteNumber(0, 100), default=None, metavar="PERCENT",
-    help="Fail unless so many lines of the subject's functions ran (sim and fake).",
+    help="Fail unless this share of the lines in the subject's functions ran.",
 )  # fmt: skip
 @click.option(
     "--stop-at-first", is_flag=True,
@@ -126,7 +126,7 @@ def cli(context: click.Context) -> None:
 )  # fmt: skip
 @click.option(
     "--no-beyond", is_flag=True,
-    help="Do not observe features beyond the contract: two thirds of the time on sim.",
+    help="Skip features beyond the contract, which take two thirds of the time on sim.",
 )  # fmt: skip
 @click.option(
     "--focus", default=None, metavar="TOPIC",
@@ -194,7 +194,7 @@ def probe(**options: Any) -> None:
     short_help="Print the diagnosis of one wrong feature.",
     epilog=examples("explain report.json#wrong/1"),
 )
-@click.argument("place", metavar="REPORT.json#WORD/N")
+@click.argument("place", metavar="REPORT.json#RATING/N")
 def explain(place: str) -> None:
     """Print the diagnosis of a feature beyond the contract, such as report.json#wrong/1."""
     from syncverify.command.explain import execute
@@ -318,18 +318,18 @@ def init(path: Path, like: str) -> None:
 @backend_with_data
 @count_option(
     "--examples", DEFAULT_BANK_EXAMPLES,
-    "Scenarios a defect, at most: the first that shows it ends the search.",
+    "Most scenarios of a defect; the first that shows it ends the search.",
 )  # fmt: skip
 @count_option(
     "--twin-examples", DEFAULT_TWIN_EXAMPLES,
-    "Scenarios a fixed twin, at least, in which nothing may be found.", least=0,
+    "Least scenarios of a fixed twin, in which nothing may be found.", least=0,
 )  # fmt: skip
 @click.option(
     "--diagnose", is_flag=True,
     help="Look for a fix of each defect, and for its guilty line in the report.",
 )  # fmt: skip
 @seed_option(DEFAULT_BANK_SEED)
-@jobs_option("Processes that play entries side by side.")
+@jobs_option("Processes that play entries in parallel.")
 @json_option("Write the table here.")
 def bank(**options: Any) -> None:
     """Play the bank of known defects: is each one caught, and its fixed twin left alone?"""

@@ -123,10 +123,10 @@ def _confirmed(
     Few scenarios of a feature may all be right where others are not.
 
     Returns:
-        The report with the corrected words, or with a violation of plain steps.
+        The report with the corrected ratings, or with a violation of plain steps.
 
     Raises:
-        ObservationInterrupted: An interrupt; its report has the words so far.
+        ObservationInterrupted: An interrupt; its report has the ratings so far.
     """
     _print(console, ["confirming: features that were right or refused, all together"])
     try:
@@ -169,7 +169,7 @@ def _corrections(
 ) -> Iterator[str]:
     for old, new in zip(before, after, strict=True):
         if new is not old:
-            yield f"corrected: {new.feature} is {new.word}, not {old.word}: {new.summary}"
+            yield f"corrected: {new.feature} is {new.rating}, not {old.rating}: {new.summary}"
 
 
 def _probe(

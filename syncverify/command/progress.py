@@ -20,7 +20,7 @@ from syncverify.command.report_so_far import ReportSoFar
 from syncverify.plain_text import counted
 from syncverify.report.text import brief
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.observation import Word
+from syncverify.search.observation import Rating
 
 # Where output is no terminal: lines on progress at most, and scenarios or features a line.
 _MOST_LINES = 4
@@ -33,7 +33,7 @@ class SearchProgress:
 
     Violations are printed at the moment at which they are met. Their replay lines name
     `subject`, `backend` and `contract`; `report` takes each. `names_features` asks for the
-    name and the word of each feature beyond the contract, where output is no terminal.
+    name and the rating of each feature beyond the contract, where output is no terminal.
     `can_skip_features` says that `--no-beyond` leaves those features out.
     """
 
@@ -98,10 +98,10 @@ class SearchProgress:
         self.report.note(violation)
 
     def observed(
-        self, feature: str, number: int, total: int, word: Word | None
+        self, feature: str, number: int, total: int, rating: Rating | None
     ) -> None:
-        """Print a feature beyond the contract before it is played, and its word later."""
-        if number == 1 and word is None:
+        """Print a feature beyond the contract before it is played, and its rating later."""
+        if number == 1 and rating is None:
             skip = " (--no-beyond skips this)" if self.can_skip_features else ""
             self.console.print(
                 f"{counted(len(self.report.found), 'violation')} of the contract in "
@@ -111,20 +111,20 @@ class SearchProgress:
         if self._bar is not None:
             self._bar.update(
                 self._task,
-                completed=number - (word is None),
+                completed=number - (rating is None),
                 total=total,
                 description=f"observing {feature}",
             )
         elif self.names_features:
-            self._continue_line(feature, word)
-        elif word is not None and _has_line(number, total):
+            self._continue_line(feature, rating)
+        elif rating is not None and _has_line(number, total):
             self.console.print(f"observing: {number} of {total} features")
 
-    def _continue_line(self, feature: str, word: Word | None) -> None:
+    def _continue_line(self, feature: str, rating: Rating | None) -> None:
         """Print features of one topic in one line: `use: twice right, masked wrong`."""
         topic, _, value = feature.partition("=")
-        if word is not None:
-            text = f" {word}"
+        if rating is not None:
+            text = f" {rating}"
         elif topic == self._topic:
             text = f", {value}"
         else:

@@ -113,8 +113,8 @@ def _note_schedule(reproducer: Reproducer, backend: str) -> None:
     choices = sum(map(bool, reproducer.schedule.choices))
     if choices:
         say(
-            f"note: the token asks {counted(choices, 'time')} for other timing than by default, "
-            f"which only --backend sim can follow; on {backend} the machine's own decides"
+            f"note: the token changes the default timing {counted(choices, 'time')}, "
+            f"and only --backend sim can follow it; on {backend} the machine decides"
         )
 
 

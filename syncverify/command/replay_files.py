@@ -23,7 +23,7 @@ from syncverify.timeline.trace_events import trace_events
 
 @dataclass(frozen=True, slots=True)
 class ReplayFiles:
-    """Paths of files; None for those that nobody asked for.
+    """Paths of files; None for files that are not written.
 
     Attributes:
         html: Page of the report.

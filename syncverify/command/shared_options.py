@@ -63,7 +63,7 @@ any_backend = backend_option(*BACKEND_NAMES)
 backend_with_data = backend_option("sim", "gloo")
 contract_option = click.option(
     "--contract", default=None, metavar="NAME|FILE",
-    help="What SUBJECT is asked for: plain, everything, a built-in subject's name, or a "
+    help="What SUBJECT promises: plain, everything, a built-in subject's name, or a "
     "TOML file.  [default: the subject's own, or plain]",
 )  # fmt: skip
 json_file = click.Path(dir_okay=False, path_type=Path)
@@ -78,7 +78,7 @@ report_option = json_option("Write the report here.")
 format_option = click.option(
     "--format", "shown_as", type=click.Choice(["text", "github"]), default="text",
     show_default=True,
-    help="github: also an annotation of each violation, at its line of the code.",
+    help="github: also annotate each violation at its line of code.",
 )  # fmt: skip
 
 

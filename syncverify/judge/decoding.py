@@ -27,13 +27,13 @@ from syncverify.scenario.layout import axis_name, local_shape, ranks_along
 
 _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumerated
 
-# A cause is told by the value where one that has nothing to do with it fits this seldom.
+# A value shows its cause if an unrelated cause fits this seldom.
 _MAX_CHANCE = 0.02
 
 # Words of the number by which a mean divides.
 _OF_MEAN = "the number of ranks that contribute"
 
-Explanation = tuple[Cause, torch.Tensor]
+CauseAndValue = tuple[Cause, torch.Tensor]
 
 
 def explain(
@@ -88,7 +88,7 @@ def _fits_by_chance(num_tried: int, observed: torch.Tensor) -> bool:
     return math.log2(num_tried) - num_bits * observed.numel() > math.log2(_MAX_CHANCE)
 
 
-def explanations(expected: ExpectedGradient) -> Iterator[Explanation]:
+def explanations(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     """Yield causes, the simplest first, each with the gradient that it leads to."""
     yield Cause("never_written", "it is all zeros"), torch.zeros_like(expected.value())
     # With few elements, one of many candidates may fit by chance. So explanations with few
@@ -103,7 +103,7 @@ def explanations(expected: ExpectedGradient) -> Iterator[Explanation]:
     yield from _one_contribution(expected)
 
 
-def _wrong_axes(expected: ExpectedGradient) -> Iterator[Explanation]:
+def _wrong_axes(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     if len(expected.ranks) > 1:
         text = f"it is rank {expected.rank}'s own gradient: it was never reduced"
         for divisor in {expected.divisor, 1}:
@@ -125,7 +125,7 @@ def _along_axes(
             yield names, ranks_along(mesh, axes, expected.rank)
 
 
-def _wrong_ranks(expected: ExpectedGradient) -> Iterator[Explanation]:
+def _wrong_ranks(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     # Subsets with the rank's own contribution first: a rank seldom loses that one.
     subsets = sorted(
         _subsets(expected.comparable()), key=lambda s: expected.rank not in s
@@ -152,7 +152,7 @@ def _rank_cause(expected: ExpectedGradient, ranks: tuple[int, ...]) -> Cause:
     return Cause(kind, "; ".join(words))
 
 
-def _wrong_micro_batches(expected: ExpectedGradient) -> Iterator[Explanation]:
+def _wrong_micro_batches(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     for reduced in range(1, expected.count):
         early = expected.total(expected.ranks, range(reduced))
         late = expected.part(expected.rank, range(reduced, expected.count))
@@ -176,7 +176,7 @@ def _wrong_micro_batches(expected: ExpectedGradient) -> Iterator[Explanation]:
     yield from _first_or_last_missing(expected)
 
 
-def _first_or_last_missing(expected: ExpectedGradient) -> Iterator[Explanation]:
+def _first_or_last_missing(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     """Yield sums without the first or the last micro-batches, reduced or not."""
     for split in range(1, expected.count):
         kept = (
@@ -193,7 +193,7 @@ def _first_or_last_missing(expected: ExpectedGradient) -> Iterator[Explanation]:
                 yield Cause("micro_batch_missing", text), own
 
 
-def _reduced_without_earlier(expected: ExpectedGradient) -> Iterator[Explanation]:
+def _reduced_without_earlier(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     for first in range(1, expected.count):
         own = expected.part(expected.rank, range(first))
         summed = expected.total(expected.ranks, range(first, expected.count))
@@ -206,7 +206,7 @@ def _reduced_without_earlier(expected: ExpectedGradient) -> Iterator[Explanation
         yield cause, (own + summed) / expected.divisor
 
 
-def _reduced_every_time(expected: ExpectedGradient) -> Iterator[Explanation]:
+def _reduced_every_time(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     if expected.count < 2 or len(expected.ranks) == 1:
         return
     value = expected.total(expected.ranks, [0])
@@ -216,7 +216,7 @@ def _reduced_every_time(expected: ExpectedGradient) -> Iterator[Explanation]:
     yield Cause("contribution_doubled", text), value / expected.divisor
 
 
-def _one_contribution(expected: ExpectedGradient) -> Iterator[Explanation]:
+def _one_contribution(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     total = expected.total(expected.ranks)
     for rank in expected.ranks:
         more, text = expected.part(rank), f"the contribution of rank {rank}"
@@ -234,7 +234,7 @@ def _one_contribution(expected: ExpectedGradient) -> Iterator[Explanation]:
         yield Cause("contribution_doubled", text), (total + more) / expected.divisor
 
 
-def _stale(expected: ExpectedGradient) -> Iterator[Explanation]:
+def _stale(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     value, again = expected.value(), len(expected.ranks) / expected.divisor
     for before in reversed(range(expected.step)):
         count = step_plan.num_micro_batches(expected.reference.scenario, before)
@@ -254,7 +254,7 @@ def _stale(expected: ExpectedGradient) -> Iterator[Explanation]:
 
 def _stale_and_scaled(
     value: torch.Tensor, old: torch.Tensor, again: float, text: str
-) -> Iterator[Explanation]:
+) -> Iterator[CauseAndValue]:
     """Yield sums with an earlier gradient as the optimizer of that step left it."""
     scaled = f"{text}, scaled by the optimizer"
     yield Cause("stale", f"it is {scaled}"), old
@@ -263,7 +263,7 @@ def _stale_and_scaled(
     yield Cause("stale", f"it still contains {scaled}"), value + old * again
 
 
-def _never_cleared(expected: ExpectedGradient) -> Iterator[Explanation]:
+def _never_cleared(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     """Yield sums of the gradients of several earlier steps, none of them cleared."""
     oracle, spec, last = expected.reference, expected.spec, expected.step - 1
     reduced = own = expected.value()
@@ -277,7 +277,7 @@ def _never_cleared(expected: ExpectedGradient) -> Iterator[Explanation]:
                 yield Cause("stale", text), sum_of_all
 
 
-def _known_factors(expected: ExpectedGradient) -> Iterator[Explanation]:
+def _known_factors(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     value = expected.value()
     yield from _undivided(expected)
     sizes = {words: size for words, size in _sizes(expected).items() if size > 1}
@@ -319,7 +319,7 @@ def _sizes(expected: ExpectedGradient) -> dict[str, int]:
     return sizes
 
 
-def _undivided(expected: ExpectedGradient) -> Iterator[Explanation]:
+def _undivided(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     """Yield the sum where the mean is right."""
     if expected.divisor > 2:  # twice the right gradient has several origins
         text = f"it is the sum over ranks {list(expected.ranks)} {_by_one(expected)}"
@@ -357,7 +357,7 @@ def _multiplied(expected: ExpectedGradient, size: int, words: str) -> str:
     return f"it is twice the right gradient: {twice}, or {factor}"
 
 
-def _misplaced(expected: ExpectedGradient) -> Iterator[Explanation]:
+def _misplaced(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     scenario, shape = expected.reference.scenario, expected.value().shape
     for other in trainable(scenario):
         if other.name == expected.spec.name:

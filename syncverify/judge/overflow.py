@@ -42,7 +42,7 @@ def overflows_alike(observed: torch.Tensor, value: torch.Tensor) -> bool:
 def kind(observed: torch.Tensor, value: torch.Tensor) -> str | None:
     """Return the kind of a wrong gradient of the right shape; None without an overflow.
 
-    That an overflow is hidden is told only where the gradient shows it: all other elements
+    A hidden overflow is reported only where the gradient shows it: all other elements
     are right, or all that there are became the largest numbers of a dtype. A finite number in
     its place may have come from anywhere.
     """

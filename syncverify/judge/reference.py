@@ -41,7 +41,7 @@ class MicroBatchKey(NamedTuple):
 # Name of the parameter, global rank, step, and the micro-batches that are summed.
 SumKey = tuple[str, int, int, tuple[int, ...]]
 # A gradient among values: its parameter, its first index, one past its last index.
-Place = tuple[str, int, int]
+GradientSlice = tuple[str, int, int]
 
 
 class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
@@ -113,7 +113,7 @@ class Reference:
     sums: dict[SumKey, torch.Tensor] = field(
         default_factory=dict, repr=False, compare=False
     )
-    places: dict[Hashable, tuple[Place, ...]] = field(
+    places: dict[Hashable, tuple[GradientSlice, ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
     names: dict[Hashable, tuple[str, ...] | None] = field(

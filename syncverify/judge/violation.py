@@ -45,7 +45,7 @@ class Violation:
     Attributes:
         property: Name of the property.
         cause: Short name of the mistake. Property and cause are the identity, under which
-            violations are told apart and shrunk.
+            violations are distinguished and shrunk.
         summary: One sentence: expectation, fact, place.
         ranks: Global ranks that show it, in order.
         parameters: Names of the parameters concerned.

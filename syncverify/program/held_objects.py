@@ -49,9 +49,9 @@ def held_by_subject(synchronizer: object) -> Held:
     """Count the tensors and handles of collectives that a synchronizer refers to.
 
     Returns:
-        What is found by attributes, containers, class attributes, what functions enclose and
-        remember, and the global variables of the modules of the synchronizer's classes; not by
-        other globals, which lead to the whole program.
+        Objects that are reached by attributes, containers, class attributes, variables and
+        caches of functions, and the global variables of the modules of the synchronizer's
+        classes. Other globals lead to the whole program, and are not followed.
     """
     owners = [synchronizer, *_globals_of(type(synchronizer))]
     return Held(*_count(owners), groups=num_groups())
@@ -97,7 +97,7 @@ def _storage(tensor: torch.Tensor) -> Mapping[int, int]:
 def _globals_of(kind: type) -> Iterator[object]:
     """Yield global variables of the modules in which a subject's classes are written.
 
-    Of these only containers, and what the module itself makes: a logger leads far away.
+    Only containers, and objects that the module itself makes: a logger leads far away.
     """
     for name in {base.__module__ for base in kind.__mro__ if not _is_ours(base)}:
         module = sys.modules.get(name)

@@ -100,7 +100,7 @@ def regression(before: Sequence[Measured], after: Iterable[Cost]) -> str | None:
 
     Args:
         before: Scenarios with the unchanged subject.
-        after: The costs of the same scenarios with the change. None is asked for after one
+        after: The costs of the same scenarios with the change. None is played after one
             that is worse.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What a scenario needs at least: reductions of single parameters, and of buckets."""
+"""The least reductions that a scenario needs: of single parameters, and of buckets."""
 
 from __future__ import annotations
 

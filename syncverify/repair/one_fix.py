@@ -2,9 +2,9 @@
 
 Note [One fix, one mistake]
     A wrong group is a sum over too few ranks in one scenario and over too many in the next, and
-    a wait that is missing leaves two kinds of work without an order. No property tells that
-    these are one mistake; a change of the source does, with which each of the scenarios is
-    right. Of two mistakes the fix of one leaves the other's scenario wrong.
+    a missing wait leaves two kinds of work without an order. No property shows that these are
+    one mistake. A change of the source with which each of the scenarios is right shows it. If
+    there are two mistakes, the fix of one leaves the other's scenario wrong.
 """
 
 from __future__ import annotations

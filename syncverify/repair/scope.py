@@ -67,7 +67,7 @@ _LOCK = threading.Lock()
 
 @contextmanager
 def listening() -> Iterator[Scope]:
-    """Collect what `note` is told."""
+    """Collect the arguments of `note`."""
     scope = Scope()
     _LISTENER.append(scope)
     try:

@@ -1,9 +1,10 @@
 """Look for a fix: change the subject's source, and play the scenario with each change.
 
 Note [A fix was played]
-    A change counts if the scenario then holds every property, and if other scenarios hold the
-    property that it mends and those that depend on it, show no violation that they do not show
-    without it, and cost no more (Note [A fix costs no more]). Among the others are several
+    A change counts if the scenario then holds every property, and if three things are true of
+    other scenarios. They hold the property that it mends and those that depend on it. They
+    show no violation that they do not show without it. They cost no more (Note [A fix costs no
+    more]). Among the others are several
     ranks, buckets, steps and micro-batches. So a fix is right as far as it was played; it need
     not be the fix that the author would make. A change that leaves all costs as they were ends
     the search; of others, the one counts that launches the most before

@@ -1,4 +1,4 @@
-"""Candidates for a state that code keeps and does not ask, or asks for too little.
+"""Candidates for a state that code keeps and does not read, or reads too seldom.
 
 Note [State that nothing asks]
     | the mistake | the candidate |

@@ -10,13 +10,13 @@ from syncverify.report.console import say
 from syncverify.report.github import annotation
 from syncverify.report.guilty_line import guilty_line, place_in_checkout
 from syncverify.report.hints import advice
-from syncverify.report.observed import with_word
+from syncverify.report.observed import with_rating
 from syncverify.report.report import Report
 from syncverify.search.found_violation import FoundViolation
 
 
 def say_annotations(shown_as: str, report: Report) -> None:
-    """Print annotations where the option `--format` asks for them: "github", or "text"."""
+    """Print annotations if `--format` is "github", and none if it is "text"."""
     if shown_as == "github":
         for line in workflow_commands(report):
             say(line)
@@ -30,7 +30,7 @@ def workflow_commands(report: Report) -> Iterator[str]:
         words = f"{found.property} ({found.cause}): {few_lines(entry, report)}"
         yield annotation(words, line.file, line.number) if line else annotation(words)
     if report.has_failed and not report.violations:
-        for feature in with_word(report.beyond, "wrong"):
+        for feature in with_rating(report.beyond, "wrong"):
             yield annotation(f"{feature.feature} is wrong: {feature.summary}")
 
 

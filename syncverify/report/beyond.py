@@ -12,20 +12,20 @@ from syncverify.report.text import violation_text
 from syncverify.search.judge import Backend, Identity
 from syncverify.search.observation import (
     INTERRUPTED,
-    Observation,
     ObservationPlan,
-    Word,
+    RatedFeature,
+    Rating,
     features_beyond,
     observe,
 )
 from syncverify.subjects.subject import Subject
 
-# Receives a feature, its number from 1, the number of all features, and the word of the
+# Receives a feature, its number from 1, the number of all features, and the rating of the
 # feature: None before it is played.
-Tell = Callable[[str, int, int, Word | None], None]
+Tell = Callable[[str, int, int, Rating | None], None]
 
 
-def _tell_nothing(feature: str, number: int, total: int, word: Word | None) -> None:
+def _tell_nothing(feature: str, number: int, total: int, rating: Rating | None) -> None:
     """Show no progress."""
 
 
@@ -36,7 +36,7 @@ class Observing:
     Attributes:
         num_scenarios: Number of scenarios of a feature.
         num_simpler: Number of runs in which the worst scenario may become simpler.
-        tell: Receives each feature before it is played, and again with its word.
+        tell: Receives each feature before it is played, and again with its rating.
     """
 
     num_scenarios: int = OBSERVED_SCENARIOS
@@ -84,10 +84,10 @@ def with_features(
         backend: Backend that plays the scenarios.
         plan: Size and seed of the observation.
         known: Identities of violations of plain training steps.
-        tell: Receives each feature before it is played, and again with its word.
+        tell: Receives each feature before it is played, and again with its rating.
 
     Returns:
-        The report, with one entry for each feature that the contract does not ask for.
+        The report, with one entry for each feature that the contract does not promise.
 
     Raises:
         ObservationInterrupted: An interrupt; features that it met are not tried.
@@ -100,7 +100,7 @@ def with_features(
             tell(feature, number, len(features), None)
             observation = next(observations)
             observed.append(_observed_feature(observation, subject, backend.name))
-            tell(feature, number, len(features), observation.word)
+            tell(feature, number, len(features), observation.rating)
     except KeyboardInterrupt:
         observed += (
             ObservedFeature(feature, "not tried", reason=INTERRUPTED)
@@ -111,7 +111,7 @@ def with_features(
 
 
 def _observed_feature(
-    observation: Observation, subject: Subject, backend: str
+    observation: RatedFeature, subject: Subject, backend: str
 ) -> ObservedFeature:
     found = observation.found
     texts = {}
@@ -129,7 +129,7 @@ def _observed_feature(
         }
     return ObservedFeature(
         observation.feature,
-        observation.word,
+        observation.rating,
         dict(observation.counts),
         observation.reason,
         **texts,

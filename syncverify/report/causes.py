@@ -30,7 +30,7 @@ MEANINGS: Final = {
     "never_overlapped": "no reduction starts before the end of backward",
     "gradient_missing": "`.grad` is None after wait()",
     "wrong_shape": "the gradient has another shape than its parameter",
-    "wrong_dtype": "the gradient has another dtype than its parameter asks for",
+    "wrong_dtype": "the gradient has another dtype than its parameter requires",
     "not_finite": "Inf or NaN where the right gradient is finite",
     "overflow_hidden": "a finite number where a contribution is Inf or NaN",
     "never_written": "the gradient is all zeros",

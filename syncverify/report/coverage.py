@@ -72,10 +72,10 @@ class CoverageSummary:
         without_case = [name for name in idle if name not in self.not_promised]
         if without_case:
             named = _few(without_case, _NAMED_IN_A_LINE)
-            yield f"not judged, as no scenario had anything for it: {named}"
+            yield f"not judged (no scenario applies): {named}"
         if without_promise:
             named = _few(without_promise, _NAMED_IN_A_LINE)
-            yield f"not judged, as the contract does not promise it: {named}"
+            yield f"not judged (not promised by the contract): {named}"
 
     def gap_lines(self) -> Iterator[str]:
         """Yield all values that never occurred, and each pair that never did."""

@@ -72,11 +72,8 @@ def _overlap_lines(
     num_done: int, num_possible: int, *, is_judged: bool
 ) -> Iterator[str]:
     if num_possible:
-        title = "overlap" if is_judged else "overlap, measured and not judged"
-        yield (
-            f"{title}: a reduction started before backward ended in {num_done} of "
-            f"{num_possible} steps of ranks in which one could"
-        )
+        judged = "" if is_judged else " (not judged)"
+        yield f"overlap with backward{judged}: {num_done} of {num_possible} possible steps"
 
 
 def _memory_lines(held: HeldMemory) -> Iterator[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from syncverify.report.observed import EXPLAINED, ObservedFeature, with_word
+from syncverify.report.observed import EXPLAINED, ObservedFeature, with_rating
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import optional_features
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.observation import Word, word_of
+from syncverify.search.observation import Rating, rating_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class FoundContract:
             f"    syncverify run {subject} --contract THIS_FILE",
         ]
         lines += (
-            f"{word}: {each.feature}"
-            for word in (*EXPLAINED, "not tried")
-            for each in with_word(self.observed, word)
+            f"{rating}: {each.feature}"
+            for rating in (*EXPLAINED, "not tried")
+            for each in with_rating(self.observed, rating)
         )
         return {
             "": "\n".join(lines),
@@ -49,8 +49,8 @@ def found_contract(
 ) -> FoundContract:
     """Return the contract of the features that were right or refused."""
     by_word = {
-        word: frozenset(each.feature for each in with_word(observed, word))
-        for word in ("right", "refused")
+        rating: frozenset(each.feature for each in with_rating(observed, rating))
+        for rating in ("right", "refused")
     }
     return FoundContract(
         replace(plain, right=by_word["right"], refused=by_word["refused"]), observed
@@ -60,7 +60,7 @@ def found_contract(
 def corrected(
     observed: Sequence[ObservedFeature], found: FoundViolation, diagnosis: str
 ) -> list[ObservedFeature]:
-    """Give the features of a scenario that violates the found contract a worse word.
+    """Give the features of a scenario that violates the found contract a worse rating.
 
     A feature that was right in each scenario and raises in another one is refused, until its
     error turns out to be unclear. Each summary names the other features of the scenario.
@@ -71,7 +71,7 @@ def corrected(
         diagnosis: The violation as text.
 
     Returns:
-        The observations, with other words for the features of the scenario.
+        The observations, with other ratings for the features of the scenario.
     """
     blamed = set(map("=".join, optional_features(found.scenario)))
     return [
@@ -89,13 +89,13 @@ def _corrected(
     others: Sequence[str],
 ) -> ObservedFeature:
     together = f" (together with {', '.join(others)})" if others else ""
-    word = word_of(found.violation.identity)
-    if word == "unclear" and observed.word == "right":
-        word = "refused"
-    counts = {**observed.counts, word: observed.counts.get(word, 0) + 1}
+    rating = rating_of(found.violation.identity)
+    if rating == "unclear" and observed.rating == "right":
+        rating = "refused"
+    counts = {**observed.counts, rating: observed.counts.get(rating, 0) + 1}
     return replace(
         observed,
-        word=word,
+        rating=rating,
         counts=counts,
         summary=found.violation.summary + together,
         token=found.token,
@@ -106,14 +106,14 @@ def _corrected(
 def compared(own: Capabilities, observed: Sequence[ObservedFeature]) -> Iterator[str]:
     """Yield a line for each feature that is otherwise than a contract says.
 
-    A contract that asks for plain steps alone is compared with nothing.
+    A contract of plain steps alone is compared with nothing.
     """
     if own.asks_plain_steps_alone:
         return
     for each in observed:
         said = _said(own, each.feature)
-        if not _agree(said, each.word):
-            yield f"differs: {each.feature} is {each.word}, and the contract says {said}"
+        if not _agree(said, each.rating):
+            yield f"differs: {each.feature} is {each.rating}, and the contract says {said}"
 
 
 def _said(own: Capabilities, feature: str) -> str:
@@ -123,9 +123,9 @@ def _said(own: Capabilities, feature: str) -> str:
     return "refused" if own.may_refuse(topic, value) else "right"
 
 
-def _agree(said: str, word: Word) -> bool:
-    if word == "not tried":
+def _agree(said: str, rating: Rating) -> bool:
+    if rating == "not tried":
         return True
     if said == "not asked":
-        return word not in {"right", "refused"}
-    return word == "right" or (said == "refused" and word == "refused")
+        return rating not in {"right", "refused"}
+    return rating == "right" or (said == "refused" and rating == "refused")

@@ -10,18 +10,21 @@ from syncverify.judge.violation import Violation
 from syncverify.search.found_violation import FoundViolation
 
 _OF_THE_STEP_BEFORE = (
-    "; it was seen after a step that was right only: look for a counter, or a number of "
-    "micro-batches, that is not set back"
+    "; only a step after a right step is wrong: look for a counter, or a number of "
+    "micro-batches, that is not reset"
 )
 _OF_ANOTHER_COUNT = (
     "; step {step} has {count} micro-batches, and the step before had {before}: look at what "
     "set_required_accumulations() changes"
 )
-_SET_BACK = "set back in wait() or zero_grad() what is left over"
+_SET_BACK = "reset the left-over values in wait() or zero_grad()"
 
 _HINTS = {
     # every_rank_finishes
-    "raised": "the program is legal: what this line is given is wrong here, or it has to accept it",
+    "raised": (
+        "the training program is legal: pass this line the right value, or make it "
+        "accept this value"
+    ),
     "process_died": "run the replay line with --backend sim to see the Python error, if any",
     # every_wait_completes
     "deadlock": "issue the same collectives in the same order on every rank of a group",
@@ -29,7 +32,7 @@ _HINTS = {
     "step_bound": "poll only for work that every rank does in this step, or wait instead",
     # collectives_match_across_ranks, launch_order_agrees
     "collective_mismatch": (
-        "build and launch buckets in an order that does not depend on the rank: not in that "
+        "build and launch buckets in the same order on every rank: not in the order "
         "of a set, of id() or of a hash"
     ),
     "groups_mixed": (
@@ -37,20 +40,19 @@ _HINTS = {
         "group a part of the key of buckets"
     ),
     "buckets_differ": (
-        "fill buckets in an order, and to sizes, that all ranks have in common: not in the "
-        "order of a set, of id() or of a hash, and not by bytes that one rank has"
+        "fill buckets in the same order and to the same sizes on all ranks: not in "
+        "the order of a set, of id() or of a hash, and not by bytes that only one "
+        "rank has"
     ),
     "collective_missing": "issue every collective on all ranks of its group, or on none",
     "bucket_mismatch": (
-        "put the same parameters into the n-th bucket on every rank, used or not, and in an "
-        "order that comes from no set, id() or hash"
+        "put the same parameters into the n-th bucket on every rank, used or not: not "
+        "in the order of a set, of id() or of a hash"
     ),
-    "deadlock_hazard": (
-        "launch on all communicators in one order that does not depend on the rank"
-    ),
+    "deadlock_hazard": ("launch on all communicators in the same order on every rank"),
     "opposing_messages": (
-        "issue messages that cross each other with batch_isend_irecv, or receive first on "
-        "one of the two ranks"
+        "issue crossing messages with batch_isend_irecv, or receive first on one of "
+        "the two ranks"
     ),
     # values
     "gradient_missing": "leave the reduced gradient in `.grad` after wait()",
@@ -58,7 +60,7 @@ _HINTS = {
     "wrong_dtype": "accumulate and reduce in the gradient's dtype, `param.grad_dtype` if set",
     "not_finite": "clear buffers before their first use, and scale before sums overflow",
     "overflow_hidden": (
-        "pass on Inf and NaN: the training program skips the step for them, and sees none"
+        "keep Inf and NaN: the training program needs them to skip the step"
     ),
     "never_written": "accumulate into the very memory that `.grad` shows after wait()",
     "erased": "clear gradients in zero_grad() only, and check the factors that multiply them",
@@ -83,13 +85,18 @@ _HINTS = {
     "contribution_doubled": (
         "reduce each gradient once per step, and never add to one already reduced"
     ),
-    "scaled": "reduce once, and neither divide nor multiply: the contract asks for the sum",
+    "scaled": (
+        "reduce once, and do not divide or multiply: the contract promises the sum"
+    ),
     "stale": "clear the memory that is reduced, and point `.grad` at it again in zero_grad()",
     "misplaced": (
-        "check the offset of each gradient in its bucket, where it is put in and where it is "
-        "read, and fill buckets in an order that does not depend on the rank"
+        "use the same bucket offset where a gradient is written and where it is read, "
+        "and fill buckets in the same order on every rank"
     ),
-    "no_owner": "let owner() be true on one rank of each set of replicas, in all steps",
+    "no_owner": (
+        "return True from owner() on one rank of each set of replicas, the same rank "
+        "in all steps"
+    ),
     "wrong_owner": "reduce a parameter's gradient to the same rank in every step, its owner",
     "rounded": "accumulate and reduce in the gradient's dtype, on every leg of the reduction",
     "out_of_bound": (
@@ -111,20 +118,27 @@ _HINTS = {
     "frozen_received_gradient": "leave parameters with requires_grad=False out of buckets",
     "replicas_differ": "reduce over every mesh axis on which the parameter is Replicate",
     # lifecycle and collectives
-    "gradient_left": "clear in zero_grad() the memory that `.grad` shows",
+    "gradient_left": "in zero_grad(), clear the memory that `.grad` shows",
     "hook_left": "keep the handles of all hooks, and remove them in unbind()",
     "buffer_left": "set `.grad` to None, or to a copy, in unbind()",
-    "parameter_changed": "leave the values of parameters alone: only gradients are yours",
+    "parameter_changed": (
+        "do not change the values of parameters: change gradients only"
+    ),
     "hook_lost": "remove a hook by the handle that its registration returned, and no other",
-    "attribute_left": "delete in unbind() the attributes that bind() gave to parameters",
-    "parameters_joined": "give each parameter a storage of its own in unbind()",
-    "setting_changed": "set torch's defaults back, by a context manager where there is one",
+    "attribute_left": (
+        "in unbind(), delete the attributes that bind() gave to parameters"
+    ),
+    "parameters_joined": "in unbind(), give each parameter its own storage",
+    "setting_changed": (
+        "restore torch's defaults, with a context manager where there is one"
+    ),
     "generator_seeded": (
-        "draw from a `torch.Generator` or a `random.Random` of your own; seed no global one"
+        "draw from your own `torch.Generator` or `random.Random`; do not seed a "
+        "global generator"
     ),
     "generator_rewound": (
-        "restore the state of the same call, as `torch.random.fork_rng()` does, and none that "
-        "was saved in bind()"
+        "save and restore the state in the same call, as `torch.random.fork_rng()` "
+        "does; do not restore one from bind()"
     ),
     "over_cap": (
         "close a bucket before a gradient that would bring it over the cap; count bytes of "
@@ -132,58 +146,63 @@ _HINTS = {
     ),
     "piles_up": "drop handles, copies and records of a step in wait() or zero_grad(), and make "
     "process groups once, in bind()",
-    "failure_hidden": "let errors of `wait()` pass; nothing that a failed group sends is right",
+    "failure_hidden": (
+        "re-raise errors from `wait()`; nothing that a failed group sends is right"
+    ),
     "collective_after_unbind": "remove all hooks in unbind()",
-    "backward_not_plain": "restore in unbind() all that bind() changed",
+    "backward_not_plain": "in unbind(), restore all that bind() changed",
     "reduced_twice": (
         "launch each bucket once per step, over the ranks of each mesh axis or over those of "
         "all axes at once, and reset its state in zero_grad()"
     ),
     "unclear_error": (
-        "name the caller's mistake and its repair in words; a bare error of Python, such as "
-        "a KeyError, names neither"
+        "raise an error that names the caller's mistake and its repair; a bare Python "
+        "error, such as a KeyError, names neither"
     ),
     # determinism
     "acts_otherwise": (
-        "let nothing depend on the order of a set, on id(), on the clock or on unseeded "
-        "random numbers"
+        "do not use the order of a set, id(), the clock or unseeded random numbers"
     ),
-    "sums_otherwise": "let no gradient depend on the clock or on unseeded random numbers",
+    "sums_otherwise": "do not use the clock or unseeded random numbers in gradients",
     "ends_otherwise": "replay a few times: the failure depends on chance",
     "not_reset": (
-        "set counters and flags of a step back, in wait() or zero_grad(): the first step was "
-        "right, and this one starts where that one ended"
+        "reset counters and flags of a step in wait() or zero_grad(): the first step "
+        "was right, and this one starts with the state that it left"
     ),
     "hook_too_early": (
         "register the hook with `register_post_accumulate_grad_hook`: a hook of "
         "`register_hook` or `register_prehook` runs before autograd adds to `.grad`"
     ),
     "not_reduced": (
-        "launch every bucket, over all ranks with replicas, by the time wait() returns, the last "
-        "one included"
+        "launch every bucket, the last one too, over all ranks with replicas, before "
+        "wait() returns"
     ),
     # orderings
     "reduced_before_accumulated": (
-        "before a launch, let its stream wait for every stream that wrote into the bucket"
+        "before the launch, make its stream wait for every stream that wrote into "
+        "the bucket"
     ),
     "accumulated_unordered": (
-        "let the stream that prepares a bucket wait for those that accumulate into it"
+        "make the stream that prepares a bucket wait for the streams that "
+        "accumulate into it"
     ),
     "touched_in_flight": (
-        "wait for the collective, on the stream that touches its memory next, before that"
+        "make the next stream that uses this memory wait for the collective"
     ),
     "collectives_overlap": (
         "wait for the first collective before the second one is launched on its memory"
     ),
     "read_before_reduced": (
-        "let the stream that is current in wait() wait for every reduction, there and then"
+        "in wait(), make the current stream wait for every reduction"
     ),
     "zeroed_in_flight": "clear on a stream that has waited for the reductions",
-    "used_before_zeroed": "clear on the stream that accumulates, or let that one wait",
+    "used_before_zeroed": (
+        "clear on the stream that accumulates, or make that stream wait"
+    ),
     "freed_in_use": (
         "hold a reference until the stream of the pool has waited, or call record_stream()"
     ),
-    "stream_changed": "leave every stream context that you enter, by a `with` block",
+    "stream_changed": "enter stream contexts with a `with` block, which leaves them",
     "never_overlapped": (
         "launch a bucket from the hook that sees its last gradient, not when backward ends"
     ),
@@ -195,18 +214,19 @@ _OF_A_LIST = re.compile(
     r"|unhashable type: 'list')"
 )
 _GROUPS = (
-    "; {argument} is a list of lists of parameters, [[p0, p1], [p2]], no flat list and no dicts "
-    "of an optimizer: `for group in {argument}: for parameter in group: ...`"
+    "; {argument} is a list of lists of parameters, [[p0, p1], [p2]], and not a flat "
+    "list or the dicts of an optimizer: `for group in {argument}: for parameter in "
+    "group: ...`"
 )
 _OF_FROZEN = (
-    ", and one that holds a parameter without a gradient (frozen): count only parameters that "
-    "require one"
+    ", and also a bucket that holds a parameter without a gradient (frozen): count "
+    "only parameters that require one"
 )
 # Hints of causes that another contract changes.
 _HINTS_OF_MEANS = {
     "scaled": (
-        "reduce once, and divide the sum once, by the number of ranks that contribute: the "
-        "contract asks for the mean"
+        "reduce once, and divide the sum once, by the number of ranks that "
+        "contribute: the contract promises the mean"
     ),
 }
 CAUSES_WITH_HINT = frozenset(_HINTS)
@@ -218,13 +238,13 @@ def certainty(cause: str, evidence: Evidence) -> str:
         return f"one of several: {'; or '.join(evidence.readings)} would give this value too"
     # An error is seen where it is raised, and often made elsewhere.
     if cause in VAGUE_CAUSES or cause.startswith("raised_"):
-        return "which tells the place: the reason is open"
+        return "open: the run shows the place, and not the reason"
     if not evidence.is_certain:
         return (
-            "likely: the run shows that nothing is sent, and a hook that acts too early"
+            "likely: the run shows that nothing is sent, and that a hook acts too early"
         )
     if cause in VALUE_CAUSES and not evidence.is_proven:
-        return "likely: no other mistake that is known gives this value"
+        return "likely: no other known mistake gives this value"
     return "certain: the run shows it"
 
 

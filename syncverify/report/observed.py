@@ -1,4 +1,4 @@
-"""The observed features of a report: one word for each feature beyond the contract."""
+"""The observed features of a report: one rating for each feature beyond the contract."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from syncverify.search.observation import Word
+from syncverify.search.observation import Rating
 
-# Words for which a report keeps the simplest scenario and its diagnosis.
-EXPLAINED: tuple[Word, ...] = ("wrong", "hangs", "unclear")
+# Ratings for which a report keeps the simplest scenario and its diagnosis.
+EXPLAINED: tuple[Rating, ...] = ("wrong", "hangs", "unclear")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class ObservedFeature:
 
     Attributes:
         feature: The feature, as `topic=value`.
-        word: The worst word of a scenario.
-        counts: Number of scenarios by word.
+        rating: The worst rating of a scenario.
+        counts: Number of scenarios by rating.
         reason: Why the feature was not tried; "" if it was.
         summary: One sentence about the simplest scenario that is neither right nor refused.
         token: Token of that scenario, or "".
@@ -27,8 +27,8 @@ class ObservedFeature:
     """
 
     feature: str
-    word: Word
-    counts: dict[Word, int] = field(default_factory=dict)
+    rating: Rating
+    counts: dict[Rating, int] = field(default_factory=dict)
     reason: str = ""
     summary: str = ""
     token: str = ""
@@ -43,7 +43,7 @@ class ObservedFeature:
         """Return plain JSON values, without the empty ones."""
         data: dict[str, Any] = {
             "feature": self.feature,
-            "word": self.word,
+            "word": self.rating,
             "scenarios": {**self.counts},
         }
         for key in ("reason", "summary", "token", "diagnosis"):
@@ -52,6 +52,8 @@ class ObservedFeature:
         return data
 
 
-def with_word(observed: Sequence[ObservedFeature], word: Word) -> list[ObservedFeature]:
-    """List the features with a word, in the order of the report."""
-    return [each for each in observed if each.word == word]
+def with_rating(
+    observed: Sequence[ObservedFeature], rating: Rating
+) -> list[ObservedFeature]:
+    """List the features with a rating, in the order of the report."""
+    return [each for each in observed if each.rating == rating]

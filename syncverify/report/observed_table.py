@@ -9,19 +9,19 @@ from typing import Final
 
 from syncverify.plain_text import counted
 from syncverify.report.fitting import MAX_LINES, fitted
-from syncverify.report.observed import EXPLAINED, ObservedFeature, with_word
-from syncverify.search.observation import INTERRUPTED, OUT_OF_TIME, WORDS, Word
+from syncverify.report.observed import EXPLAINED, ObservedFeature, with_rating
+from syncverify.search.observation import INTERRUPTED, OUT_OF_TIME, RATINGS, Rating
 
-_MEANINGS: Final[dict[Word, str]] = {
+_MEANINGS: Final[dict[Rating, str]] = {
     "wrong": "a wrong gradient without an error, or a race",
     "hangs": "some rank never ends",
-    "unclear": "a crash, or an error without words",
+    "unclear": "a crash, or an error without an explanation",
     "refused": "a clear error in some scenario",
     "right": "the right gradient in each scenario",
     "not tried": "no scenario, for the reason given",
 }
-# Words of one line, for one feature and for several.
-_IN_ONE_LINE: Final[dict[Word, tuple[str, str]]] = {
+# Texts of one line, for one feature and for several.
+_IN_ONE_LINE: Final[dict[Rating, tuple[str, str]]] = {
     "right": ("right", "right"),
     "wrong": (
         "gives a wrong gradient without an error",
@@ -34,11 +34,9 @@ _IN_ONE_LINE: Final[dict[Word, tuple[str, str]]] = {
 }
 _SKIP: Final = "--no-beyond skips them"
 _NOT_JUDGED: Final = "not part of the verdict"
-_FAILS: Final = "part of the verdict, since this contract fails on a wrong one"
+_FAILS: Final = "part of the verdict, because this contract sets `fail_on_wrong`"
 _WIDTH: Final = 100
-_VIOLATED: Final = (
-    "  the contract is violated as well: a word may come from that violation"
-)
+_VIOLATED: Final = "  the contract is violated too, and may cause some of these ratings"
 
 
 def table_lines(
@@ -58,11 +56,11 @@ def table_lines(
     yield f"{_title(observed, fails_on_wrong=fails_on_wrong)}, one at a time in {scenarios}"
     if is_violated:
         yield _VIOLATED
-    for word in WORDS:
-        listed = with_word(observed, word)
+    for rating in RATINGS:
+        listed = with_rating(observed, rating)
         if listed:
-            yield f"  {word}: {len(listed)} ({_MEANINGS[word]})"
-            yield from _lines_of_word(word, listed)
+            yield f"  {rating}: {len(listed)} ({_MEANINGS[rating]})"
+            yield from _lines_of_rating(rating, listed)
 
 
 def in_one_line(
@@ -71,7 +69,7 @@ def in_one_line(
     is_violated: bool = False,
     fails_on_wrong: bool = False,
 ) -> Iterator[str]:
-    """Yield a line with the number of features of each word; none without features."""
+    """Yield a line with the number of features of each rating; none without features."""
     if not observed:
         return
     options = "--tables lists them" + ("" if fails_on_wrong else f", {_SKIP}")
@@ -88,22 +86,24 @@ def _title(observed: Sequence[ObservedFeature], *, fails_on_wrong: bool) -> str:
 
 
 def _counts(observed: Sequence[ObservedFeature]) -> Iterator[str]:
-    """Say of each word how many features have it, and of an early end what it was."""
-    for word, (of_one, of_more) in _IN_ONE_LINE.items():
-        listed = with_word(observed, word)
+    """Yield for each rating the number of its features, and the reason of an early end."""
+    for rating, (of_one, of_more) in _IN_ONE_LINE.items():
+        listed = with_rating(observed, rating)
         ends = sorted({e.reason for e in listed} & {OUT_OF_TIME, INTERRUPTED})
         why = f", since {' and '.join(ends)}" if ends else ""
         if listed:
             yield f"{len(listed)} {of_one if len(listed) == 1 else of_more}{why}"
 
 
-def _lines_of_word(word: Word, listed: Sequence[ObservedFeature]) -> Iterator[str]:
-    if word in EXPLAINED:
+def _lines_of_rating(
+    rating: Rating, listed: Sequence[ObservedFeature]
+) -> Iterator[str]:
+    if rating in EXPLAINED:
         for number, each in enumerate(listed, start=1):
             scenarios = counted(each.num_scenarios, "scenario")
-            count = f"{each.counts[word]} of {scenarios}"
+            count = f"{each.counts[rating]} of {scenarios}"
             yield f"    {number:>2} {each.feature}, {count}: {each.summary}"
-    elif word == "not tried":
+    elif rating == "not tried":
         by_reason = defaultdict[str, list[str]](list)
         for each in listed:
             by_reason[each.reason].append(each.feature)
@@ -132,7 +132,7 @@ def _wrapped(text: str) -> Iterator[str]:
 
 def wrong_in_full(observed: Sequence[ObservedFeature]) -> list[str]:
     """Describe the wrong features on one screen: by diagnoses, and in a line where none fits."""
-    listed = with_word(observed, "wrong")
+    listed = with_rating(observed, "wrong")
     room = MAX_LINES - len(listed) - 2  # an empty line and the verdict follow
     full, brief = list[str](), list[str]()
     for number, each in enumerate(listed, start=1):
@@ -148,7 +148,7 @@ def wrong_in_full(observed: Sequence[ObservedFeature]) -> list[str]:
 
 def names_of_wrong(observed: Sequence[ObservedFeature]) -> str:
     """Name the features that fail a run."""
-    names = [each.feature for each in with_word(observed, "wrong")]
+    names = [each.feature for each in with_rating(observed, "wrong")]
     verb = "feature gives" if len(names) == 1 else "features give"
     return f"{len(names)} {verb} a wrong gradient without an error: {', '.join(names)}"
 

@@ -93,7 +93,7 @@ class LineCoverage:
         for each in self.idle[:_NAMED]:
             yield f"  never: {each}"
         if len(self.idle) > _NAMED:
-            yield f"  and {len(self.idle) - _NAMED} more, all of them in the JSON report"
+            yield f"  and {len(self.idle) - _NAMED} more (the JSON report lists all)"
 
     @property
     def _where(self) -> str:
@@ -103,7 +103,10 @@ class LineCoverage:
     def gap(self, percent: float) -> str | None:
         """Say that too few lines ran; None if enough did."""
         if not self.num_lines:
-            return "no line of the subject was counted; other code than Python, or processes"
+            return (
+                "no line of the subject was counted: it is not Python, or runs in "
+                "other processes"
+            )
         played = self.num_lines - self.num_idle
         if 100 * played >= percent * self.num_lines:
             return None

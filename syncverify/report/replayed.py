@@ -17,13 +17,11 @@ from syncverify.search.judge import Judge
 from syncverify.search.replay import judge_again
 from syncverify.search.schedules import ScheduleChoice, ScheduleCoverage
 from syncverify.subjects.subject import Subject
+from syncverify.timeline.timeline import RecordKey
 from syncverify.trace.run import Run
 
 # These end the process, or keep it for good.
 _NOT_AGAIN = frozenset({"process_died", "never_returns"})
-
-
-Key = tuple[int, int]  # rank, and position in its trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def replayed(
     return Replayed(same.violation, Judgement(entry.scenario, kept.run, right))
 
 
-def race_of(shown: Replayed) -> tuple[Key, Key] | None:
+def race_of(shown: Replayed) -> tuple[RecordKey, RecordKey] | None:
     """Return the two records of a run that nothing orders, if a violation is about two."""
     unordered = shown.violation.unordered
     match unordered:

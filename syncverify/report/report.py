@@ -8,7 +8,7 @@ from typing import Any
 
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.evidence import evidence_json
-from syncverify.report.observed import ObservedFeature, with_word
+from syncverify.report.observed import ObservedFeature, with_rating
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.witness import witness_json
 from syncverify.search.found_violation import FoundViolation
@@ -73,7 +73,7 @@ class Report:
     @property
     def has_failed(self) -> bool:
         """Tell whether the run fails: a violation, or a wrong feature where that counts."""
-        wrong = self.fails_on_wrong and with_word(self.beyond, "wrong")
+        wrong = self.fails_on_wrong and with_rating(self.beyond, "wrong")
         return bool(self.violations or wrong)
 
     def gap(
@@ -94,8 +94,8 @@ class Report:
             return "no scenario was judged, so nothing is known; raise the time limit"
         if self.verifies_nothing:
             return (
-                "the subject refused every scenario, so nothing is known; take the values that "
-                "it is for out of `refused` of its contract"
+                "the subject refused every scenario, so nothing is known; remove the "
+                "values that it supports from `refused` in its contract"
             )
         gap = None
         if percent_of_pairs is not None:

@@ -202,9 +202,9 @@ def _cause_and_fix(entry: FoundViolation) -> Iterator[str]:
     yield f"cause:      {cause}, {certainty(cause, entry.violation.evidence)}"
     if fix is not None:
         yield (
-            f"fix:        at {fix.place}: with it this scenario is right, and "
-            f"{fix.num_others} others on up to {fix.max_ranks} ranks show nothing new and "
-            "cost no more"
+            f"fix:        at {fix.place}: fixes this scenario; {fix.num_others} other "
+            f"scenarios on up to {fix.max_ranks} ranks show no new violation and cost "
+            "no more"
         )
         yield from (f"              {line}" for line in fix.lines)
     yield f"hint:       {advice(entry)}"
@@ -213,7 +213,7 @@ def _cause_and_fix(entry: FoundViolation) -> Iterator[str]:
 def _scenario_title(entry: FoundViolation) -> str:
     """Say that the scenario is the smallest one, or why it is not."""
     if entry.not_shrunk:
-        return f"{SCENARIO}, not made smaller since {entry.not_shrunk}"
+        return f"{SCENARIO}, not shrunk ({entry.not_shrunk})"
     return SMALLEST if entry.is_smallest else SCENARIO
 
 
@@ -319,7 +319,7 @@ def _acts(entry: FoundViolation, shown: set[CodeLine]) -> Iterator[str]:
     for number, line in enumerate(new):
         yield f"{'' if number else 'lines:':<11} {line}"
     if new:
-        yield f"{'':<11} (that wrote or sent on rank {evidence.rank}, step {evidence.step})"
+        yield f"{'':<11} (they wrote memory or communicated on rank {evidence.rank}, step {evidence.step})"
 
 
 def _missing(entry: FoundViolation) -> Iterator[str]:
@@ -342,10 +342,10 @@ def _left_over(entry: FoundViolation) -> Iterator[str]:
         yield f"{'' if number else 'left over:':<11} {each.text}"
     if entry.left_over:
         rank = min(entry.violation.ranks, default=0)
-        what = "it" if len(entry.left_over) == 1 else "them"
+        are = "it is" if len(entry.left_over) == 1 else "they are"
         yield (
-            f"{'':<11} (on rank {rank}; with {what} set back as each step begins, the "
-            "violation does not show)"
+            f"{'':<11} (on rank {rank}; the violation disappears if {are} reset at the "
+            "start of each step)"
         )
 
 

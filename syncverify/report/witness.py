@@ -12,8 +12,8 @@ from syncverify.plain_text import counted
 from syncverify.witness.witness import NoWitness, Witness
 
 _ABOUT_NAN = (
-    "nan stands for memory that is not written yet or has another owner by then, and for "
-    "values computed from it"
+    "nan: memory that is not written yet or has another owner, and values computed "
+    "from it"
 )
 
 
@@ -22,8 +22,9 @@ def witness_lines(witness: Witness | NoWitness | None) -> Iterator[str]:
     if isinstance(witness, NoWitness):
         were = "was" if witness.num_orders == 1 else "were"
         yield (
-            "the order is missing, and that is the violation; no wrong gradient was shown "
-            f"yet: {counted(witness.num_orders, 'legal order')} of this scenario {were} played"
+            "the missing order is the violation; no wrong gradient was shown: "
+            f"{counted(witness.num_orders, 'legal order')} of this scenario {were} "
+            "played"
         )
         yield from witness.reasons
     elif witness is not None:

@@ -67,19 +67,19 @@ class Capabilities:
         gradients: Ranks that hold the right reduced gradient of a parameter after `wait()`:
             `all ranks` that replicate it, or one `owner` among them (`dist.reduce`, ZeRO-1).
             A subject with a method `owner(parameter)` names the owner.
-        device: Device on which `sim` tells the subject that its tensors are: `cpu`, or `cuda`
+        device: Device of tensors that the subject sees on `sim`: `cpu`, or `cuda`
             for a subject with branches for GPUs. With `cuda` it runs on `sim` and `nccl` only,
             and is judged by NCCL's rules alone, as with `needs_nccl`.
         layers: Modules of the user's own that scenarios train, each as `module:attribute`,
             which is imported. The attribute's name is the layer's word in scenarios.
-        fail_on_wrong: A feature beyond the contract that is wrong without a word fails
+        fail_on_wrong: A feature beyond the contract that is wrong without an error fails
             the run.
-        features: Features that the subject is asked for, each with the promise of the
+        features: Features that the subject promises, each with the promise of the
             table: the right gradient, or the right gradient or a clear error.
-        right: Features that the subject is asked to get right.
+        right: Features that have to be right.
         refused: Features that the subject may refuse by a clear error; and values of plain
             steps, where its error may come in any scenario that has one of them.
-        outside: Features that the subject is not asked for, though another field names
+        outside: Features that the subject does not promise, though another field names
             their topic; and values of plain steps, of which no scenario that is drawn
             has one, see `syncverify.scenario.plain_features`. Example: `dtype=float16`.
     """

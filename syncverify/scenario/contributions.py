@@ -83,7 +83,7 @@ def with_overflow(
     step: int,
     micro_batch: int,
 ) -> torch.Tensor:
-    """Return a contribution of a shape with the Inf or NaN that the parameter's word asks for.
+    """Return a contribution of a shape with the Inf or NaN of the parameter's `gradient`.
 
     The rank is another one for each parameter, the last one first; Inf has the sign that the
     element has.

@@ -3,7 +3,7 @@
 A feature is a topic and a value, spelled `topic=value`. Each feature demands one of two
 promises from a subject: `right`, the right gradient; or `right_or_error`, the right gradient
 or a clear error. A silently wrong gradient is always a violation. `Capabilities` names the
-features that a subject is asked for.
+features that a subject promises.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def _unknown(name: str, field: str) -> Iterator[str]:
     if _is_plain_value(name):
         yield (
             f"{name!r} in `{field}` has no effect: it is a value of plain training steps, "
-            "which every contract asks for unless `outside` or `refused` names them; take "
+            "which every contract promises unless `outside` or `refused` names them; take "
             "it out"
         )
         return
@@ -96,7 +96,7 @@ def _is_plain_value(name: str) -> bool:
 
 
 def _has_effect(name: str, asked: frozenset[str]) -> bool:
-    """Tell whether a contract would ask for a feature if `outside` did not name it."""
+    """Tell whether a contract would promise a feature if `outside` did not name it."""
     topic, is_value, _ = name.partition("=")
     if is_value:
         return not asked.isdisjoint((topic, name))

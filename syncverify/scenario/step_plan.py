@@ -14,7 +14,7 @@ from syncverify.scenario.vocabulary import FREEZING, WITHOUT_BACKWARD
 
 
 def num_agreed_micro_batches(scenario: Scenario, step: int) -> int:
-    """Count the micro-batches that the subject was told to expect."""
+    """Count the micro-batches that the subject expects."""
     return scenario.accumulations[step] if step < scenario.num_steps else 1
 
 

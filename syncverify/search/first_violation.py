@@ -33,7 +33,7 @@ def find_first(
 ) -> FirstViolation:
     """Return the first violation of a search, shrunk.
 
-    Of several violations of one scenario, the one that a report names first is shrunk.
+    If a scenario has several violations, the one that a report names first is shrunk.
     `progress` receives each scenario and each run for shrinking.
     """
     started = time.monotonic()

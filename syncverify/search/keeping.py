@@ -21,7 +21,7 @@ class KeepingProgress:
 
     Attributes:
         saved: Store of the violations.
-        listener: Progress that is told.
+        listener: Listener of progress.
     """
 
     saved: SavedViolations

@@ -5,8 +5,8 @@ Note [Left over]
     later. The scenario is played again, and what the subject holds where each step begins is
     compared with what it held where step 0 began. Much may differ and be right: a step number,
     a cache. So the scenario is played with the differences set back on all ranks, as each step
-    begins. Those are told without which the violation stays; where setting back mends nothing,
-    nothing is told. No step that was wrong before is mended by this, nor is step 0.
+    begins. A difference is reported if setting back all others leaves the violation. If setting
+    back mends nothing, nothing is reported. This mends no step that was wrong before, nor step 0.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class _Watch(RankRecorder):
         num_steps: Number of steps; after the last one nothing may keep a synchronizer.
 
     Attributes:
-        differing: What differs from the begin of step 0, by step.
+        differing: Values that differ from the begin of step 0, by step.
     """
 
     def __init__(

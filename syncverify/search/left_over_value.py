@@ -16,7 +16,7 @@ class LeftOver:
         before: The value where step 0 began, in words: `0`, `None`, `0 elements`, `not set`.
         after: The value where the later step begins.
         step: The later step.
-        is_size: Whether the later value is told by the number of its elements.
+        is_size: Whether the later value is shown as the number of its elements.
     """
 
     parts: tuple[Part, ...]

@@ -83,7 +83,7 @@ def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenari
 
 
 def _asking(own: Capabilities, value: Feature) -> Capabilities:
-    """Return a contract that asks for a value more often."""
+    """Return a contract in which a value is drawn more often."""
     others = {
         f"size={name}" for name in PLAIN_VALUES["size"] if ("size", name) != value
     }

@@ -1,4 +1,4 @@
-"""Observation of features beyond a contract: one word for each, and no verdict.
+"""Observation of features beyond a contract: one rating for each, and no verdict.
 
 A feature is judged by scenarios in which it is the only one beyond plain training steps. A
 violation whose identity is known from plain steps, or from a companion of the feature, says
@@ -38,20 +38,20 @@ from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import leave_things_out
 from syncverify.subjects.subject import Subject
 
-Word = Literal["wrong", "hangs", "unclear", "refused", "right", "not tried"]
-WORDS: Final[tuple[Word, ...]] = get_args(Word)  # the worst first
+Rating = Literal["wrong", "hangs", "unclear", "refused", "right", "not tried"]
+RATINGS: Final[tuple[Rating, ...]] = get_args(Rating)  # the worst first
 
-# Words for the properties that a run violates, the worst first. All other properties are
+# Ratings for the properties that a run violates, the worst first. All other properties are
 # about gradients, memory and order: a violation is `wrong`. Collectives that do not match
 # are the cause of a hang, and wrong only if no rank notices.
-_WORD_OF_PROPERTY: Final[dict[str, Word]] = {
+_RATING_OF_PROPERTY: Final[dict[str, Rating]] = {
     every_wait_completes.__name__: "hangs",
     every_rank_finishes.__name__: "unclear",
     collectives_match_across_ranks.__name__: "wrong",
     launch_order_agrees.__name__: "wrong",
 }
-# A word, and the violation behind it.
-Judgement = tuple[Word, FoundViolation | None]
+# A rating, and the violation behind it.
+RatedRun = tuple[Rating, FoundViolation | None]
 # Where scenarios of a feature say nothing, up to so many times as many are played.
 _REPLACING: Final = 3
 # A promise about speed, which no feature can break.
@@ -83,26 +83,26 @@ class ObservationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
-    """One word for a feature, and the scenarios behind it.
+class RatedFeature:
+    """One rating for a feature, and the scenarios behind it.
 
     Attributes:
         feature: The feature, as `topic=value`.
-        word: The worst word of a scenario.
-        counts: Number of scenarios by word.
-        found: The simplest scenario of a word that is neither right nor refused.
+        rating: The worst rating of a scenario.
+        counts: Number of scenarios by rating.
+        found: The simplest scenario of a rating that is neither right nor refused.
         reason: Why the feature was not tried.
     """
 
     feature: str
-    word: Word
-    counts: Counter[Word] = field(default_factory=Counter)
+    rating: Rating
+    counts: Counter[Rating] = field(default_factory=Counter)
     found: FoundViolation | None = None
     reason: str = ""
 
 
 def features_beyond(capabilities: Capabilities) -> list[str]:
-    """List the features that a contract does not ask for, in the order of the table."""
+    """List the features that a contract does not promise, in the order of the table."""
     return [
         f"{topic}={value}"
         for topic, values in OPTIONAL_FEATURES.items()
@@ -117,7 +117,7 @@ def observe(
     plan: ObservationPlan,
     features: Collection[str],
     known: Collection[Identity] = (),
-) -> Iterator[Observation]:
+) -> Iterator[RatedFeature]:
     """Yield one observation for each feature.
 
     Args:
@@ -131,7 +131,7 @@ def observe(
     for feature in features:
         reason = subject.not_observed.get(feature) or _reason_against(feature, backend)
         if reason:
-            yield Observation(feature, "not tried", reason=reason)
+            yield RatedFeature(feature, "not tried", reason=reason)
             continue
         observing = _observing(feature, subject, backend, plan)
         companion = COMPANIONS.get(feature)
@@ -178,36 +178,36 @@ class _Observing:
         runs = self._judged(num_scenarios)
         return {identity for _, judged in runs for identity in judged.violations}
 
-    def result(self, ignored: Collection[Identity]) -> Observation:
-        """Play the scenarios, and return the worst word."""
-        counts, worst = Counter[Word](), dict[Word, FoundViolation]()
-        for word, found in self._judgements(ignored):
-            counts[word] += 1
+    def result(self, ignored: Collection[Identity]) -> RatedFeature:
+        """Play the scenarios, and return the worst rating."""
+        counts, worst = Counter[Rating](), dict[Rating, FoundViolation]()
+        for rating, found in self._rated_runs(ignored):
+            counts[rating] += 1
             if found is not None:
-                worst.setdefault(word, found)
-            if word == "hangs":  # each hang may take seconds
+                worst.setdefault(rating, found)
+            if rating == "hangs":  # each hang may take seconds
                 break
         if not counts:
             reason = self._reason()
-            return Observation(self.scenarios.feature, "not tried", reason=reason)
-        word = next(word for word in WORDS if word in counts)
-        if self.refusal and word == "right":  # of fewer scenarios than were played
+            return RatedFeature(self.scenarios.feature, "not tried", reason=reason)
+        rating = next(rating for rating in RATINGS if rating in counts)
+        if self.refusal and rating == "right":  # of fewer scenarios than were played
             feature = self.scenarios.feature
-            return Observation(feature, "not tried", reason=self.refusal)
-        simplest = worst.get(word)
-        if simplest is not None and word != "hangs":
+            return RatedFeature(feature, "not tried", reason=self.refusal)
+        simplest = worst.get(rating)
+        if simplest is not None and rating != "hangs":
             simplest = self._simplest(simplest)
-        return Observation(self.scenarios.feature, word, counts, simplest)
+        return RatedFeature(self.scenarios.feature, rating, counts, simplest)
 
-    def _judgements(self, ignored: Collection[Identity]) -> Iterator[Judgement]:
-        """Yield a word for each scenario; others replace those that say nothing."""
+    def _rated_runs(self, ignored: Collection[Identity]) -> Iterator[RatedRun]:
+        """Yield a rating for each scenario; others replace those that say nothing."""
         wanted = self.plan.num_scenarios
-        judged = dict[Scenario, Judgement | None]()
+        judged = dict[Scenario, RatedRun | None]()
         for most in (wanted, _REPLACING * wanted):
             for scenario, run in self._judged(most):
-                num_words = len(judged) - [*judged.values()].count(None)
-                if scenario not in judged and num_words < wanted:
-                    judged[scenario] = judgement = _judgement(run, ignored)
+                num_ratings = len(judged) - [*judged.values()].count(None)
+                if scenario not in judged and num_ratings < wanted:
+                    judged[scenario] = judgement = _rated(run, ignored)
                     if judgement is not None:
                         yield judgement
             if None not in judged.values():
@@ -245,8 +245,8 @@ class _Observing:
             return found
 
 
-def _judgement(judged: JudgedRun, ignored: Collection[Identity]) -> Judgement | None:
-    """Return the word for one run and the worst violation; None if the run says nothing."""
+def _rated(judged: JudgedRun, ignored: Collection[Identity]) -> RatedRun | None:
+    """Return the rating for one run and the worst violation; None if the run says nothing."""
     counted = [
         identity
         for identity in distinct_identities(judged.violations)
@@ -257,14 +257,14 @@ def _judgement(judged: JudgedRun, ignored: Collection[Identity]) -> Judgement | 
         return None
     if not new:
         return ("refused" if judged.error else "right"), None
-    ranking = ["", *_WORD_OF_PROPERTY]  # "" stands for all other properties
+    ranking = ["", *_RATING_OF_PROPERTY]  # "" stands for all other properties
     worst = min(
         new,
-        key=lambda one: ranking.index(one[0] if one[0] in _WORD_OF_PROPERTY else ""),
+        key=lambda one: ranking.index(one[0] if one[0] in _RATING_OF_PROPERTY else ""),
     )
-    return word_of(worst), judged.violations[worst]
+    return rating_of(worst), judged.violations[worst]
 
 
-def word_of(identity: Identity) -> Word:
-    """Return the word for a feature whose scenario shows a violation."""
-    return _WORD_OF_PROPERTY.get(identity[0], "wrong")
+def rating_of(identity: Identity) -> Rating:
+    """Return the rating for a feature whose scenario shows a violation."""
+    return _RATING_OF_PROPERTY.get(identity[0], "wrong")

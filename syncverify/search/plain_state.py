@@ -4,7 +4,7 @@ Note [State without calls]
     A property, a `__len__` or a `__getattr__` of a subject may raise, or change what is looked
     at. So attributes come from the dict and the slots of an object, and elements from the
     methods of the builtin container. Objects are followed whose class is in a file of the
-    subject; of others only the class is told.
+    subject; of others only the class is shown.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Spot:
 
     @property
     def word(self) -> str:
-        """The value in words; containers are told by their size."""
+        """The value in words; containers as their size."""
         if self.elements is not None:
             return counted(len(self.elements), "element")
         return _word(self.value)

@@ -126,8 +126,9 @@ def distinct_identities(identities: Iterable[Identity]) -> list[Identity]:
 def merged(results: Sequence[SearchResult]) -> SearchResult:
     """Return results on one subject and backend, at least one, as those of one search.
 
-    Of each violation the smallest scenario counts, of equals the first. The seconds of the
-    result are those of the slowest search. Each violation has those that it explains.
+    The smallest scenario of each violation counts, or the first of several that are equally
+    small. The seconds of the result are those of the slowest search. Each violation has those
+    that it explains.
     """
     coverage = Coverage(results[0].coverage.space)
     smallest: dict[Identity, FoundViolation] = {}

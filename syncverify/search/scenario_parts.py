@@ -11,7 +11,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from syncverify.errors import ScenarioFormatError
 from syncverify.program.modules.named import require_own_parameters
@@ -19,10 +19,8 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.vocabulary import PLAIN
-from syncverify.search.simpler_scenarios import one_axis
+from syncverify.search.simpler_scenarios import Changes, one_axis
 
-# New values of fields of a scenario.
-Changes = dict[str, Any]
 _PLAIN_WORDS: Final[Changes] = {
     "launch": "current_stream",
     "readiness": "same",

@@ -10,7 +10,7 @@ from typing import Literal, Self, cast
 
 from syncverify.errors import UsageError
 
-Mode = Literal["default", "drawn", "all", "pct"]
+ScheduleMode = Literal["default", "drawn", "all", "pct"]
 DEFAULT_RUNS = 100
 
 # Extents, spelled as in the field `schedules` of a report.
@@ -32,7 +32,7 @@ class ScheduleChoice:
         max_runs: Largest number of runs of one scenario, for `all` and `pct`.
     """
 
-    mode: Mode = "drawn"
+    mode: ScheduleMode = "drawn"
     max_runs: int = DEFAULT_RUNS
 
     @classmethod
@@ -48,7 +48,7 @@ class ScheduleChoice:
                 f"unknown schedules {text!r}: expected default, drawn, all, all:N, pct or "
                 "pct:N (at most N runs a scenario, N >= 1)"
             )
-        mode = cast("Mode", match[1] or match[2])
+        mode = cast("ScheduleMode", match[1] or match[2])
         return cls(mode, int(match[3] or DEFAULT_RUNS))
 
 

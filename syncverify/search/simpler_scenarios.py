@@ -1,6 +1,6 @@
 """Scenarios with one thing less than a scenario that shows a violation.
 
-Hypothesis makes single choices smaller. A mesh with fewer ranks asks for other choices after
+Hypothesis makes single choices smaller. A mesh with fewer ranks needs other choices after
 it, so the violation may vanish, and four ranks stay where two are enough. Here one thing is
 left out and everything else stays.
 """

@@ -3,8 +3,8 @@
 Note [What keeps a line from running]
     A line with a collective that did not run lies behind a statement that did: the last one
     on the way to it. That is a condition or a loop of which nothing inside ran, or one that
-    left the block before. Where no line of a function ran, the same is asked of the lines that
-    name the function, since a call or a hook would have led to it.
+    left the block before. If no line of a function ran, the same holds for the lines that name
+    the function, since a call or a hook would have led to it.
 """
 
 from __future__ import annotations

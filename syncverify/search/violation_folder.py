@@ -47,7 +47,7 @@ class ViolationFolder(DirectoryBasedExampleDatabase):
 
     @override
     def save(self, key: bytes, value: bytes) -> None:
-        """Save an entry; the first one makes the folder, which git is told to ignore."""
+        """Save an entry; the first one makes the folder, with a file that makes git ignore it."""
         if not self.path.exists():
             self.path.mkdir(parents=True)
             (self.path / ".gitignore").write_text("*\n")

@@ -92,8 +92,11 @@ class SimulatedMachine:
                 if dist.is_initialized():
                     dist.destroy_process_group()
 
-        tells = any(recorder.streams.told for recorder in self.recorders)
-        modules, cycles = virtual_device_modules(tells=tells), no_collection_of_cycles()
+        shows = any(recorder.streams.seen for recorder in self.recorders)
+        modules, cycles = (
+            virtual_device_modules(shows_device=shows),
+            no_collection_of_cycles(),
+        )
         backend = registered_backend(self.world)
         threads = refusing_threads_that_communicate()
         world, plans, variables = (

@@ -23,7 +23,7 @@ def path_of(found: object) -> str:
     """Return a path by which a command of this folder finds an object.
 
     The path is that of a file where the file lies below this folder: a test module may not
-    be importable by name. What is made inside a function has a name, and no path.
+    be importable by name. An object that is made inside a function has a name, and no path.
     """
     path = module_path_of(found)
     if path is None:

@@ -48,7 +48,7 @@ class Ticks:
 
 def ticks_of(traces: Traces) -> Ticks:
     """Give each record of all ranks its tick; ranks without a trace take no part."""
-    walk = _Walk(traces, _absent_ranks(traces))
+    walk = _TickWalk(traces, _absent_ranks(traces))
     while walk.advances() or walk.gives_up():
         pass
     ends = {key: end for key, end in walk.ends.items() if not walk.absent[key]}
@@ -66,7 +66,7 @@ def _absent_ranks(traces: Traces) -> dict[CollectiveKey, set[int]]:
     }
 
 
-class _Walk:
+class _TickWalk:
     """A walk through all traces, in which ranks wait for each other's collectives."""
 
     def __init__(self, traces: Traces, absent: dict[CollectiveKey, set[int]]) -> None:

@@ -45,10 +45,11 @@ _ACCESS_KINDS: Final[Mapping[Origin, EventKind]] = {
     NoLine.OPTIMIZER: "optimizer",
 }
 ArrowKind = Literal["launch", "match", "mismatch", "wait", "order"]
+RecordKey = tuple[int, int]  # rank, and position in its trace
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LanePoint:
     """A point of the timeline: a tick in a lane of a rank."""
 
     rank: int
@@ -73,7 +74,7 @@ class Event:
         is_open: Whether a collective never ends, for some rank does not launch it.
     """
 
-    place: Place
+    place: LanePoint
     end: int
     kind: EventKind
     name: str
@@ -96,8 +97,8 @@ class Arrow:
     """
 
     kind: ArrowKind
-    tail: Place
-    head: Place
+    tail: LanePoint
+    head: LanePoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ class _Builder:
     launches: dict[CollectiveKey, dict[int, tuple[Event, CollectiveLaunch]]] = field(
         default_factory=dict
     )
-    marks: dict[tuple[int, int], Place] = field(default_factory=dict)
+    marks: dict[tuple[int, int], LanePoint] = field(default_factory=dict)
     owners: list[list[tuple[MemoryRegion, str]]] = field(default_factory=list)
     # Tick of the first wait for each collective, by rank.
     waits: list[dict[CollectiveKey, int]] = field(default_factory=list)
@@ -153,7 +154,7 @@ class _Builder:
         self, rank: int, index: int, record: TraceRecord, end_index: int | None
     ) -> None:
         """Add the event of a record; the return of a call is the end of the call's event."""
-        at = Place(rank, _lane(record), self.ticks.of_records[rank][index])
+        at = LanePoint(rank, _lane(record), self.ticks.of_records[rank][index])
         if isinstance(record, SubjectReturn):
             return
         if isinstance(record, CollectiveLaunch):
@@ -168,7 +169,7 @@ class _Builder:
             self._note_mark(at, record)
         self.events[rank, index] = event
 
-    def _note_mark(self, at: Place, record: TraceRecord) -> None:
+    def _note_mark(self, at: LanePoint, record: TraceRecord) -> None:
         """Remember a mark, and draw an arrow from a mark to a wait for it."""
         if isinstance(record, Mark):
             self.marks[at.rank, record.mark] = at
@@ -179,16 +180,16 @@ class _Builder:
             ):  # a wait for an event that nobody recorded does nothing
                 self.arrows.append(Arrow("order", tail, at))
 
-    def _call(self, at: Place, record: SubjectCall, end_index: int | None) -> Event:
+    def _call(self, at: LanePoint, record: SubjectCall, end_index: int | None) -> Event:
         end = self.ticks.last
         if end_index is not None:
             end = self.ticks.of_records[at.rank][end_index]
         phase = record.moment.phase
         return Event(at, max(end, at.tick + 1), "call", phase, str(record.moment))
 
-    def _launch(self, at: Place, record: CollectiveLaunch) -> Event:
+    def _launch(self, at: LanePoint, record: CollectiveLaunch) -> Event:
         if record.stream != record.communication_stream:
-            tail = Place(at.rank, record.stream, at.tick)
+            tail = LanePoint(at.rank, record.stream, at.tick)
             self.arrows.append(Arrow("launch", tail, at))
         return Event(
             at,
@@ -202,13 +203,13 @@ class _Builder:
             is_open=record.key not in self.ticks.ends,
         )
 
-    def _end(self, at: Place, record: CollectiveLaunch) -> int:
+    def _end(self, at: LanePoint, record: CollectiveLaunch) -> int:
         """Return the tick until which a collective may use its memory on a rank."""
         if record.key not in self.ticks.ends:
             return self.ticks.last
         return self.waits[at.rank].get(record.key, self.ticks.ends[record.key])
 
-    def _access(self, at: Place, record: Access) -> Event:
+    def _access(self, at: LanePoint, record: Access) -> Event:
         touched = record.writes or record.reads
         names = dict.fromkeys(
             name
@@ -246,7 +247,7 @@ class _Builder:
 
 
 def _point(
-    at: Place,
+    at: LanePoint,
     record: CollectiveWait
     | Mark
     | StreamWait

@@ -14,17 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from syncverify.timeline.timeline import Arrow, Event, Timeline
+from syncverify.timeline.timeline import Arrow, Event, RecordKey, Timeline
 
 _WITHIN: Final = 0.5  # from the begin of a tick to a point within it
 
-Key = tuple[int, int]  # rank, and position in its trace
-Values = dict[str, Any]
+TraceEvent = dict[str, Any]
 
 
 def trace_events(
-    timeline: Timeline, race: tuple[Key, Key] | None = None, about: str = ""
-) -> Values:
+    timeline: Timeline, race: tuple[RecordKey, RecordKey] | None = None, about: str = ""
+) -> TraceEvent:
     """Return the document of a timeline.
 
     Args:
@@ -58,8 +57,8 @@ class _Tracks:
     """
 
     def __init__(self, timeline: Timeline) -> None:
-        self.slices: dict[Key, Values] = {}
-        self.launching: dict[Key, Values] = {}
+        self.slices: dict[RecordKey, TraceEvent] = {}
+        self.launching: dict[RecordKey, TraceEvent] = {}
         # Ends of the open slices of each track, by rank and lane.
         self._open: dict[tuple[int, str], list[list[int]]] = {}
         self._threads: dict[tuple[int, str, int], int] = {}
@@ -73,7 +72,7 @@ class _Tracks:
         for key, event in ordered:
             self.slices[key] = self._slice(event)
 
-    def launch(self, arrow: Arrow) -> Values:
+    def launch(self, arrow: Arrow) -> TraceEvent:
         """Return the slice of a launch on the stream that waits for no collective."""
         at = (arrow.tail.rank, arrow.tail.tick)
         if at not in self.launching:
@@ -81,7 +80,7 @@ class _Tracks:
             self.launching[at] = _slice("launch", "launch", *at, 1, thread)
         return self.launching[at]
 
-    def names(self) -> Iterator[Values]:
+    def names(self) -> Iterator[TraceEvent]:
         """Yield the names and the order of processes and threads."""
         for rank in dict.fromkeys(rank for rank, _, _ in self._threads):
             yield _metadata("process_name", rank, 0, name=f"rank {rank}")
@@ -91,7 +90,7 @@ class _Tracks:
             yield _metadata("thread_name", rank, thread, name=name)
             yield _metadata("thread_sort_index", rank, thread, sort_index=thread)
 
-    def _slice(self, event: Event) -> Values:
+    def _slice(self, event: Event) -> TraceEvent:
         place = event.place
         track = self._track(event)
         thread = self._threads.setdefault(
@@ -123,18 +122,18 @@ class _Tracks:
 
 def _slice(
     name: str, category: str, rank: int, tick: int, length: int, thread: int
-) -> Values:
+) -> TraceEvent:
     place = {"pid": rank, "tid": thread, "ts": tick, "dur": length}
     return {"ph": "X", "name": name, "cat": category, **place}
 
 
-def _metadata(kind: str, rank: int, thread: int, **values: Any) -> Values:
+def _metadata(kind: str, rank: int, thread: int, **values: Any) -> TraceEvent:
     return {"ph": "M", "name": kind, "pid": rank, "tid": thread, "args": values}
 
 
 def _arrows(
     timeline: Timeline, tracks: _Tracks
-) -> Iterator[tuple[str, Values, Values]]:
+) -> Iterator[tuple[str, TraceEvent, TraceEvent]]:
     """Yield the two slices of each arrow."""
     at = {event.place: tracks.slices[key] for key, event in timeline.events.items()}
     for arrow in timeline.arrows:
@@ -143,7 +142,9 @@ def _arrows(
         yield arrow.kind, tail, at[arrow.head]
 
 
-def _flow_events(flows: Sequence[tuple[str, Values, Values]]) -> Iterator[Values]:
+def _flow_events(
+    flows: Sequence[tuple[str, TraceEvent, TraceEvent]],
+) -> Iterator[TraceEvent]:
     """Yield begin and end of each flow; the earlier end comes first."""
     for number, (kind, *slices) in enumerate(flows, start=1):
         first, second = sorted(slices, key=lambda each: each["ts"])
@@ -152,5 +153,5 @@ def _flow_events(flows: Sequence[tuple[str, Values, Values]]) -> Iterator[Values
         yield {**flow, "ph": "f", "bp": "e", **_within(second)}
 
 
-def _within(made: Values) -> Values:
+def _within(made: TraceEvent) -> TraceEvent:
     return {"pid": made["pid"], "tid": made["tid"], "ts": made["ts"] + _WITHIN}

@@ -160,7 +160,7 @@ class Recorder:
     ) -> str:
         """Return the name of the stream on which a communicator runs a collective.
 
-        `ranks` are global, in group order. `is_async` says that the caller asked for a handle.
+        `ranks` are global, in group order. `is_async` says that the caller gets a handle.
         """
         return DEFAULT_STREAM
 

@@ -13,7 +13,7 @@ from studies.pages.conformance_columns import COLUMNS, Cell, Column, observed_co
 from studies.pages.conformance_page import PAGE, SCENARIOS_PAGE
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.token import decode
-from syncverify.search.observation import WORDS, features_beyond
+from syncverify.search.observation import RATINGS, features_beyond
 from syncverify.subjects.subject import resolve
 
 EVERYTHING = [
@@ -48,7 +48,7 @@ def test_every_token_decodes_to_a_scenario() -> None:
 def test_every_column_holds_each_feature_once() -> None:
     for each in observed_columns():
         assert [cell.feature for cell in each.cells] == EVERYTHING, each.column.name
-        assert {cell.word for cell in each.cells} <= {*WORDS}
+        assert {cell.word for cell in each.cells} <= {*RATINGS}
         assert all(cell.token and cell.summary for cell in each.explained())
 
 

@@ -30,5 +30,17 @@ def test_the_page_of_properties_lists_each() -> None:
     assert [entry.name for entry in ALL_PROPERTIES] == listed
 
 
+def test_readme_states_the_number_of_properties() -> None:
+    assert f"The {len(ALL_PROPERTIES)} [properties]" in README
+
+
 def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= 150
+    prose = re.sub(r"^ *```.*?^ *```$", "", README, flags=re.DOTALL | re.MULTILINE)
+    assert [line for line in prose.splitlines() if len(line) > 140] == []
+
+
+def test_the_first_screen_says_how_to_check_a_class_of_ones_own() -> None:
+    screen = "\n".join(README.splitlines()[:40])
+    for word in ("pip install", "class MySynchronizer", "syncverify run mysync.py:"):
+        assert word in screen

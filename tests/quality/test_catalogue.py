@@ -66,7 +66,7 @@ def test_every_twin_that_a_bank_names_is_played() -> None:
     assert named - PLAYED == set()
 
 
-def test_mistakes_in_the_table_are_told() -> None:
+def test_mistakes_in_the_table_are_reported() -> None:
     right = entry_of("final-join-missing")
     other = entry_of("comm-stream-not-after-producer")
 

@@ -1,4 +1,4 @@
-"""A count that is told by a call: a right synchronizer is not accused, wrong ones are found."""
+"""A count that a call announces: a right synchronizer is not accused, wrong ones are found."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def identities(
 @pytest.mark.parametrize(
     "accumulations", [STEPS.accumulations, (3, 1, 2), (1, 1, 1), (2, 2, 2)]
 )
-def test_counts_that_are_told_are_right(subject, event, accumulations) -> None:
+def test_announced_counts_are_right(subject, event, accumulations) -> None:
     assert identities(subject, event, accumulations) == set()
 
 

@@ -183,7 +183,7 @@ def test_a_collective_that_sends_the_parameter_sends_no_gradient() -> None:
     found = violations(SendsTheParameter, program((3,), count=2))
     told = "\n".join(each.summary for each in found)
     assert "reduced_early" not in {each.cause for each in found}
-    assert "they have the parameter 'p0' itself" in told
+    assert "they sent the parameter 'p0' itself" in told
 
 
 class Doubles(PlainGrads):
@@ -248,7 +248,7 @@ def test_a_race_of_one_rank_tells_less_than_one_of_two() -> None:
     assert [*map(tells_much, (alone, *found.values()))] == [False, True, True]
 
 
-def test_the_lines_that_led_to_an_event_are_told_with_their_code() -> None:
+def test_the_lines_that_led_to_an_event_are_reported_with_their_code() -> None:
     (told, *_) = (
         each
         for each in violations(LaunchesAtOnce, program((3,), (4,)))

@@ -68,7 +68,7 @@ class CountsTwice(ModuleGrads):
 
 
 @pytest.mark.nightly
-def test_what_whole_numbers_show_is_not_told_again_of_modules() -> None:
+def test_what_whole_numbers_show_is_not_reported_again_of_modules() -> None:
     with pytest.raises(PropertyViolation) as caught:
         verify(CountsTwice, backend="sim", ranks=2, examples=120, seed=3)
     causes: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""Ranks that part ways are told from each other by cause, and correct twins pass."""
+"""The causes of diverging ranks are distinguished, and correct twins pass."""
 
 import re
 from typing import Any

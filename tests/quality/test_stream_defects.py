@@ -60,7 +60,7 @@ def test_defect_is_found_and_its_remedy_holds(defect: StreamDefect) -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_of_the_training_program_is_told_apart() -> None:
+def test_a_stream_of_the_training_program_is_distinguished() -> None:
     parameters = tuple(ParameterSpec(f"p{n}", (4,), ("R",)) for n in range(2))
     scenario = Scenario(
         MeshSpec((2,), ("dp",)), parameters, (1,), 1024, launch="parameter_streams"

@@ -37,7 +37,7 @@ class MixesGroups(ViewBuckets):
         yield [parameter for group in self.param_groups for parameter in group[::-1]]
 
 
-def test_a_bucket_of_two_groups_is_told_as_such() -> None:
+def test_a_bucket_of_two_groups_is_reported_as_such() -> None:
     first, *_ = violations(MixesGroups, UNEVEN)
     assert first.identity == ("collectives_match_across_ranks", "groups_mixed")
     assert "the bucket of p1 holds gradients of other groups" in first.summary
@@ -66,7 +66,7 @@ def test_a_buffer_of_two_groups_may_be_summed_in_parts() -> None:
     assert violations(SumsPartsOfABucket, UNEVEN) == []
 
 
-def test_buckets_that_ranks_divide_otherwise_are_told_as_such() -> None:
+def test_buckets_that_ranks_divide_otherwise_are_reported_as_such() -> None:
     specs = (ParameterSpec("p0", (1,), ("R",)), ParameterSpec("p1", (2,), ("R",)))
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), BYTES_PER_MB)
     first, *_ = violations(CutsAtItsOwnCap, scenario)

@@ -23,7 +23,7 @@ PAIR = Scenario(
 
 
 class Notes(ViewBuckets):
-    """Writes down the numbers that it is told."""
+    """Writes down the numbers that are announced."""
 
     told: list[int] = []  # noqa: RUF012  # of all instances of a test
 

@@ -60,7 +60,7 @@ class SimulatedStreams:
 
 
 class SimulatedStream:
-    """A new object each time it is asked for, and equal by name, as in torch.cuda."""
+    """A new object at each call, equal by name, as in torch.cuda."""
 
     def __init__(self, name: str, log: list[str]) -> None:
         self.name = name

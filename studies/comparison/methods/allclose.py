@@ -79,6 +79,6 @@ ALLCLOSE = Method(
     f"`wait()`, with `torch.allclose`, rtol {RELATIVE_TOLERANCE:g} and atol "
     f"{ABSOLUTE_TOLERANCE:g}, on gloo, over 10 optimizer steps. By construction the method "
     "cannot see mistakes that all ranks make alike (a divisor, a lost micro-batch, a group "
-    "that is too wide), wrong gradients that are sharded over all axes, or reads that would "
-    "come too early on a GPU.",
+    "that is too wide). Nor can it see wrong gradients that are sharded over all axes, or "
+    "reads that would come too early on a GPU.",
 )

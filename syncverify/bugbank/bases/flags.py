@@ -1,4 +1,4 @@
-"""Each micro-batch is told whether to reduce, as `no_sync` does."""
+"""A flag says for each micro-batch whether to reduce, as `no_sync` does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
 class FlagsMicroBatches(ViewBuckets):
-    """Reduces buckets in the micro-batch that is told to, and counts nothing before it."""
+    """Reduces buckets in the micro-batch with the flag, and counts nothing before it."""
 
     def run_micro_batch(
         self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool

@@ -17,7 +17,7 @@ class DefersEachBucket(FlagsMicroBatches):
         return self.is_syncing or bucket not in self.told()
 
     def told(self) -> list[Bucket]:
-        """List the buckets that are told."""
+        """List the buckets that get the flag."""
         return self.buckets
 
 

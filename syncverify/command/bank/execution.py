@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.bugbank.entry import Entry
 from syncverify.command.bank.jobs import play_all
-from syncverify.command.bank.play import Budget, EntryResult
+from syncverify.command.bank.play import BankBudget, EntryResult
 from syncverify.command.bank.table import line_of, summary, table, to_json
 from syncverify.command.playing import playing
 from syncverify.command.process_exit import VIOLATION, tell_end
@@ -47,7 +47,7 @@ def execute(options: BankOptions) -> NoReturn:
     left_out = _left_out(chosen, options.backend)
     if not playable:
         raise UsageError(f"nothing to play on {options.backend}: {left_out}")
-    budget = Budget(
+    budget = BankBudget(
         options.examples, options.twin_examples, options.seed, options.diagnose
     )
     console = CommandConsole()
@@ -69,7 +69,7 @@ def _play(
     console: CommandConsole,
     chosen: Sequence[Entry],
     backend: str,
-    budget: Budget,
+    budget: BankBudget,
     jobs: int,
 ) -> list[EntryResult]:
     """Play entries, print a line about each, and sort the results as they were chosen."""

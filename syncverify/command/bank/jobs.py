@@ -13,7 +13,7 @@ import torch
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.bugbank.entry import Entry
-from syncverify.command.bank.play import Budget, EntryResult, Player
+from syncverify.command.bank.play import BankBudget, EntryResult, Player
 from syncverify.errors import InternalError
 from syncverify.processes.owner_link import leave_lost
 from syncverify.program.warnings_once import show_warnings_once
@@ -21,7 +21,7 @@ from syncverify.search.process_pool import SilentProcessError, run_in_processes
 
 
 def play_all(
-    chosen: Sequence[Entry], backend: str, budget: Budget, jobs: int
+    chosen: Sequence[Entry], backend: str, budget: BankBudget, jobs: int
 ) -> Generator[EntryResult]:
     """Yield the result of each entry, in the order in which searches end.
 
@@ -69,7 +69,7 @@ def _by_twin(chosen: Sequence[Entry]) -> list[tuple[str, ...]]:
 
 
 def _play_entries(
-    backend: str, budget: Budget, entry_ids: Sequence[str]
+    backend: str, budget: BankBudget, entry_ids: Sequence[str]
 ) -> list[EntryResult]:
     player = Player(_backend(backend), budget)
     return [player.play(entry_of(entry_id)) for entry_id in entry_ids]

@@ -25,7 +25,7 @@ from syncverify.subjects.subject import Subject
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class BankBudget:
     """Numbers of scenarios to play for one entry.
 
     Attributes:
@@ -105,7 +105,7 @@ class EntryResult:
         twin_played_for: Id of the entry for which the twin played them: several entries
             may have the same twin.
         alarm: The violation of the twin; None if the twin had none.
-        is_line_shown: Whether the report shows a guilty line; None if it was not asked for.
+        is_line_shown: Whether the report shows a guilty line; None if it was not looked for.
         fix: Lines of the fix that was found and played; None likewise, empty for none.
     """
 
@@ -139,7 +139,7 @@ class Player:
         budget: Numbers of scenarios for each entry.
     """
 
-    def __init__(self, backend: AnyBackend, budget: Budget) -> None:
+    def __init__(self, backend: AnyBackend, budget: BankBudget) -> None:
         self._backend = backend
         self._budget = budget
         # Key: twin, contract and number of scenarios. Value: id of the first entry with

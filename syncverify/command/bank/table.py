@@ -10,7 +10,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from syncverify.command.bank.play import Budget, EntryResult
+from syncverify.command.bank.play import BankBudget, EntryResult
 from syncverify.plain_text import counted, noun_of
 
 TABLE_VERSION = 1
@@ -117,7 +117,7 @@ def _share(part: int, whole: int) -> str:
     return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "0 of 0"
 
 
-def to_json(rows: Sequence[EntryResult], budget: Budget) -> dict[str, Any]:
+def to_json(rows: Sequence[EntryResult], budget: BankBudget) -> dict[str, Any]:
     """Return the budget and all results as plain JSON values; the format is versioned."""
     entries = [asdict(row) for row in rows]
     return {"version": TABLE_VERSION, **asdict(budget), "entries": entries}

@@ -5,7 +5,7 @@ Note [What orders queued work]
 Semantics `stream`, as on a GPU. Three things order queued work:
 
     1. Work runs after all earlier work of its stream.
-    2. Work runs after all marks that its stream was told to wait for.
+    2. Work runs after all marks for which its stream waits.
     3. Work runs after all marks that the host had waited for when it queued the work.
 
 Operators on memory of the host run at once, on the stream `host`: after the marks that the

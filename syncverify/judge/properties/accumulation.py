@@ -31,7 +31,7 @@ def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Findin
     the rank's own micro-batches so far. Control numbers, such as a count of tokens, may be
     reduced at any time: they are no gradients of any rank, scaled or not.
 
-    Not asked of subjects that declare `reduces_each_micro_batch`.
+    Not judged for subjects that declare `reduces_each_micro_batch`.
 
     Catches: firing one accumulation early, resetting the accumulator in each backward.
     Does not hold a gradient that is kept elsewhere between micro-batches (`.grad` is

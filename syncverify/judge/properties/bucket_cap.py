@@ -17,7 +17,7 @@ def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Finding]:
     """Gradients that are reduced together fit the bucket cap, which counts bytes of one rank.
 
     For all ranks and reductions that send several gradients: their local parts, in the
-    dtypes of the gradients, have no more bytes together than the subject was told. Asked of
+    dtypes of the gradients, have no more bytes together than the cap. Judged for
     subjects that declare `keeps_bucket_cap`.
 
     Catches: a cap that is ignored, or counted in elements, or in bytes of all ranks. Does not

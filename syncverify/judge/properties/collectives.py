@@ -28,14 +28,13 @@ _LOSSES = frozenset({"not_reduced", "rank_contribution_missing", "hook_too_early
 
 
 def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]:
-    """In every step, each byte is reduced at most once per communicator, and all are.
+    """In every step, each byte that has to be reduced is reduced once per communicator.
 
-    For all ranks and steps: no two reductions over the same ranks touch a common byte
-    of the same parameter's `.grad`, and a rank exchanges at least as many elements as its
-    parameters must have reduced, unless messages go to owners of gradients, or all of its
-    gradients are right without them: they came through the store. Collectives over one rank
-    change nothing and do not count; neither does a staging buffer that several buckets pass
-    through.
+    For all ranks and steps: no two reductions over the same ranks touch a common byte of the
+    same parameter's `.grad`. A rank exchanges at least as many elements as its parameters must
+    have reduced. Exceptions are messages to owners of gradients, and gradients that are right
+    because they came through the store. Collectives over one rank, and a staging buffer that
+    several buckets share, do not count.
 
     Catches: a bucket launched twice, a bucket that is never launched, reductions of
     single parameters on top of their bucket. Does not say that the right bytes were
@@ -124,8 +123,8 @@ def _too_few_elements(
     if exchanged < owed and not _is_right(judgement, rank, step):
         yield Finding(
             "not_reduced",
-            f"rank {rank} owes the reduction of {owed} elements in step {step}, but "
-            f"exchanged {exchanged} in {len(launches)} collectives",
+            f"rank {rank} has to reduce {owed} elements in step {step}, but exchanged "
+            f"{exchanged} in {len(launches)} collectives",
             rank,
             None,
             TooFewElements(

@@ -99,7 +99,7 @@ def _finding(
 ) -> Finding:
     return Finding(
         cause,
-        f"the same scenario with the same schedule went another way when played again: {place}",
+        f"a second run of the same scenario and schedule took another way: {place}",
         rank,
         parameter,
         PlayedAgain(first=first, again=second),

@@ -1,7 +1,7 @@
 """The reason why ranks that meet in one collective disagree on it.
 
 Note [Why ranks disagree]
-    Sizes that differ are a symptom. Three reasons are proven where they are told:
+    Sizes that differ are a symptom. Three reasons are reported where they are proven:
 
     - No axis reduces any of the gradients over these ranks: the group is wrong.
     - Without those gradients that no axis reduces over these ranks, the ranks agree: gradients

@@ -15,7 +15,7 @@ def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Finding]:
     For all ranks, steps and trainable parameters: the gradient of a DTensor is a DTensor of the
     parameter's mesh and placements, its strides are the parameter's or row-major, and neither a graph nor
     inference mode keeps an optimizer from writing it in place. A gradient that
-    `create_graph=True` asked for may have a graph.
+    `create_graph=True` made may have a graph.
 
     Catches: results that are assigned in the form of the flat buffer, as ordinary tensors, on a
     flattened mesh, from a differentiable collective or under `inference_mode()`. Does not

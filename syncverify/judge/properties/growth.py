@@ -20,10 +20,10 @@ def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Finding]:
     they are not larger after every step than two steps before either. Process groups are
     counted in such a program only, since `bind()` may make them.
 
-    Catches: handles, copies and records of each step, or of each second step, that are kept
-    for good, on the subject, in a global variable of its module, or by a cache without a
-    bound; a tensor that becomes longer; process groups that are made in `wait()`. Does not
-    judge a history with a bound of a few steps.
+    Catches: handles, copies and records of each step, or of each second step, that are never
+    dropped: on the subject, in a global variable of its module, or in a cache without a bound.
+    A tensor that becomes longer. Process groups that are made in `wait()`. Does not judge a
+    history with a bound of a few steps.
     """
     for rank, rank_run in enumerate(judgement.run.ranks):
         if len(rank_run.held) < MANY["steps"]:

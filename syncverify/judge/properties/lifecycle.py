@@ -55,7 +55,7 @@ def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
 
 
 def every_wait_completes(judgement: Judgement) -> Iterator[Finding]:
-    """Every wait ends, and so does every loop.
+    """Every wait and every loop ends.
 
     No ranks wait for each other in a circle, no rank waits for one that has ended, and no
     rank computes, polls or communicates without an end.
@@ -95,9 +95,9 @@ def unbind_restores_parameters(judgement: Judgement) -> Iterator[Finding]:
     """After `unbind()`, parameters behave as if they had never been managed.
 
     For all ranks: no hook is left on a parameter or called by a further backward, and the
-    training program's own hooks are still there; no two gradients or parameters came to
-    share a storage; no parameter keeps a tensor as a new attribute, or changed its value or
-    `requires_grad`; a further backward gives local gradients and issues no collective.
+    training program's own hooks are still there. No two gradients or parameters came to
+    share a storage. No parameter keeps a tensor as a new attribute, or changed its value or
+    `requires_grad`. A further backward gives local gradients and issues no collective.
     Settings of the process are as they were (defaults of torch, environment, hooks on all
     modules), and no random generator was seeded or set back to an earlier state.
 

@@ -32,7 +32,7 @@ MatchedLaunches = dict[int, CollectiveLaunch]
 
 
 def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Finding]:
-    """On each communicator, the n-th collective is one and the same on all ranks.
+    """On each communicator, the n-th collective is the same on all ranks.
 
     For all communicators and n: ranks agree on operation, reduction, dtype, number of
     elements and root, and all of them issue it if the run reaches its end. In operations
@@ -40,8 +40,8 @@ def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Finding]:
     place of the buffer, or one parameter at two places.
 
     Catches: a group of other ranks than those that share a parameter, where their parts
-    differ in size; buckets of equal size in another order on one rank, which no check of shapes
-    sees; buckets packed from the parameters that a rank happens to use. Knows by name only
+    differ in size. Buckets of equal size in another order on one rank, which no check of shapes
+    sees. Buckets packed from the parameters that a rank happens to use. Knows by name only
     gradients that are sent from `.grad` itself, and permits a rank without bytes of a
     parameter.
     """

@@ -44,7 +44,7 @@ _FALLBACK = "accumulated_unordered"
 
 
 def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Finding]:
-    """A reduction reads gradients only after all that was queued before to make them.
+    """A reduction reads gradients after all work that was queued before to make them.
 
     For all ranks: each access of the reduction is ordered after each accumulation that the
     host queued before it and that touches the same bytes. Accesses of the reduction are
@@ -67,14 +67,14 @@ def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Finding
 
     Catches: buckets launched before their last gradient, buffers refilled early, results
     copied out without waiting, two communicators on one bucket. Does not promise that the
-    bucket was complete at its launch: values tell.
+    bucket was complete at its launch: values show that.
     """
     causes = {"touched_in_flight", "collectives_overlap", "hook_too_early"}
     yield from _of_family(judgement, causes)
 
 
 def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Finding]:
-    """Uses of gradients after the subject's calls run after the work that those queued.
+    """After a call of the subject, uses of gradients run after the work that the call queued.
 
     For all ranks: each use of a gradient by the training program itself, on the stream
     that is current, is ordered after every write of the subject to the same bytes.
@@ -86,7 +86,7 @@ def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Finding]:
 
 
 def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Finding]:
-    """`zero_grad()` clears after all that still uses a gradient, and before all that will.
+    """`zero_grad()` clears gradients after all earlier uses, and before all later ones.
 
     For all ranks: its work is ordered after all earlier work that touches the same bytes,
     and before all later work that does.

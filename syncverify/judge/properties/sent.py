@@ -18,7 +18,7 @@ from itertools import chain, combinations
 import torch
 
 from syncverify.judge.overflow import same_values
-from syncverify.judge.reference import Place, Reference, trainable
+from syncverify.judge.reference import GradientSlice, Reference, trainable
 from syncverify.program.model import start_value
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import local_shape, ranks_along, reduce_axes
@@ -296,7 +296,7 @@ def _is_of_others(
 
 def _recognized(
     reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
-) -> tuple[Place, ...]:
+) -> tuple[GradientSlice, ...]:
     """Return the gradients among the values of a launch; looked for once."""
     key = _key(rank, launch)
     if key not in reference.places:
@@ -307,7 +307,7 @@ def _recognized(
 
 def _occurring(
     reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
-) -> Iterator[Place]:
+) -> Iterator[GradientSlice]:
     dtype = getattr(torch, launch.dtype)
     for spec in trainable(reference.scenario):
         forms = _forms(reference, spec, rank, launch)
@@ -316,7 +316,7 @@ def _occurring(
             yield spec.name, *place
 
 
-def _alone(found: Sequence[Place]) -> Iterator[Place]:
+def _alone(found: Sequence[GradientSlice]) -> Iterator[GradientSlice]:
     """Yield the places that lie in no longer one."""
     for name, start, end in found:
         if not any(
@@ -353,9 +353,10 @@ def _forms(
 def _occurrences(
     sent: torch.Tensor, parts: Iterable[torch.Tensor]
 ) -> Iterator[tuple[int, int]]:
-    """Yield where values occur among others; a part with a zero is not recognized.
+    """Yield where values occur among others.
 
-    Neither is one without a finite element: any NaN would be all others.
+    Parts with a zero, and parts without a finite element, are not recognized: any NaN would
+    be all others.
     """
     for part in parts:
         flat = part.reshape(-1)

@@ -20,7 +20,7 @@ from syncverify.trace.run import Run
 
 
 def stream_context_is_restored(judgement: Judgement) -> Iterator[Finding]:
-    """When a call of the subject returns, the stream is current that was before it.
+    """A call of the subject that returns leaves the current stream as it was.
 
     For all ranks and calls that return.
 
@@ -85,8 +85,8 @@ def overlap_is_possible(judgement: Judgement) -> Iterator[Finding]:
     rank, launch = measured.missed
     yield Finding(
         "never_overlapped",
-        f"rank {rank}: expected some reduction to start while backward still ran, but in "
-        f"{measured.num_possible} steps in which one could, none did; such as {launch} in "
+        f"rank {rank}: expected a reduction to start during backward, but none did in "
+        f"{measured.num_possible} possible steps; for example {launch} in "
         f"{launch.moment}",
         rank,
         ", ".join(launch.parameters),

@@ -95,11 +95,11 @@ def zeros_of_nobody(facts: GradientFacts) -> Cause | None:
 def _sent_instead(facts: GradientFacts, has: str) -> str:
     """Say of a gradient in no collective of its step which collectives the step has."""
     if facts.launches:
-        return f"no collective of the step has it: they have {has}"
+        return f"no collective of the step sent it: they sent {has}"
     # A copy of the gradient may be in a reduction over one rank.
     alone = [*_reductions_over_one_rank(facts)]
     if not alone:
-        return "no collective of the step has it: there is none"
+        return "no collective of the step sent it: none was launched"
     one = "each reduction of the step is" if len(alone) > 1 else "the step reduces"
     return f"{one} over rank {facts.expected.rank} alone, {where(alone[0])}"
 

@@ -83,8 +83,8 @@ def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Finding]:
 
     Catches: defects that only real gradients show, such as a wire format that keeps whole
     numbers and little else, or a gradient in another memory format than its parameter; and
-    all defects that whole numbers show. Does not promise the nearest number: that is asked
-    of sums of products, for their gradients are exact.
+    all defects that whole numbers show. Does not require the nearest number; sums of products do, as their gradients
+    are exact.
     """
     if judgement.scenario.module == PLAIN:
         return
@@ -122,7 +122,7 @@ def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
     """After `wait()`, ranks that hold the same part of a parameter hold equal gradients.
 
     For all steps and parameters: any two ranks that differ only on axes over which the
-    parameter is replicated observe bit-identical gradients. Not asked of subjects that
+    parameter is replicated observe bit-identical gradients. Not judged for subjects that
     declare `gradients="owner"`.
 
     Catches: replicas that drift apart. Does not promise that

@@ -12,9 +12,9 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.vocabulary import PLAIN
 
 # Accumulates into every `.grad` exactly the gradient of the sum of all terms.
-Backward = Callable[[Losses], None]
+RunBackward = Callable[[Losses], None]
 
-_FUNCTIONS: Final[tuple[Backward, ...]] = (
+_FUNCTIONS: Final[tuple[RunBackward, ...]] = (
     roots.inputs,
     roots.inputs_in_turn,
     roots.several_roots,
@@ -33,7 +33,7 @@ _FUNCTIONS: Final[tuple[Backward, ...]] = (
     roots.split,
     compiled.compiled_autograd,
 )
-BACKWARDS: Final[Mapping[str, Backward]] = {
+BACKWARDS: Final[Mapping[str, RunBackward]] = {
     PLAIN: roots.plain,
     **{function.__name__: function for function in _FUNCTIONS},
 }

@@ -62,8 +62,8 @@ def install_lasting_hooks(parameters: Iterable[nn.Parameter]) -> None:
 def hooks_of_others(losses: Losses) -> None:
     """Install the user's hooks on the parameters, after the subject's hooks.
 
-    Of three kinds of hooks, one halves the doubled gradient, one observes the accumulated
-    gradient, and one observes the gradients of all parameters.
+    There are three kinds of hooks: one halves the doubled gradient, one observes the
+    accumulated gradient, and one observes the gradients of all parameters.
     """
     parameters = [*losses.parameters.values()]
     handles = [

@@ -32,7 +32,7 @@ def _features(
                 "value": value,
                 "promise": _promise(topic, value, capabilities),
                 "scenarios": counts.get(value, 0) + (seen.num_scenarios if seen else 0),
-                "word": seen.word if seen else "",
+                "word": seen.rating if seen else "",
                 "about": (seen.summary or seen.reason) if seen else "",
             }
         )

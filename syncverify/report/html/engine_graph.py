@@ -16,7 +16,7 @@ from syncverify.trace.run import RankRun
 _MOST_LINES: Final = 6
 
 # A node of the drawing, and the position of one of its hooks; -1 for the node itself.
-End = tuple[int, int]
+GraphPoint = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -41,9 +41,9 @@ class DrawnGraph:
     missing: list[dict[str, Any]] = field(default_factory=list)
     owners: list[Owned | None] = field(default_factory=list)
     places: dict[int | None, int] = field(default_factory=dict)
-    ends: dict[int, End] = field(default_factory=dict)
+    ends: dict[int, GraphPoint] = field(default_factory=dict)
 
-    def end_of(self, index: int) -> End:
+    def end_of(self, index: int) -> GraphPoint:
         """Return the node or hook that made a record; a new node if none is drawn."""
         owned = self.owners[index]
         if owned is not None and owned.step.order in self.ends:
@@ -52,7 +52,7 @@ class DrawnGraph:
         lines = joined_lines([record_words(record)])
         return self.add_later(str(record.moment), lines)
 
-    def add_later(self, name: str, lines: list[str]) -> End:
+    def add_later(self, name: str, lines: list[str]) -> GraphPoint:
         """Add a node for an event outside of the passes, or find it."""
         node = plain_node("later", name) | {"lines": lines}
         if node not in self.nodes:
@@ -68,7 +68,7 @@ class DrawnGraph:
         ]
         return found[-1] if found else None
 
-    def mark(self, end: End) -> None:
+    def mark(self, end: GraphPoint) -> None:
         """Mark a node, or its hook, as one that the violation is about."""
         place, hook = end
         node = self.nodes[place]
@@ -144,7 +144,7 @@ def _add_steps(graph: DrawnGraph) -> None:
             graph.ends[step.order] = place, hook
 
 
-def _add_callback(graph: DrawnGraph, step: EngineStep, lines: list[str]) -> End:
+def _add_callback(graph: DrawnGraph, step: EngineStep, lines: list[str]) -> GraphPoint:
     return graph.add_later(f"final callback {step.source}", lines)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from syncverify.judge.properties.accumulation import (
     accumulation_is_local_until_reduced,
 )
-from syncverify.report.html.engine_graph import DrawnGraph, End
+from syncverify.report.html.engine_graph import DrawnGraph, GraphPoint
 from syncverify.report.html.moment import told_launches
 from syncverify.report.replayed import Replayed, race_of
 from syncverify.timeline.engine import owners
@@ -68,7 +68,7 @@ def _launches(replayed: Replayed, rank: int) -> list[int]:
     return [index for of, index in told if of == rank]
 
 
-def _later(graph: DrawnGraph, replayed: Replayed, index: int) -> Iterator[End]:
+def _later(graph: DrawnGraph, replayed: Replayed, index: int) -> Iterator[GraphPoint]:
     """Yield the accumulations that came after a launch of the same gradients, in its step."""
     launch = graph.of_rank.trace[index]
     assert isinstance(launch, CollectiveLaunch)
@@ -90,13 +90,15 @@ def _accumulations(of_pass: EnginePass) -> Iterator[tuple[EngineStep, str]]:
                 yield step, name
 
 
-def _end(graph: DrawnGraph, of_pass: EnginePass, step: EngineStep, name: str) -> End:
+def _end(
+    graph: DrawnGraph, of_pass: EnginePass, step: EngineStep, name: str
+) -> GraphPoint:
     if step.order in graph.ends:
         return graph.ends[step.order]
     return graph.add_later(f"{of_pass.moment}", [f"accumulates the gradient of {name}"])
 
 
-def _add(graph: DrawnGraph, tail: End, head: End, label: str) -> None:
+def _add(graph: DrawnGraph, tail: GraphPoint, head: GraphPoint, label: str) -> None:
     for end in (tail, head):
         graph.mark(end)
     graph.missing.append({"tail": list(tail), "head": list(head), "label": label})

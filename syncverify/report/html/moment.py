@@ -8,8 +8,15 @@ from typing import Any, Final
 from syncverify.judge.violation import Violation
 from syncverify.report.evidence import remedy_of
 from syncverify.report.html.record_words import short_name
-from syncverify.report.replayed import Key, Replayed, race_of
-from syncverify.timeline.timeline import Arrow, Event, EventKind, Place, timeline_of
+from syncverify.report.replayed import Replayed, race_of
+from syncverify.timeline.timeline import (
+    Arrow,
+    Event,
+    EventKind,
+    LanePoint,
+    RecordKey,
+    timeline_of,
+)
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run
 
@@ -86,7 +93,7 @@ def _labels(event: Event) -> Iterator[str]:
         yield from (name, name.partition(" ")[0])
 
 
-def _place(place: Place) -> dict[str, Any]:
+def _place(place: LanePoint) -> dict[str, Any]:
     return {"rank": place.rank, "lane": place.lane, "start": place.tick}
 
 
@@ -95,7 +102,7 @@ def _arrow(arrow: Arrow) -> dict[str, Any]:
     return {"kind": arrow.kind, "tail": tail, "head": head}
 
 
-def told_launches(violation: Violation, run: Run) -> Iterator[Key]:
+def told_launches(violation: Violation, run: Run) -> Iterator[RecordKey]:
     """Yield the collectives of a violation's events."""
     uses = [event.use for event in violation.evidence.events]
     told = {use.key for use in uses if isinstance(use, CollectiveLaunch)}

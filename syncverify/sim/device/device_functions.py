@@ -16,13 +16,13 @@ from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.device.virtual_streams import VirtualStream
 from syncverify.sim.turns.refusals import refusal
 
-Make = Callable[..., Any]
+Replacement = Callable[..., Any]
 
 
 def current_stream_context(
     _: RankStreams, stream: VirtualStream | None
 ) -> AbstractContextManager[Any]:
-    """Make a context in which a stream is current; None changes nothing."""
+    """Replacement a context in which a stream is current; None changes nothing."""
     return nullcontext() if stream is None else CurrentStream(stream)
 
 
@@ -50,7 +50,7 @@ def _nothing(_: RankStreams, *__: Any, **___: Any) -> None:
     """Do nothing: there is one device, and no time to spend or to measure."""
 
 
-_STREAMS: dict[str, Make] = {
+_STREAMS: dict[str, Replacement] = {
     "current_stream": lambda streams, device=None: streams.current(),  # torch's names
     "default_stream": lambda streams, device=None: streams.default,
     "set_stream": _set_stream,
@@ -59,11 +59,11 @@ _STREAMS: dict[str, Make] = {
 }
 
 
-def _some(*names: str) -> dict[str, Make]:
+def _some(*names: str) -> dict[str, Replacement]:
     return {name: _STREAMS[name] for name in names}
 
 
-CUDA: dict[str, Make] = {
+CUDA: dict[str, Replacement] = {
     **_STREAMS,
     # torch calls it before any use of a real device, such as a tensor or a handle.
     "_lazy_init": refusal(
@@ -75,10 +75,12 @@ CUDA: dict[str, Make] = {
     "is_current_stream_capturing": lambda _: False,
     "set_device": _nothing,
 }
-CPU: dict[str, Make] = _some("current_stream", "stream", "synchronize")
-ACCELERATOR: dict[str, Make] = {
+CPU: dict[str, Replacement] = _some("current_stream", "stream", "synchronize")
+ACCELERATOR: dict[str, Replacement] = {
     **_some("current_stream", "set_stream", "synchronize"),
     "current_device_index": lambda _: 0,
     "set_device_index": _nothing,
 }
-RANGES: dict[str, Make] = dict.fromkeys(("mark", "range_pop", "range_push"), _nothing)
+RANGES: dict[str, Replacement] = dict.fromkeys(
+    ("mark", "range_pop", "range_push"), _nothing
+)

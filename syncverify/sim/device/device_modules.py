@@ -5,7 +5,7 @@ other thread gets torch's own. Callers look the names up on the modules at each 
 `torch.cuda.current_stream()` does. A function that was imported by name before the run
 (`from torch.cuda import current_stream`) is not replaced, and ends the run with an error.
 `torch.cuda.is_available()` stays false, and tensors cannot be made on a CUDA device, unless the
-subject is told that it has one: see `told_names.py`.
+subject sees one: see `seen_names.py`.
 
 Copies to the host
     On CPU tensors, "the host" and "the device" are the same. `Tensor.cpu()`,
@@ -34,14 +34,14 @@ from syncverify.sim.device.device_functions import (
     CUDA,
     RANGES,
     CurrentStream,
-    Make,
+    Replacement,
     current_stream_context,
 )
 from syncverify.sim.device.engine_streams import node_of
 from syncverify.sim.device.host_copies import HOST_COPIES
 from syncverify.sim.device.nccl_names import known_libraries
+from syncverify.sim.device.seen_names import seen_names
 from syncverify.sim.device.streams import RankStreams, own_streams
-from syncverify.sim.device.told_names import told_names
 from syncverify.sim.device.torch_internals import (
     COLLECT_ALL,
     NEW_GROUP,
@@ -61,7 +61,7 @@ class _ByThread(type):
 
     original: type
     virtual: type
-    make: Make
+    make: Replacement
     find: Find
 
     @override
@@ -88,13 +88,13 @@ def _refuse_own_thread() -> None:
         refuse_thread("use CUDA")
 
 
-def _class(original: type, virtual: type, make: Make, find: Find) -> type:
+def _class(original: type, virtual: type, make: Replacement, find: Find) -> type:
     functions = {"make": staticmethod(make), "find": staticmethod(find)}
     parts = {"original": original, "virtual": virtual, **functions}
     return _ByThread(original.__name__, (), parts)
 
 
-def _new(original: Any, make: Make, find: Find) -> Any:
+def _new(original: Any, make: Replacement, find: Find) -> Any:
     """Let a class make virtual instances for callers that imported it by name."""
 
     def virtual(streams: RankStreams, _: type, *args: Any, **kwargs: Any) -> Any:
@@ -105,7 +105,7 @@ def _new(original: Any, make: Make, find: Find) -> Any:
 
 def _function(
     original: Any,
-    virtual: Make,
+    virtual: Replacement,
     *,
     find: Find = own_streams,
     for_harness: bool = True,
@@ -162,7 +162,7 @@ def _run_backward(
 
 
 # Classes, the classes of their virtual instances (None: torch's own), and the makers.
-_CLASSES: tuple[tuple[Any, str, type | None, Make], ...] = (
+_CLASSES: tuple[tuple[Any, str, type | None, Replacement], ...] = (
     (torch.cuda, "CUDAGraph", None, refusal("CUDA graphs")),
     (torch.cuda, "ExternalStream", None, refusal("streams that others have made")),
     (torch.cuda, "MemPool", None, refusal("pools of memory")),
@@ -178,7 +178,7 @@ _CLASSES: tuple[tuple[Any, str, type | None, Make], ...] = (
     (torch.cpu, "StreamContext", CurrentStream, current_stream_context),
 )
 # Classes that callers may have imported by name, and the makers of virtual instances.
-_IMPORTED: tuple[tuple[Any, Make], ...] = (
+_IMPORTED: tuple[tuple[Any, Replacement], ...] = (
     (torch.cuda.Stream, _create),
     (torch.cuda.Event, _create_event),
 )
@@ -188,7 +188,7 @@ def _new_group(
     original: Any, streams: RankStreams, ranks: Any = None, timeout: Any = None,
     backend: Any = None, backend_options: Any = None, *more: Any, **options: Any,
 ) -> Any:  # fmt: skip
-    """Make a group of the machine, whichever library is to move the data."""
+    """Replacement a group of the machine, whichever library is to move the data."""
     asked = backend
     libraries = {part.rpartition(":")[2] for part in str(backend).lower().split(",")}
     if libraries <= known_libraries():
@@ -206,7 +206,7 @@ def _get_backend(original: Any, streams: RankStreams, group: Any = None) -> Any:
     return streams.backends.of(getattr(group, "group_name", ""))
 
 
-_DISTRIBUTED: tuple[tuple[Any, str, Make], ...] = (
+_DISTRIBUTED: tuple[tuple[Any, str, Replacement], ...] = (
     (
         *COLLECT_ALL,
         functools.partial(futures.collect_all, getattr(*COLLECT_ALL)),
@@ -264,16 +264,20 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield torch.autograd, "_engine_run_backward", replaced
 
 
-def virtual_device_modules(*, tells: bool = False) -> AbstractContextManager[None]:
+def virtual_device_modules(
+    *, shows_device: bool = False
+) -> AbstractContextManager[None]:
     """Put virtual streams behind torch's names for the length of a block.
 
     Args:
-        tells: Whether functions tell the subject of a device, too.
+        shows_device: Whether functions show the subject a device, too.
 
     Returns:
         The context of the block.
     """
-    return installed(itertools.chain(_replacements(), told_names() if tells else ()))
+    return installed(
+        itertools.chain(_replacements(), seen_names() if shows_device else ())
+    )
 
 
 @contextmanager
@@ -281,7 +285,7 @@ def installed(replacements: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
     """Put replacements, each an owner, a name and a value, in place for a block."""
     before: list[tuple[Any, str, Any]] = []
     try:
-        # Each is made when the one before is in its place: `told_names` replaces some again.
+        # Each is made when the one before is in its place: `seen_names` replaces some again.
         for owner, name, replacement in replacements:
             before.append((owner, name, vars(owner).get(name, _MISSING)))
             setattr(owner, name, replacement)

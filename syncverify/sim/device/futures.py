@@ -1,7 +1,7 @@
 """Futures of collectives with CUDA's semantics: done at once, and in order only after a wait.
 
 torch completes the future of an NCCL collective when the collective is queued, and that of
-`nccl2` when it is asked for, after the current stream has been ordered. `wait()`
+`nccl2` at its creation, after the current stream has been ordered. `wait()`
 orders the current stream after the collective, and `then()` runs its callback on a stream
 from a pool. Here the callback runs when the collective's result is in memory, which a host
 cannot tell from an earlier moment, unless it waits for what the callback does: `sim` refuses
@@ -27,7 +27,7 @@ from syncverify.sim.device.streams import RankStreams
 Callback = Callable[[Any], Any]
 
 
-class Source(Protocol):
+class FutureSource(Protocol):
     """The origin of a future's result."""
 
     def settle(self) -> None:
@@ -51,7 +51,7 @@ class OrderedSource:
         origin: Origin of the result.
     """
 
-    def __init__(self, streams: RankStreams, origin: Source) -> None:
+    def __init__(self, streams: RankStreams, origin: FutureSource) -> None:
         self._streams = streams
         self._origin = origin
         self._mark = streams.mark(streams.current())
@@ -77,7 +77,7 @@ class LazyFuture(torch.futures.Future[Any]):
         source: Origin of the result.
     """
 
-    def __init__(self, streams: RankStreams, source: Source) -> None:
+    def __init__(self, streams: RankStreams, source: FutureSource) -> None:
         super().__init__()
         self._streams = streams
         self._source = source
@@ -120,7 +120,7 @@ class LazyFuture(torch.futures.Future[Any]):
 class _CallbackResult:
     """The result of a callback, which runs after another result."""
 
-    def __init__(self, streams: RankStreams, before: Source) -> None:
+    def __init__(self, streams: RankStreams, before: FutureSource) -> None:
         self._streams = streams
         self._before = before
         self._mark: int | None = None

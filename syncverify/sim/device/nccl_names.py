@@ -60,7 +60,7 @@ _FORGETS_SINCE: Final = "2.15"  # its queue of works holds their inputs alone
 
 @functools.cache
 def _named_in_torch() -> frozenset[str]:
-    """Return the names that torch, or a package beside it, registers when they are asked for."""
+    """Return the names that torch, or a package beside it, registers at their first use."""
     found = entry_points(group="torch.distributed.backends")
     return frozenset(each.name.lower() for each in found)
 
@@ -71,7 +71,7 @@ def known_libraries() -> frozenset[str]:
 
 
 def promises_of(backend: str) -> Promises:
-    """Return the promises that count, by the name that a program asked for.
+    """Return the promises that count, by the name that a program used.
 
     Args:
         backend: A name, or one for each device, such as `cpu:gloo,cuda:nccl2`. Other

@@ -2,7 +2,7 @@
 
 These are the marks that the host has waited for, and all marks ordered before them.
 
-A host that polls a mark may be told "not yet" by bad timing, unless it has waited for the
+A host that polls a mark may get "not yet" by bad timing, unless it has waited for the
 mark, or for a mark that the device reaches only afterwards.
 """
 

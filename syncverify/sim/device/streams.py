@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 from syncverify.sim.device.engine_streams import EngineStreams
 from syncverify.sim.device.reached_marks import ReachedMarks
-from syncverify.sim.device.told_backends import ToldBackends
-from syncverify.sim.device.told_device import ToldDevice
+from syncverify.sim.device.seen_backends import SeenBackends
+from syncverify.sim.device.seen_device import SeenDevice
 from syncverify.sim.device.virtual_streams import VirtualStream
 from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.records import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from syncverify.sim.turns.scheduler import Scheduler
 
 
-class BackwardWatch(Protocol):
+class PassObserver(Protocol):
     """Sees backward passes."""
 
     def run(self, run: Callable[[], Any], roots: Sequence[Any]) -> Any:
@@ -46,8 +46,8 @@ class RankStreams:
         default: The stream that is current at first.
         engine: Model of the streams of autograd.
         serves_subject: Whether the subject runs, not the harness.
-        told: Device of which the subject is told; None for the CPU.
-        backends: Names of the backends of which the subject is told.
+        seen: Device that the subject sees; None for the CPU.
+        backends: Names of the backends that the subject sees.
         callbacks: Callbacks of futures that have not run yet.
         in_flight: Collectives without a wait so far. NCCL keeps their tensors alive until
             a wait, and so does this list.
@@ -66,15 +66,15 @@ class RankStreams:
         self.callbacks: list[object] = []
         self.in_flight: list[dist.Work] = []
         self.serves_subject = False
-        self.told: ToldDevice | None = None
-        self.backends = ToldBackends()
+        self.seen: SeenDevice | None = None
+        self.backends = SeenBackends()
         self.scheduler: Scheduler | None = None
-        self.engine_watch: BackwardWatch | None = None
+        self.engine_watch: PassObserver | None = None
         self._reached = ReachedMarks()
 
     def tell(self, device: torch.device) -> None:
         """Tell the subject of a device that its tensors and streams are on."""
-        self.told = ToldDevice(device, self.is_on_host)
+        self.seen = SeenDevice(device, self.is_on_host)
         self.default.device = device
 
     @property

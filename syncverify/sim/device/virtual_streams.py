@@ -59,8 +59,8 @@ class VirtualStream:
 
     Attributes:
         name: Unique on its rank.
-        device: Device that the caller asked for.
-        priority: Priority that the caller asked for; orders nothing.
+        device: Device that the caller named.
+        priority: Priority that the caller named; orders nothing.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ Tensors = list[torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CollectiveCall:
     """The call of one rank for a collective.
 
     Attributes:
@@ -54,10 +54,10 @@ class Call:
         return f"{self.operation}{reduce_op} of {numel} x {dtype}"
 
 
-_Compute = Callable[[Sequence[Call], int], Tensors]
+_Compute = Callable[[Sequence[CollectiveCall], int], Tensors]
 
 
-def agree(calls: Sequence[Call | None], seat: int, other: int) -> bool:
+def agree(calls: Sequence[CollectiveCall | None], seat: int, other: int) -> bool:
     """Return whether each of two ranks gives the layout that the other rank expects."""
     one, two = calls[seat], calls[other]
     assert one is not None
@@ -73,7 +73,7 @@ def agree(calls: Sequence[Call | None], seat: int, other: int) -> bool:
     return True
 
 
-def compute(calls: Sequence[Call], seat: int) -> Tensors:
+def compute(calls: Sequence[CollectiveCall], seat: int) -> Tensors:
     """Return one value per output of a rank; no value for a rank that receives nothing.
 
     The calls agree and are listed by seat: all ranks of the group, or sender and receiver.
@@ -135,13 +135,15 @@ def _layout(tensors: Tensors) -> list[tuple[torch.dtype, int]]:
     return [(tensor.dtype, tensor.numel()) for tensor in tensors]
 
 
-def _terms(call: Call) -> tuple[object, ...]:
+def _terms(call: CollectiveCall) -> tuple[object, ...]:
     inputs = _layout(call.inputs) if call.operation in _SAME_INPUTS else None
     outputs = _layout(call.outputs) if call.operation in _SAME_OUTPUTS else None
     return (call.operation, call.reduce_op, call.root, inputs, outputs)
 
 
-def _fits(giver: Call, taker: Call, giver_seat: int, taker_seat: int) -> bool:
+def _fits(
+    giver: CollectiveCall, taker: CollectiveCall, giver_seat: int, taker_seat: int
+) -> bool:
     given, taken = giver.inputs[taker_seat], taker.outputs[giver_seat]
     return _layout([given]) == _layout([taken])
 
@@ -152,39 +154,39 @@ def _at_root(compute_all: _Compute) -> _Compute:
     )
 
 
-def _of_root(calls: Sequence[Call], seat: int) -> Call:
+def _of_root(calls: Sequence[CollectiveCall], seat: int) -> CollectiveCall:
     root = calls[seat].root
-    assert root is not None  # torch asks for one
+    assert root is not None  # torch requires one
     return calls[root]
 
 
-def _all_reduce(calls: Sequence[Call], _seat: int) -> Tensors:
+def _all_reduce(calls: Sequence[CollectiveCall], _seat: int) -> Tensors:
     return [
         reduced(torch.stack(list(parts)), calls[0].reduce_op)
         for parts in zip(*(call.inputs for call in calls), strict=True)
     ]
 
 
-def _all_gather(calls: Sequence[Call], _seat: int) -> Tensors:
+def _all_gather(calls: Sequence[CollectiveCall], _seat: int) -> Tensors:
     return [part for call in calls for part in call.inputs]
 
 
-def _all_gather_single(calls: Sequence[Call], _seat: int) -> Tensors:
+def _all_gather_single(calls: Sequence[CollectiveCall], _seat: int) -> Tensors:
     return [
         torch.cat([part.reshape(-1) for part in parts])
         for parts in zip(*(call.inputs for call in calls), strict=True)
     ]
 
 
-def _all_to_all(calls: Sequence[Call], seat: int) -> Tensors:
+def _all_to_all(calls: Sequence[CollectiveCall], seat: int) -> Tensors:
     return [call.inputs[seat] for call in calls]
 
 
-def _reduce_scatter(calls: Sequence[Call], seat: int) -> Tensors:
+def _reduce_scatter(calls: Sequence[CollectiveCall], seat: int) -> Tensors:
     return [reduced(torch.stack(_all_to_all(calls, seat)), calls[0].reduce_op)]
 
 
-def _reduce_scatter_single(calls: Sequence[Call], seat: int) -> Tensors:
+def _reduce_scatter_single(calls: Sequence[CollectiveCall], seat: int) -> Tensors:
     return [
         reduced(
             torch.stack([part.reshape(len(calls), -1)[seat] for part in parts]),

@@ -22,7 +22,7 @@ from typing_extensions import override
 from syncverify.errors import RunEndedError
 from syncverify.sim.device.nccl_names import Promises, promises_of
 from syncverify.sim.device.streams import own_streams
-from syncverify.sim.network.collectives import Call, Tensors, agree, taken
+from syncverify.sim.network.collectives import CollectiveCall, Tensors, agree, taken
 from syncverify.sim.network.handles import DroppableHandle
 from syncverify.sim.network.reductions import Factor, refused
 from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld
@@ -86,7 +86,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
 
     @property
     def promises(self) -> Promises:
-        """The promises of the library of which the subject is told."""
+        """The promises of the library that the subject sees."""
         streams = own_streams()
         told = "gloo" if streams is None else streams.backends.of(self.group_name)
         return promises_of(told)
@@ -128,7 +128,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
         done, self._in_order = self._in_order[:position], self._in_order[position + 1 :]
         return [earlier for earlier in done if earlier.runs_on == work.runs_on]
 
-    def _settle_what_is_sent_on(self, call: Call, stream: str) -> None:
+    def _settle_what_is_sent_on(self, call: CollectiveCall, stream: str) -> None:
         """Await the results of earlier collectives on a stream that a call has as its input.
 
         In order, the earlier one has written them when the later one reads; no host waits for
@@ -143,7 +143,9 @@ class SimulatedCommunicator(dist.ProcessGroup):
         # torch knows no batches of this backend: it passes their messages one by one.
         return self._coalesced is not None or is_called_by("batch_isend_irecv")
 
-    def _issue(self, call: Call, peers: tuple[int, int] | None = None) -> dist.Work:
+    def _issue(
+        self, call: CollectiveCall, peers: tuple[int, int] | None = None
+    ) -> dist.Work:
         """Issue a collective, or a message if there are `peers`, by group rank."""
         tensors = call.inputs or call.outputs
         if tensors and (name := refused(call.reduce_op, tensors[0].dtype)):
@@ -194,7 +196,11 @@ class SimulatedCommunicator(dist.ProcessGroup):
         return self.recorder.communication_stream(name, ranks, is_async=self._is_async)
 
     def _arrive(
-        self, rendezvous: Rendezvous, seat: int, call: Call, launched: CollectiveLaunch
+        self,
+        rendezvous: Rendezvous,
+        seat: int,
+        call: CollectiveCall,
+        launched: CollectiveLaunch,
     ) -> None:
         self.world.scheduler.note_access(rendezvous.name, AccessKind.ARRIVE)
         # Inputs are copied now, so a later write to them changes no result: the copy is the

@@ -1,6 +1,6 @@
 """torch's process group API over a simulated communicator.
 
-Every collective of torch becomes a `Call`, which `communicator.py` issues and matches.
+Every collective of torch becomes a `CollectiveCall`, which `communicator.py` issues and matches.
 """
 
 # torch's stubs overload these methods for call styles that no caller uses here.
@@ -16,7 +16,7 @@ from typing import Any
 import torch.distributed as dist
 from typing_extensions import override
 
-from syncverify.sim.network.collectives import Call, Tensors
+from syncverify.sim.network.collectives import CollectiveCall, Tensors
 from syncverify.sim.network.communicator import SimulatedCommunicator, listed
 from syncverify.sim.network.reductions import factor_of, reduce_op_name, reduce_op_of
 from syncverify.sim.turns.refusals import refusal, refuse
@@ -67,20 +67,24 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     @override
     def broadcast(self, tensors: Any, opts: Any = None) -> dist.Work:
         tensors = listed(tensors)
-        return self._issue(Call("broadcast", "", tensors, tensors, opts.rootRank))
+        return self._issue(
+            CollectiveCall("broadcast", "", tensors, tensors, opts.rootRank)
+        )
 
     @override
     def allgather(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None
     ) -> dist.Work:
         outputs = [tensor for entry in output_tensors for tensor in entry]
-        return self._issue(Call("all_gather", "", listed(input_tensors), outputs))
+        return self._issue(
+            CollectiveCall("all_gather", "", listed(input_tensors), outputs)
+        )
 
     allgather_coalesced = allgather  # lists the outputs by rank
 
     @override
     def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> dist.Work:
-        return self._issue(Call("all_gather_single", "", [input], [output]))
+        return self._issue(CollectiveCall("all_gather_single", "", [input], [output]))
 
     _allgather_base = all_gather_single  # its name before torch 2.13
 
@@ -90,7 +94,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     ) -> dist.Work:
         """Gather several tensors; torch's functional collectives issue no other."""
         return self._issue(
-            Call("all_gather_single", "", listed(inputs), listed(outputs))
+            CollectiveCall("all_gather_single", "", listed(inputs), listed(outputs))
         )
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -101,7 +105,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     ) -> dist.Work:
         outputs = output_tensors[0] if output_tensors else []
         return self._issue(
-            Call("gather", "", listed(input_tensors), outputs, opts.rootRank)
+            CollectiveCall("gather", "", listed(input_tensors), outputs, opts.rootRank)
         )
 
     @override
@@ -110,7 +114,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     ) -> dist.Work:
         inputs = input_tensors[0] if input_tensors else []
         return self._issue(
-            Call("scatter", "", inputs, listed(output_tensors), opts.rootRank)
+            CollectiveCall("scatter", "", inputs, listed(output_tensors), opts.rootRank)
         )
 
     @override
@@ -141,14 +145,16 @@ class SimulatedProcessGroup(SimulatedCommunicator):
 
     @override
     def barrier(self, opts: Any = None) -> dist.Work:
-        return self._issue(Call("barrier", "", [], []))
+        return self._issue(CollectiveCall("barrier", "", [], []))
 
     @override
     def alltoall(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None
     ) -> dist.Work:
         return self._issue(
-            Call("all_to_all", "", listed(input_tensors), listed(output_tensors))
+            CollectiveCall(
+                "all_to_all", "", listed(input_tensors), listed(output_tensors)
+            )
         )
 
     @override
@@ -162,18 +168,18 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     ) -> dist.Work:
         inputs = self._split(input, input_split_sizes)
         outputs = self._split(output, output_split_sizes)
-        return self._issue(Call("all_to_all_single", "", inputs, outputs))
+        return self._issue(CollectiveCall("all_to_all_single", "", inputs, outputs))
 
     alltoall_base = all_to_all_single  # its name before torch 2.13
 
     @override
     def send(self, tensors: Any, dst_rank: int, tag: int) -> dist.Work:
-        call = Call("send", "", listed(tensors), [])
+        call = CollectiveCall("send", "", listed(tensors), [])
         return self._issue(call, peers=(self.rank(), dst_rank))
 
     @override
     def recv(self, tensors: Any, src_rank: int, tag: int) -> dist.Work:
-        call = Call("recv", "", [], listed(tensors))
+        call = CollectiveCall("recv", "", [], listed(tensors))
         return self._issue(call, peers=(src_rank, self.rank()))
 
     @override
@@ -204,7 +210,9 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         reduce_op = reduce_op_of(opts)
         root = getattr(opts, "rootRank", None)
         name, factor = reduce_op_name(reduce_op), factor_of(reduce_op)
-        return self._issue(Call(operation, name, inputs, outputs, root, factor))
+        return self._issue(
+            CollectiveCall(operation, name, inputs, outputs, root, factor)
+        )
 
 
 # torch's options are the last argument of each method that has them.

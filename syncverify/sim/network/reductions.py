@@ -18,7 +18,7 @@ Factor = float | torch.Tensor
 
 
 def reduce_op_of(opts: Any) -> Any:
-    """Return the reduction that torch's options for a collective ask for."""
+    """Return the reduction in torch's options for a collective."""
     return dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from syncverify.sim.network.collectives import Call
+from syncverify.sim.network.collectives import CollectiveCall
 from syncverify.sim.turns.scheduler import Scheduler
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
@@ -30,7 +30,7 @@ class Rendezvous:
 
     ranks: tuple[int, ...]
     name: str
-    calls: list[Call | None]
+    calls: list[CollectiveCall | None]
     fails: bool = False
 
     @property

@@ -16,10 +16,10 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from syncverify.sim.device.futures import LazyFuture, OrderedSource, Source
+from syncverify.sim.device.futures import FutureSource, LazyFuture, OrderedSource
 from syncverify.sim.device.nccl_names import Promises
 from syncverify.sim.device.streams import own_streams
-from syncverify.sim.network.collectives import Call, Tensors, compute
+from syncverify.sim.network.collectives import CollectiveCall, Tensors, compute
 from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
 from syncverify.sim.network.results import Results, without_memory
 from syncverify.sim.turns.refusals import refusal
@@ -33,14 +33,14 @@ from syncverify.trace.source_lines import Origin, is_subject_line
 class IssuingCommunicator(Protocol):
     """The communicator that issued a collective, as the collective's handle uses it."""
 
-    # By communicator and ranks: how many collectives the host was told to be complete.
+    # By communicator and ranks: how many collectives the host knows to be complete.
     num_seen_complete: Counter[tuple[str, tuple[int, ...]]]
 
     world: SimulatedWorld
 
     @property
     def promises(self) -> Promises:
-        """The promises of the library of which the subject is told."""
+        """The promises of the library that the subject sees."""
 
     @property
     def recorder(self) -> Recorder:
@@ -61,7 +61,7 @@ class SimulatedWork(dist.Work):
         group: IssuingCommunicator,
         rendezvous: Rendezvous,
         seat: int,
-        call: Call,
+        call: CollectiveCall,
         launched: CollectiveLaunch,
     ) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class SimulatedWork(dist.Work):
         self._delivered = False
         self._results = Results(call.outputs)
         # NCCL's work holds its tensors since torch 2.8, in place of `record_stream`: their
-        # memory may be reused only after a stream was told to wait for the work.
+        # memory may be reused only after a stream waits for the work.
         self._held = call.inputs
         self._callbacks: list[Callable[[], None]] = []
         self._streams = own_streams()
@@ -156,7 +156,7 @@ class SimulatedWork(dist.Work):
         return self.future_of(self, caller)
 
     def future_of(
-        self, handle: Source, caller: str
+        self, handle: FutureSource, caller: str
     ) -> torch.futures.Future[list[torch.Tensor]]:
         """Return a future that holds a handle of this work, for a line of a file."""
         if self._streams is None or not is_subject_line(caller):
@@ -227,7 +227,7 @@ class SimulatedWork(dist.Work):
         self._held = []
 
     def when_settled(self, run: Callable[[], None]) -> None:
-        """Call a function when the results are in memory."""
+        """CollectiveCall a function when the results are in memory."""
         if self._delivered:
             run()
         else:

@@ -25,7 +25,7 @@ _COPIES = ("aten.copy_.", "aten._foreach_copy_.")
 _NON_BLOCKING = 2
 
 # A scalar of the host is an argument of a kernel: the host reads it when it queues that.
-Place = Literal["device", "host", "copy", "blocking copy", "kernel"]
+OperatorSite = Literal["device", "host", "copy", "blocking copy", "kernel"]
 
 
 def place_of(
@@ -36,13 +36,13 @@ def place_of(
     kwargs: dict[str, Any] | None,
     *,
     are_pinned: bool,
-) -> Place:
+) -> OperatorSite:
     """Return the place at which an operator runs.
 
     Args:
         effects: Effects of the operator.
         tensors: All tensors that it reads or writes.
-        on_host: Of each tensor, whether it is known to lie on the host.
+        on_host: By tensor, whether it is known to lie on the host.
         args: Positional arguments of the operator.
         kwargs: Its keyword arguments.
         are_pinned: Whether all of the memory on the host is pinned. CUDA copies other memory

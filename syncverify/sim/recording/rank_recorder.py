@@ -15,7 +15,7 @@ from syncverify.defaults import NCCL_NAMES
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.recording.access_recording import AccessRecording
 from syncverify.sim.recording.engine_watch import EngineWatch
-from syncverify.sim.recording.host_memory import Place, place_of
+from syncverify.sim.recording.host_memory import OperatorSite, place_of
 from syncverify.sim.recording.operators import Effects, tensors_at
 from syncverify.sim.recording.raw_accesses import (
     RawAccess,
@@ -210,9 +210,9 @@ class RankRecorder(Recorder):
         self, operation: str, tensors: list[torch.Tensor], **fields: Any
     ) -> CollectiveLaunch:
         fields["written"] = [*fields.get("written", ())]
-        told, backends = self.streams.told, self.streams.backends
-        if told is not None and backends.of(fields["communicator"]) in NCCL_NAMES:
-            told.check_device((*tensors, *fields["written"]))
+        seen, backends = self.streams.seen, self.streams.backends
+        if seen is not None and backends.of(fields["communicator"]) in NCCL_NAMES:
+            seen.check_device((*tensors, *fields["written"]))
         # gloo takes memory of the host at once, and the host waits for it.
         with self._on_the_host(map(self.is_on_host, (*tensors, *fields["written"]))):
             if fields.get("communication_stream") == self.streams.current().name:
@@ -339,7 +339,7 @@ class RankRecorder(Recorder):
         read: list[torch.Tensor],
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
-    ) -> Place:
+    ) -> OperatorSite:
         """Return the place at which an operator runs; note a read by the host before it."""
         written = tensors_at(effects.writes, args, kwargs)
         tensors = read + written

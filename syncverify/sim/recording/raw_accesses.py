@@ -62,7 +62,7 @@ class RawAccess(NamedTuple):
         operator: Name of the operator.
         reads: Memory that the operator reads.
         writes: Memory that the operator writes.
-        line: Lines that asked for the operator, or its origin where none did.
+        line: Lines that called the operator, or its origin if none did.
     """
 
     position: int

@@ -36,7 +36,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
         is_shared: Whether more than one stream has used the storage.
         recorded_streams: Streams of the subject's calls of `Tensor.record_stream`.
         engine_streams: Streams of autograd's calls of the same function.
-        num_bytes: Size in bytes, kept because a freed storage cannot be asked.
+        num_bytes: Size in bytes, kept because a freed storage has none.
     """
 
     __slots__ = (

@@ -69,8 +69,8 @@ def refuse(feature: str) -> NoReturn:
     """
     run = _Process.refusals
     refusal = EnvironmentNotSupportedError(
-        f"the {run.backend if run else 'sim'} backend does not simulate {feature}, asked for "
-        f"at {calling_line()}"
+        f"the {run.backend if run else 'sim'} backend does not simulate {feature}, used at "
+        f"{calling_line()}"
     )
     if run is not None:
         run.note(refusal)
@@ -92,7 +92,7 @@ def refuse_thread(act: str = "communicate") -> NoReturn:
     The operating system decides when such a thread runs, so no simulated run is like it.
 
     Raises:
-        SystemExit: Always. It ends a thread without a word.
+        SystemExit: Always. It ends a thread without a message.
     """
     run = _Process.refusals
     if run is not None:

@@ -72,7 +72,7 @@ def wrong(explanation: str, *, step: int = 0) -> str:
     return f"gradient of 'p0' on rank 0, step {step} is wrong: {explanation}"
 
 
-UNREDUCED = "it is rank 0's own gradient, and no collective of the step has it: "
+UNREDUCED = "it is rank 0's own gradient, and no collective of the step sent it: "
 NUMERICS = [
     Defect(
         "avg-divides-by-numel", VALUE, "scaled",

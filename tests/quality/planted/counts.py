@@ -1,4 +1,4 @@
-"""A synchronizer whose constructor takes no count, and mistakes with the count that it is told.
+"""A synchronizer whose constructor takes no count, and mistakes with the announced count.
 
 `set_required_accumulations()` comes after `bind()` and before the first step, as d9d 0.24 calls
 it, and again where the count changes.

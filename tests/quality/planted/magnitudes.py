@@ -14,7 +14,7 @@ _FRACTION = 2.0**12
 
 
 class ClampsLargeNumbers(MainGrads):
-    """Gradients are clamped to a range that nobody asked for."""
+    """Gradients are clamped to a range that the contract does not have."""
 
     @override
     def reduce(self, bucket: Bucket) -> None:

@@ -20,7 +20,7 @@ class FallsThrough(ViewBuckets):
 
 
 class AsksThenWaits(ViewBuckets):
-    """Correct: a rank that is told "not yet" waits."""
+    """Correct: a rank that gets "not yet" waits."""
 
     def finish(self, bucket: Bucket) -> None:
         if bucket.work is not None and not bucket.work.is_completed():
@@ -53,7 +53,7 @@ class IgnoresNotYet(ViewBuckets):
 
 
 class QueriesThenWaits(IgnoresNotYet):
-    """Correct: a rank that is told "not yet" waits."""
+    """Correct: a rank that gets "not yet" waits."""
 
     def end(self, scaled: torch.cuda.Event) -> None:
         if not scaled.query():

@@ -80,7 +80,7 @@ class Calls(TorchFunctionMode):
 
 
 class WatchesCalls(RunsMicroBatches):
-    """Correct: is told of each call of a forward, and does nothing about it."""
+    """Correct: hears of each call of a forward, and does nothing about it."""
 
     def during_forward(self) -> AbstractContextManager[Any]:
         return Calls(self.make)

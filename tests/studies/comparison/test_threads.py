@@ -63,7 +63,7 @@ def test_a_hang_ends(backend: OneWorker) -> None:
 
 
 @pytest.mark.nightly
-def test_an_error_is_told_while_other_ranks_wait(backend: OneWorker) -> None:
+def test_an_error_is_reported_while_other_ranks_wait(backend: OneWorker) -> None:
     fault = backend.run(PAIR, resolve(RaisesOnOddRanks)).fault
     assert fault is not None
     assert fault.summary == "rank 1 raised RuntimeError in step 0, bind: no"

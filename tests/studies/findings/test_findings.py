@@ -70,7 +70,7 @@ def test_no_search_finds_the_second_division_with_the_patch(
     assert told.returncode == 0, told.stdout + told.stderr
 
 
-def test_a_patch_that_does_not_fit_is_told(tmp_path: Path) -> None:
+def test_a_patch_that_does_not_fit_is_reported(tmp_path: Path) -> None:
     file = "torch/version.py"
     patch = tmp_path / "wrong.patch"
     patch.write_text(

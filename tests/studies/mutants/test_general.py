@@ -84,7 +84,7 @@ def test_mutants_are_counted_by_target() -> None:
     ]
 
 
-def test_survivors_and_explanations_of_nothing_are_told() -> None:
+def test_survivors_and_explanations_of_nothing_are_reported() -> None:
     gone = Change(PUSH, "c", "d")
     first, second = complaints(MUTANTS, {CHANGE: "why", gone: "why"})
     assert first.startswith(f"no tests: {MUTANTS[3].name}")
@@ -115,7 +115,7 @@ def test_an_explanation_has_a_reason_for_several_changes(tmp_path: Path) -> None
     }
 
 
-def test_what_mutmut_is_told_exists() -> None:
+def test_files_in_the_settings_of_mutmut_exist() -> None:
     """A path that nothing has is a target that nothing mutates."""
     root = Path(__file__).parents[3]
     told = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["mutmut"]

@@ -31,7 +31,9 @@ def test_a_violation_that_is_known_is_no_news() -> None:
 
 
 @pytest.mark.slow
-def test_a_violation_that_is_not_known_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_violation_that_is_not_known_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(PEERS, "ddp-static-graph", PEERS["ddp"])
     told = CliRunner().invoke(main, ["ddp-static-graph", "--examples", "6"])
     assert told.exit_code == 1

@@ -102,7 +102,7 @@ def test_all_is_true_where_the_index_says_so(
     assert told.exit_code == 0, told.output
 
 
-def test_a_newer_release_is_told_with_its_line(
+def test_a_newer_release_is_reported_with_its_line(
     page: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(monkeypatch, "0.20.0")

@@ -40,7 +40,7 @@ def test_a_project_with_pre_releases_alone_has_a_newest_one() -> None:
     assert newest({"files": files}).version == "1.0.dev1"
 
 
-def test_a_release_for_another_python_is_left_out_and_told() -> None:
+def test_a_release_for_another_python_is_left_out_and_named() -> None:
     releases = dict.fromkeys(["torch", *peers()], Release("1.0", "2026-01-01", ""))
     releases["megatron-core"] = Release("2.0", "2026-01-01", ">=3.12")
     table = ReleaseTable("2026-01-02", releases)

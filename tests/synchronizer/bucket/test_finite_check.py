@@ -95,7 +95,7 @@ def total(rank: int, names: str, where: str) -> list[str]:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("index", [0, 40])
-def test_the_rank_that_brings_it_is_told_from_the_others(
+def test_the_rank_that_brings_it_is_distinguished_from_the_others(
     ranks, value: float, index: int
 ) -> None:
     bad = {"b": (index, value), "a": (index, value)}

@@ -66,7 +66,7 @@ WORDS: list[tuple[tuple[str, str], list[float]]] = [
 
 @pytest.mark.parametrize("names", [("dp", "tp"), None])
 @pytest.mark.parametrize(("words", "expected"), WORDS)
-def test_every_axis_is_reduced_as_it_is_told(ranks, names, words, expected) -> None:
+def test_every_axis_is_reduced_as_configured(ranks, names, words, expected) -> None:
     def program(rank: int) -> float:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
         overrides = dict(zip(names or (0, 1), words, strict=True))
@@ -77,7 +77,7 @@ def test_every_axis_is_reduced_as_it_is_told(ranks, names, words, expected) -> N
 
 
 @pytest.mark.slow
-def test_three_axes_are_told_apart(ranks) -> None:
+def test_three_axes_are_distinguished(ranks) -> None:
     def program(rank: int) -> float:
         mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp", "cp", "tp"))
         a = parameter(mesh, Replicate(), Replicate(), Replicate())
@@ -311,7 +311,7 @@ PAIRS = [("sum", "avg"), ("sum", "none"), ("none", "avg")]
 
 @pytest.mark.parametrize("shape", [(2,), (2, 2)])
 @pytest.mark.parametrize("words", PAIRS)
-def test_ranks_that_are_told_different_things_are_refused(ranks, shape, words) -> None:
+def test_ranks_with_different_axis_reductions_are_refused(ranks, shape, words) -> None:
     """By name, and before a rank waits for a collective that does not come."""
 
     def program(rank: int) -> list[str]:
@@ -332,7 +332,7 @@ def test_ranks_that_are_told_different_things_are_refused(ranks, shape, words) -
         assert found[0] == "ranks disagree about a"
 
 
-def test_the_refusal_says_what_each_rank_was_told(ranks) -> None:
+def test_the_refusal_names_the_reduction_of_each_rank(ranks) -> None:
     def program(rank: int) -> str:
         mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
         a = parameter(mesh, Replicate())

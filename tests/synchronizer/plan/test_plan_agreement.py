@@ -1,4 +1,4 @@
-"""Ranks that would reduce different things are told so at `bind()`, by name."""
+"""`bind()` raises on ranks that would reduce different things, and names them."""
 
 from datetime import timedelta
 from typing import Any

@@ -241,8 +241,8 @@ def test_a_hook_does_not_go_with_scattered_sums() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         SynchronizerConfig(comm_hook=bf16_error_feedback, mode="reduce_scatter")
     assert lines(caught)[:3] == [
-        "mode is not 'all_reduce', as a comm_hook asks for",
-        "  expected: 'all_reduce', as a comm_hook asks for",
+        "mode is not 'all_reduce', which a comm_hook requires",
+        "  expected: 'all_reduce', which a comm_hook requires",
         "  got:      mode='reduce_scatter'",
     ]
 

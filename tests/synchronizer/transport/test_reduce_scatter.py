@@ -248,7 +248,7 @@ def test_ranks_that_scatter_and_ranks_that_do_not_refuse_to_bind(ranks) -> None:
         ),
         (
             {"mode": "reduce_scatter", "unused": "keep_none"},
-            "'all_reduce', as unused='keep_none' asks for",
+            "'all_reduce', which unused='keep_none' requires",
             "mode='reduce_scatter'",
         ),
     ],

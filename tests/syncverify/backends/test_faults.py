@@ -22,7 +22,7 @@ class SaysMuch(PlainGrads):
         raise ValueError("expected one rank\n\n  got two\n")
 
 
-def test_an_exception_of_several_lines_is_told_in_one() -> None:
+def test_an_exception_of_several_lines_is_reported_in_one() -> None:
     fault = SimBackend().run(SCENARIO, resolve(SaysMuch)).fault
     assert fault is not None
     assert fault.summary == (

@@ -34,7 +34,7 @@ ALONE = Scenario(MeshSpec((1,), ("dp",)), (WEIGHT,), (1,), 64)
 
 
 class Naive:
-    """Sums every parameter by itself in wait(), and can be told to misbehave."""
+    """Sums every parameter by itself in wait(), and can be set to misbehave."""
 
     def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
         self.parameters = [parameter for group in groups for parameter in group]

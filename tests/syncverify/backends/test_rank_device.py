@@ -53,7 +53,7 @@ def test_a_process_that_sees_one_gpu_takes_that_one(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("name", NCCL_NAMES)
-def test_two_processes_with_one_gpu_are_told_so(machine: Machine, name: str) -> None:
+def test_two_processes_with_one_gpu_are_refused(machine: Machine, name: str) -> None:
     machine.shows("GPU-a", local_rank=1)
     with pytest.raises(EnvironmentNotSupportedError) as raised:
         own_device(name, store_with("GPU-b", "GPU-a"), rank=0, world_size=3)

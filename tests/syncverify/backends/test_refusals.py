@@ -281,12 +281,14 @@ def test_a_thread_that_communicates_is_not_judged_without_data(
 
 
 @pytest.mark.parametrize("handling", [Reduces, Wraps])
-def test_a_kernel_below_a_told_device_is_not_judged(handling: type[Reduces]) -> None:
+def test_a_kernel_below_a_seen_device_is_not_judged(handling: type[Reduces]) -> None:
     def launch(_: Any) -> None:
         raise RuntimeError("Triton Error [CUDA]: context is destroyed")
 
     said = refusal_on(SimBackend(), handling, launch, device="cuda")
-    assert said.startswith("the sim backend tells the subject that it is on CUDA, and ")
+    assert said.startswith(
+        "the sim backend simulates CUDA for the subject's Python code, "
+    )
 
 
 @pytest.mark.parametrize(

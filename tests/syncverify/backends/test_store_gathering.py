@@ -1,4 +1,4 @@
-"""Ranks on other machines: a rank that is lost is told from the ranks that wait for it."""
+"""Ranks on other machines: a lost rank is distinguished from ranks that wait for it."""
 
 from typing import Any
 

@@ -24,7 +24,7 @@ def test_bank_is_wide() -> None:
     assert len(architectures) >= 3
 
 
-def test_no_defect_is_told_twice() -> None:
+def test_no_defect_is_reported_twice() -> None:
     for told in ("id", "source", "subject"):
         values = [getattr(entry, told) for entry in entries()]
         assert [value for value in {*values} if values.count(value) > 1] == []

@@ -48,7 +48,7 @@ def test_most_defects_show_in_one_run() -> None:
     assert len(IN_ONE_RUN) >= 0.9 * len(entries())
 
 
-def test_entries_name_the_property_that_is_told_first() -> None:
+def test_entries_name_the_property_that_is_reported_first() -> None:
     wrong = {
         entry.id: CAUGHT[entry.id]["property"]
         for entry in entries()

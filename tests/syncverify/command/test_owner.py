@@ -17,14 +17,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
-def test_a_code_that_was_told_counts(code: int) -> None:
+def test_a_code_that_was_reported_counts(code: int) -> None:
     assert played(f"{PLAYS};ends({code})") == (code, "playing\n", "")
 
 
 @pytest.mark.parametrize(
     "after", ["os._exit(7)", "ctypes.string_at(0)", "fork(sys.exit)", "block()"]
 )
-def test_a_code_that_was_told_counts_whatever_comes_then(after: str) -> None:
+def test_a_code_that_was_sent_counts_whatever_comes_then(after: str) -> None:
     assert played(f"{PLAYS};tell_end(0);{after}")[0] == 0
 
 

@@ -1,4 +1,4 @@
-"""A factor is told with the number that was used and the number that was due."""
+"""The text names the factor that was used and the right one."""
 
 from fractions import Fraction
 
@@ -53,7 +53,7 @@ def test_factors_name_their_possible_origins(
     assert explain(due, observed) == Cause("scaled", f"it is {text}")
 
 
-def test_a_divisor_that_is_no_known_number_is_told_beside_the_right_one() -> None:
+def test_a_divisor_that_is_no_known_number_is_reported_beside_the_right_one() -> None:
     due = expected(WEIGHT, "mean")
     words = "every element is multiplied by 1/8"
     divided = "as if the sum were divided by 32, and not by 4"
@@ -62,7 +62,7 @@ def test_a_divisor_that_is_no_known_number_is_told_beside_the_right_one() -> Non
 
 
 @pytest.mark.parametrize("factor", [3 / 8, -1 / 8])
-def test_a_factor_that_no_whole_divisor_gives_is_told_alone(factor: float) -> None:
+def test_a_factor_that_no_whole_divisor_gives_is_reported_alone(factor: float) -> None:
     due = expected(WEIGHT, "mean")
     cause = explain(due, (due.value() * factor).to(torch.float32))
     assert cause is not None

@@ -100,7 +100,7 @@ def test_neighbours_order_their_sets_differently(
         ("os.killpg(0, 9)", "signal 9"),
     ],
 )
-def test_end_of_a_process_is_told(start: Start, act: str, reason: str) -> None:
+def test_end_of_a_process_is_reported(start: Start, act: str, reason: str) -> None:
     worker = start()
     told(worker)
     worker.connection.send(act)

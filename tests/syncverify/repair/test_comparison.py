@@ -171,7 +171,7 @@ def test_one_rank_says_nothing() -> None:
     assert regression(before, [Cost()] * 9) == "too few scenarios to compare"
 
 
-def test_a_change_that_leaves_all_costs_is_told() -> None:
+def test_a_change_that_leaves_all_costs_is_reported() -> None:
     before = of(BUCKETS, is_right=True)
     assert is_unchanged(before, [BUCKETS] * 3)
     assert not is_unchanged(before, [replace(BUCKETS, launches=5)] * 3)

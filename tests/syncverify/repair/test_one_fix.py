@@ -1,4 +1,4 @@
-"""Violations that one fix mends are told once; those of another mistake stay."""
+"""Violations that one fix mends are reported once; those of another mistake stay."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -9,7 +9,7 @@ from syncverify.report.beyond import ObservationInterrupted, with_features
 from syncverify.report.observed_table import in_one_line
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
-from syncverify.search.observation import Observation, ObservationPlan, Word
+from syncverify.search.observation import ObservationPlan, RatedFeature, Rating
 from syncverify.subjects.subject import resolve
 
 PLAN = ObservationPlan(max_ranks=2, num_scenarios=1, num_simpler=0, random_seed=0)
@@ -27,24 +27,28 @@ class Observed:
         monkeypatch.setattr(f"{module}.features_beyond", lambda _: FEATURES)
         monkeypatch.setattr(f"{module}.observe", self.observe)
 
-    def observe(self, *_arguments: object) -> Iterator[Observation]:
+    def observe(self, *_arguments: object) -> Iterator[RatedFeature]:
         for feature in FEATURES:
             if feature == self.interrupted_at:
                 raise KeyboardInterrupt
             self.log.append(f"played {feature}")
-            yield Observation(feature, "right")
+            yield RatedFeature(feature, "right")
 
-    def tell(self, feature: str, number: int, total: int, word: Word | None) -> None:
-        self.log.append(f"{number} of {total}: {feature} {word}")
+    def tell(
+        self, feature: str, number: int, total: int, rating: Rating | None
+    ) -> None:
+        self.log.append(f"{number} of {total}: {feature} {rating}")
 
     def report(self) -> Report:
         subject = resolve("synchronizer")
         return with_features(PLAYED_ALONE, subject, SimBackend(), PLAN, (), self.tell)
 
 
-def test_a_feature_is_told_before_it_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_feature_is_reported_before_it_is_played(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     observed = Observed(monkeypatch, interrupted_at="")
-    assert [each.word for each in observed.report().beyond] == ["right"] * 3
+    assert [each.rating for each in observed.report().beyond] == ["right"] * 3
     assert observed.log[:4] == [
         "1 of 3: event=rebind None",
         "played event=rebind",
@@ -57,7 +61,7 @@ def test_an_interrupt_keeps_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     observed = Observed(monkeypatch, interrupted_at="use=twice")
     with pytest.raises(ObservationInterrupted) as caught:
         observed.report()
-    assert [(each.word, each.reason) for each in caught.value.report.beyond] == [
+    assert [(each.rating, each.reason) for each in caught.value.report.beyond] == [
         ("right", ""),
         ("not tried", "the run was interrupted"),
         ("not tried", "the run was interrupted"),

@@ -27,8 +27,8 @@ def test_properties_that_judged_nothing_are_named_with_the_reason() -> None:
     )
     assert list(told.lines()) == [
         "coverage: 58 of 60 feature values, 1,400 of 1,500 pairs",
-        "not judged, as no scenario had anything for it: frees",
-        "not judged, as the contract does not promise it: overlap_is_possible",
+        "not judged (no scenario applies): frees",
+        "not judged (not promised by the contract): overlap_is_possible",
     ]
 
 
@@ -41,7 +41,7 @@ def test_tables_name_each_gap_and_the_verdict_a_few() -> None:
     assert many.clause_of_missing_values().endswith(few)
 
 
-def test_promises_that_a_contract_does_not_make_are_told() -> None:
+def test_promises_that_a_contract_does_not_make_are_reported() -> None:
     def of(capabilities: Capabilities) -> frozenset[str]:
         return CoverageSummary.of(Coverage(Space(capabilities, 2))).not_promised
 

@@ -55,10 +55,7 @@ def test_random_priorities_promise_the_least_probability() -> None:
 def test_overlap_and_piled_memory_have_a_line_each() -> None:
     pile = HeldMemory(num_blocks=2, num_bytes=12, largest=8, rank=1, step=2)
     assert lines(RunStatistics(3, 4, pile)) == [
-        (
-            "overlap: a reduction started before backward ended in 3 of 4 steps of ranks in "
-            "which one could"
-        ),
+        ("overlap with backward: 3 of 4 possible steps"),
         (
             "memory: record_stream kept up to 2 freed blocks (12 B, the largest 8 B, step 2, "
             "rank 1) from reuse; freeing after stream.wait_event() keeps none"
@@ -68,4 +65,4 @@ def test_overlap_and_piled_memory_have_a_line_each() -> None:
 
 def test_overlap_that_the_contract_does_not_promise_is_not_judged() -> None:
     (line,) = lines(RunStatistics(3, 4), promises_overlap=False)
-    assert line.startswith("overlap, measured and not judged: a reduction started ")
+    assert line.startswith("overlap with backward (not judged): ")

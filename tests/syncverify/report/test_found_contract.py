@@ -30,7 +30,7 @@ def test_a_corrected_feature_names_the_others_of_its_scenario() -> None:
     ]
     found = FoundViolation(VIOLATION, SCENARIO)
     twice, split, masked = corrected(observed, found, "VIOLATION: ...")
-    assert twice.word == split.word == "wrong"
+    assert twice.rating == split.rating == "wrong"
     assert twice.summary == f"{VIOLATION.summary} (together with backward=split)"
     assert split.summary == f"{VIOLATION.summary} (together with use=twice)"
     assert masked is observed[2]

@@ -1,4 +1,4 @@
-"""A subject that takes `param_groups` for another form is told its form."""
+"""A subject that takes `param_groups` for another form gets a hint about its form."""
 
 from collections.abc import Callable
 from typing import Any

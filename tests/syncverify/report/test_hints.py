@@ -99,7 +99,7 @@ FROZEN = ParameterSpec("p1", (2,), ("R",), requires_grad=False)
     ],
     ids=["frozen", "in_another_group", "trained", "of_another_cause"],
 )
-def test_a_frozen_parameter_beside_one_that_is_not_reduced_is_told(
+def test_a_frozen_parameter_beside_one_that_is_not_reduced_is_reported(
     cause: str, others: tuple[ParameterSpec, ...], *, is_told: bool
 ) -> None:
     parameters = (ParameterSpec("p0", (2,), ("R",)), *others)
@@ -116,7 +116,7 @@ def test_a_frozen_parameter_beside_one_that_is_not_reduced_is_told(
     [
         (
             (2, 2),
-            "look for a counter, or a number of micro-batches, that is not set back",
+            "look for a counter, or a number of micro-batches, that is not reset",
         ),
         (
             (1, 2),

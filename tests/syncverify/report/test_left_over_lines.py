@@ -40,7 +40,7 @@ ENTRY = FoundViolation(
     left_over=VALUES,
 )
 FIX = Fix(SourceLine("a.py", 1, "wait"), ("+ self.works.clear()",), 6, 4)
-HINT = "set back in wait() or zero_grad() what is left over"
+HINT = "reset the left-over values in wait() or zero_grad()"
 
 
 def shown(entry: FoundViolation) -> str:
@@ -54,13 +54,13 @@ def test_each_value_has_a_line_and_the_hint_tells_what_to_do() -> None:
   left over:  self.count[p0] is 2 where step 1 begins, and was 0 where step 0 began
               self.works holds 1 element where step 1 begins, and held 0 where step 0 began
               self.cache holds 3 elements where step 1 begins, and was None where step 0 began
-              (on rank 1; with them set back as each step begins, the violation does not show)
+              (on rank 1; the violation disappears if they are reset at the start of each step)
 """
         in text
     )
     assert f"  hint:       {HINT}\n" in text
     alone = shown(replace(ENTRY, left_over=VALUES[:1]))
-    assert "(on rank 1; with it set back as" in alone
+    assert "(on rank 1; the violation disappears if it is" in alone
 
 
 def test_a_flag_may_be_meant_to_stay_and_gives_no_hint() -> None:

@@ -1,4 +1,4 @@
-"""Wrong features that fail a run, and words beside violations of the contract."""
+"""Wrong features that fail a run, and ratings beside violations of the contract."""
 
 from dataclasses import replace
 
@@ -62,7 +62,7 @@ def test_diagnoses_of_many_wrong_features_fit_on_one_screen() -> None:
 
 
 def test_a_table_beside_violations_says_that_words_may_come_from_them() -> None:
-    said = "  the contract is violated as well: a word may come from that violation"
+    said = "  the contract is violated too, and may cause some of these ratings"
     assert said in list(table_lines(REPORT.beyond, is_violated=True))
     assert said not in list(table_lines(REPORT.beyond))
 
@@ -94,7 +94,7 @@ def test_one_line_counts_the_features_of_each_word() -> None:
             "not part of the verdict: 1 feature that the contract does not promise: 1 right "
             "(--tables lists them, --no-beyond skips them)"
         ),
-        "  the contract is violated as well: a word may come from that violation",
+        "  the contract is violated too, and may cause some of these ratings",
     ]
     assert list(in_one_line(())) == []
 
@@ -102,7 +102,7 @@ def test_one_line_counts_the_features_of_each_word() -> None:
 def test_features_that_fail_a_run_are_a_part_of_the_verdict() -> None:
     [line] = in_one_line(REPORT.beyond, fails_on_wrong=True)
     assert line == (
-        "part of the verdict, since this contract fails on a wrong one: 3 features that the "
+        "part of the verdict, because this contract sets `fail_on_wrong`: 3 features that the "
         "contract does not promise: 3 give a wrong gradient without an error (--tables lists "
         "them)"
     )

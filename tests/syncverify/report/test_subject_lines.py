@@ -41,7 +41,7 @@ def test_lines_that_ran_here_alone_are_a_fact_and_no_verdict() -> None:
     )
 
 
-def test_lines_that_stand_above_are_not_told_once_more() -> None:
+def test_lines_that_stand_above_are_not_reported_once_more() -> None:
     event = Event("all_reduce SUM, at a.py:7 in reduce (step 0, wait)")
     again = replace(VIOLATION, evidence=Disagreement(details=(event,)))
     entry = replace(ENTRY, violation=again, deciders=RAN_HERE)
@@ -62,7 +62,7 @@ def test_where_a_fix_is_known_no_line_is_blamed_besides() -> None:
     assert "- late" in text
 
 
-def test_places_of_what_is_missing_are_told_beside_a_fix_too() -> None:
+def test_places_of_what_is_missing_are_reported_beside_a_fix_too() -> None:
     fix = Fix(
         SourceLine("a.py", 9, ""), ("- late", "+ early"), num_others=3, max_ranks=4
     )

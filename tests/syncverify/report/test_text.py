@@ -81,7 +81,7 @@ VIOLATION: gradient_equals_reference (rank_contribution_missing)
     p0: shape (5,), bfloat16, gradient in float32, placements (Replicate, Shard(0)), group 0
     p1: shape (), float32, ordinary tensor, not reduced, frozen, group 1
 
-  cause:      rank_contribution_missing, likely: no other mistake that is known gives this value
+  cause:      rank_contribution_missing, likely: no other known mistake gives this value
   hint:       reduce every bucket, over every mesh axis on which its parameters are Replicate, and wait for it
   replay:     syncverify replay {ENTRY.token} mine:Sync --backend sim
 
@@ -133,7 +133,7 @@ def test_missing_gradient_is_not_a_number() -> None:
     assert "  observed:   no gradient" in text.splitlines()
 
 
-def test_timing_that_a_violation_needs_is_told() -> None:
+def test_timing_that_a_violation_needs_is_reported() -> None:
     decisions = (
         Decision("rank", 2, 0, "rank 0 moves next"),
         Decision("rank", 2, 1, "rank 1 moves next"),
@@ -212,7 +212,7 @@ OTHER_VALUES: dict[type, dict[str, object]] = {
 }  # fmt: skip
 
 
-def test_each_field_of_a_scenario_is_told() -> None:
+def test_each_field_of_a_scenario_is_reported() -> None:
     first = replace(SCENARIO.parameters[0], global_shape=(5, 2))
     trained = (ParameterSpec("p1", (), None),)
     both = replace(SCENARIO, parameters=(first, *trained))
@@ -295,8 +295,8 @@ WITNESS = Witness(RACE, True, "it is wrong", [7.0], [3.0])
                 "              expected: [7]",
                 "              observed: [nan]",
                 (
-                    "              nan stands for memory that is not written yet or has another "
-                    "owner by then, and for values computed from it"
+                    "              nan: memory that is not written yet or has another owner, "
+                    "and values computed from it"
                 ),
             ],
         ),
@@ -304,8 +304,8 @@ WITNESS = Witness(RACE, True, "it is wrong", [7.0], [3.0])
             NoWitness(3),
             [
                 (
-                    "  witness:    the order is missing, and that is the violation; no wrong gradient "
-                    "was shown yet: 3 legal orders of this scenario were played"
+                    "  witness:    the missing order is the violation; no wrong gradient "
+                    "was shown: 3 legal orders of this scenario were played"
                 ),
                 "  seen on:    ranks 0, 2; parameter p0",
             ],

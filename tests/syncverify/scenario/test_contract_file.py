@@ -82,7 +82,7 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
         read_contract(tmp_path / "contract.toml", OWN)
 
 
-def test_python_code_is_told_the_words_of_a_field() -> None:
+def test_python_code_gets_the_values_of_a_field() -> None:
     with pytest.raises(UsageError) as caught:
         Capabilities(device="gpu")
     assert str(caught.value) == (

@@ -13,7 +13,7 @@ BEYOND_IN_VAIN = (
     "`features`, `right` or `refused` names them; take it out"
 )
 PLAIN_IN_VAIN = (
-    "has no effect: it is a value of plain training steps, which every contract asks for "
+    "has no effect: it is a value of plain training steps, which every contract promises "
     "unless `outside` or `refused` names them; take it out"
 )
 REFUSED: dict[str, tuple[dict[str, set[str]], str]] = {
@@ -51,7 +51,7 @@ REFUSED: dict[str, tuple[dict[str, set[str]], str]] = {
         {"refused": {"?"}},
         "unknown feature '?' in `refused`, expected `topic` or `topic=value`",
     ),
-    "plain value that is asked for": (
+    "plain value that is promised": (
         {"features": {"dtype=float16"}}, f"'dtype=float16' in `features` {PLAIN_IN_VAIN}",
     ),
     "outside of a plain contract": (

@@ -45,14 +45,14 @@ def keeping(folder: Path) -> tuple[KeepingProgress, Listening]:
     return KeepingProgress(store, listening), listening
 
 
-def test_a_violation_is_saved_before_anybody_is_told(tmp_path: Path) -> None:
+def test_a_violation_is_saved_before_it_is_reported(tmp_path: Path) -> None:
     kept, listening = keeping(tmp_path)
     kept.found(met("scaled", ranks=3))
     assert listening.said == [("found", "scaled", 1, 0)]
     assert [*kept.saved.unshrunk(4)] == [met("scaled", ranks=3).reproducer]
 
 
-def test_one_identity_is_told_and_saved_once(tmp_path: Path) -> None:
+def test_one_identity_is_reported_and_saved_once(tmp_path: Path) -> None:
     kept, listening = keeping(tmp_path)
     for ranks in (3, 2):
         kept.found(met("scaled", ranks=ranks))

@@ -1,4 +1,4 @@
-"""What a step leaves in a subject is told, if the next step is right without it."""
+"""A value that a step leaves in a subject is reported if its reset mends the next step."""
 
 from __future__ import annotations
 
@@ -233,14 +233,14 @@ FLAG = "self.is_done is True where step 1 begins, and was False where step 0 beg
         ),
     ],
 )
-def test_what_is_left_over_is_told(
+def test_what_is_left_over_is_reported(
     subject: type, accumulations: tuple[int, ...], lines: list[str]
 ) -> None:
     assert told(subject, accumulations) == lines
     assert told(subject, accumulations) == lines
 
 
-def test_a_number_of_steps_is_not_told() -> None:
+def test_a_number_of_steps_is_not_reported() -> None:
     assert told(IsWrongInLaterSteps) == []
 
 
@@ -290,7 +290,7 @@ class HangsWhenPlayedAgain(SimBackend):
         return run if self.num_plays == 1 else replace(run, fault=hang)
 
 
-def test_values_that_cannot_be_played_are_not_told() -> None:
+def test_values_that_cannot_be_played_are_not_reported() -> None:
     entry = found_in(KeepsTwoThings, (1, 1))
     assert entry is not None
     assert left_over(entry, resolve(KeepsTwoThings), RefusesToPlayAgain()) == ()

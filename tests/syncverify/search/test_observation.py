@@ -1,4 +1,4 @@
-"""Each feature beyond a contract gets one word, by scenarios of its own."""
+"""Each feature beyond a contract gets one rating, by scenarios of its own."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -18,8 +18,8 @@ from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.feature_scenarios import COMPANIONS, scenarios_of
 from syncverify.search.observation import (
-    Observation,
     ObservationPlan,
+    RatedFeature,
     _observing,
     features_beyond,
     observe,
@@ -128,13 +128,13 @@ def observed(
     *features: str,
     known: tuple[Any, ...] = (),
     plan: ObservationPlan = PLAN,
-) -> list[Observation]:
+) -> list[RatedFeature]:
     return list(observe(resolve(subject), SimBackend(), plan, features, known))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("subject", "word"),
+    ("subject", "rating"),
     [
         (Naive, "wrong"),
         (Refuses, "refused"),
@@ -143,19 +143,19 @@ def observed(
         (Remembers, "right"),
     ],
 )
-def test_a_feature_gets_the_word_of_its_worst_scenario(
-    subject: type[Any], word: str
+def test_a_feature_gets_the_rating_of_its_worst_scenario(
+    subject: type[Any], rating: str
 ) -> None:
     (twice,) = observed(subject, TWICE)
-    assert (twice.feature, twice.word) == (TWICE, word)
-    assert twice.counts[word] > 0  # type: ignore[index]  # a word
-    assert (twice.found is None) == (word in {"right", "refused"})
+    assert (twice.feature, twice.rating) == (TWICE, rating)
+    assert twice.counts[rating] > 0  # type: ignore[index]  # a rating
+    assert (twice.found is None) == (rating in {"right", "refused"})
 
 
 @pytest.mark.slow
 def test_one_weakness_does_not_spread_over_the_table() -> None:
     others = ("event=empty_step", "use=twice", "backward=several_roots")
-    assert [each.word for each in observed(Naive, TWICE, *others)] == [
+    assert [each.rating for each in observed(Naive, TWICE, *others)] == [
         "wrong", "right", "right", "right",
     ]  # fmt: skip
 
@@ -169,7 +169,9 @@ def test_a_sum_that_is_marked_partial_is_wrong() -> None:
     assert marked.found.violation.identity == (
         "gradient_equals_reference", "still_partial"
     )  # fmt: skip
-    assert [each.word for each in observed(Relabels, "placement=partial")] == ["right"]
+    assert [each.rating for each in observed(Relabels, "placement=partial")] == [
+        "right"
+    ]
 
 
 @pytest.mark.slow
@@ -187,12 +189,12 @@ def test_what_is_wrong_in_plain_steps_says_nothing_about_a_feature() -> None:
     assert blamed.found is not None
     known = blamed.found.violation.identity
     (excused,) = observed(Doubles, "use=twice", known=(known,))
-    assert excused.word == "not tried"
+    assert excused.rating == "not tried"
     assert excused.reason == "plain training steps are violated already"
 
 
 class CrashesInPlainSteps(Naive):
-    """Raises the same, in words or without, whatever it is asked for."""
+    """Raises the same in each call, in words or without."""
 
     words = "list index out of range"
 
@@ -210,7 +212,7 @@ def test_an_error_of_plain_steps_says_nothing_about_a_feature(
     subject: type[Any],
 ) -> None:
     (excused,) = observed(subject, "use=twice", known=(RAISED_INDEX_ERROR,))
-    assert (excused.word, excused.reason) == (
+    assert (excused.rating, excused.reason) == (
         "not tried", "plain training steps are violated already"
     )  # fmt: skip
 
@@ -238,14 +240,14 @@ def test_a_scenario_that_says_nothing_is_replaced() -> None:
 
 def test_a_rare_feature_is_not_tried_and_says_why() -> None:
     (rare,) = observed(Naive, "use=compiled_region")
-    assert (rare.word, rare.reason) == (
+    assert (rare.rating, rare.reason) == (
         "not tried", "takes seconds in every process"
     )  # fmt: skip
 
 
 def test_a_backend_that_moves_no_data_says_nothing_about_a_feature() -> None:
     (twice,) = observe(resolve(Naive), FakeBackend(), PLAN, [TWICE])
-    assert (twice.word, twice.reason) == (
+    assert (twice.rating, twice.reason) == (
         "not tried", "collectives of this backend move no data"
     )  # fmt: skip
 
@@ -287,25 +289,25 @@ def test_an_event_is_played_before_a_step_that_shows_its_effect() -> None:
         (rebind,) = observe(
             resolve(ForgetsInSecondBind), SimBackend(), plan, ["event=rebind"]
         )
-        assert rebind.word == "wrong"
+        assert rebind.rating == "wrong"
 
 
 @pytest.mark.slow
 def test_a_move_is_right_for_a_subject_that_does_nothing_about_it() -> None:
     plan = replace(PLAN, num_scenarios=12)
     (move,) = observe(resolve(Remembers), SimBackend(), plan, ["event=move"])
-    assert move.word == "right", move.found
+    assert move.rating == "right", move.found
 
 
 class HidesWaits(Naive):
-    """Leaves out a second `wait()`, so that the word would be about this class."""
+    """Leaves out a second `wait()`, so that the rating would be about this class."""
 
     not_observed: ClassVar[dict[str, str]] = {TWICE: "the class waits once"}
 
 
 def test_a_feature_that_a_class_does_not_hand_on_is_not_tried() -> None:
     (twice,) = observed(HidesWaits, TWICE)
-    assert (twice.word, twice.reason) == ("not tried", "the class waits once")
+    assert (twice.rating, twice.reason) == ("not tried", "the class waits once")
 
 
 @pytest.mark.slow
@@ -318,7 +320,7 @@ def test_a_feature_that_hangs_is_played_once() -> None:
 def test_a_feature_that_comes_after_the_time_limit_says_so() -> None:
     plan = replace(PLAN, deadline=0.0)
     (late,) = observe(resolve(Naive), SimBackend(), plan, ["use=twice"])
-    assert (late.word, late.reason) == ("not tried", "the time limit came first")
+    assert (late.rating, late.reason) == ("not tried", "the time limit came first")
 
 
 class RaisesBeforeACallback(Remembers):
@@ -336,9 +338,9 @@ class RaisesBeforeACallback(Remembers):
 @pytest.mark.slow
 def test_a_feature_that_the_backend_does_not_judge_is_not_tried() -> None:
     twice, other = observed(RaisesBeforeACallback, TWICE, "use=twice")
-    assert twice.word == "not tried"
+    assert twice.rating == "not tried"
     assert "while a callback of a future has not run" in twice.reason
-    assert other.word == "right"
+    assert other.rating == "right"
 
 
 @pytest.mark.slow
@@ -376,7 +378,7 @@ def test_scenarios_of_a_feature_depend_on_the_seed_alone() -> None:
         return scenarios_of(feature, Capabilities(), 4, seed).smallest_first(3)
 
     assert drawn(TWICE, 0) == drawn(TWICE, 0) != drawn(TWICE, 1)
-    events = [drawn(f"event={word}", 0) for word in ("rebind", "cast")]
+    events = [drawn(f"event={event}", 0) for event in ("rebind", "cast")]
     assert len({replace(each, events=()) for listed in events for each in listed}) > 3
 
 

@@ -77,7 +77,7 @@ def test_another_form_is_listed_after_the_consequences() -> None:
     assert related(occurrences) == {SCALED: [(DIFFER, True), (LOCAL, False)]}
 
 
-def test_only_violations_that_count_are_told_and_each_once() -> None:
+def test_only_violations_that_count_are_reported_and_each_once() -> None:
     occurrences = Occurrences()
     told = [
         [entry.violation.identity for entry in occurrences.add(run_of(*run))]

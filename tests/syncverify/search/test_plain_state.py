@@ -33,7 +33,7 @@ def words(owner: object, names: dict[int, str] | None = None) -> dict[str, str]:
     return {path: spot.word for path, spot in state_of(owner, names or {}).items()}
 
 
-def test_plain_values_and_sizes_are_told_by_path() -> None:
+def test_plain_values_and_sizes_are_reported_by_path() -> None:
     slotted = Slotted(3, None)
     del slotted.unset
     owner = Owner(

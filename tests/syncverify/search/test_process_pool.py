@@ -107,7 +107,7 @@ def at_work() -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.long
 @pytest.mark.parametrize("send", [os.killpg, os.kill])
 def test_interrupted_command_leaves_no_process(send) -> None:
-    """Whether or not processes are told as well: they hold stdout open while they live."""
+    """Processes that live hold stdout open, with or without a message to them."""
     with at_work() as running:
         send(running.pid, signal.SIGINT)
         out, err = running.communicate(timeout=60)

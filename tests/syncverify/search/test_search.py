@@ -52,7 +52,7 @@ def test_same_seed_same_result() -> None:
 
 @pytest.mark.nightly
 def test_a_slow_machine_plays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hypothesis goes on after a failure, for ten seconds, unless it is told not to."""
+    """Hypothesis goes on after a failure, for ten seconds, unless a setting stops it."""
     fast, slow = Counting(), Counting()
     found = look(SkipsThird, fast, examples=60).violations
     clock = itertools.count(step=11.0)
@@ -116,7 +116,7 @@ def test_no_scenario_is_played_twice(
     assert len(backend.played) <= 60 + simpler
 
 
-def test_progress_is_told_of_every_scenario_and_every_simpler_one(
+def test_progress_hears_of_every_scenario_and_every_simpler_one(
     third: tuple[SearchResult, Counting, Listening],
 ) -> None:
     said = third[2].said
@@ -129,7 +129,7 @@ def test_progress_is_told_of_every_scenario_and_every_simpler_one(
         assert [n for name, n in simpler if name == identity] == [*range(1, count + 1)]
 
 
-def test_progress_is_told_of_a_violation_before_the_scenario_after_it(
+def test_progress_hears_of_a_violation_before_the_scenario_after_it(
     third: tuple[SearchResult, Counting, Listening],
 ) -> None:
     result, _, progress = third
@@ -277,7 +277,7 @@ class SkipsThirdAndLeavesHook(SkipsThird):
 def test_shrinking_stops_where_its_runs_are_spent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing more is asked about then, before the next violation's turn."""
+    """Nothing more is played then, before the next violation's turn."""
     monkeypatch.setattr(syncverify.search.shrinking, "_MAX_SHRINK_RUNS", 6)
     verdict = syncverify.search.judge.Judge.judge_scenario
     asked: list[int | str | None] = []

@@ -35,7 +35,7 @@ class SkipsLast(Naive):
 
 
 class Listening(SilentProgress):
-    """Remembers which runs it was told of."""
+    """Remembers the runs that it was called with."""
 
     def __init__(self) -> None:
         self.runs: list[int] = []

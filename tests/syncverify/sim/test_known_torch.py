@@ -170,7 +170,7 @@ class Sums:
 
 
 @pytest.mark.long
-def test_a_subject_that_takes_a_name_from_torch_is_told_in_one_line(
+def test_a_subject_that_takes_a_name_from_torch_ends_in_one_line(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "deletes.py").write_text(_DELETES)

@@ -48,6 +48,6 @@ class DropsAtOnce(DistributedDataParallelSubject):
         ("step_on_side_stream", [("memory_outlives_its_streams", "freed_in_use")]),
     ],
 )
-def test_a_caller_that_does_not_wait_is_told(launch: str, expected: Any) -> None:
+def test_a_caller_that_does_not_wait_is_reported(launch: str, expected: Any) -> None:
     subject = Subject("DropsAtOnce", DropsAtOnce, DropsAtOnce.capabilities)
     assert violations(launch, subject) == expected

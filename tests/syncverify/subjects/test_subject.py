@@ -209,7 +209,7 @@ def test_names_of_features_are_checked() -> None:
     )
 
 
-def test_optional_methods_are_told_by_their_presence() -> None:
+def test_optional_methods_are_known_by_their_presence() -> None:
     assert isinstance(Varying([], 1.0, 1), VariesAccumulations)
     assert not isinstance(Complete([], 1.0, 1), VariesAccumulations)
     assert isinstance(DistributedDataParallelSubject([], 1.0, 1), RunsMicroBatches)

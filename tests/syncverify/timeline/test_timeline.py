@@ -3,7 +3,7 @@
 import pytest
 
 from syncverify.timeline.ticks import ticks_of
-from syncverify.timeline.timeline import Arrow, Place, timeline_of
+from syncverify.timeline.timeline import Arrow, LanePoint, timeline_of
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,
@@ -77,10 +77,11 @@ def test_collective_lasts_until_its_rank_waits() -> None:
 def test_arrows_of_a_collective() -> None:
     timeline = timeline_of([[reduction(), wait()], [reduction()]])
     launches = [
-        Arrow("launch", Place(r, "default", 0), Place(r, "nccl", 0)) for r in BOTH
+        Arrow("launch", LanePoint(r, "default", 0), LanePoint(r, "nccl", 0))
+        for r in BOTH
     ]
-    meeting = Arrow("match", Place(0, "nccl", 0), Place(1, "nccl", 0))
-    waiting = Arrow("wait", Place(0, "nccl", 0), Place(0, "default", 1))
+    meeting = Arrow("match", LanePoint(0, "nccl", 0), LanePoint(1, "nccl", 0))
+    waiting = Arrow("wait", LanePoint(0, "nccl", 0), LanePoint(0, "default", 1))
     assert timeline.arrows == (*launches, meeting, waiting)
 
 
@@ -100,8 +101,8 @@ def test_arrows_follow_events_of_streams() -> None:
     timeline = timeline_of(
         [[*marks, HostWait(NOW, 7, SourceLine("a.py", 5, "")), never]]
     )
-    mark = Place(0, "side", 0)
-    heads = [Place(0, "default", 1), Place(0, "calls", 2)]
+    mark = LanePoint(0, "side", 0)
+    heads = [LanePoint(0, "default", 1), LanePoint(0, "calls", 2)]
     assert timeline.arrows == tuple(Arrow("order", mark, head) for head in heads)
 
 

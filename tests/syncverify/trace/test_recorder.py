@@ -98,7 +98,7 @@ def test_sequences_count_per_communicator() -> None:
 
 
 def test_gradient_bound_later_is_found_in_its_bucket() -> None:
-    """Gradients are asked for at each launch, as the subject may rebind them."""
+    """Gradients are read at each launch, as the subject may rebind them."""
     recorder = Recorder()
     gradients: dict[str, torch.Tensor] = {}
     recorder.watch(lambda: gradients)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.nightly
-def test_ranks_that_disagree_are_told_apart(
+def test_ranks_that_disagree_are_distinguished(
     case: Callable[[str], Case], rigs: Rigs
 ) -> None:
     found = case("size-mismatch-does-not-hang")

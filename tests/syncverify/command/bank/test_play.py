@@ -8,7 +8,7 @@ import pytest
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.bugbank.entry import Entry
-from syncverify.command.bank.play import Budget, Caught, EntryResult, Player
+from syncverify.command.bank.play import BankBudget, Caught, EntryResult, Player
 from syncverify.command.bank.table import line_of, summary, table
 from syncverify.judge.violation import Violation
 from syncverify.scenario.token import decode
@@ -17,7 +17,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject
 
 QUICK = entry_of("size1-group-self-add")
-BUDGET = Budget(examples=5, twin_examples=3, seed=0)
+BUDGET = BankBudget(examples=5, twin_examples=3, seed=0)
 
 
 def played(entry: Entry) -> EntryResult:

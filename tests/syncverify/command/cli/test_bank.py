@@ -17,7 +17,7 @@ QUICK = ("--only", "size1-group-self-add", "--twin-examples", "2")
 
 
 @pytest.mark.slow
-def test_entry_is_played_told_and_written(call: Call) -> None:
+def test_entry_is_played_reported_and_written(call: Call) -> None:
     outcome = call("bank", *QUICK, "--json", "bank.json")
     assert (outcome.code, outcome.err) == (0, "")
     first, *_ = outcome.out.splitlines()

@@ -137,7 +137,7 @@ def test_a_probed_contract_is_kept(naive: Call) -> None:
 
 
 @pytest.mark.nightly
-def test_a_correction_of_a_probe_is_told(
+def test_a_correction_of_a_probe_is_reported(
     naive: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parameter = ParameterSpec("p0", (4,), ("R",), use="twice")
@@ -180,8 +180,8 @@ def test_no_contract_is_written_for_a_subject_that_violates_plain_steps(
 @pytest.mark.parametrize(
     ("place", "complaint"),
     [
-        ("report.json", "expected REPORT.json#WORD/N"),
-        ("report.json#wrong/x", "expected REPORT.json#WORD/N"),
+        ("report.json", "expected REPORT.json#RATING/N"),
+        ("report.json#wrong/x", "expected REPORT.json#RATING/N"),
         ("report.json#wrong/2", "lists 1 feature as 'wrong'"),
         ("report.json#right/1", "there is nothing to explain"),
         ("none.json#wrong/1", "cannot be read"),

@@ -49,7 +49,7 @@ def test_a_contract_in_a_pipe_is_refused(call: Call, tmp_path: Path) -> None:
     assert outcome.complaint == "the contract 'contract.toml' is no regular file"
 
 
-def test_a_deleted_working_directory_is_told(call: Call, tmp_path: Path) -> None:
+def test_a_deleted_working_directory_is_reported(call: Call, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     os.chdir("gone")
     (tmp_path / "gone").rmdir()

@@ -42,7 +42,7 @@ def test_ranks_that_disagree(call: Call, tmp_path: Path) -> None:
     assert outcome.code == 1
     assert outcome.out == (
         "VIOLATION: collectives_match_across_ranks (collective_mismatch)\n"
-        "  On each communicator, the n-th collective is one and the same on all ranks.\n"
+        "  On each communicator, the n-th collective is the same on all ranks.\n"
         "\n"
         "  ranks [0, 1] met in one collective and disagree\n"
         "  rank 0: all_reduce of 4 x Float over ranks [0, 1], at a.py:0 in g\n"

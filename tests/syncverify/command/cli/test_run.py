@@ -202,11 +202,11 @@ def test_replay_says_where_a_schedule_is_not_followed(
 ) -> None:
     reproducer = decode(report["violations"][0]["token"])
     token = encode(dataclasses.replace(reproducer, schedule=Schedule((0, 1, 0, 2))))
-    note = "note: the token asks 2 times for other timing than by default, "
+    note = "note: the token changes the default timing 2 times, "
     assert note not in call("replay", token, "cli_subjects:Doubles").out
     told = call("replay", token, "cli_subjects:Doubles", "--backend", "fake").out
     assert told.splitlines()[0] == (
-        f"{note}which only --backend sim can follow; on fake the machine's own decides"
+        f"{note}and only --backend sim can follow it; on fake the machine decides"
     )
 
 

@@ -200,7 +200,7 @@ def test_collective_that_is_not_simulated_is_no_violation(call: Call) -> None:
     outcome = call("run", "cli_subjects:TalksToItself", "--examples", "1")
     assert outcome.code == 2
     assert outcome.complaint.startswith(
-        "the sim backend does not simulate recv from any rank, asked for at "
+        "the sim backend does not simulate recv from any rank, used at "
     )
     assert "VIOLATION" not in outcome.out
 

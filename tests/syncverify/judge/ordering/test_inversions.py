@@ -133,7 +133,7 @@ def test_only_two_collectives_end_in_two_orders() -> None:
     assert found == [order(set(), {0}, 2), order({0}, set(), 2)]
 
 
-def test_what_follows_an_event_is_told_for_one_rank_and_one_position() -> None:
+def test_what_follows_an_event_is_reported_for_one_rank_and_one_position() -> None:
     ranks = traces(
         "w b[0:8] default; w c[0:8] default; w d[0:8] side", "w b[0:8] default"
     )

@@ -79,7 +79,7 @@ def test_a_stream_that_has_more_than_the_result_is_waited_for() -> None:
     ]
 
 
-def test_of_edges_that_do_as_much_the_one_in_the_subject_is_told() -> None:
+def test_of_edges_that_do_as_much_the_one_in_the_subject_is_reported() -> None:
     program = without("join") + "w q[0:4] one; @other w q[0:4] two"
     assert remedies(traces(program)) == [
         "insert `default.wait_stream(side)` before wait() returns: orders 10 of 11 such pairs",
@@ -146,7 +146,7 @@ def test_memory_in_flight_is_held_until_the_work_is_done() -> None:
     ]
 
 
-def test_backward_that_must_wait_is_told_so_where_the_subject_can() -> None:
+def test_a_wait_of_backward_is_placed_where_the_subject_can_add_it() -> None:
     """No line can be inserted into autograd; the call before it is the subject's."""
     program = (
         "call zero_grad 0; @zero w b[0:4] side; return;"
@@ -174,7 +174,7 @@ def test_on_the_host_only_work_can_be_waited_for() -> None:
     ]
 
 
-def test_of_edges_that_order_the_pair_the_one_that_leaves_least_is_told() -> None:
+def test_of_edges_that_order_the_pair_the_one_that_leaves_least_is_reported() -> None:
     """Before the return only one of two writers had started."""
     program = """
         call wait 0; w b[0:4] side; return; call zero_grad 0; w c[0:4] side;
@@ -185,7 +185,7 @@ def test_of_edges_that_order_the_pair_the_one_that_leaves_least_is_told() -> Non
     ]
 
 
-def test_one_writer_and_several_readers_are_told_apart() -> None:
+def test_one_writer_and_several_readers_are_distinguished() -> None:
     program = "w b[0:4] default; @one r b[0:4] side; @two r b[0:4] third"
     assert remedies(traces(program)) == [
         "insert `side.wait_stream(default)` before one: orders 1 of 2 such pairs",
@@ -193,7 +193,7 @@ def test_one_writer_and_several_readers_are_told_apart() -> None:
     ]
 
 
-def test_several_uses_of_freed_memory_are_told_apart_and_from_races() -> None:
+def test_several_uses_of_freed_memory_are_distinguished_and_from_races() -> None:
     program = """
         @one r b[0:4] side; @two r b[0:4] third; free b default;
         w c[0:4] default; @three r c[0:4] side
@@ -219,7 +219,7 @@ def test_one_remedy_has_few_edges() -> None:
     assert (len(first.remedy.edges), len(second.remedy.edges)) == (4, 1)
 
 
-def test_what_no_few_edges_order_is_told_without_a_remedy(
+def test_what_no_few_edges_order_is_reported_without_a_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("syncverify.judge.ordering.remedies._MAX_EDGES", 0)

@@ -36,7 +36,7 @@ def test_a_long_cell_is_not_looked_for_among_short_ones() -> None:
     assert len(list(shadow._near(MemoryRegion(0, 800, 804)))) <= 4
 
 
-def test_cells_are_told_apart_by_start_end_and_repeats() -> None:
+def test_cells_are_distinguished_by_start_end_and_repeats() -> None:
     shadow = StorageShadow()
     regions = [
         MemoryRegion(0, 0, 16),

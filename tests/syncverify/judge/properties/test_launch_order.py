@@ -54,7 +54,7 @@ def test_circle_over_communicators_that_share_one_rank_each_is_found() -> None:
     assert len(findings[0].evidence.events) == 4
 
 
-def test_smallest_circle_is_told() -> None:
+def test_smallest_circle_is_reported() -> None:
     three = [
         launch(name, ranks, 0)
         for name, ranks in (("c", (0, 1)), ("d", (1, 2)), ("e", (0, 2)))

@@ -120,7 +120,7 @@ def test_what_may_meet_or_is_unknown_is_a_mismatch(sent: tuple[float, ...]) -> N
     assert causes(findings) == {"collective_mismatch"}
 
 
-def test_what_follows_a_disagreement_on_the_same_communicator_is_not_told() -> None:
+def test_what_follows_a_disagreement_on_the_same_communicator_is_not_reported() -> None:
     left = [first(numel=4), launch("dp", PAIR, 1, numel=6)]
     right = [first(numel=6), launch("dp", PAIR, 1, numel=4)]
     assert len(found(left, right)) == 2  # one for each rank
@@ -211,7 +211,7 @@ def test_messages_are_matched_by_sender_and_receiver() -> None:
     }
 
 
-def test_mismatch_that_only_the_backend_saw_is_told() -> None:
+def test_mismatch_that_only_the_backend_saw_is_reported() -> None:
     seen = Fault(
         "collective_mismatch", (0, 1), "they disagree", ("rank 0: a", "rank 1: b")
     )

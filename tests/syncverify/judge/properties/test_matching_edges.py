@@ -49,7 +49,7 @@ def test_what_a_rank_cannot_know_better_is_let_pass(left: Slots, right: Slots) -
     assert found(left, right) == []
 
 
-def test_who_is_absent_is_told_what_a_peer_issues_and_when() -> None:
+def test_an_absence_names_the_collective_of_a_peer_and_its_moment() -> None:
     one, other = (launch("dp", (0, 1), n) for n in range(2))
     (finding,) = collectives_match_across_ranks(judgement([one], [one, other]))
     assert (finding.rank, finding.parameter) == (0, None)
@@ -75,7 +75,7 @@ def test_each_communicator_tells_its_first_disagreement() -> None:
 
 
 @pytest.mark.parametrize("kind", ["collective_mismatch", "deadlock"])
-def test_what_the_backend_says_is_told_if_it_is_a_mismatch(kind: Any) -> None:
+def test_what_the_backend_says_is_reported_if_it_is_a_mismatch(kind: Any) -> None:
     one = launch("dp", (0, 1), 0, operation="all_to_all")
     fault = Fault(kind, (1,), "they disagree", ("rank 0: a",))
     found = list(collectives_match_across_ranks(judgement([one], [one], fault=fault)))

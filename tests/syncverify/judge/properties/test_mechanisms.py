@@ -295,12 +295,12 @@ def test_what_comes_later_does_not_explain_what_is_seen_between_micro_batches() 
         (
             launch(names=("w",), step=0),
             "not_reduced",
-            "no collective of the step has it: there is none",
+            "no collective of the step sent it: none was launched",
         ),
     ],
     ids=["of_it", "of_another", "of_another_step"],
 )
-def test_a_reduction_over_one_rank_is_told(
+def test_a_reduction_over_one_rank_is_reported(
     alone: CollectiveLaunch, kind: str, said: str
 ) -> None:
     _, cause = told(OWN, replace(alone, ranks=(0,)))
@@ -308,7 +308,7 @@ def test_a_reduction_over_one_rank_is_told(
     assert said in cause.text
 
 
-def test_reductions_over_one_rank_are_told_of_zeros_too() -> None:
+def test_reductions_over_one_rank_are_reported_of_zeros_too() -> None:
     alone = replace(launch(names=("other",)), ranks=(0,))
     _, cause = told(ZEROS, alone, alone)
     assert cause.text.startswith(

@@ -1,4 +1,4 @@
-"""Which property a missing wait violates, and how it is told."""
+"""The property that a missing wait violates, and its message."""
 
 import pytest
 
@@ -138,7 +138,7 @@ def test_one_defect_violates_one_property(program: str, name: str, cause: str) -
     assert hint_of(found.cause)
 
 
-def test_a_missing_wait_is_told_once() -> None:
+def test_a_missing_wait_is_reported_once() -> None:
     (found,) = violations(STEPS, without("fork"))
     assert found.parameters == ("b",)
     assert found.summary == (
@@ -153,7 +153,7 @@ def test_a_missing_wait_is_told_once() -> None:
     }
 
 
-def test_memory_that_is_freed_early_is_told_once() -> None:
+def test_memory_that_is_freed_early_is_reported_once() -> None:
     program = (
         "call backward 0 0; @launch reduce c b[0:16] default>nccl; free b default; return;"
         "call wait 0; await c default; return"

@@ -119,8 +119,7 @@ def test_as_much_is_exchanged_as_is_owed() -> None:
     (finding,) = found(launches[0], observed=[0])
     assert (finding.cause, finding.rank, finding.parameter) == ("not_reduced", 0, None)
     assert finding.summary == (
-        "rank 0 owes the reduction of 8 elements in step 0, but exchanged 4 in 1 "
-        "collectives"
+        "rank 0 has to reduce 8 elements in step 0, but exchanged 4 in 1 collectives"
     )
     assert finding.evidence == TooFewElements(
         rank=0,

@@ -56,8 +56,8 @@ def test_launches_that_all_wait_for_the_end_are_found(late: str) -> None:
     assert found.cause == "never_overlapped"
     assert found.parameter == "a"
     assert found.summary.startswith(
-        "rank 0: expected some reduction to start while backward still ran, but in 4 "
-        "steps in which one could, none did; such as all_reduce SUM of 1 x float32"
+        "rank 0: expected a reduction to start during backward, but none did in 4 "
+        "possible steps; for example all_reduce SUM of 1 x float32"
     )
 
 

@@ -33,8 +33,8 @@ SENDS_OTHER = replace(
 @pytest.mark.parametrize(
     ("events", "said"),
     [
-        ((), "no collective of the step has it: there is none"),
-        ((SENDS_OTHER,), "no collective of the step has it: they have other"),
+        ((), "no collective of the step sent it: none was launched"),
+        ((SENDS_OTHER,), "no collective of the step sent it: they sent other"),
     ],
 )
 def test_zeros_that_nobody_sends_are_not_reduced(

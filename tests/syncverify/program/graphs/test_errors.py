@@ -1,4 +1,4 @@
-"""Each raising operator raises in backward, and is told apart from other errors."""
+"""Each raising operator raises in backward, and is distinguished from other errors."""
 
 import pytest
 import torch

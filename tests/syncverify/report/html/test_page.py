@@ -88,7 +88,7 @@ def test_gradients_stand_beside_the_right_ones() -> None:
 
 
 @pytest.mark.slow
-def test_collective_that_the_words_name_is_told() -> None:
+def test_collective_that_the_words_name_is_reported() -> None:
     name = "accumulation_is_local_until_reduced"
     made = model(TOO_OFTEN, name, "reduced_early")["violations"][0]
     told = [each for each in made["timeline"]["events"] if each["told"]]

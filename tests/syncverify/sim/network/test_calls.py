@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from syncverify.sim.network.collectives import Call, agree, compute
+from syncverify.sim.network.collectives import CollectiveCall, agree, compute
 
 
 def tensors(*sizes: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -18,11 +18,11 @@ def call(
     outputs: list[torch.Tensor],
     root: int | None = None,
     reduce_op: str = "",
-) -> Call:
-    return Call(operation, reduce_op, inputs, outputs, root)
+) -> CollectiveCall:
+    return CollectiveCall(operation, reduce_op, inputs, outputs, root)
 
 
-def fit(one: Call, other: Call) -> bool:
+def fit(one: CollectiveCall, other: CollectiveCall) -> bool:
     """Tell whether two ranks of three agree, whichever asks."""
     calls = [None, one, other]
     assert agree(calls, 1, 2) == agree(calls, 2, 1)
@@ -103,7 +103,7 @@ def test_each_part_is_what_the_other_rank_expects_of_this_one(operation: str) ->
     assert not fit(one, call(operation, tensors(7, 3, 1), tensors(6, 3, 1)))
 
 
-def values(calls: list[Call], seat: int) -> list[list[float]]:
+def values(calls: list[CollectiveCall], seat: int) -> list[list[float]]:
     return [value.tolist() for value in compute(calls, seat)]
 
 
@@ -130,7 +130,7 @@ def test_written_are_the_outputs_of_whoever_receives() -> None:
 
 
 def test_a_call_says_what_it_gives_or_else_what_it_takes() -> None:
-    both = Call("all_reduce", "SUM", tensors(2, 3), tensors(9))
+    both = CollectiveCall("all_reduce", "SUM", tensors(2, 3), tensors(9))
     assert str(both) == "all_reduce SUM of 5 x float32"
-    assert str(Call("recv", "", [], tensors(4))) == "recv of 4 x float32"
-    assert str(Call("barrier", "", [], [])) == "barrier of 0 x nothing"
+    assert str(CollectiveCall("recv", "", [], tensors(4))) == "recv of 4 x float32"
+    assert str(CollectiveCall("barrier", "", [], [])) == "barrier of 0 x nothing"

@@ -254,7 +254,7 @@ def test_disagreement_ends_the_run_and_names_both_ranks(
         assert f", at {PLACE}:" in line
 
 
-def test_disagreement_is_told_by_global_ranks() -> None:
+def test_disagreement_is_reported_by_global_ranks() -> None:
     def program(rank: int) -> None:
         pair = dist.new_group([1, 3])
         if rank in {1, 3}:
@@ -304,7 +304,7 @@ def test_what_is_not_simulated_is_said(
     with pytest.raises(EnvironmentNotSupportedError) as caught:
         on_ranks(2, lambda rank: issue())
     assert str(caught.value).startswith(
-        f"the sim backend does not simulate {name}, asked for at {PLACE}:"
+        f"the sim backend does not simulate {name}, used at {PLACE}:"
     )
 
 

@@ -1,7 +1,7 @@
 from syncverify.sim.machine import SimulatedMachine
-from syncverify.sim.network.collectives import Call
+from syncverify.sim.network.collectives import CollectiveCall
 
-CALL = Call("barrier", "", [], [])
+CALL = CollectiveCall("barrier", "", [], [])
 
 
 def test_the_same_place_is_one_meeting_and_has_one_name_in_every_run() -> None:

@@ -12,7 +12,7 @@ def finished(rank: int) -> Position:
     return Position(rank, True, None)
 
 
-def test_circle_is_told_in_its_order_from_its_first_rank() -> None:
+def test_circle_is_reported_in_its_order_from_its_first_rank() -> None:
     stall = deadlock([waits(0, 2), waits(1, 0), waits(2, 3), waits(3, 2)])
     assert stall.ranks == (0, 2, 3)
     assert stall.details == (

@@ -1,4 +1,4 @@
-"""Names of torch on the threads of ranks whose subject is told that it is on CUDA.
+"""Names of torch on the threads of ranks whose subject sees CUDA devices.
 
 `device = "cuda"` of a contract puts these functions behind torch's names, for one run.
 
@@ -24,9 +24,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.program.rank_environment import local_world_size
-from syncverify.sim.device.device_functions import Make
+from syncverify.sim.device.device_functions import Replacement
+from syncverify.sim.device.seen_device import SeenDevice
 from syncverify.sim.device.streams import own_streams
-from syncverify.sim.device.told_device import ToldDevice
 from syncverify.sim.device.torch_internals import default_device
 from syncverify.trace.source_lines import is_subject_above
 
@@ -38,12 +38,12 @@ _PROPERTIES = types.SimpleNamespace(
 )  # fmt: skip
 
 _TENSORS = {
-    "device": lambda _, line, tensor: line.told.of(tensor),
-    "is_cuda": lambda _, line, tensor: line.told.of(tensor).type == "cuda",
-    "is_cpu": lambda _, line, tensor: line.told.of(tensor).type == "cpu",
+    "device": lambda _, line, tensor: line.seen.of(tensor),
+    "is_cuda": lambda _, line, tensor: line.seen.of(tensor).type == "cuda",
+    "is_cpu": lambda _, line, tensor: line.seen.of(tensor).type == "cpu",
 }
-_CUDA: dict[str, Make] = {
-    "current_device": lambda _, line: line.told.device.index,
+_CUDA: dict[str, Replacement] = {
+    "current_device": lambda _, line: line.seen.device.index,
     "device_count": lambda *_: local_world_size(),
     "get_device_capability": lambda *_, **__: (_PROPERTIES.major, _PROPERTIES.minor),
     "get_device_name": lambda *_, **__: _PROPERTIES.name,
@@ -59,9 +59,9 @@ _CUDA: dict[str, Make] = {
     "max_memory_reserved": lambda *_, **__: 0,
     "reset_peak_memory_stats": lambda *_, **__: None,
 }
-_ACCELERATOR: dict[str, Make] = {
+_ACCELERATOR: dict[str, Replacement] = {
     "current_accelerator": lambda *_, **__: torch.device("cuda"),
-    "current_device_index": lambda _, line: line.told.device.index,
+    "current_device_index": lambda _, line: line.seen.device.index,
     "device_count": lambda *_: local_world_size(),
     "is_available": lambda *_: True,
 }
@@ -75,7 +75,7 @@ _MAKERS = (
 _NEW = ("empty", "empty_strided", "full", "ones", "tensor", "zeros")
 
 
-def told_names() -> Iterator[tuple[Any, str, Any]]:
+def seen_names() -> Iterator[tuple[Any, str, Any]]:
     """Yield each owner, the name of its attribute, and the replacement."""
     for name, answer in _TENSORS.items():
         own = getattr(torch.Tensor, name).__get__
@@ -88,7 +88,7 @@ def told_names() -> Iterator[tuple[Any, str, Any]]:
         yield owner, name, _placing(getattr(owner, name), place)
 
 
-def _answers() -> Iterator[tuple[Any, str, Make]]:
+def _answers() -> Iterator[tuple[Any, str, Replacement]]:
     yield torch.Tensor, "get_device", _index
     for name, answer in _CUDA.items():
         yield torch.cuda, name, answer
@@ -98,7 +98,7 @@ def _answers() -> Iterator[tuple[Any, str, Make]]:
         yield owner, "is_nccl_available", lambda *_: True
 
 
-def _places() -> Iterator[tuple[Any, str, Make]]:
+def _places() -> Iterator[tuple[Any, str, Replacement]]:
     for name in _MAKERS:
         yield torch, name, _make
     for name in _NEW:
@@ -115,24 +115,24 @@ class _Line:
     """The line that calls a function.
 
     Attributes:
-        told: Device of which the subject is told.
+        seen: Device that the subject sees.
         is_subjects: Whether the line is the subject's.
     """
 
-    told: ToldDevice
+    seen: SeenDevice
     is_subjects: bool
 
 
 def _calling_line() -> _Line | None:
-    """Return the line that called the caller; None where no subject is told of a device."""
+    """Return the line that called the caller; None where no subject sees a device."""
     streams = own_streams()
-    if streams is None or streams.told is None:
+    if streams is None or streams.seen is None:
         return None
-    return _Line(streams.told, streams.serves_subject and is_subject_above(3))
+    return _Line(streams.seen, streams.serves_subject and is_subject_above(3))
 
 
-def _answering(original: Make, answer: Make) -> Make:
-    """Let a function answer lines of the subject as a told device would."""
+def _answering(original: Replacement, answer: Replacement) -> Replacement:
+    """Let a function answer lines of the subject as a CUDA device would."""
 
     def function(*args: Any, **kwargs: Any) -> Any:
         line = _calling_line()
@@ -143,7 +143,7 @@ def _answering(original: Make, answer: Make) -> Make:
     return function
 
 
-def _placing(original: Make, place: Make) -> Make:
+def _placing(original: Replacement, place: Replacement) -> Replacement:
     """Let a function take CUDA devices from any line, and note what the subject places."""
 
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -155,12 +155,12 @@ def _placing(original: Make, place: Make) -> Make:
     return function
 
 
-def _index(original: Make, line: _Line, tensor: torch.Tensor) -> Any:
-    index = line.told.of(tensor).index
+def _index(original: Replacement, line: _Line, tensor: torch.Tensor) -> Any:
+    index = line.seen.of(tensor).index
     return original(tensor) if index is None else index
 
 
-def _type_of_mesh(original: Make, _: _Line, mesh: DeviceMesh) -> Any:
+def _type_of_mesh(original: Replacement, _: _Line, mesh: DeviceMesh) -> Any:
     real = original(mesh)
     return "cuda" if real == "cpu" else real
 
@@ -176,53 +176,53 @@ def _real(device: torch.device) -> torch.device:
 
 
 def _make(
-    original: Make, line: _Line, *args: Any,
+    original: Replacement, line: _Line, *args: Any,
     device: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
-    """Make a tensor, on the device of a tensor that comes first if none is named."""
+    """Replacement a tensor, on the device of a tensor that comes first if none is named."""
     source: Any = args[0] if isinstance(next(iter(args), None), torch.Tensor) else None
     if device is None and source is not None:
-        wanted, made = line.told.of(source), original(*args, **options)
+        wanted, made = line.seen.of(source), original(*args, **options)
     else:
         wanted = default_device() if device is None else _device(device)
         made = original(*args, device=_real(wanted), **options)
         if made is source and _is_moved(line, made, wanted):
             made = torch.empty_like(made).copy_(made)  # another device has other memory
     if line.is_subjects and wanted.type == "cpu" and "out" not in options:
-        line.told.keep_on_host(made)
+        line.seen.keep_on_host(made)
     return made
 
 
 def _is_moved(line: _Line, tensor: torch.Tensor, wanted: torch.device) -> bool:
-    return line.is_subjects and wanted.type != line.told.of(tensor).type
+    return line.is_subjects and wanted.type != line.seen.of(tensor).type
 
 
 def _to_host(
-    original: Make, line: _Line, tensor: Any, *args: Any, **options: Any
+    original: Replacement, line: _Line, tensor: Any, *args: Any, **options: Any
 ) -> Any:  # fmt: skip
-    if line.told.of(tensor).type == "cpu":
+    if line.seen.of(tensor).type == "cpu":
         return tensor
     copied = original(tensor, *args, **options)
     if copied is not tensor:  # the harness gets the tensor itself
-        line.told.keep_on_host(copied)
+        line.seen.keep_on_host(copied)
     return copied
 
 
 def _to_device(
-    _: Make, line: _Line, tensor: Any, device: Any = None, *_more: Any, **__: Any
+    _: Replacement, line: _Line, tensor: Any, device: Any = None, *_more: Any, **__: Any
 ) -> Any:  # fmt: skip
-    return tensor.to(line.told.device if device is None else _device(device))
+    return tensor.to(line.seen.device if device is None else _device(device))
 
 
 def _to(
-    original: Make, line: _Line, tensor: Any, *args: Any, **options: Any
+    original: Replacement, line: _Line, tensor: Any, *args: Any, **options: Any
 ) -> Any:  # fmt: skip
     by_name = "device" in options
     named = options.pop("device") if by_name else args[0] if args else None
     rest = args if by_name else args[1:]
     if not isinstance(named, int | str | torch.device):
         return original(tensor, *((named, *rest) if not by_name else rest), **options)
-    wanted, now = _device(named), line.told.of(tensor)
+    wanted, now = _device(named), line.seen.of(tensor)
     if wanted.type == "cpu" != now.type and (
         line.is_subjects or isinstance(named, str)
     ):
@@ -234,12 +234,12 @@ def _to(
 
 
 def _type(
-    original: Make, line: _Line, tensor: Any, dtype: Any = None, **options: Any
+    original: Replacement, line: _Line, tensor: Any, dtype: Any = None, **options: Any
 ) -> Any:  # fmt: skip
     if dtype is None:
         name = original(tensor)
-        is_told = line.is_subjects and line.told.of(tensor).type == "cuda"
-        return name.replace("torch.", "torch.cuda.", 1) if is_told else name
+        is_seen = line.is_subjects and line.seen.of(tensor).type == "cuda"
+        return name.replace("torch.", "torch.cuda.", 1) if is_seen else name
     if isinstance(dtype, type):
         dtype = f"{dtype.__module__}.{dtype.__name__}"
     if isinstance(dtype, str):
@@ -248,6 +248,6 @@ def _type(
 
 
 def _mesh(
-    original: Make, _: _Line, mesh: Any, device_type: str, *args: Any, **options: Any
+    original: Replacement, _: _Line, mesh: Any, device_type: str, *args: Any, **options: Any
 ) -> None:  # fmt: skip
     original(mesh, "cpu" if device_type == "cuda" else device_type, *args, **options)

@@ -1,4 +1,4 @@
-"""The device that a subject is told its tensors are on, though they lie in CPU memory."""
+"""The device that a subject sees for its tensors, which lie in CPU memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 
-class ToldDevice:
+class SeenDevice:
     """A CUDA device without memory of its own.
 
     Every CPU tensor counts as one of the device, but for those that the subject made on the
@@ -33,7 +33,7 @@ class ToldDevice:
         self._kept = weakref.WeakValueDictionary[int, torch.UntypedStorage]()
 
     def of(self, tensor: torch.Tensor) -> torch.device:
-        """Return the device of a tensor, as the subject is told."""
+        """Return the device of a tensor, as the subject sees it."""
         real = tensor.device  # asked by a line of the harness: the truth
         is_own = id(_storage(tensor)) in self._kept or self._is_on_host(tensor)
         return self.device if real.type == "cpu" and not is_own else real

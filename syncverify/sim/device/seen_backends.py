@@ -1,9 +1,9 @@
-"""The backends of which a subject is told that they move its data.
+"""The backends that a subject sees as those that move its data.
 
-The machine moves the data of all groups, under a name of its own. A program that asks
-for the backend, to choose a way or to check its set-up, hears what it would hear on real ranks:
-the library that it asked for when it made the group, or that of the default group. Functions
-of torch hear the name of the machine.
+The machine moves the data of all groups, under its own name. A program that reads the name of
+the backend, to choose a way or to check its set-up, gets the same name as on real ranks: that
+of the library with which it made the group, or that of the default group. Functions of torch
+get the name of the machine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch.distributed as dist
 
 
-class ToldBackends:
+class SeenBackends:
     """The names of the backends of one rank.
 
     Attributes:
@@ -25,7 +25,7 @@ class ToldBackends:
         self._asked: dict[str, str] = {}
 
     def note(self, group: Any, backend: Any) -> None:
-        """Note the backend that a caller asked for; None is that of the default group."""
+        """Note the backend that a caller named; None is that of the default group."""
         if backend is not None and isinstance(group, dist.ProcessGroup):
             self._asked[group.group_name] = str(backend).lower()
 

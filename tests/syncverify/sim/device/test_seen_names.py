@@ -1,4 +1,4 @@
-"""A subject that is told that it is on CUDA: what its lines see, and what stays as it is."""
+"""A subject that sees CUDA devices: the results of its lines, and all that stays as it is."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim.device.device_modules import virtual_device_modules
-from syncverify.sim.device.told_names import told_names
+from syncverify.sim.device.seen_names import seen_names
 from syncverify.subjects.subject import Subject, resolve
 
 TOLD = Capabilities(tensors="local", device="cuda")
@@ -152,7 +152,7 @@ def test_a_right_subject_runs_its_branch_for_gpus(spelling: str) -> None:
     assert seen == [True, True]
 
 
-def test_a_defect_in_the_branch_for_gpus_is_found_where_the_subject_is_told() -> None:
+def test_a_defect_in_the_branch_for_gpus_is_found_where_the_subject_is_seen() -> None:
     def doubles(gradient: Tensor) -> None:
         if gradient.is_cuda:
             gradient.mul_(2)
@@ -197,11 +197,11 @@ def test_a_need_of_a_real_gpu_is_no_violation(
     with pytest.raises(EnvironmentNotSupportedError) as caught:
         violations(needs)
     assert said in str(caught.value)
-    assert "device/test_told_names.py:" in str(caught.value)
+    assert "device/test_seen_names.py:" in str(caught.value)
     assert str(caught.value).startswith("the sim backend ")
 
 
-def test_an_error_that_names_the_told_device_is_the_subjects_own() -> None:
+def test_an_error_that_names_the_seen_device_is_the_subjects_own() -> None:
     def refuses(gradient: Tensor) -> None:
         raise ValueError(f"no gradient of this kind on {gradient.device}")
 
@@ -212,12 +212,12 @@ def test_an_error_that_names_the_told_device_is_the_subjects_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["gloo", "fake"])
-def test_a_backend_of_cpus_refuses_a_told_subject(name: str) -> None:
+def test_a_backend_of_cpus_refuses_a_subject_that_sees_cuda(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         open_backend(name, Subject("sums", Sums, TOLD))
     assert str(caught.value) == (
-        f"subject 'sums' does not run on the {name} backend: it is told that it is on CUDA; "
-        "use --backend sim, nccl with GPUs, or a contract without device = 'cuda'"
+        f"subject 'sums' does not run on the {name} backend: it has a contract with "
+        "device = 'cuda'; use --backend sim, nccl with GPUs, or a contract without it"
     )
 
 
@@ -241,13 +241,13 @@ def test_nccl_takes_no_memory_of_the_host() -> None:
 
 
 @pytest.mark.long
-def test_our_synchronizer_holds_its_contract_where_it_is_told() -> None:
+def test_our_synchronizer_holds_its_contract_where_it_is_seen() -> None:
     contract = replace(resolve("synchronizer").capabilities, device="cuda")
     verify("synchronizer", contract=contract, examples=20, seed=0)
 
 
-def test_names_are_torchs_own_after_a_run_and_in_a_run_without_a_told_subject() -> None:
-    owners = {id(owner): owner for owner, *_ in told_names()}.values()
+def test_names_are_torchs_own_after_a_run_and_in_a_run_without_such_a_subject() -> None:
+    owners = {id(owner): owner for owner, *_ in seen_names()}.values()
 
     def names() -> list[dict[str, Any]]:
         return [dict(vars(owner)) for owner in owners]
@@ -258,7 +258,7 @@ def test_names_are_torchs_own_after_a_run_and_in_a_run_without_a_told_subject() 
     with virtual_device_modules():
         assert torch.Tensor.device is torch._C.TensorBase.device
         assert torch.empty is before[0].get("empty", torch.empty)
-    with virtual_device_modules(tells=True):
+    with virtual_device_modules(shows_device=True):
         assert torch.Tensor.device is not torch._C.TensorBase.device
         assert torch.ones(1, device="cpu").device == torch.device("cpu")  # no rank
 
@@ -267,7 +267,7 @@ def test_names_are_torchs_own_after_a_run_and_in_a_run_without_a_told_subject() 
     ("capabilities", "default"),
     [(NOT_TOLD, "gloo"), (replace(NOT_TOLD, needs_nccl=True), "nccl"), (TOLD, "nccl")],
 )
-def test_the_backend_is_told_as_on_real_ranks(
+def test_the_backend_is_seen_as_on_real_ranks(
     capabilities: Capabilities, default: str
 ) -> None:
     def asks(_: Tensor) -> None:
