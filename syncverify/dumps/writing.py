@@ -32,10 +32,10 @@ DTYPES: Final = {
 _GATHERING: Final = frozenset({"all_gather", "all_gather_single", "gather"})
 _SCATTERING: Final = frozenset({"reduce_scatter", "reduce_scatter_single", "scatter"})
 
-Dump = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
-def dumps_of(traces: Traces) -> dict[int, Dump]:
+def dumps_of(traces: Traces) -> dict[int, JsonObject]:
     """Return the dump of each rank that plays, by its global rank."""
     ticks = ticks_of(traces)
     members = _members(traces)
@@ -65,7 +65,7 @@ def _dump(
     trace: Sequence[TraceRecord],
     ticks: Ticks,
     members: dict[str, tuple[int, ...]],
-) -> Dump:
+) -> JsonObject:
     own = {name: ranks for name, ranks in members.items() if rank in ranks}
     return {
         "version": VERSION,
@@ -84,7 +84,7 @@ def _entries(
     trace: Sequence[TraceRecord],
     ticks: Ticks,
     members: dict[str, tuple[int, ...]],
-) -> Iterator[Dump]:
+) -> Iterator[JsonObject]:
     number, num_messages = 0, 0
     for tick, launch in zip(ticks.of_records[rank], trace, strict=True):
         if not isinstance(launch, CollectiveLaunch):
@@ -140,7 +140,7 @@ def _output(launch: CollectiveLaunch) -> int:
     return launch.numel
 
 
-def _frames(source: Origin) -> list[Dump]:
+def _frames(source: Origin) -> list[JsonObject]:
     """Return a line of the subject as one frame."""
     if isinstance(source, NoLine):
         return []
