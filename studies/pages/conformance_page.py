@@ -21,18 +21,18 @@ them. Columns are synchronizers. A cell says what happens in scenarios in which 
 the only one beyond plain steps, so a cell needs no promise of the project: **no cell is a
 verdict**, and what a project documents is in [findings](findings.md).
 
-| word | meaning |
+| rating | meaning |
 |---|---|
 | ok | the right gradient in each scenario |
 | refused | a clear error in some scenario, the right gradient in the others |
-| **wrong** | a wrong gradient without a word, a race, or a broken promise about memory and order |
+| **wrong** | a wrong gradient without an error, a race, or a broken promise about memory and order |
 | **hangs** | some rank never ends |
 | **unclear** | a crash, or an error that does not say what to change |
 | - | not tried; the reasons follow the tables |
 
-Each word in bold leads to its [smallest scenario](reference/conformance.md), with a line that
-plays the scenario again. A few scenarios show no defect that is rare: `syncverify probe` plays
-more of them, and writes the contract that a synchronizer keeps.
+Each rating in bold leads to its [smallest scenario](reference/conformance.md), with a line that
+plays the scenario again. A few scenarios do not show rare defects. `syncverify probe` plays more
+of them, and writes the contract that a synchronizer keeps.
 """
 _COMMAND = """\
 ## Make the table
@@ -41,8 +41,8 @@ _COMMAND = """\
 $ make conformance
 ```
 
-plays what is missing in `studies/results/conformance`, and each column of which a newer release,
-or a newer torch, is installed; it goes on where it was cut off. To play a column anew, delete its
+plays what is missing in `studies/results/conformance`, and each column for which a newer release
+or a newer torch is installed. It goes on where it was cut off. To play a column again, delete its
 file. The environment is that of `make peers`: the newest release of each package on
 <!-- asked --><!-- / -->, which for megatron-core needs Python
 <!-- python megatron-core --><!-- / -->: `make conformance PYTHON=python3.12`. A column whose
@@ -52,8 +52,8 @@ _SCENARIOS_HEAD = """\
 # Scenarios of the conformance table
 
 Written by `python -m studies.pages.conformance`; a test compares. Each entry is a cell of the
-[conformance table](../conformance.md) that is neither right nor refused: the word, in how many
-scenarios of the feature, one sentence about the simplest, and a line that plays it again. Modes
+[conformance table](../conformance.md) that is neither right nor refused: the rating, the number of
+scenarios with it, one sentence about the simplest one, and a line that plays it again. Modes
 of our synchronizer are played from a checkout.
 """
 _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
