@@ -7,7 +7,7 @@ import pytest
 
 from syncverify import PropertyViolation, verify
 
-FORM = "{0} is a list of lists of parameters, [[p0, p1], [p2]], no flat list"
+FORM = "{0} is a list of lists of parameters, [[p0, p1], [p2]], and not a flat list"
 LOOPS = "`for group in {0}: for parameter in group: ...`"
 
 
