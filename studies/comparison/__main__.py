@@ -4,7 +4,6 @@ Exit codes: 0 all defects were played, 1 a defect has no scenario that shows it,
 130 interrupted.
 """
 
-import multiprocessing
 from pathlib import Path
 
 import click
@@ -24,7 +23,7 @@ from studies.comparison.outcomes import (
 )
 from syncverify.bugbank.catalogue import entries
 from syncverify.command.process_exit import run_command
-from syncverify.search.process_pool import run_in_processes
+from syncverify.processes.calls import run_in_processes
 
 NOT_FOUND = 1
 
@@ -55,9 +54,7 @@ def main(
         for entry in left
         if (case := case_of(entry)) is not None
     ]
-    # Spawned: a fork would copy threads that a search has started.
-    spawn = multiprocessing.get_context("spawn")
-    for _, outcome in run_in_processes(compared, tasks, jobs=jobs, context=spawn):
+    for _, outcome in run_in_processes(compared, tasks, jobs=jobs):
         outcomes[outcome.id] = outcome
         click.echo(_line(outcome))
         if json_path is not None:

@@ -19,9 +19,16 @@ import torch.distributed as dist
 from torch._ops import OpOverload
 from torch.utils._debug_mode import DebugMode
 
-from studies.comparison.one_worker import HANG_TIMEOUT_SECONDS, Answer, hang, packed
+from studies.comparison.one_worker import (
+    HANG_TIMEOUT_SECONDS,
+    Answer,
+    hang,
+    packed,
+    serve,
+)
 from syncverify.backends.faults import raised_fault
 from syncverify.backends.messages import pack_result
+from syncverify.processes.wire import Wire
 from syncverify.program.rank_program import play
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.scenario.scenario import Scenario
@@ -208,3 +215,8 @@ def _uncounted(log: list[Any]) -> set[str]:
         if isinstance(operator, OpOverload)
         and (operator.is_view or operator.namespace == "c10d")
     }
+
+
+def main(wire: Wire) -> None:
+    """Serve the owner of this process, which `OneWorker` has started."""
+    serve(wire, play_with_hashes)

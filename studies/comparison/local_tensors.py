@@ -17,8 +17,9 @@ from torch.distributed import _local_tensor
 from torch.distributed._local_tensor import LocalTensor, LocalTensorMode
 from torch.testing._internal.distributed import fake_pg
 
-from studies.comparison.one_worker import Answer, packed
+from studies.comparison.one_worker import Answer, packed, serve
 from syncverify.backends.faults import raised_fault
+from syncverify.processes.wire import Wire
 from syncverify.program import leftovers, model
 from syncverify.program.rank_program import play
 from syncverify.program.subject_error import SubjectRaisedError
@@ -155,3 +156,8 @@ def _is_a_limit(error: BaseException) -> bool:
 
 def _cannot(error: BaseException) -> str:
     return f"cannot be played: {type(error).__name__}: {error}"
+
+
+def main(wire: Wire) -> None:
+    """Serve the owner of this process, which `OneWorker` has started."""
+    serve(wire, play_on_local_tensors)

@@ -6,9 +6,9 @@ loop. So a worker process plays, and the backend that owns the process ends it.
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -20,8 +20,11 @@ from syncverify.backends.messages import (
     unpack_result,
     unpack_subject,
 )
-from syncverify.backends.pool import WorkerProcess
+from syncverify.backends.pool import await_ready
 from syncverify.errors import InternalError
+from syncverify.processes.forked_process import start
+from syncverify.processes.supervised import HungUp, Supervised, attend
+from syncverify.processes.wire import Wire
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Fault, RankRun, Run
@@ -83,7 +86,7 @@ class OneWorker:
         self.name = name
         self._module = module
         self._hang_timeout_seconds = hang_timeout_seconds
-        self._worker: WorkerProcess | None = None
+        self._worker: Supervised | None = None
 
     def run(
         self, scenario: Scenario, subject: Subject, trusted: Subject | None = None
@@ -101,10 +104,10 @@ class OneWorker:
         Raises:
             InternalError: The harness failed in the worker.
         """
-        connection = self._connection()
+        worker = self._ready()
         both = (pack_subject(subject), pack_subject(trusted or subject))
-        connection.send(PlayJob(scenario.to_json(), *both))
-        answer = self._answer(connection, scenario.mesh.num_ranks)
+        worker.send(PlayJob(scenario.to_json(), *both))
+        answer = self._answer(worker, scenario.mesh.num_ranks)
         if answer.fault is not None or answer.harness_error:
             self.close()  # other ranks still wait there
         if answer.harness_error:
@@ -118,22 +121,23 @@ class OneWorker:
             self._worker.end()
             self._worker = None
 
-    def _connection(self) -> Connection:
+    def _ready(self) -> Supervised:
         if self._worker is None:
-            self._worker = WorkerProcess(self._module)
-            self._worker.await_ready()
-        return self._worker.connection
+            self._worker = start(self._module)
+            await_ready(self._worker)
+        return self._worker
 
-    def _answer(self, connection: Connection, num_ranks: int) -> Answer:
+    def _answer(self, worker: Supervised, num_ranks: int) -> Answer:
         nothing = packed([RankRun() for _ in range(num_ranks)])
         ranks = tuple(range(num_ranks))
-        if not connection.poll(self._hang_timeout_seconds):
-            return Answer(nothing, hang(ranks, self.name))
-        try:
-            answer: Answer = connection.recv()
-        except EOFError:
-            return Answer(nothing, Fault("process_died", ranks, "it died"))
-        return answer
+        deadline = time.monotonic() + self._hang_timeout_seconds
+        while (left := deadline - time.monotonic()) > 0:
+            for _, word in attend([worker], left):
+                if isinstance(word, HungUp):
+                    return Answer(nothing, Fault("process_died", ranks, "it died"))
+                answer: Answer = word
+                return answer
+        return Answer(nothing, hang(ranks, self.name))
 
 
 def hang(ranks: tuple[int, ...], place: str) -> Fault:
@@ -149,29 +153,28 @@ def packed(results: list[RankRun]) -> tuple[bytes, ...]:
     return tuple(map(pack_result, results))
 
 
-def serve(descriptor: int, play: Play) -> None:
+def serve(wire: Wire, play: Play) -> None:
     """Play jobs until the owner goes away, and end the process.
 
     Args:
-        descriptor: File descriptor of the connection to the owner.
+        wire: The connection to the owner.
         play: Plays a scenario with a subject, and with one that is trusted.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides when to end
     torch.set_num_threads(1)
-    connection = Connection(descriptor)
     try:
-        connection.send(Ready())
-        _serve(connection, play)
+        wire.send(Ready())
+        _serve(wire, play)
     finally:
         os._exit(0)  # threads that wait for a missing rank cannot be joined
 
 
-def _serve(connection: Connection, play: Play) -> None:
+def _serve(wire: Wire, play: Play) -> None:
     try:
         while True:
-            job: PlayJob = connection.recv()
+            job: PlayJob = wire.receive()
             scenario = Scenario.from_json(job.scenario)
             subjects = (unpack_subject(job.subject), unpack_subject(job.trusted))
-            connection.send(play(scenario, *subjects))
+            wire.send(play(scenario, *subjects))
     except EOFError:
         pass

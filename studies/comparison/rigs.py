@@ -28,9 +28,9 @@ from syncverify.trace.run import Run
 _DETAIL = "TORCH_DISTRIBUTED_DEBUG"
 # Places that are one process, and the module of each.
 _WORKERS: Final[dict[RigName, str]] = {
-    "threads": "studies.comparison.threads_worker",
-    "local tensors": "studies.comparison.local_tensors_worker",
-    "gloo with hashes": "studies.comparison.hashes_worker",
+    "threads": "studies.comparison.threads",
+    "local tensors": "studies.comparison.local_tensors",
+    "gloo with hashes": "studies.comparison.hashes",
 }
 
 

@@ -5,9 +5,10 @@ import threading
 
 import torch.distributed as dist
 
-from studies.comparison.one_worker import Answer, packed
+from studies.comparison.one_worker import Answer, packed, serve
 from studies.stand_ins.threaded_rank import play_threaded_rank
 from syncverify.backends.faults import raised_fault
+from syncverify.processes.wire import Wire
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.network.threaded_world import thread_local_world
@@ -54,3 +55,8 @@ def _raised(error: BaseException, rank: int, results: list[RankRun]) -> Answer:
     if isinstance(error, SubjectRaisedError):
         return Answer(seen, raised_fault(error, rank))
     return Answer(seen, harness_error=f"rank {rank}: {error!r}")
+
+
+def main(wire: Wire) -> None:
+    """Serve the owner of this process, which `OneWorker` has started."""
+    serve(wire, play_on_threads)

@@ -7,7 +7,6 @@ Linux only. Each line of the file is one command; a run continues the file. The 
 """
 
 import json
-import multiprocessing
 import sys
 from collections import Counter
 from pathlib import Path
@@ -17,7 +16,7 @@ import click
 
 from studies.kills.trial import line_of
 from syncverify.command.process_exit import run_command
-from syncverify.search.process_pool import run_in_processes
+from syncverify.processes.calls import run_in_processes
 
 
 @click.command()
@@ -30,8 +29,7 @@ def main(path: Path, trials: int, jobs: int) -> None:
     done = {json.loads(line)["number"] for line in lines}
     missing = [number for number in range(trials) if number not in done]
     with path.open("a") as file:
-        spawn = multiprocessing.get_context("spawn")
-        for _, line in run_in_processes(line_of, missing, jobs=jobs, context=spawn):
+        for _, line in run_in_processes(line_of, missing, jobs=jobs):
             print(line, file=file, flush=True)  # a file, not the screen
             lines.append(line)
             _tell(json.loads(line))

@@ -10,7 +10,6 @@ exit code is 1 if a mistake is not found, a certain cause is wrong, or a fix is 
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import sys
 
 import click
@@ -19,7 +18,7 @@ from studies.mistakes.corpus import mistakes
 from studies.mistakes.document import stored, summary, write
 from studies.mistakes.scoring import EXAMPLES, Score, right_programs, scored
 from syncverify.command.process_exit import run_command
-from syncverify.search.process_pool import run_in_processes
+from syncverify.processes.calls import run_in_processes
 
 _NAMES = [mistake.name for mistake in mistakes()]
 
@@ -35,8 +34,7 @@ def main(only: tuple[str, ...], jobs: int, examples: int) -> None:
     scores = stored()
     names = [name for name in _NAMES if not only or name in only]
     play = functools.partial(scored, right=right_programs(), examples=examples)
-    spawn = multiprocessing.get_context("spawn")
-    for _, score in run_in_processes(play, names, jobs=jobs, context=spawn):
+    for _, score in run_in_processes(play, names, jobs=jobs):
         scores[score.name] = score
         for told in score.told if only else ():
             click.echo(f"{told.text}\n")

@@ -5,7 +5,6 @@ stderr), 3 the unchanged synchronizer fails, so a trial of a mutant shows nothin
 interrupted.
 """
 
-import multiprocessing
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from studies.mutants.generation import Mutant, mutants, unchanged
 from studies.mutants.results import Outcomes, reasons, store, stored, survivors, table
 from studies.mutants.trial import Outcome, Trial, tried
 from syncverify.command.process_exit import run_command
-from syncverify.search.process_pool import run_in_processes
+from syncverify.processes.calls import run_in_processes
 
 SURVIVED, BROKEN = 1, 3
 
@@ -57,9 +56,8 @@ def main(
     if not only and (failed := tried(Trial(unchanged(), examples)).killed_by):
         click.echo(f"mutants: unchanged, it fails: {failed}", err=True)
         return BROKEN
-    fork = multiprocessing.get_context("fork")
     trials = [Trial(each, examples, known.get(each.id, "")) for each in left]
-    for trial, outcome in run_in_processes(tried, trials, jobs=jobs, context=fork):
+    for trial, outcome in run_in_processes(tried, trials, jobs=jobs):
         mutant = trial.mutant
         outcomes[mutant.id] = outcome
         console.print(_line(mutant, outcome), markup=False)

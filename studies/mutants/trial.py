@@ -25,7 +25,8 @@ import syncverify
 from studies.mutants.first_violation import FirstViolation, ViolationFoundError
 from studies.mutants.generation import PACKAGE, Mutant
 from studies.mutants.targets import TARGETS
-from syncverify.search.process_pool import end_with_parent
+from syncverify.processes.child_process import end_when_closed
+from syncverify.processes.owner_link import leave_owner
 from syncverify.subjects.subject import resolve
 from syncverify.verification import run_search
 
@@ -162,7 +163,10 @@ def _end_group(leader: int) -> None:
 
 def _run(stage: Stage, folder: Path, answer: Connection) -> None:
     os.setsid()
-    end_with_parent()
+    leave_owner()
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a stage has a parent, and ends with it"
+    end_when_closed(parent.sentinel, -os.getpid())
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may send it
     assert NAME not in sys.modules, "a stage imports the mutant, nothing else"
     syncverify.__path__.insert(0, str(folder / syncverify.__name__))

@@ -8,7 +8,6 @@ after a change of the harness. The exit code is 1 if any line has a violation.
 """
 
 import json
-import multiprocessing
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,8 +21,8 @@ from syncverify.backends.choice import open_backend
 from syncverify.command.process_exit import run_command
 from syncverify.defaults import BACKEND_NAMES
 from syncverify.plain_text import counted
+from syncverify.processes.calls import run_in_processes
 from syncverify.report.report import Report
-from syncverify.search.process_pool import run_in_processes
 from syncverify.subjects.subject import resolve
 from syncverify.verification import run_search
 
@@ -127,8 +126,7 @@ def main(
 ) -> None:
     """Search until each subject has played as many scenarios as WANTED, and sum up."""
     left = [*searches(dict(wanted), lines(path), backend)]
-    spawn = multiprocessing.get_context("spawn")
-    for _, line in run_in_processes(search, left, jobs=jobs, context=spawn):
+    for _, line in run_in_processes(search, left, jobs=jobs):
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
     found = lines(path)

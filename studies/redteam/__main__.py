@@ -10,7 +10,6 @@ figures. The exit code is 1 if a wrong program was missed or a right one accused
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import sys
 
 import click
@@ -18,7 +17,7 @@ import click
 from studies.redteam.catalogue import program_named, programs
 from studies.redteam.document import write
 from studies.redteam.scoring import Score, score_of
-from syncverify.search.process_pool import run_in_processes
+from syncverify.processes.calls import run_in_processes
 
 
 @click.command()
@@ -31,8 +30,7 @@ def main(examples: int, only: tuple[str, ...], jobs: int, *, writes: bool) -> No
     names = [program_named(name).name for name in only] or [p.name for p in programs()]
     scores: list[Score] = []
     play = functools.partial(score_of, examples=examples)
-    spawn = multiprocessing.get_context("spawn")
-    for _, score in run_in_processes(play, names, jobs=jobs, context=spawn):
+    for _, score in run_in_processes(play, names, jobs=jobs):
         scores.append(score)
         click.echo(_line(score))
     scores.sort(key=lambda score: names.index(score.name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syncverify.processes.owner_link import tell_owner
+from syncverify.processes.owner_link import Starts, tell_owner
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.scenario.token import Reproducer, encode
@@ -10,7 +10,7 @@ from syncverify.scenario.token import Reproducer, encode
 
 def announce(scenario: Scenario, schedule: Schedule = DEFAULT_SCHEDULE) -> None:
     """Tell the owner which scenario starts, in case this process does not survive it."""
-    tell_owner("plays", lambda: token_of_a_death(scenario, schedule))
+    tell_owner(lambda: Starts(token_of_a_death(scenario, schedule)))
 
 
 def token_of_a_death(scenario: Scenario, schedule: Schedule = DEFAULT_SCHEDULE) -> str:

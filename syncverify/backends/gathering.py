@@ -3,10 +3,8 @@
 Note [Patience with processes]
     A rank that waits for a peer uses no processor time, and a rank that works uses some,
     however busy the machine is. So after each window without an outcome, processor time
-    decides, as on `sim` (`HangDetector`): the run is over when no rank used any, or when one
-    used a whole window of it and recorded nothing. A rank whose child works is slow as well;
-    see Note [A rank may wait for a process]. A wall clock alone would accuse right subjects
-    on a busy machine.
+    decides, as on `sim` (Note [When a silence is a hang]): the run is over when no rank used
+    any, or when one used a whole window of it and recorded nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from typing_extensions import override
 
@@ -28,39 +26,26 @@ from syncverify.backends.messages import (
     StatusRequest,
     unpack_result,
 )
-from syncverify.backends.pool import WorkerProcess, await_any
 from syncverify.errors import InternalError, SubjectError
-from syncverify.processes.hang_detector import Finding, HangDetector
-from syncverify.processes.process_state import Work
+from syncverify.processes.silence import Silence, SilenceKind, Watched, pause_seconds
+from syncverify.processes.supervised import HungUp, Supervised, heard_from
 from syncverify.trace.run import Fault, RankRun
-from syncverify.trace.source_lines import CodeLine
 
 
-class RankProcess(Protocol):
+class RankProcess(Watched, Protocol):
     """The process of a rank, as the process that gathers sees it."""
-
-    @property
-    def pid(self) -> int | None:
-        """The process on this machine; None if it is on another one."""
 
     def why_silent(self) -> str:
         """Say why the process does not answer."""
 
-    def lines_of_hang(self) -> Sequence[CodeLine]:
-        """Return the subject's lines in a process that does not answer, and end it."""
-
-    def processor_seconds(self) -> float:
-        """Return the processor time that the process has used."""
-
-    def work_of_descendants(self) -> Work:
-        """Return the work of the processes that the process has started."""
+    def stacks(self) -> str:
+        """Return the stacks of a process that does not answer, and end it; "" for none."""
 
 
 Process = TypeVar("Process", bound=RankProcess)
 
 # Share of a window in which a rank answers where Python runs: a thread of its own does so.
 _ANSWER_SHARE = 0.6
-_SLOW: Final[frozenset[Finding]] = frozenset({"moved", "slow"})
 
 
 @dataclass
@@ -140,59 +125,52 @@ class Gathering(ABC, Generic[Process]):
 
     def gather(self) -> None:
         """Receive outcomes until all are there, or the rest makes no progress."""
-        detectors = {rank: self._detector(rank) for rank in self.pending()}
+        silences = {
+            rank: Silence(self.processes[rank], tick=0.0) for rank in self.pending()
+        }
         while self.pending():
             patience = (
                 self.aftershock_seconds if self._has_fault() else self.patience_seconds
             )
-            pause = min(each.pause_seconds for each in detectors.values())
-            if self._receive(pause) or self._has_moved(detectors, pause):
+            pause = pause_seconds(self.patience_seconds)
+            if self._receive(pause) or self._has_moved(silences, pause):
                 continue
             if self._receive(patience - pause):
                 continue
             self._ask(self.patience_seconds)
             findings = {
-                rank: detectors[rank].look(is_silent=rank not in self.statuses)
-                for rank in self.pending()
+                rank: self._finding(rank, silences[rank]) for rank in self.pending()
             }
             if self._has_fault():
                 # A rank that waits for the failed one sleeps. One that a busy machine keeps
                 # from running may fail as well, and the report names the first of them.
-                if _SLOW.isdisjoint(findings.values()):
+                if "slow" not in findings.values():
                     return
             elif self._is_over(findings):
                 return
 
-    def _has_moved(
-        self, detectors: dict[int, HangDetector], pause_seconds: float
-    ) -> bool:
+    def _has_moved(self, silences: dict[int, Silence], pause_seconds: float) -> bool:
         """Tell whether a rank that answers at once had an event since the last question."""
         if self._has_fault():
             return False
         self._ask(pause_seconds)
         pending = [rank for rank in self.pending() if rank in self.statuses]
-        moved = [rank for rank in pending if detectors[rank].has_moved()]
+        moved = [
+            rank
+            for rank in pending
+            if silences[rank].has_moved(self.statuses[rank].progress)
+        ]
         return bool(moved)
 
-    def _detector(self, rank: int) -> HangDetector:
-        reached = -1
+    def _finding(self, rank: int, silence: Silence) -> SilenceKind:
+        """Return what a window shows that has passed without an outcome of the rank."""
+        status = self.statuses.get(rank)
+        if status is not None and silence.has_moved(status.progress):
+            return "slow"
+        silence.go_on(self.patience_seconds, is_silent=status is None)
+        return silence.finding(self.patience_seconds)
 
-        def progress() -> int:
-            nonlocal reached  # a rank that is silent has reached no more
-            status = self.statuses.get(rank)
-            reached = reached if status is None else status.progress
-            return reached
-
-        process = self.processes[rank]
-        return HangDetector(
-            self.patience_seconds,
-            progress,
-            process.processor_seconds,
-            pid=process.pid,
-            helpers=process.work_of_descendants,
-        )
-
-    def _is_over(self, findings: dict[int, Finding]) -> bool:
+    def _is_over(self, findings: dict[int, SilenceKind]) -> bool:
         """Tell whether no rank will ever move."""
         if all(finding == "idle" for finding in findings.values()):
             return True
@@ -232,7 +210,7 @@ class Gathering(ABC, Generic[Process]):
 
 
 @dataclass(kw_only=True)
-class WorkerGathering(Gathering[WorkerProcess]):
+class WorkerGathering(Gathering[Supervised]):
     """The outcomes that workers of this machine send on their connections.
 
     Attributes:
@@ -256,55 +234,50 @@ class WorkerGathering(Gathering[WorkerProcess]):
     def send(self, rank: int, message: object) -> None:
         """Send a message to a rank; a rank that is gone has died."""
         try:
-            self.processes[rank].connection.send(message)
+            self.processes[rank].send(message)
         except OSError:
             self.died[rank] = self.processes[rank].exit_reason()
 
     @override
     def _receive(self, patience_seconds: float) -> bool:
-        ranks = {self.processes[rank].connection: rank for rank in self.pending()}
-        ready = await_any(list(ranks), patience_seconds)
-        for connection in ready:
-            self._take(ranks[connection])
-        return bool(ready)
+        return self._receive_from(self.pending(), patience_seconds)
 
-    def _take(self, rank: int) -> Status | None:
-        """Receive one message of a rank; return it if it is a status."""
-        worker = self.processes[rank]
-        try:
-            received = worker.connection.recv()
-        except (EOFError, OSError):
-            self.died[rank] = worker.exit_reason()
-            return None
+    def _receive_from(self, ranks: Sequence[int], seconds: float) -> bool:
+        """Receive what some ranks send first; return False if nothing came in the time."""
+        by_process = {self.processes[rank]: rank for rank in ranks}
+        heard = heard_from([*by_process], seconds)
+        for process in heard:
+            for message in process.hear():
+                self._note(by_process[process], message)
+        return bool(heard)
+
+    def _note(self, rank: int, received: object) -> None:
+        if isinstance(received, HungUp):
+            self.died[rank] = self.processes[rank].exit_reason()
         if not isinstance(received, OfJob) or received.number != self.job:
-            return None
-        message = received.message
-        if isinstance(message, JobStarted):
-            self.started.add(rank)
-        elif isinstance(message, JobOutcome):
-            self.outcomes[rank] = message
-        return message if isinstance(message, Status) else None
+            return
+        match received.message:
+            case JobStarted():
+                self.started.add(rank)
+            case JobOutcome():
+                self.outcomes[rank] = received.message
+                self.statuses.pop(rank, None)
+            case Status() if rank not in self.outcomes:
+                self.statuses[rank] = received.message
 
     @override
     def _ask(self, seconds: float) -> None:
         self.statuses.clear()
-        asked = self.pending()
-        for rank in asked:
+        for rank in self.pending():
             self.send(rank, StatusRequest())
         # All ranks answer meanwhile: two that are silent cost the time of one.
         deadline = time.monotonic() + _ANSWER_SHARE * seconds
-        for rank in asked:
-            self._await_status(rank, deadline)
-
-    def _await_status(self, rank: int, deadline: float) -> None:
-        worker = self.processes[rank]
-        while rank in self.pending() and worker.connection.poll(
-            0.0 if worker.is_stopped() else max(0.0, deadline - time.monotonic())
-        ):
-            status = self._take(rank)
-            if status is not None:
-                self.statuses[rank] = status
-                return
-        if rank in self.pending() and worker.has_ended():
+        while asked := [
+            rank for rank in self.silent() if not self.processes[rank].is_stopped()
+        ]:
+            if not self._receive_from(asked, max(0.0, deadline - time.monotonic())):
+                break
+        for rank in self.silent():
             # A process that the subject has forked may keep the connection open.
-            self.died[rank] = worker.exit_reason()
+            if self.processes[rank].has_ended():
+                self.died[rank] = self.processes[rank].exit_reason()

@@ -16,6 +16,7 @@ from syncverify.backends.faults import (
 )
 from syncverify.backends.gathering import Gathering, WorkerGathering
 from syncverify.trace.run import Detail, Fault
+from syncverify.trace.source_lines import frames_in_dump
 
 # Signals that come from outside as well: from a user, a supervisor, the kernel out of memory.
 _FROM_OUTSIDE = {"signal 9", "signal 15"}
@@ -127,7 +128,7 @@ def _stall(gathering: Gathering[Any]) -> Fault:
         lines = list[Detail]()
         for rank in silent:
             lines.append(f"rank {rank}: {_end(gathering, rank)}")
-            lines += gathering.processes[rank].lines_of_hang()
+            lines += frames_in_dump(gathering.processes[rank].stacks())
         return stall_fault(
             "never_returns",
             tuple(sorted([*silent, *own_loop])),

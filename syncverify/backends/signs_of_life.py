@@ -20,10 +20,9 @@ import torch.distributed as dist
 
 from syncverify.backends.messages import SignOfLife, pack_sign, unpack_sign
 from syncverify.backends.rank_status import status_of
-from syncverify.processes.process_state import Work, work_of_descendants
+from syncverify.processes.process_state import LocalProcess, Work
 from syncverify.processes.thread_demand import name_own_thread
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.source_lines import CodeLine
 
 _PERIOD_SECONDS = 1.0
 _IDLE_SECONDS = 0.1  # more than a rank uses that waits, in one period
@@ -43,7 +42,7 @@ class Helpers:
             used_seconds: Processor time of this process so far.
         """
         if used_seconds - self._used_seconds < _IDLE_SECONDS:
-            self._work = work_of_descendants(os.getpid())
+            self._work = LocalProcess(os.getpid()).work_of_descendants()
         self._used_seconds = used_seconds
         return self._work
 
@@ -139,9 +138,9 @@ class RemoteRank:
             "was ended or stopped, keeps Python from running, or is cut off"
         )
 
-    def lines_of_hang(self) -> tuple[CodeLine, ...]:
-        """Return no lines: from afar no process can be asked for its stacks."""
-        return ()
+    def stacks(self) -> str:
+        """Return nothing: from afar no process can be asked for its stacks."""
+        return ""
 
     def processor_seconds(self) -> float:
         """Return the processor time of the last sign."""

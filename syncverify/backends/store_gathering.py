@@ -15,7 +15,7 @@ from syncverify.backends.messages import unpack_outcome
 from syncverify.backends.process_faults import processes_fault
 from syncverify.backends.signs_of_life import RemoteRank
 from syncverify.errors import NoVerdictError
-from syncverify.processes.hang_detector import Finding
+from syncverify.processes.silence import SilenceKind
 from syncverify.trace.run import Fault
 
 _FIRST_PAUSE_SECONDS = 0.001
@@ -74,7 +74,7 @@ class StoreGathering(Gathering[RemoteRank]):
         return any(not each.is_aftershock for each in self._failed())
 
     @override
-    def _is_over(self, findings: dict[int, Finding]) -> bool:
+    def _is_over(self, findings: dict[int, SilenceKind]) -> bool:
         return bool(self.lost()) or super()._is_over(findings)
 
     @override

@@ -46,7 +46,7 @@ from syncverify.backends.signs_of_life import Pulse, RemoteRank
 from syncverify.backends.store_gathering import StoreGathering
 from syncverify.defaults import NCCL_NAMES
 from syncverify.errors import NoVerdictError, UsageError
-from syncverify.processes.owner_link import Word, listen
+from syncverify.processes.owner_link import Ends, listen
 from syncverify.program.late_imports import import_dynamo
 from syncverify.replay_line import replay_line
 from syncverify.scenario.scenario import Scenario
@@ -233,7 +233,7 @@ class TorchrunBackend:
             self.is_lost = True
             raise NoVerdictError(_STORE_IS_GONE)
         code = int(self._store.get("end/0"))
-        self._hear("ends", str(code))
+        self._hear(Ends(code))
         self.close()
         return code
 
@@ -260,12 +260,12 @@ class TorchrunBackend:
         except dist.DistError:
             put("")
 
-    def _hear(self, word: Word, text: str) -> None:
+    def _hear(self, word: object) -> None:
         """Tell the other ranks the exit code of this one, on any thread."""
-        if word != "ends":
+        if not isinstance(word, Ends):
             return
         with _IF_THE_STORE_LIVES:
-            self._end_store.set(f"end/{self.rank}", str(text))
+            self._end_store.set(f"end/{self.rank}", str(word.code))
             if self.rank == 0:
                 self._end_store.set(f"job/{self._num_jobs + 1}", _END)
                 self._bid_farewell()

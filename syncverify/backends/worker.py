@@ -21,11 +21,9 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import sys
 import threading
 import traceback
 from datetime import timedelta
-from multiprocessing.connection import Connection
 
 import torch
 import torch.distributed as dist
@@ -43,6 +41,7 @@ from syncverify.backends.messages import (
 from syncverify.backends.process_rank import Membership, play_rank
 from syncverify.backends.rank_status import status_of
 from syncverify.processes.thread_demand import name_own_thread
+from syncverify.processes.wire import Wire
 from syncverify.program.late_imports import import_dynamo
 from syncverify.program.modules import provide_layers
 from syncverify.program.warnings_once import show_warnings_once
@@ -56,11 +55,9 @@ COLLECTIVE_TIMEOUT = timedelta(seconds=120)
 class Worker:
     """Plays jobs that arrive on a connection to the parent."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._pid = os.getpid()
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
         self._job_number = 0
-        self._send_lock = threading.Lock()
         self._jobs: queue.Queue[Job] = queue.Queue()
         self._recorder = Recorder()
         self._player = threading.current_thread()
@@ -79,7 +76,7 @@ class Worker:
         name_own_thread()
         try:
             while True:
-                message = self._connection.recv()
+                message = self._wire.receive()
                 if isinstance(message, StatusRequest):
                     status = status_of(self._player, self._recorder)
                     self._send(OfJob(self._job_number, status))
@@ -93,12 +90,8 @@ class Worker:
             os._exit(0)  # also after an error: without this thread no other one ends it
 
     def _send(self, message: Ready | OfJob) -> None:
-        # Before the lock, which another thread of the rank may have held at the fork.
-        if os.getpid() != self._pid:
-            os._exit(0)  # see Note [A copy of a rank]
         try:
-            with self._send_lock:
-                self._connection.send(message)
+            self._wire.send(message)
         except OSError:
             os._exit(0)  # as in `_control`: the parent is gone
 
@@ -131,15 +124,11 @@ class Worker:
         )
 
 
-def main(descriptor: int) -> None:
-    """Serve jobs that arrive on an inherited socket, the connection to the parent."""
+def main(wire: Wire) -> None:
+    """Serve jobs that arrive on the wire to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
     torch.set_num_threads(1)
     show_warnings_once()
     import_dynamo()
     use_loopback()
-    Worker(Connection(descriptor)).serve()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    Worker(wire).serve()

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-import select
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from syncverify.processes.child_process import end_when_closed, interrupts_blocked
-from syncverify.processes.owner_link import SILENCE_SECONDS, Word, link_to_owner
-from syncverify.processes.process_state import is_stopped, why_silent
-from syncverify.processes.silence import Silence
-from syncverify.processes.stack_dump import dump_on_request, take_dump
-from syncverify.processes.stillness import Stillness
+from typing_extensions import override
+
+from syncverify.processes.owner_link import Ends, Found, Lost
+from syncverify.processes.silence import SILENCE_SECONDS, Silence
+from syncverify.processes.supervised import (
+    HungUp,
+    StartedProcess,
+    Supervised,
+    fork,
+    heard_from,
+)
+from syncverify.processes.wire import Wire
 from syncverify.trace.source_lines import CodeLine, frames_in_dump
 
 
@@ -28,7 +33,6 @@ class Patience:
 
     Attributes:
         tick: Between two looks at children that are silent.
-        start: Silence before the first scenario. An import of torch from a slow disk is silent.
         silence: Silence after which a child in a scenario may be lost.
         suspicion: Silence after which a second child plays the scenario as well.
         confirmation: Silence of the second child that confirms a loss.
@@ -41,7 +45,6 @@ class Patience:
     """
 
     tick: float = 0.5
-    start: float = 120.0
     silence: float = SILENCE_SECONDS
     suspicion: float = 2.0
     confirmation: float = 3.0
@@ -54,175 +57,96 @@ DEFAULT_PATIENCE = Patience()
 
 # The owner passes these on, and cannot before it knows its child, which may play already.
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
+# Far more than the threads of a process use that say that it lives.
+_IDLE_SHARE = 0.01
+_STILL_LOOK_SECONDS = 5.0
 
 
-@dataclass(slots=True)
-class End:
-    """The end of a child.
+class Child(Supervised):
+    """A child of the owner, while it plays and after its end.
 
     Attributes:
         code: The exit code that the child told; None if it was lost.
         cause: `process_died` or `never_returns`, if it was lost.
         how: The end in words.
         lines: The subject's lines in a process that kept Python from running.
-        token: Token of the last scenario that started, or "".
-        num_runs: Number of scenarios that started.
         was_interrupted: Whether the user asked for the end.
         has_found: Whether a search had ended, and had told violations.
-    """
-
-    code: int | None = None
-    cause: str = "process_died"
-    how: str = ""
-    lines: list[CodeLine] = field(default_factory=list)
-    token: str = ""
-    num_runs: int = 0
-    was_interrupted: bool = False
-    has_found: bool = False
-
-
-class Child:
-    """A child, heard on a pipe, which leads a process group and ends with its owner.
-
-    Args:
-        pid: The child.
-        reading: Reading end of the pipe on which the child talks.
-        lifeline: Writing end of a pipe, with which the child ends.
-        patience: How long the owner waits.
-        key: First word of each line of the child. A subject that writes to descriptors at
-            random says nothing to the owner.
-
-    Attributes:
-        end: What is known of the end of the child.
-        silence: The present silence of the child.
-        stillness: The present stillness of the child.
+        is_finished: Whether all of this is known, and the process is gone.
     """
 
     def __init__(
-        self, pid: int, reading: int, lifeline: int, patience: Patience, key: str
+        self, process: StartedProcess, wire: Wire, lifeline: int, patience: Patience
     ) -> None:
-        self._pid = pid
-        self._reading = reading
-        self._lifeline = lifeline
+        super().__init__(process, wire, lifeline, tick=patience.tick)
         self._patience = patience
-        self._key = key
         self._deadline = float("inf")
-        self._rest = b""
-        self.end = End()
-        self.silence = Silence(pid)
-        self.stillness = Stillness(pid, patience.stillness)
-
-    def has_ended(self) -> bool:
-        """Tell whether the process has ended by itself."""
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self._pid, options) is not None
+        # Python may run while the main thread sleeps, as in an import or in a `__del__` between
+        # two scenarios. That is no rank, and no other bound ends it.
+        tick = min(_STILL_LOOK_SECONDS, patience.stillness / 10)
+        self._stillness = Silence(self, tick=tick, idle_share=_IDLE_SHARE)
+        self.code: int | None = None
+        self.cause, self.how = "process_died", ""
+        self.lines = list[CodeLine]()
+        self.was_interrupted = self.has_found = self.is_finished = False
 
     def is_over(self, bound: float) -> bool:
-        """Tell whether the child has ended or has to be ended.
-
-        Args:
-            bound: Seconds of silence in a scenario after which a child may be lost.
-
-        Returns:
-            Whether it has.
-        """
+        """Tell whether the child has ended, or has to, after a silence as long as the bound."""
         if self.has_ended() or time.monotonic() > self._deadline:
             return True
-        bound = bound if self.end.token else self._patience.start
-        if self.silence.shows_a_hang(bound):
-            self._note_loss(why_silent(self._pid))
+        if self.is_stuck(bound):
+            self._note_loss(self.why_silent())
             return True
-        if self.stillness.seconds >= self._patience.stillness:
-            self._note_loss(f"has slept for {self._patience.stillness:.0f} s")
-            del self.end.lines[:-1]  # above the innermost line is the command itself
+        stillness = self._patience.stillness
+        if self._stillness.finding(stillness, idle_bound=stillness) == "idle":
+            self._note_loss(f"has slept for {stillness:.0f} s")
+            del self.lines[:-1]  # above the innermost line is the command itself
             return True
         return False
 
     def _note_loss(self, how: str) -> None:
         """Note where a lost child is, which ends it unless a signal has stopped it."""
-        self.end.cause = "never_returns"
-        self.end.how = how
-        if not is_stopped(self._pid):
-            self.end.lines = frames_in_dump(take_dump(self._pid, self._reading))
+        self.cause, self.how = "never_returns", how
+        self.lines = frames_in_dump(self.stacks())
 
-    def hear(self) -> bool:
-        """Read what the child tells; return False if the pipe has ended."""
-        data = os.read(self._reading, 2**16)
-        if not data:
-            return False
-        self.silence.end()
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            key, _, rest = line.decode(errors="replace").partition(" ")
-            word, _, text = rest.partition(" ")
-            if key != self._key:
-                continue
-            if word != "alive":
-                self.stillness.end()
-            if word == "plays":
-                self.end.token = text
-                self.end.num_runs += 1
-            elif word == "found":
-                self.end.has_found = True
-            elif word == "lost":
-                self.end.cause, _, self.end.how = text.partition(" ")
-            elif word == "ends":
-                self.end.code = int(text)
-                self._deadline = time.monotonic() + self._patience.grace
-        return True
+    @override
+    def note_time(self, seconds: float, *, is_silent: bool) -> None:
+        super().note_time(seconds, is_silent=is_silent)
+        self._stillness.go_on(seconds, is_silent=False)
 
-    def finish(self) -> End:
-        """End the child and its process group; return how it ended."""
-        while _readable([self._reading], 0) and self.hear():
+    @override
+    def hear(self) -> list[Any]:
+        words = super().hear()
+        if words:
+            self._stillness.end()
+        for word in words:
+            match word:
+                case Found():
+                    self.has_found = True
+                case Lost():
+                    self.cause, self.how = word.cause, word.how
+                case Ends():
+                    self.code = word.code
+                    self._deadline = time.monotonic() + self._patience.grace
+        return words
+
+    def finish(self) -> None:
+        """End the child and its process group, once."""
+        if self.is_finished:
+            return
+        while heard_from([self], 0) and HungUp() not in self.hear():
             pass
-        self.send(signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-        reason = f"signal {-status}" if status < 0 else f"exit code {status}"
-        self.end.how = self.end.how or f"ended by {reason}"
+        self.signal(signal.SIGKILL)
+        self.how = self.how or f"ended by {self.exit_reason()}"
         self.drop()
-        return self.end
-
-    def drop(self) -> None:
-        """Close the pipes; the child ends by that too, if no process has them any more."""
-        os.close(self._reading)
-        os.close(self._lifeline)
+        self.is_finished = True
 
     def interrupt(self) -> None:
         """Pass Ctrl-C on; the second one, or the end of the grace, ends the child."""
-        grace = 0.0 if self.end.was_interrupted else self._patience.grace
-        self.end.was_interrupted = True
+        grace = 0.0 if self.was_interrupted else self._patience.grace
+        self.was_interrupted = True
         self._deadline = time.monotonic() + grace
-        self.send(signal.SIGINT)
-
-    def send(self, number: int) -> None:
-        """Send a signal to the child and all that it started."""
-        with contextlib.suppress(ProcessLookupError):  # it has just ended
-            os.killpg(self._pid, number)
-        with contextlib.suppress(ProcessLookupError):
-            if os.getpgid(self._pid) != self._pid:  # the subject has moved it
-                os.kill(self._pid, number)
-
-    def fileno(self) -> int:
-        """Return the descriptor on which the child is heard."""
-        return self._reading
-
-
-def attend(children: Iterable[Child], tick: float) -> None:
-    """Hear children, and note which of them are silent, for a tick at most."""
-    began = time.monotonic()
-    speaking = _readable(children, tick)
-    passed = min(time.monotonic() - began, tick)  # less than the clock says on Ctrl-Z
-    for child in children:
-        child.stillness.go_on(passed)
-        if child not in speaking:
-            child.silence.go_on(passed)
-        elif not child.hear():
-            time.sleep(tick / 50)  # the child is about to end
-            child.silence.go_on(tick / 50)
-
-
-def _readable(children: Iterable[Child | int], seconds: float) -> list[Child | int]:
-    return select.select(list(children), [], [], seconds)[0]
+        self.signal(signal.SIGINT)
 
 
 def start(
@@ -247,42 +171,18 @@ def start(
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    key = os.urandom(8).hex()
-    reading, writing = os.pipe()
-    lifeline, held = os.pipe()
-    with interrupts_blocked(*_PASSED_ON):
-        pid = os.fork()
-        if pid:
-            note(child := Child(pid, reading, held, patience, key))
-        else:
-            prepare()
-    if pid:
-        os.close(writing)
-        os.close(lifeline)
-        return child
-    os.close(reading)
-    os.close(held)
-    os.setpgid(0, 0)
-    end_when_closed(lifeline, -os.getpid())
-    _link(writing, key)
-    dump_on_request(writing)
-    if is_quiet:
-        silence = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silence, sys.stdout.fileno())
-        os.dup2(silence, sys.stderr.fileno())
-    play()
-    return None
 
+    def play_there() -> None:
+        if is_quiet:
+            silence = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silence, sys.stdout.fileno())
+            os.dup2(silence, sys.stderr.fileno())
+        play()
 
-def _link(descriptor: int, key: str) -> None:
-    """Connect this process with the owner that reads a pipe, and knows the key."""
-    lock = threading.Lock()
-
-    def write(word: Word, text: str) -> None:
-        # The first break ends what the subject may have written there.
-        line = f"\n{key} {word} {text}\n".encode()
-        with lock:
-            while line:
-                line = line[os.write(descriptor, line) :]
-
-    link_to_owner(write)
+    return fork(
+        play_there,
+        partial(Child, patience=patience),
+        blocked=_PASSED_ON,
+        prepare=prepare,
+        note=note,
+    )

@@ -32,12 +32,12 @@ from syncverify.trace.source_lines import working_directory
 _CHANGED = "the subject, or what it imports, has changed torch so that it does not work"
 
 
-def main() -> None:
-    """Run the command line and exit."""
+def main(context_object: object = None) -> None:
+    """Run the command line and exit; see `WHOLE_PROCESS`."""
     _prepare_process()
     try:
         with leaving_when_interrupted(COMMAND_NAME):
-            result = cli.main(standalone_mode=False)
+            result = cli.main(standalone_mode=False, obj=context_object)
         code = result if isinstance(result, int) else 0
         tell_end(code)
         sys.exit(code)

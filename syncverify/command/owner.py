@@ -25,12 +25,13 @@ from typing import NoReturn
 
 import click
 
-from syncverify.command.child import DEFAULT_PATIENCE, End, Patience
+from syncverify.command.child import DEFAULT_PATIENCE, Child, Patience
 from syncverify.command.process_exit import (
     COMMAND_NAME,
     HARNESS_FAILED,
     INTERRUPTED,
     VIOLATION,
+    WHOLE_PROCESS,
     complain,
     leave_at_once,
 )
@@ -66,8 +67,8 @@ def owned(
 ) -> None:
     """Play in a child process, and end this process with the verdict of the child.
 
-    A process that has torch already, as in a test, plays by itself: threads do not survive
-    a fork.
+    A test that calls the command line in its own process plays there: torch has threads by
+    then, and threads do not survive a fork. A command that only imports torch has none.
 
     Args:
         play: Plays, and leaves by `process_exit`.
@@ -79,7 +80,10 @@ def owned(
         patience: How long the owner waits for its children.
     """
     refuse_jobs_that_start_again()
-    if "torch" in sys.modules or not hasattr(os, "fork"):
+    context = click.get_current_context(silent=True)
+    is_command = context is not None and context.obj is WHOLE_PROCESS
+    may_have_threads = "torch" in sys.modules and not is_command
+    if may_have_threads or not hasattr(os, "fork"):
         play()
         return
     owner = os.getpid()
@@ -121,7 +125,7 @@ def _own(
     _leave_with_violation(losses, replay_line, record)
 
 
-def _leave_unless_confirmed(losses: Sequence[End], words: str) -> None:
+def _leave_unless_confirmed(losses: Sequence[Child], words: str) -> None:
     """Leave without a verdict if the last child judged, or if a user ended one."""
     last = losses[-1]
     if last.was_interrupted:
@@ -137,7 +141,7 @@ def _leave_unless_confirmed(losses: Sequence[End], words: str) -> None:
         )
 
 
-def _words_of_loss(end: End, replay_line: str) -> str:
+def _words_of_loss(end: Child, replay_line: str) -> str:
     """Say how the first child was lost, and how to play its scenario."""
     if not end.token:
         return f"that plays {end.how} before its first scenario{_listed(end.lines)}"
@@ -153,7 +157,7 @@ def _words_of_loss(end: End, replay_line: str) -> str:
 
 
 def _leave_with_violation(
-    losses: Sequence[End], replay_line: str, record: Record | None
+    losses: Sequence[Child], replay_line: str, record: Record | None
 ) -> NoReturn:
     end, last = losses[0], losses[-1]
     name = _PROPERTIES[last.cause]
@@ -189,7 +193,7 @@ def _recorded(record: Callable[[], None]) -> NoReturn:
     leave_at_once(VIOLATION)
 
 
-def _leave_if_decided(end: End) -> None:
+def _leave_if_decided(end: Child) -> None:
     """Leave with the code that the child told, or as interrupted."""
     if end.was_interrupted and end.code is None:
         words = "the process that played did not answer; what was found is above"

@@ -27,7 +27,7 @@ from typing import NoReturn
 import click
 
 from syncverify.plain_text import plain
-from syncverify.processes.owner_link import tell_owner
+from syncverify.processes.owner_link import Ends, tell_owner
 
 COMMAND_NAME = "syncverify"
 VIOLATION = 1
@@ -37,6 +37,8 @@ COVERAGE_GAP = 4
 INTERRUPTED = 130  # by convention of shells: 128 + SIGINT
 BROKEN_PIPE = 141  # by convention of shells: 128 + SIGPIPE
 _GRACE_SECONDS = 5.0  # to end ranks on the way out
+# The object of click's context where the process is there for the command alone.
+WHOLE_PROCESS = object()
 
 
 def run_command(command: click.Command, name: str) -> NoReturn:
@@ -136,7 +138,7 @@ def tell_end(code: int) -> None:
         # A subject may have closed it, or put an object without this method in its place.
         with contextlib.suppress(AttributeError, ValueError):
             stream.flush()
-    tell_owner("ends", lambda: str(code))
+    tell_owner(lambda: Ends(code))
 
 
 def complain(name: str, message: str, code: int) -> NoReturn:

@@ -25,15 +25,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from syncverify.command.child import (
-    DEFAULT_PATIENCE,
-    Child,
-    End,
-    Patience,
-    attend,
-    start,
-)
+from syncverify.command.child import DEFAULT_PATIENCE, Child, Patience, start
 from syncverify.processes.orphans import end_orphans
+from syncverify.processes.supervised import attend
 
 
 class Plays:
@@ -51,12 +45,10 @@ class Plays:
         self._may_be_early = again is not None
         self._patience = patience
         self._first: Child
-        self._first_end: End | None = None
         self._second: Child | None = None
-        self._second_end: End | None = None
         self._before: dict[int, Any] = {}
 
-    def first(self, play: Callable[[], None]) -> End | None:
+    def first(self, play: Callable[[], None]) -> Child | None:
         """Play in a child; return how the child ended, and None in the child itself."""
         with ExitStack() as stack:
 
@@ -68,30 +60,27 @@ class Plays:
             if first is None:
                 return None
             while not first.is_over(self._patience.silence):
-                attend(self._children(), self._patience.tick)
+                attend(self._living(), self._patience.tick)
                 self._reconsider()
-            end = self._first_end = first.finish()
-            if end.code is not None or end.was_interrupted:
+            first.finish()
+            if first.code is not None or first.was_interrupted:
                 self._forget_second()
-        return end
+        return first
 
-    def second(self) -> End:
+    def second(self) -> Child:
         """Return how the second child ended; it starts now if it has not yet."""
         with self._passing_signals_on():
-            if self._second_end is None:
-                second = self._second = self._second or self._start_second()
-                bound = max(
-                    self._confirmation(),
-                    second.silence.seconds + self._patience.release,
-                )
-                while not second.is_over(bound):
-                    attend([second], self._patience.tick)
-                self._second_end = second.finish()
-        return self._second_end
+            second = self._second = self._second or self._start_second()
+            alone = second.silence.seconds + self._patience.release
+            bound = max(self._confirmation(), alone)
+            while not (second.is_finished or second.is_over(bound)):
+                attend([second], self._patience.tick)
+            second.finish()
+        return second
 
-    def third(self) -> End:
+    def third(self) -> Child:
         """Return how one more child ended."""
-        self._second = self._second_end = None
+        self._second = None
         return self.second()
 
     def _reconsider(self) -> None:
@@ -99,24 +88,22 @@ class Plays:
         silence, suspicion = self._first.silence, self._suspicion()
         if silence.seconds < self._patience.suspicion:
             self._forget_second()
-        elif self._second is not None and self._second.has_ended():
-            self._note_end(self._second.finish())
+        elif self._second is not None:
+            self._finish_if_ended(self._second)
         elif self._may_start_second() and silence.shows_a_hang(suspicion):
             self._second = self._start_second()
 
-    def _note_end(self, end: End) -> None:
-        """Keep the end of a second child that has judged; another one proves nothing."""
-        self._second = None
-        if end.code is None:
-            self._may_be_early = False
-        else:
-            self._second_end = end
+    def _finish_if_ended(self, second: Child) -> None:
+        """Keep a second child that has judged; the end of another one proves nothing."""
+        if second.has_ended():
+            second.finish()
+            if second.code is None:
+                self._second, self._may_be_early = None, False
 
     def _may_start_second(self) -> bool:
-        end = self._first.end
-        has_started = self._second or self._second_end
+        first = self._first
         is_early = self._suspicion() < self._patience.silence
-        is_wanted = end.token and not end.was_interrupted and not has_started
+        is_wanted = first.token and not first.was_interrupted
         return bool(self._may_be_early and is_early and is_wanted)
 
     def _suspicion(self) -> float:
@@ -129,7 +116,7 @@ class Plays:
         return min(least, self._patience.silence)
 
     def _start_second(self) -> Child:
-        token = self._first.end.token
+        token = self._first.token
         second = start(
             lambda: self._again(token),
             self._patience,
@@ -143,18 +130,18 @@ class Plays:
     def _prepare(self) -> None:
         """Leave the owner's part, in the second child."""
         self._restore()
-        if self._first_end is None:
+        if not self._first.is_finished:
             self._first.drop()
 
     def _forget_second(self) -> None:
         if self._second is not None:
             self._second.finish()
-        self._second = self._second_end = None
+        self._second = None
 
-    def _children(self) -> list[Child]:
+    def _living(self) -> list[Child]:
         """Return the children that live, or whose end nobody has noted."""
-        first = [] if self._first_end else [self._first]
-        return first + ([self._second] if self._second else [])
+        children = (self._first, self._second)
+        return [each for each in children if each is not None and not each.is_finished]
 
     @contextmanager
     def _passing_signals_on(self) -> Iterator[None]:
@@ -179,21 +166,21 @@ class Plays:
             signal.signal(number, handler)
 
     def _interrupt(self, _number: int, _frame: object) -> None:
-        for child in self._children():
+        for child in self._living():
             child.interrupt()
 
     def _terminate(self, number: int, _frame: object) -> None:
         """End the children, then this process, by the signal."""
-        for child in self._children():
-            child.send(signal.SIGKILL)
+        for child in self._living():
+            child.signal(signal.SIGKILL)
         end_orphans()
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(signal.Signals(number))
 
     def _suspend(self, _number: int, _frame: object) -> None:
         """Stop with the children, as on Ctrl-Z, and go on with them."""
-        for child in self._children():
-            child.send(signal.SIGSTOP)
+        for child in self._living():
+            child.signal(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
-        for child in self._children():
-            child.send(signal.SIGCONT)
+        for child in self._living():
+            child.signal(signal.SIGCONT)

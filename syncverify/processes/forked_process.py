@@ -1,4 +1,4 @@
-"""Processes that a template forks, seen by the process that asked for them."""
+"""Start processes: from a template that forks them, or as children where no template can."""
 
 from __future__ import annotations
 
@@ -13,59 +13,56 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from syncverify.processes.child_process import end_when_closed, interrupts_blocked
-from syncverify.processes.process_state import is_stopped
+from syncverify.processes.process_state import LocalProcess
+from syncverify.processes.supervised import OwnChild, StartedProcess, Supervised
 from syncverify.processes.template import Setup
+from syncverify.processes.wire import Wire
 
 _MODULES = ("syncverify.backends.worker", "torch._dynamo")
 _END_TIMEOUT_SECONDS = 5.0
+_SPAWNED = """
+import importlib, sys
+from syncverify.processes.wire import Wire
+importlib.import_module(sys.argv[1]).main(Wire(int(sys.argv[2])))
+"""
 
 
 class ForkedProcess:
-    """A process that a template has forked, or soon will; like `subprocess.Popen`.
-
-    Attributes:
-        returncode: The exit code, or the negated signal; None while the process lives.
-    """
+    """A process that a template has forked, or soon will."""
 
     def __init__(self, template: subprocess.Popen[bytes], report: Connection) -> None:
         self._template = template
         self._report = report
         self._pid: int | None = None
-        self.returncode: int | None = None
+        self._code: int | None = None
 
     @property
     def pid(self) -> int:
         """Id of the process; until it is forked, that of the template."""
-        self._hear(0)
-        return self._pid or self._template.pid
+        return self.leader or self._template.pid
 
-    def poll(self) -> int | None:
-        """Return the exit code, or None while the process lives."""
+    @property
+    def leader(self) -> int | None:
+        """Id of the process and of its group; None until it is forked."""
+        if self._pid is None:
+            self._hear(0)
+        return self._pid
+
+    def has_ended(self) -> bool:
+        """Tell whether the process has ended."""
         while self._hear(0):
             pass
-        return self.returncode
+        return self._code is not None
 
-    def wait(self, timeout: float) -> int:
-        """Return the exit code.
+    def exit_code(self, seconds: float | None) -> int | None:
+        """Return the exit code or the negated signal; None if it has not ended in time."""
+        while self._code is None and self._hear(seconds):
+            pass
+        return self._code
 
-        Raises:
-            subprocess.TimeoutExpired: The process has not ended within the seconds.
-        """
-        while self.returncode is None:
-            if not self._hear(timeout):
-                raise subprocess.TimeoutExpired("a worker process", timeout)
-        return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal to the process, once it is there."""
-        while self._pid is None and self.returncode is None:
-            self._hear(None)
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def _hear(self, timeout: float | None) -> bool:
+    def _hear(self, seconds: float | None) -> bool:
         """Take what the template tells within some seconds; return False if nothing came."""
-        if self.returncode is not None or not self._report.poll(timeout):
+        if self._code is not None or not self._report.poll(seconds):
             return False
         try:
             number: int = self._report.recv()
@@ -75,7 +72,7 @@ class ForkedProcess:
         if self._pid is None:
             self._pid = number
         else:
-            self.returncode = number
+            self._code = number
             self._report.close()
         return True
 
@@ -101,7 +98,8 @@ class _Template:
 
     def is_usable(self) -> bool:
         """Tell whether the template can take a request."""
-        return self.process.poll() is None and not is_stopped(self.process.pid)
+        is_stopped = LocalProcess(self.process.pid).is_stopped()
+        return self.process.poll() is None and not is_stopped
 
     def ask(self, connection: int, lifeline: int) -> Connection:
         """Ask for a process with two descriptors; return where its end is told."""
@@ -137,37 +135,45 @@ _READ_BY_IMPORTS = (
 _templates: dict[tuple[int, int, frozenset[tuple[str, str]]], _Template] = {}
 
 
-def start_process(
-    module: str, connection: Connection, theirs: int, lifeline: int, number: int
-) -> ForkedProcess | subprocess.Popen[bytes]:
-    """Start a process that runs `main` of a module, as the leader of a process group.
+def start(module: str, template: int = 0) -> Supervised:
+    """Start a process that runs `main` of a module.
 
     Args:
-        module: Name of the module.
-        connection: The parent's end of the connection to the process.
-        theirs: The descriptor of the other end, which `main` gets.
-        lifeline: A descriptor with which the process ends; see `end_when_closed`.
-        number: Number of the template.
+        module: Name of the module; its `main` gets the wire to this process.
+        template: Number of the template that forks the process; see
+            Note [Processes are forked from a template].
 
     Returns:
         The process.
     """
-    if hasattr(os, "pidfd_open"):
-        return _forked(module, connection, theirs, lifeline, number)
+    ours, theirs = socket.socketpair()
+    lifeline, held = os.pipe()
+    wire = Wire(ours.detach())
+    with theirs, interrupts_blocked():
+        begin = _forked if hasattr(os, "pidfd_open") else _spawned
+        process = begin(module, wire, theirs.fileno(), lifeline, template)
+    os.close(lifeline)
+    return Supervised(process, wire, held)
+
+
+def _spawned(
+    module: str, _wire: Wire, theirs: int, lifeline: int, _number: int
+) -> StartedProcess:
     started = subprocess.Popen(
-        [sys.executable, "-m", module, str(theirs)],
+        [sys.executable, "-c", _SPAWNED, module, str(theirs)],
         pass_fds=[theirs, lifeline],
         env=_environment(),
         stdin=subprocess.DEVNULL,
         process_group=0,
     )
     end_when_closed(lifeline, -started.pid)
-    return started
+    started.returncode = 0  # `OwnChild` waits for it
+    return OwnChild(started.pid)
 
 
 def _forked(
-    module: str, connection: Connection, theirs: int, lifeline: int, number: int
-) -> ForkedProcess:
+    module: str, wire: Wire, theirs: int, lifeline: int, number: int
+) -> StartedProcess:
     variables = _environment().items()
     read = frozenset(each for each in variables if each[0].startswith(_READ_BY_IMPORTS))
     key = (os.getpid(), number, read)
@@ -179,7 +185,7 @@ def _forked(
     report = template.ask(theirs, lifeline)
     setup = Setup(module, str(Path.cwd()), _environment(), _import_path())
     with contextlib.suppress(OSError):  # it has ended already
-        connection.send(setup)
+        wire.send(setup)
     return ForkedProcess(template.process, report)
 
 

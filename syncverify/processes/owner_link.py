@@ -1,4 +1,4 @@
-"""The link of a process that plays scenarios to the process that owns it.
+"""The words of a process that plays scenarios to the process that owns it.
 
 A process has one owner or none, so the link belongs to the process. The owner of a command
 is `syncverify.command.owner`; a search in several processes owns those. Where there is no
@@ -11,42 +11,80 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from typing import Literal
+from dataclasses import dataclass
 
 from syncverify.processes.thread_demand import name_own_thread
 
-# A word and its text: the token of the scenario that starts, the end of a search that found
-# violations and told them, the exit code of the end, the
-# cause and the words of an end that another process met in that scenario. A process that
-# waits for one of another command says so, since it sleeps meanwhile.
-Word = Literal["alive", "waits", "plays", "found", "ends", "lost"]
-Write = Callable[[Word, str], object]
 _BEAT_SECONDS = 1.0
-# A process that is silent for so long, and sleeps or spins, is stuck. GPUs may keep a
-# process busy for long.
-SILENCE_SECONDS = 60.0 if "TORCHELASTIC_RUN_ID" in os.environ else 7.0
 
 
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Python runs here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """This process waits for one of another command, and sleeps meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """A scenario starts; the token plays it again."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A search has ended, and has told the violations that it found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """All was said, and this is the exit code."""
+
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A process of this one was lost in the scenario that was told last.
+
+    Attributes:
+        cause: `process_died` or `never_returns`.
+        how: The end of the process in words.
+    """
+
+    cause: str
+    how: str
+
+
+Word = Alive | Waits | Starts | Found | Ends | Lost
+Write = Callable[[object], object]
 _owners: list[Write] = []
 
 
 def link_to_owner(write: Write) -> None:
     """Connect this process with its owner; a thread tells once a second that Python runs.
 
-    `write` sends a word and its text to the owner, from any thread.
+    `write` sends a word to the owner, from any thread.
     """
     _owners[:] = [write]
 
     def beat() -> None:
         name_own_thread()
         pause = threading.Event()
-        with contextlib.suppress(
-            OSError
-        ):  # the owner is gone, and this process soon is
+        with contextlib.suppress(OSError):  # the owner is gone, and soon this process
             while not pause.wait(_BEAT_SECONDS):
-                write("alive", "")
+                write(Alive())
 
     threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+
+
+def leave_owner() -> None:
+    """Tell nothing any more: this process is a copy of one that has an owner."""
+    _owners.clear()
 
 
 def listen(write: Write) -> None:
@@ -54,10 +92,10 @@ def listen(write: Write) -> None:
     _owners.insert(0, write)
 
 
-def tell_owner(word: Word, text: Callable[[], str]) -> None:
-    """Tell the owner, if there is one, a word and its text."""
+def tell_owner(word: Callable[[], object]) -> None:
+    """Tell the owner, if there is one, a word or another value that it knows."""
     for write in _owners:
-        write(word, text())
+        write(word())
 
 
 def leave_lost(token: str, cause: str, how: str) -> None:
@@ -69,6 +107,6 @@ def leave_lost(token: str, cause: str, how: str) -> None:
         how: The end of that process in words.
     """
     if _owners:
-        tell_owner("plays", lambda: token)
-        tell_owner("lost", lambda: f"{cause} {how}")
+        tell_owner(lambda: Starts(token))
+        tell_owner(lambda: Lost(cause, how))
         os._exit(1)  # with all processes of this one

@@ -41,44 +41,42 @@ class Work:
     is_ready: bool = False
 
 
-def work_of_descendants(pid: int) -> Work:
-    """Return the work of the descendants of a process."""
-    seconds, is_any_ready = 0.0, False
-    with _IF_IT_LIVES:
-        process = psutil.Process(pid)
-        seconds = sum(process.cpu_times()[2:4])  # of children that have ended
-        for each in process.children(recursive=True):
-            with _IF_IT_LIVES:
-                seconds += sum(each.cpu_times()[:4])
-                is_any_ready |= each.status() in _READY
-    return Work(seconds, is_any_ready)
+class LocalProcess:
+    """A process of this machine, as the system shows it.
 
+    Attributes:
+        pid: Id of the process.
+    """
 
-def processor_seconds(pid: int) -> float:
-    """Return the processor time of a process so far, without that of its children."""
-    with _IF_IT_LIVES:
-        return sum(psutil.Process(pid).cpu_times()[:2])
-    return 0.0
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
 
+    def work_of_descendants(self) -> Work:
+        """Return the work of the processes that the process has started, and of theirs."""
+        seconds, is_ready = 0.0, False
+        with _IF_IT_LIVES:
+            process = psutil.Process(self.pid)
+            seconds = sum(process.cpu_times()[2:4])  # of children that have ended
+            for each in process.children(recursive=True):
+                with _IF_IT_LIVES:
+                    seconds += sum(each.cpu_times()[:4])
+                    is_ready |= each.status() in _READY
+        return Work(seconds, is_ready)
 
-def is_ready(pid: int) -> bool:
-    """Tell whether a process runs, queues for a processor, or waits for a disk."""
-    return _status(pid) in _READY
+    def processor_seconds(self) -> float:
+        """Return the processor time that the process has used, without its children."""
+        with _IF_IT_LIVES:
+            return sum(psutil.Process(self.pid).cpu_times()[:2])
+        return 0.0
 
+    def is_stopped(self) -> bool:
+        """Tell whether a signal such as SIGSTOP, or a debugger, keeps it from running."""
+        with _IF_IT_LIVES:
+            return psutil.Process(self.pid).status() in _HALTED
+        return False
 
-def is_stopped(pid: int) -> bool:
-    """Tell whether a signal such as SIGSTOP, or a debugger, keeps a process from running."""
-    return _status(pid) in _HALTED
-
-
-def why_silent(pid: int) -> str:
-    """Say why a process does not answer, though a thread of it would if Python ran."""
-    if is_stopped(pid):
-        return STOPPED
-    return "does not answer: it is in C code that keeps Python from running"
-
-
-def _status(pid: int) -> str:
-    with _IF_IT_LIVES:
-        return psutil.Process(pid).status()
-    return ""
+    def why_silent(self) -> str:
+        """Say why the process does not answer, though a thread of it would if Python ran."""
+        if self.is_stopped():
+            return STOPPED
+        return "does not answer: it is in C code that keeps Python from running"

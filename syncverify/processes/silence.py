@@ -1,106 +1,189 @@
-"""The silence of a process, and whether the process is stuck or waits for its machine."""
+"""The one rule by which a silent process, or a rank without progress, counts as hung.
+
+Note [When a silence is a hang]
+    A clock alone would accuse right subjects on a busy machine, so processor time decides:
+
+    | after a silence as long as the bound | finding |
+    |---|---|
+    | for the last half of the bound it used no processor time and asked for none | `idle` |
+    | by itself it has used as much processor time as the bound | `spent`: it spins |
+    | the silence is twelve times the bound | `endless`: it sleeps and wakes |
+    | otherwise it works, or waits for a processor, a disk or swapped memory | `slow` |
+
+    A process whose descendants work is not idle: Note [A rank may wait for a process].
+"""
 
 from __future__ import annotations
 
+import os
 import time
+from typing import Literal, Protocol
 
-from syncverify.processes.process_state import processor_seconds
+from typing_extensions import override
+
+from syncverify.processes.process_state import LocalProcess, Work
 from syncverify.processes.thread_demand import ThreadDemand
 
-# Share of the time. Threads that wait for the GIL wake up two hundred times a second.
+# GPUs may keep a process busy for long.
+SILENCE_SECONDS = 60.0 if "TORCHELASTIC_RUN_ID" in os.environ else 7.0
+# Before the first scenario: on a busy machine, an import of torch takes a minute.
+START_SECONDS = 120.0
+TICK_SECONDS = 0.5  # between two looks at a silent process
+# Share of the time, which other threads of the process (a progress bar) do not reach. Threads
+# that wait for the GIL wake up two hundred times a second.
 _IDLE_SHARE = 0.05
 _CLOCK_SECONDS = 0.01  # the kernel counts processor time in such units
-# Share of the bound: a call may begin a second after the last word.
-_SPENT_SHARE = 0.8
+# Share of the bound: a call may begin a second after the last word, and the machine is busy.
+_SPENT_SHARE = 0.9
 _MAX_BOUNDS = 12
-_TICK_SECONDS = 0.5
+_DEMAND_AGE_SECONDS = 1.0
+_MAX_PAUSE_SECONDS = 1.0
+_PAUSE_SHARE = 0.2
+
+SilenceKind = Literal["slow", "idle", "spent", "endless"]
+
+
+def pause_seconds(window: float) -> float:
+    """Return the time between two questions for progress, far below a window."""
+    return min(_MAX_PAUSE_SECONDS, _PAUSE_SHARE * window)
+
+
+class Watched(Protocol):
+    """A process whose silence is measured."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process on this machine; None if it is on another one."""
+
+    def processor_seconds(self) -> float:
+        """Return the processor time that the process has used."""
+
+    def work_of_descendants(self) -> Work:
+        """Return the work of the processes that the process has started."""
+
+
+class ThisProcess(LocalProcess):
+    """This process itself, whose ranks are threads."""
+
+    def __init__(self) -> None:
+        super().__init__(os.getpid())
+
+    @override
+    def processor_seconds(self) -> float:
+        return time.process_time()  # `sim` asks in each turn of a rank
 
 
 class Silence:
-    """How long a process has said nothing, and what it did meanwhile.
-
-    A process that is stuck sleeps with all its threads, or uses its processor time up. One
-    that waits for the disk, for memory that was swapped out, or for its turn on a busy
-    machine, does neither.
+    """How long a process has said nothing, or a rank made no progress, and what it did.
 
     Args:
-        pid: The process.
+        process: The process.
+        tick: Least seconds between two looks.
+        idle_share: Share of the time that an idle process may use.
 
     Attributes:
-        seconds: Time since its last word.
+        seconds: Time since the last word.
+        idle_seconds: Time of idleness since then, up to now.
         longest: Longest silence that a word has ended.
     """
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._demand = ThreadDemand(pid)
+    def __init__(
+        self,
+        process: Watched,
+        *,
+        tick: float = TICK_SECONDS,
+        idle_share: float = _IDLE_SHARE,
+    ) -> None:
+        self._process = process
+        self._tick = tick
+        self._idle_share = idle_share
+        self._demand: ThreadDemand | None = None
+        self._demand_was_renewed = float("-inf")
+        self._is_silent = False
+        self._helped_seconds = 0.0
         self.seconds = self.longest = 0.0
-        self._begin()
+        self.end()
 
-    def _begin(self) -> None:
-        self.seconds = self._idle_seconds = 0.0
-        self._began = self._asked = processor_seconds(self._pid)
-
-    def end(self) -> None:
-        """Note a word."""
+    def end(self, progress: object = None) -> None:
+        """Note a word, or a value that changes with the progress."""
+        self._progress = progress
         self.longest = max(self.longest, self.seconds)
-        self._begin()
+        self.seconds = self.idle_seconds = self._unseen_seconds = 0.0
+        self._began = self._seen = self._process.processor_seconds()
+        # The files of all threads are read, and `sim` has a word in each turn of a rank. An
+        # older start of the window makes a process slow rather than idle, for one window.
+        if time.monotonic() - self._demand_was_renewed >= _DEMAND_AGE_SECONDS:
+            self._demand_since_then(is_silent=False)
 
-    def go_on(self, seconds: float) -> None:
-        """Note some more seconds without a word."""
+    def has_moved(self, progress: object) -> bool:
+        """Tell whether the value of the progress is new, which ends the silence."""
+        if progress == self._progress:
+            return False
+        self.end(progress)
+        return True
+
+    def go_on(self, seconds: float, *, is_silent: bool = True) -> None:
+        """Note some more seconds without a word.
+
+        Args:
+            seconds: Time since the last call.
+            is_silent: Whether no Python code of the process answers.
+        """
         self.seconds += seconds
-        used = processor_seconds(self._pid) - self._asked
-        self._asked += used
-        _, is_ready = self._demand.look(is_silent=True)
-        if used <= _IDLE_SHARE * seconds + _CLOCK_SECONDS and not is_ready:
-            self._idle_seconds += seconds
-        else:
-            self._idle_seconds = 0.0
+        self._unseen_seconds += seconds
+        if self._unseen_seconds < 0.9 * self._tick:
+            return
+        used = self._process.processor_seconds() - self._seen
+        queued, is_ready = self._demand_since_then(is_silent=is_silent)
+        passed, self._unseen_seconds = self._unseen_seconds, 0.0
+        # Within a few units of the clock, the unit alone would make any process idle.
+        unit = _CLOCK_SECONDS if passed > 4 * _CLOCK_SECONDS else 0.0
+        is_idle = used + queued <= self._idle_share * passed + unit and not is_ready
+        self.idle_seconds = self.idle_seconds + passed if is_idle else 0.0
+        self._seen += used
+        self._is_silent = is_silent
+
+    def finding(self, bound: float, *, idle_bound: float | None = None) -> SilenceKind:
+        """Return what the silence shows; see Note [When a silence is a hang].
+
+        Args:
+            bound: Seconds of silence that no process in order has by itself.
+            idle_bound: Seconds of idleness at its end; None for half of the bound.
+        """
+        if self.seconds < bound:
+            return "slow"
+        is_idle = self.idle_seconds >= (idle_bound or bound / 2)
+        if is_idle and not self._is_about_to_move(bound):
+            return "idle"
+        if self.seconds >= _MAX_BOUNDS * bound:
+            return "endless"
+        is_spent = self._seen - self._began >= _SPENT_SHARE * bound
+        return "spent" if is_spent else "slow"
 
     def shows_a_hang(self, bound: float) -> bool:
         """Tell whether the process is stuck, after so many seconds of silence at least."""
-        if self.seconds < bound:
-            return False
-        is_spent = self._asked - self._began >= _SPENT_SHARE * bound
-        is_idle = self._idle_seconds >= bound / 2
-        return is_spent or is_idle or self.seconds >= _MAX_BOUNDS * bound
+        return self.finding(bound) != "slow"
 
+    def _is_about_to_move(self, bound: float) -> bool:
+        """Tell whether descendants worked, or a thread is awake after one has ended."""
+        work = self._process.work_of_descendants()
+        # A sum that shrinks tells of an end, so one of them went on.
+        used = abs(work.seconds - self._helped_seconds)
+        self._helped_seconds = work.seconds
+        is_helped = work.is_ready or used >= self._idle_share * bound
+        # Of a rank that is silent this says nothing: its threads wake up for the GIL.
+        is_awake = not self._is_silent and self._demand_since_then(is_silent=False)[1]
+        if is_helped or is_awake:
+            self.idle_seconds = 0.0
+        return is_helped or is_awake
 
-class Silences:
-    """The silences of several processes, each from its first word on.
-
-    Args:
-        bound: Seconds of silence after which a process may be stuck.
-    """
-
-    def __init__(self, bound: float) -> None:
-        self._bound = bound
-        self._silences: dict[int, Silence] = {}
-        self._speaking: set[int] = set()
-        self._looked = time.monotonic()
-
-    def hear(self, pid: int) -> None:
-        """Note a word of a process."""
-        self._speaking.add(pid)
-
-    def forget(self, pid: int) -> None:
-        """Expect no further word of a process."""
-        self._silences.pop(pid, None)
-        self._speaking.discard(pid)
-
-    def stuck(self) -> int | None:
-        """Return a process that is stuck, if there is one; ask twice a second or more."""
-        passed = time.monotonic() - self._looked
-        if passed < _TICK_SECONDS:
-            return None
-        self._looked += passed
-        for pid in self._speaking:
-            self._silences.setdefault(pid, Silence(pid)).end()
-        for pid in self._silences.keys() - self._speaking:
-            # Where this process did not run either, the clock went on.
-            self._silences[pid].go_on(min(passed, 4 * _TICK_SECONDS))
-        self._speaking.clear()
-        stuck = (
-            p for p, each in self._silences.items() if each.shows_a_hang(self._bound)
-        )
-        return next(stuck, None)
+    def _demand_since_then(self, *, is_silent: bool) -> tuple[float, bool]:
+        """Return for how long threads queued since the last look, and whether one is ready."""
+        self._demand_was_renewed = time.monotonic()
+        pid = self._process.pid
+        if pid is None:
+            return 0.0, False
+        if self._demand is None or self._demand.pid != pid:  # it was forked meanwhile
+            self._demand = ThreadDemand(pid)
+            return 0.0, False
+        return self._demand.look(is_silent=is_silent)

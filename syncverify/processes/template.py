@@ -28,6 +28,7 @@ from multiprocessing.connection import Connection, wait
 
 from syncverify.processes.child_process import end_when_closed
 from syncverify.processes.stack_dump import dump_on_request
+from syncverify.processes.wire import Wire
 
 # Descriptors of a request: the worker's connection, its lifeline, stdout, stderr, and the
 # pipe on which the template tells how the worker fares.
@@ -39,7 +40,7 @@ class Setup:
     """The state that a worker takes over from the process that asked for it.
 
     Attributes:
-        module: Name of a module; its `main` gets the descriptor of the connection.
+        module: Name of a module; its `main` gets the wire to the process that asked.
         directory: Working directory.
         environment: Environment variables.
         import_path: Value of `sys.path`.
@@ -51,7 +52,7 @@ class Setup:
     import_path: list[str]
 
 
-def serve(control: socket.socket) -> Connection:
+def serve(control: socket.socket) -> Wire:
     """Fork a worker for each request; return in a worker only.
 
     Args:
@@ -94,7 +95,7 @@ def _tell(report: Connection, number: int) -> None:
         report.send(number)
 
 
-def _worker_side(descriptors: Sequence[int]) -> Connection:
+def _worker_side(descriptors: Sequence[int]) -> Wire:
     """Lead a process group that ends with its parent; return the connection to it."""
     connection, lifeline, out, err, report = descriptors
     os.setpgid(0, 0)
@@ -104,13 +105,13 @@ def _worker_side(descriptors: Sequence[int]) -> Connection:
     os.dup2(err, sys.stderr.fileno())
     for descriptor in (out, err, report):
         os.close(descriptor)
-    return Connection(connection)
+    return Wire(connection)
 
 
-def become_worker(connection: Connection) -> None:
+def become_worker(wire: Wire) -> None:
     """Take over the state that the first message holds, and run the module's `main`."""
     try:
-        setup: Setup = connection.recv()
+        setup: Setup = wire.receive()
     except EOFError:
         return  # ended before it began
     os.environ.clear()
@@ -118,7 +119,7 @@ def become_worker(connection: Connection) -> None:
     os.chdir(setup.directory)
     sys.path[:] = setup.import_path
     importlib.invalidate_caches()
-    importlib.import_module(setup.module).main(connection.fileno())
+    importlib.import_module(setup.module).main(wire)
 
 
 def main() -> None:

@@ -50,12 +50,12 @@ class ThreadDemand:
     """
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
+        self.pid = pid
         self.renew()
 
     def renew(self) -> None:
         """Start a new window."""
-        self._before, self._began = _threads(self._pid), time.monotonic()
+        self._before, self._began = _threads(self.pid), time.monotonic()
 
     def look(self, *, is_silent: bool) -> tuple[float, bool]:
         """Look at the window so far, and start a new one.

@@ -9,7 +9,7 @@ from syncverify.backends.choice import AnyBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.evidence import Ended
 from syncverify.judge.violation import Violation
-from syncverify.processes.owner_link import tell_owner
+from syncverify.processes.owner_link import Found, tell_owner
 from syncverify.repair.one_fix import diagnosed_by_fix
 from syncverify.repair.search import find_fix
 from syncverify.search.deciding_lines import deciding_lines
@@ -34,7 +34,7 @@ def all_diagnosed(
     if not is_reported():
         return [*entries]
     if entries:
-        tell_owner("found", str)
+        tell_owner(Found)
 
     def diagnose(entry: FoundViolation) -> FoundViolation:
         return diagnosed(_shown(entry, subject, backend, max_ranks), subject, backend)

@@ -18,8 +18,6 @@ module                  content
 `first_violation`       a search that ends with the first violation
 `replay`                violations saved by earlier runs, played first
 `parallel`              a search by several processes
-`parallel_worker`       one of these processes
 `isolation`             independence from torch modes, local files and addresses
-`process_pool`          calls in several processes
 ======================= ==============================================================
 """

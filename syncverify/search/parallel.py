@@ -6,41 +6,41 @@ search. So the merged result depends on that seed and on the number of processes
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 
-from syncverify.backends.messages import pack_subject
-from syncverify.backends.pool import WorkerProcess, await_any
-from syncverify.errors import InternalError, SyncverifyError
-from syncverify.processes.owner_link import SILENCE_SECONDS, Word, leave_lost
-from syncverify.processes.silence import Silences
+import torch
+
+from syncverify.backends.choice import open_backend
+from syncverify.backends.messages import pack_subject, unpack_subject
+from syncverify.processes.calls import is_to_stop, run_in_processes
+from syncverify.processes.owner_link import tell_owner
+from syncverify.program.warnings_once import show_warnings_once
+from syncverify.search.drawing import EndedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.result import Progress, SearchPlan, SearchResult, merged
+from syncverify.search.search import search
 from syncverify.subjects.subject import Subject
-
-_WORKER = "syncverify.search.parallel_worker"
-_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class SearchJob:
-    """The share of one process: subject, from `pack_subject`, name of the backend, plan."""
+    """The share of one process.
 
+    Attributes:
+        index: Number of the process.
+        subject: Result of `pack_subject`.
+        backend: Name of the backend.
+        plan: Plan of the share.
+    """
+
+    index: int
     subject: bytes
     backend: str
     plan: SearchPlan
-
-
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """The word of a process to its owner, such as the token of the scenario that starts."""
-
-    word: Word
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +65,11 @@ class ViolationShrunk:
 
 
 @dataclass(frozen=True, slots=True)
-class StopExploring:
-    """From the parent: another process has met a violation, and the first one is enough."""
-
-
-@dataclass(frozen=True, slots=True)
 class ShrinkingRun:
     """Progress of a process: one more run to shrink a violation."""
 
     identity: Identity
     num_runs: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFailure:
-    """The type and the message of an error that ended a process' share."""
-
-    kind: type[SyncverifyError]
-    text: str
-
-
-Message = (
-    Announcement
-    | ScenarioPlayed
-    | ViolationMet
-    | ShrinkingRun
-    | ViolationShrunk
-    | WorkerFailure
-    | SearchResult
-)
 
 
 def search_in_parallel(
@@ -107,22 +83,18 @@ def search_in_parallel(
     Raises:
         SyncverifyError: A process raised it; it is raised again here.
     """
-    packed = pack_subject(subject)
-    plans = list(_shares(plan, jobs))
-    with contextlib.ExitStack() as stack:
-        workers = []
-        # All processes start before the first is awaited: each imports torch for seconds.
-        for _ in plans:
-            workers.append(WorkerProcess(_WORKER))
-            stack.callback(workers[-1].end)
-        for worker, share in zip(workers, plans, strict=True):
-            worker.await_ready()
-            with contextlib.suppress(OSError):  # it ended; `_receive` says by what
-                worker.connection.send(SearchJob(packed, backend, share))
-        collector = _ResultCollector(
-            workers, progress, stop_at_first=plan.stop_at_first
-        )
-        return merged(collector.results())
+    packed, counts = pack_subject(subject), _JointProgress(progress)
+    shares = enumerate(_shares(plan, jobs))
+    results = run_in_processes(
+        _search_share,
+        [SearchJob(index, packed, backend, share) for index, share in shares],
+        jobs=jobs,
+        hear=counts.hear,
+        stops=lambda: plan.stop_at_first and counts.has_met,
+    )
+    with closing(results):
+        by_index = {job.index: result for job, result in results}
+    return merged([by_index[index] for index in sorted(by_index)])
 
 
 def _shares(plan: SearchPlan, jobs: int) -> Iterator[SearchPlan]:
@@ -136,80 +108,52 @@ def _shares(plan: SearchPlan, jobs: int) -> Iterator[SearchPlan]:
         )
 
 
-class _ResultCollector:
-    """Receives messages of processes until each has sent its result."""
+class _JointProgress:
+    """The progress of all processes together, in this one."""
 
-    def __init__(
-        self, workers: list[WorkerProcess], progress: Progress, *, stop_at_first: bool
-    ) -> None:
-        self._workers = workers
+    def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._stop_at_first = stop_at_first
-        self._results: dict[int, SearchResult] = {}
-        self._tokens: dict[int, str] = {}  # of the scenarios that are played now
-        self._silences = Silences(SILENCE_SECONDS)
-        self._num_played = 0
-        self._num_violations = 0
+        self._num_played = self._num_violations = 0
+        self.has_met = False
 
-    def results(self) -> list[SearchResult]:
-        """Return the results in the order of the processes, not of their ends."""
-        indices = {
-            worker.connection: index for index, worker in enumerate(self._workers)
-        }
-        while len(self._results) < len(self._workers):
-            waiting = [c for c, index in indices.items() if index not in self._results]
-            for connection in await_any(waiting, _POLL_SECONDS):
-                self._receive(indices[connection], connection)
-            self._look_for_silence()
-        return [self._results[index] for index in sorted(self._results)]
-
-    def _receive(self, index: int, connection: Connection) -> None:
-        try:
-            message: Message = connection.recv()
-        except (EOFError, OSError):
-            reason = self._workers[index].exit_reason()
-            raise self._lost(index, "process_died", f"ended by {reason}") from None
-        self._silences.hear(self._workers[index].process.pid)
-        match message:
-            case Announcement():
-                if message.word == "plays":
-                    self._tokens[index] = message.text
-            case WorkerFailure():
-                raise message.kind(message.text)
-            case SearchResult():
-                self._results[index] = message
-                self._silences.forget(self._workers[index].process.pid)
+    def hear(self, word: object) -> None:
+        """Hand on the progress of a process."""
+        match word:
             case ViolationMet():
-                self._progress.found(message.violation)
-                if self._stop_at_first:
-                    self._stop_all()
+                self.has_met = True
+                self._progress.found(word.violation)
             case ShrinkingRun():
-                self._progress.shrinking(message.identity, message.num_runs)
+                self._progress.shrinking(word.identity, word.num_runs)
             case ViolationShrunk():
-                self._progress.shrunk(message.violation)
+                self._progress.shrunk(word.violation)
             case ScenarioPlayed():
                 self._num_played += 1
                 # A lower bound: two processes may have met the same violation.
-                self._num_violations = max(self._num_violations, message.num_violations)
+                self._num_violations = max(self._num_violations, word.num_violations)
                 self._progress.played(self._num_played, self._num_violations)
 
-    def _look_for_silence(self) -> None:
-        """Find a process in which Python does not run, and from which no word comes."""
-        stuck = self._silences.stuck()
-        for index, worker in enumerate(self._workers):
-            if worker.process.pid == stuck:
-                raise self._lost(index, "never_returns", worker.why_silent())
 
-    def _lost(self, index: int, cause: str, how: str) -> InternalError:
-        """Leave the verdict on a lost process to the owner, or else return an error."""
-        token = self._tokens.get(index, "")
-        leave_lost(token, cause, how)
-        place = f"; it played {token}" if token else ""
-        return InternalError(f"search process {index} {how}{place}")
+class _ToldProgress:
+    """The progress of one process, which tells it to the one that counts for all."""
 
-    def _stop_all(self) -> None:
-        """Let all processes end their exploration; the shrinking of what they met goes on."""
-        self._stop_at_first = False  # once is enough
-        for worker in self._workers:
-            with contextlib.suppress(OSError):  # it ended; `_receive` says by what
-                worker.connection.send(StopExploring())
+    def played(self, num_examples: int, num_violations: int) -> None:
+        tell_owner(lambda: ScenarioPlayed(num_violations))
+        if is_to_stop():  # another process has met a violation, and one is enough
+            raise EndedError
+
+    def found(self, violation: FoundViolation) -> None:
+        tell_owner(lambda: ViolationMet(violation))
+
+    def shrinking(self, identity: Identity, num_runs: int) -> None:
+        tell_owner(lambda: ShrinkingRun(identity, num_runs))
+
+    def shrunk(self, violation: FoundViolation) -> None:
+        tell_owner(lambda: ViolationShrunk(violation))
+
+
+def _search_share(job: SearchJob) -> SearchResult:
+    torch.set_num_threads(1)
+    show_warnings_once()
+    subject = unpack_subject(job.subject)
+    with closing(open_backend(job.backend, subject)) as backend:
+        return search(subject, backend, job.plan, _ToldProgress())

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "syncverify/backends/": {"cloudpickle"},
     "syncverify/command/": {"click", "psutil", "rich"},
     "syncverify/command/hypothesis_plugin.py": {"hypothesis"},
-    "syncverify/processes/": {"psutil"},
+    "syncverify/processes/": {"cloudpickle", "psutil"},
     "syncverify/program/graphs/cpp.py": {"filelock"},
     "syncverify/pytest_plugin.py": {"pytest"},
     "syncverify/report/": {"rich"},

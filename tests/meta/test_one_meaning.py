@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("strategies", "synchronizer", "syncverify")
 # Names that two modules still share. Rename one of the two, and take the name out.
 SHARED = {
-    "Change", "Event", "Finding", "Identity", "Launches", "Parameters", "Place", "Placements",
+    "Change", "Event", "Identity", "Launches", "Parameters", "Place", "Placements",
     "Ranks", "Rendezvous", "Result", "SourceLine", "Traces",
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.errors import RunEndedError
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
-from syncverify.processes import hang_detector
+from syncverify.processes import silence
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -296,7 +296,7 @@ def test_run_on_real_processes_ends(
 def test_a_rank_that_waits_for_a_compiler_is_no_hang(
     name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hang_detector, "_MAX_WINDOWS", 10**6)  # on a busy machine
+    monkeypatch.setattr(silence, "_MAX_BOUNDS", 10**6)  # on a busy machine
     assert violations(request.getfixturevalue(name), Builds) == []
 
 

@@ -11,9 +11,9 @@ from studies.benchmarks.synchronizer.hooks import measure_hooks
 from studies.benchmarks.synchronizer.links import measure_links
 from studies.benchmarks.synchronizer.memory import memory_of
 from studies.benchmarks.synchronizer.mesh import measure_mesh
-from studies.benchmarks.synchronizer.ranks import RankFailedError
 from studies.benchmarks.synchronizer.sizes import FULL, SMOKE, Sizes
 from studies.benchmarks.synchronizer.steps import measure_steps
+from syncverify.errors import InternalError
 
 SMOKE_ROUNDS = Rounds(count=2, warm_up=3)
 PARTS: dict[str, Callable[[Sizes, Rounds], list[Measure]]] = {
@@ -41,7 +41,7 @@ main = Benchmark(
     summary="Measure the gradient synchronizer beside DDP, d9d and plain all-reduce.",
     rounds=rounds_option(20, 30, "Rounds of every measure."),
     measure_all=measure_all,
-    failures=(RankFailedError,),
+    failures=(InternalError,),
 ).main
 
 if __name__ == "__main__":

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
 from collections.abc import Generator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 
 import torch
@@ -14,10 +12,8 @@ from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.bugbank.entry import Entry
 from syncverify.command.bank.play import BankBudget, EntryResult, Player
-from syncverify.errors import InternalError
-from syncverify.processes.owner_link import leave_lost
+from syncverify.processes.calls import run_in_processes
 from syncverify.program.warnings_once import show_warnings_once
-from syncverify.search.process_pool import SilentProcessError, run_in_processes
 
 
 def play_all(
@@ -37,23 +33,14 @@ def play_all(
         The result of an entry.
 
     Raises:
-        InternalError: A process ended before its entries did, or Python does not run there.
+        InternalError: A process was lost before its entries ended.
     """
     if jobs > 1 and len(chosen) > 1:
         waiting = _by_twin(chosen)
         play_entries = functools.partial(_play_entries, backend, budget)
-        # Spawned: a fork would copy threads that a search has started.
-        spawn = multiprocessing.get_context("spawn")
-        try:
-            for _, results in run_in_processes(
-                play_entries, waiting, jobs=min(jobs, len(waiting)), context=spawn
-            ):
+        with closing(run_in_processes(play_entries, waiting, jobs=jobs)) as played:
+            for _, results in played:
                 yield from results
-        except BrokenProcessPool as error:
-            raise InternalError(f"a process of the bank ended: {error}") from None
-        except SilentProcessError as error:
-            leave_lost(error.token, "never_returns", error.how)
-            raise InternalError(f"{error}; it played {error.token}") from None
         return
     with closing(open_backend(backend, chosen[0].defect())) as opened:
         player = Player(opened, budget)

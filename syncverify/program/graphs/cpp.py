@@ -12,7 +12,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.processes.owner_link import tell_owner
+from syncverify.processes.owner_link import Waits, tell_owner
 
 _WAIT_SECONDS = 10.0
 _NUM_WAITS = 60  # another process may compile, which takes a minute
@@ -90,7 +90,7 @@ def _acquired(lock: FileLock) -> AbstractContextManager[object]:
         Timeout: The other process takes too long.
     """
     for _ in range(_NUM_WAITS):
-        tell_owner("waits", str)
+        tell_owner(Waits)
         with suppress(Timeout):
             return lock.acquire(timeout=_WAIT_SECONDS)
     raise Timeout(lock.lock_file)

@@ -9,7 +9,7 @@ run, the run ends at once, and the stall names the operation that each rank wait
 Note [A rank that does not come back]
     Code that waits outside of the simulated machine (a sleep, a lock, an endless loop)
     keeps its turn for ever. No schedule can end that, so here, and only here, a clock
-    decides; `hang_detector.py` says which clock. A rank that for a while neither returned
+    decides: Note [When a silence is a hang]. A rank that for a while neither returned
     its turn nor recorded an event is interrupted, and the run ends with the rank's line.
 
 Note [The step bound]
@@ -22,7 +22,6 @@ Note [The step bound]
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import threading
 import traceback
@@ -32,7 +31,7 @@ from itertools import islice
 from types import FrameType
 
 from syncverify.errors import RunEndedError
-from syncverify.processes.hang_detector import HangDetector
+from syncverify.processes.silence import Silence, ThisProcess, pause_seconds
 from syncverify.sim.turns.decisions import Decisions
 from syncverify.sim.turns.held_locks import refusal_of_lock
 from syncverify.sim.turns.refusals import Refusals, refuse_thread
@@ -89,7 +88,7 @@ class Scheduler:
         num_ranks: Number of ranks.
         progress: Returns a number that grows while ranks make progress.
         decisions: Decisions in place of timing; None takes option 0 everywhere.
-        hang_timeout_seconds: Seconds without progress; see `HangDetector`.
+        hang_timeout_seconds: Seconds without progress; see `Silence`.
         max_steps_per_rank: Steps that a run may take, divided by its number of ranks.
         backend: Name of the backend, for messages.
     """
@@ -105,9 +104,9 @@ class Scheduler:
         backend: str = "sim",
     ) -> None:
         self._num_ranks = num_ranks
-        self._hang_detector = HangDetector(
-            hang_timeout_seconds, progress, pid=os.getpid()
-        )
+        self._hang_timeout_seconds = hang_timeout_seconds
+        self._progress = progress
+        self._silence = Silence(ThisProcess(), tick=0.0)
         self._decisions = decisions or Decisions()
         self._next: int | None = None
         self._ranks: list[RankThread] = []
@@ -282,17 +281,18 @@ class Scheduler:
 
     def _await_return(self) -> bool:
         """Wait for the turn; see Note [A rank that does not come back]."""
-        detector, is_over = self._hang_detector, False
-        rest_seconds = detector.window_seconds - detector.pause_seconds
-        detector.renew()
-        while not is_over:
-            if self._returned.acquire(timeout=detector.pause_seconds):
+        window = self._hang_timeout_seconds
+        pause = pause_seconds(window)
+        self._silence.end(self._progress())
+        while not self._silence.shows_a_hang(window):
+            if self._returned.acquire(timeout=pause):
                 return True
-            if detector.has_moved():
+            if self._silence.has_moved(self._progress()):
                 continue
-            if self._returned.acquire(timeout=rest_seconds):
+            if self._returned.acquire(timeout=window - pause):
                 return True
-            is_over = detector.is_over()
+            if not self._silence.has_moved(self._progress()):
+                self._silence.go_on(window, is_silent=False)
         # It may have come back during the look, which takes long on a busy machine.
         return self._returned.acquire(blocking=False)
 

@@ -49,7 +49,7 @@ class RaisesOnOddRanks(AbsentOnOddRanks):
 @pytest.fixture
 def backend() -> Iterator[OneWorker]:
     worker = OneWorker(
-        "threads", "studies.comparison.threads_worker", hang_timeout_seconds=1.0
+        "threads", "studies.comparison.threads", hang_timeout_seconds=1.0
     )
     with closing(worker) as opened:
         yield opened

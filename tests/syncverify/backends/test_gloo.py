@@ -328,9 +328,9 @@ def test_close_leaves_no_process() -> None:
     opened = GlooBackend()
     play(opened, Naive)
     processes = [worker.process for worker in opened._pool._workers.values()]
-    assert [process.poll() for process in processes] == [None, None]
+    assert [process.has_ended() for process in processes] == [False, False]
     opened.close()
-    assert None not in [process.poll() for process in processes]
+    assert all(process.has_ended() for process in processes)
     opened.close()
 
 

@@ -11,22 +11,32 @@ from typing import Any
 import pytest
 
 from syncverify.backends import pool
-from syncverify.backends.pool import WorkerPool, WorkerProcess
+from syncverify.backends.pool import WorkerPool, await_ready
 from syncverify.errors import InternalError
+from syncverify.processes.forked_process import start
+from syncverify.processes.supervised import Supervised
 
 
 @pytest.mark.long
 def test_interrupt_does_not_reach_a_worker_that_is_not_ready_yet() -> None:
-    worker = WorkerProcess()
+    worker = there()
     try:
-        worker.process.send_signal(signal.SIGINT)
-        worker.await_ready()
+        worker.signal(signal.SIGINT)
+        await_ready(worker)
     finally:
         worker.end()
 
 
+def there() -> Supervised:
+    """Start a worker, and wait until its template has forked it."""
+    worker = start(pool._WORKER)
+    while worker.process.leader is None:
+        os.sched_yield()
+    return worker
+
+
 def test_interrupts_are_blocked_for_no_longer_than_a_start() -> None:
-    worker = WorkerProcess()
+    worker = start(pool._WORKER)
     worker.end()
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
@@ -38,14 +48,16 @@ class Starting:
         self.num_jobs = 0
         self.fails = next(plan)
 
-    def await_ready(self) -> None:
-        if self.fails:
-            raise InternalError(self.fails)
+
+def await_start(worker: Any) -> None:
+    if worker.fails:
+        raise InternalError(worker.fails)
 
 
 def take_two(monkeypatch: pytest.MonkeyPatch, *plan: str) -> list[Any]:
     left = iter(plan)
-    monkeypatch.setattr(pool, "WorkerProcess", lambda template: Starting(left))
+    monkeypatch.setattr(pool, "start", lambda _module, template: Starting(left))
+    monkeypatch.setattr(pool, "await_ready", await_start)
     return [*WorkerPool().take(2)]
 
 
@@ -62,14 +74,11 @@ def test_workers_that_never_start_are_an_error(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.long
-def test_worker_that_is_stopped_while_it_starts_is_not_awaited(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pool, "_START_WINDOW_SECONDS", 0.1)
-    worker = WorkerProcess()
-    worker.process.send_signal(signal.SIGSTOP)
+def test_worker_that_is_stopped_while_it_starts_is_not_awaited() -> None:
+    worker = there()
+    worker.signal(signal.SIGSTOP)
     with pytest.raises(InternalError) as caught:
-        worker.await_ready()
+        await_ready(worker)
     assert str(caught.value) == (
         "a worker process did not start: a signal has stopped it"
     )
@@ -79,11 +88,9 @@ def test_worker_that_is_stopped_while_it_starts_is_not_awaited(
 KEEPS_THE_GIL = "import re; re.match('(a+)+$', 'a' * 99 + 'b')"
 KILLS_ITSELF = """
 import os, signal
-from syncverify.backends import pool
-from syncverify.backends.pool import WorkerPool, WorkerProcess
-from syncverify.errors import InternalError
+from syncverify.processes.forked_process import start
 
-worker = WorkerProcess("keeps_the_gil")
+worker = start("keeps_the_gil")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

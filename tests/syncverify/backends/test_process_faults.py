@@ -3,15 +3,12 @@
 The tests play the part of the workers; a real worker takes seconds to import torch.
 """
 
-import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
-from typing_extensions import override
 
 from syncverify.backends.gathering import WorkerGathering
 from syncverify.backends.gloo import GlooBackend
@@ -24,6 +21,8 @@ from syncverify.backends.messages import (
 )
 from syncverify.errors import InternalError
 from syncverify.processes.process_state import Work
+from syncverify.processes.supervised import HungUp
+from syncverify.processes.wire import Wire
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
@@ -42,7 +41,7 @@ NO_CONNECTION = JobOutcome(
     pack_result(RankRun()), is_aftershock=True, harness_error="in gloo\nno full mesh\n"
 )
 LINE = SourceLine("mine.py", 7, "wait")
-BLOCK = CodeLine(LINE._replace(number=8), "block()")
+BLOCK = CodeLine(LINE._replace(number=8), "")
 LAUNCH = CollectiveLaunch(
     moment=Moment("wait", 0), ranks=(0, 1), sequence=0, operation="all_reduce",
     reduce_op="SUM", dtype="float32", numel=5, regions=(), parameters=("w",),
@@ -51,19 +50,7 @@ LAUNCH = CollectiveLaunch(
 WAITS = Status(0, (CodeLine(LINE, "work.wait()"),), in_torch=True, launches=(LAUNCH,))
 
 
-class OwnEnd(Connection):
-    """The parent's end of the connection, which also gives the worker's answer."""
-
-    answer: Status | None = None
-    worker: Connection
-
-    @override
-    def send(self, obj: object) -> None:
-        if self.answer is not None:
-            self.worker.send(OfJob(JOB, self.answer))
-
-
-@dataclass
+@dataclass(eq=False)
 class Part:
     """The part of one worker: what it sends, and what the kernel says of it."""
 
@@ -79,15 +66,26 @@ class Part:
     used_seconds: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        parents, workers = Pipe()
-        self.connection = OwnEnd(os.dup(parents.fileno()))
-        self.connection.answer = self.answer
-        self.connection.worker = workers
+        parents, workers = socket.socketpair()
+        self.parent, self.worker = Wire(parents.detach()), Wire(workers.detach())
         for message in self.sends:
             is_late = isinstance(message, OfJob)
-            workers.send(message if is_late else OfJob(JOB, message))
+            self.worker.send(message if is_late else OfJob(JOB, message))
         if self.end:
-            workers.close()
+            self.worker.close()
+
+    def fileno(self) -> int:
+        return self.parent.fileno()
+
+    def hear(self) -> list[Any]:
+        try:
+            return self.parent.hear()
+        except EOFError:
+            return [HungUp()]
+
+    def send(self, _message: object) -> None:
+        if self.answer is not None:
+            self.worker.send(OfJob(JOB, self.answer))
 
     def is_stopped(self) -> bool:
         return self.stopped
@@ -96,8 +94,9 @@ class Part:
         in_words = {True: "a signal has stopped it", False: "the GIL is taken"}
         return f"does not answer: {in_words[self.stopped]}"
 
-    def lines_of_hang(self) -> list[str]:
-        return [] if self.stopped else [self.hangs_at]
+    def stacks(self) -> str:
+        path, number, function = self.hangs_at.line
+        return "" if self.stopped else f'  File "{path}", line {number} in {function}'
 
     def has_ended(self) -> bool:
         return bool(self.end)
@@ -160,7 +159,7 @@ def test_rank_that_keeps_the_gil_is_at_fault_and_not_its_peer(playing: Play) -> 
 def test_rank_that_hangs_elsewhere_in_the_second_run_has_the_same_fault(
     playing: Play,
 ) -> None:
-    later = BLOCK._replace(code="block_again()")
+    later = CodeLine(LINE._replace(number=9), "")
     hangs = [Part(num_jobs=2, hangs_at=line) for line in (BLOCK, later)]
     run = playing(*((waits_for_a_peer(), hang) for hang in hangs))
     assert run.fault is not None
@@ -192,7 +191,7 @@ class RaisesLate(Part):
         if used > 2 * self.seconds_per_window:
             fault = Fault("raised", (0,), "rank 0 raised")
             late = JobOutcome(pack_result(RankRun()), fault)
-            self.connection.worker.send(OfJob(JOB, late))
+            self.worker.send(OfJob(JOB, late))
         return used
 
 

@@ -88,7 +88,7 @@ exec(os.environ.get("PREPARE", ""))
 first, second = sys.argv[1:]
 if second == "bank":  # the part of an entry is played here
     from types import SimpleNamespace
-    from syncverify.command.main import main
+    from syncverify.__main__ import main
     fake = SimpleNamespace(BankOptions=dict, execute=lambda _options: act(first))
     sys.modules["syncverify.command.bank.execution"] = fake
     sys.argv[1:] = ["bank"]

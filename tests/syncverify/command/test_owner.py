@@ -111,7 +111,7 @@ def test_a_process_that_is_lost_after_a_search_found_something_is_not_played_aga
 ) -> None:
     """What hangs then may be a change of the subject, played as its fix."""
     code, out, err = played(
-        f"{PLAYS};owner_link.tell_owner('found',str);{PLAYS};{end}", "ends(0)"
+        f"{PLAYS};owner_link.tell_owner(owner_link.Found);{PLAYS};{end}", "ends(0)"
     )
     assert (code, "VIOLATION" in out) == (1, False)
     assert err.startswith("syncverify: the process that plays ")
@@ -187,6 +187,13 @@ def test_a_bank_that_is_lost_gives_no_verdict(end: str, how: str) -> None:
         "syncverify replay sv2-"
     )
     assert played(f"{PLAYS};ends(0)", "bank") == (0, "playing\n", "")
+
+
+@pytest.mark.long
+def test_a_process_that_has_torch_from_the_start_loses_no_verdict() -> None:
+    """Python may import it before the command runs, as a `.pth` file asks for."""
+    code, _, err = played(DIES, "bank", PREPARE="import torch")
+    assert (code, "ended by exit code 0 in run 1" in err) == (3, True)
 
 
 def test_a_process_of_the_child_that_was_lost_is_a_violation() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from syncverify.backends.pool import WorkerProcess
 from syncverify.processes import forked_process
-from syncverify.processes.process_state import processor_seconds
+from syncverify.processes.process_state import LocalProcess
+from syncverify.processes.supervised import Supervised, attend
 
 pytestmark = [
     pytest.mark.long,
@@ -23,16 +23,14 @@ pytestmark = [
 # Tells what it sees; then does what it is told.
 WITNESS = """
 import os, sys
-from multiprocessing.connection import Connection
 
-def main(descriptor):
-    connection = Connection(descriptor)
+def main(connection):
     has_torch = "torch" in sys.modules
     seen = (os.getcwd(), os.environ.get("SEEN"), hash("a name"), has_torch)
     connection.send((os.getppid(), os.getpgrp(), os.read(0, 1), sys.path[0], seen))
-    exec(connection.recv())
+    exec(connection.receive())
 """
-Start = Callable[..., WorkerProcess]
+Start = Callable[..., Supervised]
 
 
 @pytest.fixture
@@ -40,10 +38,10 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Start witnesses, which end with the test."""
     (tmp_path / "witness_of_start.py").write_text(WITNESS)
     monkeypatch.syspath_prepend(str(tmp_path))
-    started: list[WorkerProcess] = []
+    started: list[Supervised] = []
 
-    def start(template: int = 0) -> WorkerProcess:
-        started.append(WorkerProcess("witness_of_start", template))
+    def start(template: int = 0) -> Supervised:
+        started.append(forked_process.start("witness_of_start", template))
         return started[-1]
 
     yield start
@@ -51,12 +49,13 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         process.end()
 
 
-def told(worker: WorkerProcess) -> Any:
-    assert worker.connection.poll(60)
-    worker.process.send_signal(
-        0
-    )  # waits until the template has told the worker's number
-    return worker.connection.recv()
+def told(worker: Supervised) -> Any:
+    words = list[Any]()
+    while not words:
+        words = [word for _, word in attend([worker], 60)]
+    while worker.process.leader is None:  # until the template has told it
+        os.sched_yield()
+    return words[0]
 
 
 def test_processes_have_the_state_of_the_one_that_asks(
@@ -79,7 +78,8 @@ def test_template_imports_torch_once_for_all_of_its_processes(start: Start) -> N
     template, *_, seen = told(worker)
     assert template == told(start())[0]
     assert seen[-1]
-    assert processor_seconds(worker.process.pid) < processor_seconds(template) / 4
+    imported = LocalProcess(template).processor_seconds()
+    assert worker.processor_seconds() < imported / 4
 
 
 def test_neighbours_order_their_sets_differently(
@@ -103,7 +103,7 @@ def test_neighbours_order_their_sets_differently(
 def test_end_of_a_process_is_reported(start: Start, act: str, reason: str) -> None:
     worker = start()
     told(worker)
-    worker.connection.send(act)
+    worker.send(act)
     assert worker.exit_reason() == reason
     assert worker.has_ended()
 
@@ -127,7 +127,7 @@ def test_process_ends_with_the_code_of_a_template_that_never_forks(
             template.process.wait()
         process = forked_process.ForkedProcess(template.process, template.ask(0, 0))
         template.process.kill()
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.exit_code(60) == -signal.SIGKILL
 
 
 def test_variables_that_torch_reads_once_are_those_of_the_process_that_asks(
@@ -141,6 +141,6 @@ def test_variables_that_torch_reads_once_are_those_of_the_process_that_asks(
         monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", level)
         worker = start()
         told(worker)
-        worker.connection.send(asks_torch)
+        worker.send(asks_torch)
         levels.append(told(worker))
     assert levels == ["OFF", "DETAIL"]

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from syncverify.processes import process_state
-from syncverify.processes.process_state import Work, work_of_descendants
+from syncverify.processes.process_state import LocalProcess, Work
 
 SECONDS = 0.2
 COUNTED_SECONDS = 0.1  # the kernel rounds the times of each process down
@@ -30,14 +30,20 @@ PARENT = [sys.executable, "-S", "-c", f"import subprocess\nsubprocess.run({WORKE
 def test_the_work_of_descendants_counts_while_they_live_and_when_they_have_ended(
     command: list[str],
 ) -> None:
-    before = work_of_descendants(os.getpid()).seconds
+    before = LocalProcess(os.getpid()).work_of_descendants().seconds
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        assert work_of_descendants(os.getpid()).seconds > before + COUNTED_SECONDS
-    assert work_of_descendants(os.getpid()).seconds > before + COUNTED_SECONDS
+        assert (
+            LocalProcess(os.getpid()).work_of_descendants().seconds
+            > before + COUNTED_SECONDS
+        )
+    assert (
+        LocalProcess(os.getpid()).work_of_descendants().seconds
+        > before + COUNTED_SECONDS
+    )
 
 
 @dataclass
@@ -74,8 +80,10 @@ def test_a_descendant_that_waits_for_a_processor_is_ready(
     found = [Shown((0.01, 0.02, 0.03, 0.04, 9.0)), Shown((0.05, 0, 0, 0, 9.0), state)]
     parent = Shown((1.0, 1.0, 0.3, 0.4, 9.0), psutil.STATUS_RUNNING, found)
     monkeypatch.setattr(process_state.psutil, "Process", lambda _: parent)
-    assert work_of_descendants(1) == Work(pytest.approx(0.85), is_ready=expected)
+    assert LocalProcess(1).work_of_descendants() == Work(
+        pytest.approx(0.85), is_ready=expected
+    )
 
 
 def test_a_process_that_is_gone_has_no_descendants() -> None:
-    assert work_of_descendants(2**22 + 1) == Work()
+    assert LocalProcess(2**22 + 1).work_of_descendants() == Work()

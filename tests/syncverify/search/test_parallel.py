@@ -3,16 +3,16 @@
 import os
 import signal
 from dataclasses import dataclass, field
-from multiprocessing import Pipe
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import syncverify.search.parallel
-from syncverify.backends.pool import WorkerProcess
 from syncverify.errors import InternalError, SubjectError
 from syncverify.judge.violation import Violation
+from syncverify.processes import calls
+from syncverify.processes.forked_process import start
+from syncverify.processes.supervised import Supervised
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.scenario import Scenario
@@ -20,11 +20,7 @@ from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
-from syncverify.search.parallel import (
-    Announcement,
-    _ResultCollector,
-    search_in_parallel,
-)
+from syncverify.search.parallel import search_in_parallel
 from syncverify.search.result import (
     SearchPlan,
     SearchResult,
@@ -116,48 +112,20 @@ def test_an_error_in_a_process_is_raised_here() -> None:
 def test_a_process_that_dies_is_a_fault_of_the_harness_and_leaves_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    started: list[WorkerProcess] = []
+    started: list[Supervised] = []
 
-    class Dying(WorkerProcess):
-        def await_ready(self) -> None:
-            super().await_ready()
-            started.append(self)
-            if len(started) == 2:
-                os.kill(self.process.pid, signal.SIGKILL)
+    def start_two(module: str) -> Supervised:
+        started.append(start(module))
+        return started[-1]
 
-    monkeypatch.setattr(syncverify.search.parallel, "WorkerProcess", Dying)
-    with pytest.raises(InternalError, match=r"^search process 1 ended by signal 9"):
-        look(Naive, examples=1000)
-    # The other process ends when its connection is closed, or by SIGKILL, whichever comes first.
+    class Kills(Listening):
+        def played(self, num_examples: int, num_violations: int) -> None:
+            os.kill(started[1].pid, signal.SIGKILL)
+
+    monkeypatch.setattr(calls, "start", start_two)
+    with pytest.raises(InternalError, match=r"^process 1 ended by signal 9; it played"):
+        look(Naive, examples=1000, heard=Kills())
     assert all(worker.has_ended() for worker in started)
-    assert started[1].process.poll() == -signal.SIGKILL
-
-
-class Silent:
-    """A search process that has started a scenario, and says nothing more."""
-
-    def __init__(self) -> None:
-        self.connection, self.own = Pipe()
-        self.own.send(Announcement("plays", "sv2-token"))
-        self.process = SimpleNamespace(pid=os.getpid())
-
-    def why_silent(self) -> str:
-        return "does not answer: the GIL is taken"
-
-
-def test_a_process_that_falls_silent_ends_the_search(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(syncverify.search.parallel, "SILENCE_SECONDS", 0.0)
-    # Another test may have left an owner, to whom this process would leave the verdict.
-    monkeypatch.setattr(syncverify.search.parallel, "leave_lost", lambda *_: None)
-    workers: list[Any] = [Silent()]
-    collector = _ResultCollector(workers, Listening(), stop_at_first=False)
-    with pytest.raises(InternalError) as caught:
-        collector.results()
-    assert str(caught.value) == (
-        "search process 0 does not answer: the GIL is taken; it played sv2-token"
-    )
 
 
 def found(cause: str, *, ranks: int) -> FoundViolation:

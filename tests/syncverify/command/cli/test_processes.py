@@ -43,7 +43,7 @@ def test_command_and_module_are_one() -> None:
 def test_an_interrupt_before_the_command_line_runs_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted() -> None:
+    def interrupted(_object: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(syncverify.command.main, "main", interrupted)

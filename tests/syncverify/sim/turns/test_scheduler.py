@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from syncverify.errors import RunEndedError
-from syncverify.processes import hang_detector
+from syncverify.processes import silence
 from syncverify.sim.turns.scheduler import RankThread, Scheduler
 from syncverify.sim.turns.stalls import Stall, Wait
 from syncverify.trace.source_lines import shown_path
@@ -282,12 +282,12 @@ def test_a_rank_that_returns_while_its_hang_is_looked_for_is_none(
 ) -> None:
     world, ends = World(1, hang_timeout_seconds=0.05), threading.Event()
 
-    def look() -> bool:
+    def look(_window: float) -> bool:
         ends.set()
         world.scheduler._ranks[0].thread.join()
         return True
 
-    monkeypatch.setattr(world.scheduler._hang_detector, "is_over", look)
+    monkeypatch.setattr(world.scheduler._silence, "shows_a_hang", look)
     _, stall = world.run(lambda _rank: ends.wait())
     assert stall is None
 
@@ -305,7 +305,7 @@ while time.process_time() < 1.0:
 def test_a_rank_that_waits_for_a_process_that_works_is_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hang_detector, "_MAX_WINDOWS", 10**6)  # on a busy machine
+    monkeypatch.setattr(silence, "_MAX_BOUNDS", 10**6)  # on a busy machine
     world = World(1, hang_timeout_seconds=0.25)
     build = [sys.executable, "-S", "-c", BUILDS]
     # Its start takes processor time of this process, on a busy machine a whole window.

@@ -1,7 +1,6 @@
 """Calls in several processes end with the command that makes them."""
 
 import ctypes
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from syncverify.processes.owner_link import tell_owner
-from syncverify.search import process_pool
-from syncverify.search.process_pool import SilentProcessError, run_in_processes
+from syncverify.errors import InternalError, UsageError
+from syncverify.processes.calls import run_in_processes
+from syncverify.processes.owner_link import Starts, tell_owner
+from syncverify.processes.supervised import Supervised
 
 COMMAND = """
-import multiprocessing, os, re
+import os, re
 import click
 from syncverify.command.process_exit import run_command
-from syncverify.search.process_pool import run_in_processes
+from syncverify.processes.calls import run_in_processes
 
 def wait_for_ever(number):
     if number:
@@ -29,8 +29,7 @@ def wait_for_ever(number):
 
 @click.command()
 def command():
-    fork = multiprocessing.get_context("fork")
-    for _ in run_in_processes(wait_for_ever, [0, 1, 2, 3], jobs=2, context=fork):
+    for _ in run_in_processes(wait_for_ever, [0, 1, 2, 3], jobs=2):
         pass
 
 run_command(command, "some.command")
@@ -43,20 +42,19 @@ def double(number: int) -> int:
 
 @pytest.mark.long
 def test_every_item_comes_with_its_result() -> None:
-    spawn = multiprocessing.get_context("spawn")
-    found = run_in_processes(double, range(3), jobs=2, context=spawn)
+    found = run_in_processes(double, range(3), jobs=2)
     assert sorted(found) == [(0, 0), (1, 2), (2, 4)]
 
 
 def plays_and_blocks(number: int) -> int:
-    tell_owner("plays", lambda: f"sv2-{number}")
+    tell_owner(lambda: Starts(f"sv2-{number}"))
     if number:
         ctypes.PyDLL(None).pause()
     return number
 
 
 def plays_and_stops(number: int) -> int:
-    tell_owner("plays", lambda: f"sv2-{number}")
+    tell_owner(lambda: Starts(f"sv2-{number}"))
     if number:
         os.kill(os.getpid(), signal.SIGSTOP)
         ctypes.PyDLL(None).pause()  # until another thread takes the signal
@@ -74,13 +72,31 @@ def plays_and_stops(number: int) -> int:
 def test_a_process_that_falls_silent_ends_the_calls(
     monkeypatch: pytest.MonkeyPatch, function: Callable[[int], int], how: str
 ) -> None:
-    monkeypatch.setattr(process_pool, "SILENCE_SECONDS", 2.0)
-    spawn = multiprocessing.get_context("spawn")
+    monkeypatch.setattr(Supervised.is_stuck, "__defaults__", (2.0,))
     found = list[tuple[int, int]]()
-    with pytest.raises(SilentProcessError) as caught:
-        found += run_in_processes(function, [0, 1], jobs=2, context=spawn)
-    assert str(caught.value) == f"a process of the pool does not answer: {how}"
-    assert caught.value.token == "sv2-1"
+    with pytest.raises(InternalError) as caught:
+        found += run_in_processes(function, [0, 1], jobs=2)
+    assert str(caught.value) == (f"process 1 does not answer: {how}; it played sv2-1")
+
+
+def refuses(number: int) -> int:
+    raise UsageError(f"expected 0, got {number}")
+
+
+def fails(number: int) -> int:
+    return 1 // number
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("function", "kind", "text"),
+    [(refuses, UsageError, "expected 0, got 0"), (fails, InternalError, "division")],
+)
+def test_an_error_of_a_call_is_raised_here(
+    function: Callable[[int], int], kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind, match=text):
+        list(run_in_processes(function, [0], jobs=1))
 
 
 @contextmanager
@@ -88,7 +104,7 @@ def at_work() -> Iterator[subprocess.Popen[str]]:
     """Start the command, and wait until two processes wait for ever."""
     running = subprocess.Popen(
         [sys.executable, "-c", COMMAND],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,0 +1,167 @@
+"""Calls of a function in several processes, which end with the command that makes them.
+
+An error, an interrupt, or the loss of a process ends all of them at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+import cloudpickle
+
+from syncverify.errors import InternalError, SyncverifyError
+from syncverify.processes.forked_process import start
+from syncverify.processes.owner_link import leave_lost, link_to_owner
+from syncverify.processes.supervised import HungUp, Supervised, attend
+from syncverify.processes.wire import Wire
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_is_to_stop = threading.Event()
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """From the parent: the pickled function, by value where it is of `__main__`; an item."""
+
+    function: bytes
+    item: object
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """From the parent: the call is to end early."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    result: object
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    """The type and the message of an error that ended a call."""
+
+    kind: type[SyncverifyError]
+    text: str
+
+
+def is_to_stop() -> bool:
+    """Tell, in a call, whether it is to end early."""
+    return _is_to_stop.is_set()
+
+
+def run_in_processes(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    jobs: int,
+    hear: Callable[[Any], object] = lambda _: None,
+    stops: Callable[[], bool] = lambda: False,
+) -> Generator[tuple[Item, Result]]:
+    """Yield each item with the result of `function`, in the order in which calls end.
+
+    Args:
+        function: It, the items and the results can be pickled.
+        items: Arguments of the calls.
+        jobs: Number of processes.
+        hear: Receives the values that calls tell by `tell_owner`.
+        stops: Tells whether the calls are to end early; see `is_to_stop`.
+
+    Yields:
+        An item and its result.
+
+    Raises:
+        SyncverifyError: A call raised it.
+        InternalError: A call raised another error, or a process was lost and has no owner.
+    """
+    packed, left = cloudpickle.dumps(function), [*items][::-1]
+    running: dict[Supervised, Item] = {}
+    has_stopped = False
+
+    def go_on(process: Supervised) -> None:
+        if left:
+            running[process] = left.pop()
+            with contextlib.suppress(OSError):  # it has ended, and hangs up
+                process.send(_Call(packed, running[process]))
+
+    with contextlib.ExitStack() as stack:
+        # All processes start before the first is awaited: each imports modules for seconds.
+        for _ in range(min(jobs, len(left))):
+            process = start(__name__)
+            stack.callback(process.end)
+            go_on(process)
+        numbers = {process: number for number, process in enumerate(running)}
+        while running:
+            for process, word in attend([*running]):
+                match word:
+                    case _Returned():
+                        yield running.pop(process), word.result  # type: ignore[misc]
+                        go_on(process)
+                    case _Raised():
+                        raise word.kind(word.text)
+                    case HungUp():
+                        how = f"ended by {process.exit_reason()}"
+                        _give_up(process, numbers[process], "process_died", how)
+                    case _:
+                        hear(word)
+            for process in running:
+                if process.is_stuck():
+                    how = process.why_silent()
+                    _give_up(process, numbers[process], "never_returns", how)
+            if stops() and not has_stopped:
+                has_stopped = True
+                for process in running:
+                    with contextlib.suppress(OSError):
+                        process.send(_Stop())
+
+
+def _give_up(process: Supervised, number: int, cause: str, how: str) -> NoReturn:
+    """Leave the verdict on a lost process to the owner, or else raise an error."""
+    leave_lost(process.token, cause, how)
+    place = f"; it played {process.token}" if process.token else ""
+    raise InternalError(f"process {number} {how}{place}")
+
+
+def main(wire: Wire) -> None:
+    """Answer the calls of the parent, until it is gone."""
+    # A handler, which processes that the call starts do not inherit: the parent alone acts.
+    signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    link_to_owner(wire.send)
+    calls = queue.Queue[_Call]()
+    threading.Thread(target=_obey, args=(wire, calls), daemon=True).start()
+    while True:
+        wire.send(_outcome(calls.get()))
+
+
+def _obey(wire: Wire, calls: queue.Queue[_Call]) -> None:
+    """Hand calls on, and end this process when the parent ends."""
+    try:
+        while True:
+            message = wire.receive()
+            if isinstance(message, _Stop):
+                _is_to_stop.set()
+            else:
+                calls.put(message)
+    except EOFError:
+        pass
+    finally:
+        os._exit(0)  # at once: threads of ranks may still run
+
+
+def _outcome(call: _Call) -> _Returned | _Raised:
+    try:
+        return _Returned(cloudpickle.loads(call.function)(call.item))
+    except SyncverifyError as error:
+        return _Raised(type(error), str(error))
+    except Exception:  # noqa: BLE001  # raised again in the parent
+        return _Raised(InternalError, traceback.format_exc())
