@@ -30,6 +30,11 @@ VALUE_CAUSES = frozenset(
 )
 
 
+def is_exception(cause: str) -> bool:
+    """Tell whether a cause is an exception of the subject: `raised_` and its class."""
+    return cause.startswith("raised_")
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """The cause of a wrong gradient.

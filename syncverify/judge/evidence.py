@@ -71,11 +71,16 @@ class Evidence:
         return () if self.shown is None else (self.shown,)
 
     @property
-    def lines(self) -> tuple[SourceLine, ...]:
-        """Return the lines of the subject, those first that a text names."""
+    def named_lines(self) -> tuple[SourceLine, ...]:
+        """Return the lines of the subject that words name."""
         first = [origin for event in self.events for origin in event.origins[:1]]
+        return lines_among(dict.fromkeys((*self.named, *first)))
+
+    @property
+    def lines(self) -> tuple[SourceLine, ...]:
+        """Return the lines of the subject: those that words name, then those behind them."""
         behind = [origin for event in self.events for origin in event.origins]
-        return lines_among(dict.fromkeys((*self.named, *first, *behind)))
+        return lines_among(dict.fromkeys((*self.named_lines, *behind)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,11 +223,13 @@ class Ended(Evidence):
     Attributes:
         kind: Kind of the fault.
         details: Where each rank stands, or the subject's lines on the stack.
+        phase: Call of the rank program that raised; None for any other fault.
         groups: What the subject calls its groups, where it raised an error.
     """
 
     kind: str
     details: tuple[Detail, ...]
+    phase: str | None = None
     groups: str | None = None
 
     @property
@@ -234,7 +241,12 @@ class Ended(Evidence):
 
 def ended(fault: Fault) -> Ended:
     """Return the evidence of a fault."""
-    return Ended(kind=fault.kind, details=fault.details, named=fault.named)
+    return Ended(
+        kind=fault.kind,
+        details=fault.details,
+        phase=fault.phase or None,
+        named=fault.named,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

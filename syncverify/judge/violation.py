@@ -7,35 +7,7 @@ from dataclasses import dataclass, field
 
 from syncverify.judge.evidence import NO_EVIDENCE, Evidence
 from syncverify.judge.ordering.races import Unordered
-
-
-@dataclass(frozen=True, slots=True)
-class Clues:
-    """Signs that tell whether two violations are one defect.
-
-    A sign is a word that is compared, and not read: a kind of cause, a source line, or two.
-
-    Attributes:
-        shows: Signs that the violation shows.
-        explained_by: For each finding, the signs of which each would explain the finding too,
-            if another violation shows it; an empty set where the finding is a mistake apart.
-    """
-
-    shows: frozenset[str] = frozenset()
-    explained_by: frozenset[frozenset[str]] = frozenset()
-
-    def __or__(self, other: Clues) -> Clues:
-        """Return the clues of several violations of one identity."""
-        return Clues(self.shows | other.shows, self.explained_by | other.explained_by)
-
-    def explain(self, other: Clues) -> bool:
-        """Tell whether the mistake with these signs explains every finding of another one."""
-        findings = other.explained_by
-        return bool(findings) and all(self.shows & finding for finding in findings)
-
-    def explains_some(self, other: Clues) -> bool:
-        """Tell whether the mistake with these signs explains a finding of another one."""
-        return any(self.shows & finding for finding in other.explained_by)
+from syncverify.judge.signs import Clues
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local, local_grad
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 from syncverify.judge.properties import check
-from syncverify.judge.properties.circumstances import OTHER_CONTENTS
 from syncverify.judge.properties.consequences import clues_of, other_forms
-from syncverify.judge.violation import Clues, Violation
+from syncverify.judge.signs import Circumstance, Clues
+from syncverify.judge.violation import Violation
 from syncverify.report.hints import certainty, hint_of
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
@@ -271,7 +271,7 @@ def test_a_disagreement_of_ranks_explains_that_a_second_play_differs() -> None:
         "subject_is_deterministic",
         "acts_otherwise",
         "",
-        clues=Clues(explained_by=frozenset({frozenset({OTHER_CONTENTS})})),
+        clues=Clues(explained_by=frozenset({frozenset({Circumstance.OTHER_CONTENTS})})),
     )
     clues = {each.identity: clues_of(each) for each in (match, other)}
     assert other_forms([*clues], clues) == {other.identity: match.identity}

@@ -19,6 +19,7 @@ from syncverify.judge.properties.judgement import (
 from syncverify.judge.properties.sent import may_hold_gradients
 from syncverify.judge.properties.values import after_wait, compare
 from syncverify.judge.reference import trainable
+from syncverify.judge.signs import Early
 from syncverify.scenario import step_plan
 from syncverify.trace.run import Observation
 
@@ -81,7 +82,7 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
         step, micro_batch = record.moment.step, record.moment.micro_batch
         count = step_plan.num_agreed_micro_batches(judgement.scenario, step)
         is_again = (rank, step) in again
-        sign = frozenset({f"early at {record.source}"})
+        sign = frozenset({Early(record.source)})
         yield Finding(
             "reduced_twice" if is_again else "reduced_early",
             f"rank {rank} reduced in micro-batch {micro_batch} of {count} "

@@ -22,14 +22,10 @@ from syncverify.judge.properties.judgement import (
     Judgement,
     launches_of,
 )
+from syncverify.judge.signs import Circumstance, Sign, Signs
 from syncverify.scenario import step_plan
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.vocabulary import PLAIN, REBINDING
-
-IN_TENSOR_HOOK = "a tensor hook acted before accumulation"
-AFTER_RIGHT_STEP = "an earlier step was right"
-AFTER_REBINDING = "an earlier bind() was undone"
-OTHER_CONTENTS = "ranks may have other contents in a bucket"
 
 
 def with_circumstances(
@@ -39,7 +35,7 @@ def with_circumstances(
 
     Where the trace proves a cause, other contents of a bucket are none.
     """
-    found, known = list(findings), dict[int, frozenset[str]]()
+    found, known = list(findings), dict[int, Signs]()
     contents = dict[int, Contents]()
     steps = [each.evidence.step or 0 for each in found]
     for finding, step in zip(found, steps, strict=True):
@@ -49,7 +45,7 @@ def with_circumstances(
         meeting = ""
         if finding.parameter is not None and finding.rank is not None:
             meeting = contents[step].meeting(finding.parameter, finding.rank)
-        evidence, signs = finding.evidence, set(known[step])
+        evidence, signs = finding.evidence, set[Sign](known[step])
         if meeting and isinstance(evidence, WrongGradient):
             yield _mixed_up(finding, evidence, meeting, known[step])
             continue
@@ -58,13 +54,13 @@ def with_circumstances(
             if finding.cause == "result_dropped":
                 evidence = replace(evidence, is_proven=False)
             if not evidence.is_proven:
-                signs.add(OTHER_CONTENTS)
+                signs.add(Circumstance.OTHER_CONTENTS)
         signs |= finding.explained_by
         yield replace(finding, evidence=evidence, explained_by=frozenset(signs))
 
 
 def _mixed_up(
-    finding: Finding, evidence: WrongGradient, meeting: str, signs: frozenset[str]
+    finding: Finding, evidence: WrongGradient, meeting: str, signs: Signs
 ) -> Finding:
     """Return the finding of a gradient that met another one in a collective."""
     rank, step = evidence.rank, evidence.step
@@ -74,11 +70,11 @@ def _mixed_up(
         summary=f"gradient of {finding.parameter!r} on rank {rank}, step {step} is wrong: "
         f"{meeting}",
         evidence=replace(evidence, explanation=meeting, is_proven=True, readings=()),
-        explained_by=signs | {OTHER_CONTENTS},
+        explained_by=signs | {Circumstance.OTHER_CONTENTS},
     )
 
 
-def circumstances(judgement: Judgement, step: int, first_wrong: int) -> frozenset[str]:
+def circumstances(judgement: Judgement, step: int, first_wrong: int) -> Signs:
     """Return the signs of a finding in a step.
 
     Args:
@@ -86,32 +82,30 @@ def circumstances(judgement: Judgement, step: int, first_wrong: int) -> frozense
         step: Step of the finding.
         first_wrong: First step of the run with a finding of the same property.
     """
-    signs = set(after_earlier_steps(judgement.scenario, step, first_wrong))
+    signs = set[Sign](after_earlier_steps(judgement.scenario, step, first_wrong))
     for rank_run in judgement.run.ranks:
         for launch in launches_of(rank_run.trace):
             if launch.in_tensor_hook and launch.moment.step == step:
-                signs.add(IN_TENSOR_HOOK)
+                signs.add(Circumstance.IN_TENSOR_HOOK)
     return frozenset(signs)
 
 
-def after_earlier_steps(
-    scenario: Scenario, step: int, first_wrong: int
-) -> frozenset[str]:
+def after_earlier_steps(scenario: Scenario, step: int, first_wrong: int) -> Signs:
     """Return the signs of a finding that tell of the steps before it."""
     if not step or first_wrong == 0:
         return frozenset()
     if any(scenario.step_event(before) in REBINDING for before in range(step)):
-        return frozenset({AFTER_REBINDING, AFTER_RIGHT_STEP})
-    return frozenset({AFTER_RIGHT_STEP})
+        return frozenset({Circumstance.AFTER_REBINDING, Circumstance.AFTER_RIGHT_STEP})
+    return frozenset({Circumstance.AFTER_RIGHT_STEP})
 
 
-def after_like_step(scenario: Scenario, step: int) -> frozenset[str]:
+def after_like_step(scenario: Scenario, step: int) -> Signs:
     """Return the sign that a step is unlike an earlier one for no reason of the scenario.
 
     Only for a step that is wrong where the earlier ones, whose program is the same, are right.
     """
     alike = any(is_like(scenario, step, earlier) for earlier in range(step))
-    return frozenset({AFTER_RIGHT_STEP}) if alike else frozenset()
+    return frozenset({Circumstance.AFTER_RIGHT_STEP}) if alike else frozenset()
 
 
 def is_like(scenario: Scenario, step: int, earlier: int) -> bool:

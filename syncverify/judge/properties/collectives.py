@@ -18,13 +18,16 @@ from syncverify.judge.properties.judgement import (
 )
 from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.reference import trainable
+from syncverify.judge.signs import Kind
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveLaunch
 
 # Causes of wrong gradients that come with too few elements.
-_LOSSES = frozenset({"not_reduced", "rank_contribution_missing", "hook_too_early"})
+_LOSSES = frozenset(
+    map(Kind, ("not_reduced", "rank_contribution_missing", "hook_too_early"))
+)
 
 
 def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]:

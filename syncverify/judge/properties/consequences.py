@@ -13,12 +13,6 @@ from syncverify.judge.cause import VAGUE_CAUSES
 from syncverify.judge.properties.accumulation import (
     accumulation_is_local_until_reduced,
 )
-from syncverify.judge.properties.circumstances import (
-    AFTER_REBINDING,
-    AFTER_RIGHT_STEP,
-    IN_TENSOR_HOOK,
-    OTHER_CONTENTS,
-)
 from syncverify.judge.properties.collectives import each_bucket_reduced_once_per_step
 from syncverify.judge.properties.judgement import Check
 from syncverify.judge.properties.launch_order import launch_order_agrees
@@ -43,7 +37,8 @@ from syncverify.judge.properties.values import (
     replicas_agree,
     unreduced_stay_local,
 )
-from syncverify.judge.violation import Clues, Violation
+from syncverify.judge.signs import Circumstance, Clues, Meeting, Signs
+from syncverify.judge.violation import Violation
 
 # Property and cause of a violation.
 Identity = tuple[str, str]
@@ -124,14 +119,14 @@ _DISAGREEMENTS = frozenset(
 )
 # Causes that explain what occurs under some circumstance alone; see Note [When it is wrong].
 _SHOWN = {
-    "hook_left": AFTER_REBINDING,
-    "buffer_left": AFTER_REBINDING,
-    "not_reset": AFTER_RIGHT_STEP,
-    "hook_too_early": IN_TENSOR_HOOK,
-    "collective_mismatch": OTHER_CONTENTS,
-    "bucket_mismatch": OTHER_CONTENTS,
-    "buckets_differ": OTHER_CONTENTS,
-    "groups_mixed": OTHER_CONTENTS,
+    "hook_left": Circumstance.AFTER_REBINDING,
+    "buffer_left": Circumstance.AFTER_REBINDING,
+    "not_reset": Circumstance.AFTER_RIGHT_STEP,
+    "hook_too_early": Circumstance.IN_TENSOR_HOOK,
+    "collective_mismatch": Circumstance.OTHER_CONTENTS,
+    "bucket_mismatch": Circumstance.OTHER_CONTENTS,
+    "buckets_differ": Circumstance.OTHER_CONTENTS,
+    "groups_mixed": Circumstance.OTHER_CONTENTS,
 }
 # What is left when no other property of order fits; see Note [One disorder, one property].
 _FALLBACK = "accumulated_unordered"
@@ -169,8 +164,8 @@ def clues_of(violation: Violation) -> Clues:
         own |= Clues(frozenset({_SHOWN[violation.cause]}))
     if violation.identity not in _DISAGREEMENTS:
         return own
-    lines = {f"{each.path}:{each.number}" for each in violation.evidence.lines}
-    return own | Clues(frozenset(lines))
+    lines = violation.evidence.named_lines
+    return own | Clues(frozenset(Meeting(each.path, each.number) for each in lines))
 
 
 def other_forms(
@@ -204,11 +199,12 @@ def _by_lines(ranked: list[Identity], clues: AllClues) -> dict[Identity, Identit
     The first of them counts, but one of its property that says why comes before it.
     """
     forms: dict[Identity, Identity] = {}
-    groups: dict[Identity, frozenset[str]] = {}
+    groups: dict[Identity, Signs] = {}
     for identity in ranked:
         if identity not in _DISAGREEMENTS:
             continue
-        own = clues.get(identity, _NO_CLUES).shows.difference(_SHOWN.values())
+        shows = clues.get(identity, _NO_CLUES).shows
+        own = frozenset(each for each in shows if not isinstance(each, Circumstance))
         touching = [first for first, known in groups.items() if known & own]
         leader, *others = _telling_first([*touching, identity])
         forms.update(dict.fromkeys(others, leader))

@@ -9,8 +9,8 @@ from itertools import zip_longest
 import torch
 
 from syncverify.judge.evidence import PlayedAgain
-from syncverify.judge.properties.circumstances import OTHER_CONTENTS
 from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.signs import Circumstance
 from syncverify.plain_text import named
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.run import Observation, RankRun, Run
@@ -103,5 +103,5 @@ def _finding(
         rank,
         parameter,
         PlayedAgain(first=first, again=second),
-        explained_by=frozenset({OTHER_CONTENTS}),
+        explained_by=frozenset({Circumstance.OTHER_CONTENTS}),
     )

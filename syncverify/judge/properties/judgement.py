@@ -11,7 +11,8 @@ from syncverify.judge.ordering.happens_before import Semantics
 from syncverify.judge.ordering.races import Unordered
 from syncverify.judge.ordering.remedies import Disorder, disorders
 from syncverify.judge.reference import Reference
-from syncverify.judge.violation import Clues, Violation
+from syncverify.judge.signs import Clues, Signs
+from syncverify.judge.violation import Violation
 from syncverify.scenario import step_plan
 from syncverify.scenario.coverage import refuses_plain_steps
 from syncverify.scenario.features import may_raise, overflows
@@ -107,8 +108,8 @@ class Finding:
     parameter: str | None = None
     evidence: Evidence = NO_EVIDENCE
     unordered: Unordered | None = None
-    shows: frozenset[str] = frozenset()
-    explained_by: frozenset[str] = frozenset()
+    shows: Signs = frozenset()
+    explained_by: Signs = frozenset()
 
 
 Check = Callable[[Judgement], Iterator[Finding]]

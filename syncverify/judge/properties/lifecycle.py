@@ -19,6 +19,7 @@ from syncverify.judge.properties.judgement import (
 )
 from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.reference import trainable
+from syncverify.judge.signs import Raised
 from syncverify.plain_text import counted
 from syncverify.trace.run import Fault, FaultKind, Leftovers
 
@@ -229,7 +230,7 @@ def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Findi
     summary = fault.summary
     if cause == _TOO_EARLY:
         summary += ": this hook runs before autograd adds the gradient to `.grad`"
-    place = frozenset({f"{fault.error.partition(' in ')[0]} {fault.details[-1:]}"})
+    place = frozenset({Raised(fault.identity, next(reversed(fault.details), None))})
     signs = after_earlier_steps(judgement.scenario, fault.step, fault.step)
     left_over = after_like_step(judgement.scenario, fault.step)
     for rank in fault.ranks:

@@ -29,16 +29,15 @@ from syncverify.judge.properties.judgement import (
     launches_of,
 )
 from syncverify.judge.properties.ordering_words import evidence, summary
+from syncverify.judge.signs import Early, Pair, Sign, Signs, Unawaited
 from syncverify.trace.records import (
     CollectiveLaunch,
     MemoryUse,
     SubjectReturn,
     TraceRecord,
 )
-from syncverify.trace.source_lines import NoLine, SourceLine
+from syncverify.trace.source_lines import NoLine, SourceLine, lines_among
 
-# Sign of a pair that the remedy of another pair orders as well.
-_REMOVED = "one remedy for "
 # The cause that is left where no other one fits: another disorder of its line explains it.
 _FALLBACK = "accumulated_unordered"
 
@@ -178,8 +177,8 @@ def _findings(
     """Yield one finding per rank and list of parameters."""
     told: set[tuple[int, str | None]] = set()
     # Beside another disorder, which has another remedy, a pair is no part of that disorder.
-    alone = [_REMOVED] if len(judgement.disorders) == 1 else []
-    shows = _lines(disorder.found[:1], "") | _lines(_carried(disorder), _REMOVED)
+    is_alone = len(judgement.disorders) == 1
+    shows = _pairs(disorder.found[:1]) | _pairs(_carried(disorder), is_carried=True)
     shows |= _late_lines(disorder.found[:1])
     left_over = _left_over(judgement, disorder.found[0])
     for unordered in disorder.found:
@@ -199,14 +198,15 @@ def _findings(
                 told_of,
                 unordered,
                 shows | left_over,
-                _lines([unordered], "", *alone)
+                _pairs([unordered])
+                | (_pairs([unordered], is_carried=True) if is_alone else frozenset())
                 | left_over
                 | _early(judgement, unordered)
                 | (_late_lines([unordered]) if cause == _FALLBACK else frozenset()),
             )
 
 
-def _early(judgement: Judgement, found: Unordered) -> frozenset[str]:
+def _early(judgement: Judgement, found: Unordered) -> Signs:
     """Return the sign of a reduction before the last micro-batch, from the line of this one.
 
     A later reduction of the step finds the buffers and the handles of that one.
@@ -214,13 +214,13 @@ def _early(judgement: Judgement, found: Unordered) -> frozenset[str]:
     launches = [use for use in _uses(found) if isinstance(use, CollectiveLaunch)]
     sources = {launch.source for launch in launches}
     return frozenset(
-        f"early at {launch.source}"
+        Early(launch.source)
         for launch in early_launches(judgement, found.rank)
         if launch.source in sources and launch.moment.step == _step(found)
     )
 
 
-def _left_over(judgement: Judgement, found: Unordered) -> frozenset[str]:
+def _left_over(judgement: Judgement, found: Unordered) -> Signs:
     """Return the sign of work without an order in a step that is like right ones alone.
 
     Work of two steps lacks an order whatever the second step found left over.
@@ -257,22 +257,22 @@ def _carried(disorder: Disorder) -> list[Unordered]:
     return [race for race in races if race.second.stream not in waiting]
 
 
-def _lines(pairs: Sequence[Unordered], *titles: str) -> frozenset[str]:
-    """Return signs of pairs: titled lines, where one at least is of the subject."""
-    signs = set[str]()
+def _pairs(pairs: Sequence[Unordered], *, is_carried: bool = False) -> Signs:
+    """Return signs of pairs, where one line at least is of the subject."""
+    signs = set[Sign]()
     for found in pairs:
-        second = found.second.source if isinstance(found, Race) else "given out again"
-        first = (found.first if isinstance(found, Race) else found.use).source
-        if SourceLine in {type(first), type(second)}:
-            signs |= {f"{title}{first} before {second}" for title in titles}
+        first, *second = (use.source for use in _uses(found))
+        is_free = not second
+        if is_free or lines_among((first, *second)):
+            signs.add(Pair(first, None if is_free else second[0], is_carried))
     return frozenset(signs)
 
 
-def _late_lines(pairs: Sequence[Unordered]) -> frozenset[str]:
+def _late_lines(pairs: Sequence[Unordered]) -> Signs:
     """Return signs of lines of the subject that do not wait, whatever they do not wait for."""
     races = (found.second for found in pairs if isinstance(found, Race))
     return frozenset(
-        f"no wait before {use.source} on {use.stream}"
+        Unawaited(use.source, use.stream)
         for use in races
         if isinstance(use.source, SourceLine)
     )

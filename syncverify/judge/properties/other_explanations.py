@@ -17,6 +17,7 @@ from syncverify.judge.displaced import displaced
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.sent import senders
+from syncverify.judge.signs import Circumstance, Kind, Meeting, Signs, Skipped
 from syncverify.scenario.vocabulary import PLAIN
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.source_lines import SourceLine
@@ -29,7 +30,7 @@ def other_signs(
     cause: Cause,
     *,
     is_proven: bool,
-) -> frozenset[str]:
+) -> Signs:
     """Return the signs of which each would explain a wrong gradient.
 
     Args:
@@ -41,25 +42,25 @@ def other_signs(
     """
     lines = _lines_behind(judgement, expected, cause)
     if len(expected.ranks) == 1 and observed is not None and not observed.any():
-        lines |= {_ZEROS}
+        lines |= {Circumstance.UNSENT_ZEROS}
     if is_proven:
         return lines
     kinds = {each.kind for each in fitting_causes(expected, observed)}
-    return lines | (kinds - {cause.kind})
+    return lines | {Kind(each) for each in kinds - {cause.kind}}
 
 
-_ZEROS = "zeros that nobody sent"
 _OF_NO_LAUNCH = frozenset({"not_reduced", "hook_too_early"})
 
 
-def shown_signs(cause: Cause, observed: torch.Tensor | None) -> frozenset[str]:
+def shown_signs(cause: Cause, observed: torch.Tensor | None) -> Signs:
     """Return the signs that a wrong gradient shows.
 
     Zeros that nobody sent explain those that are in gradients of a single rank, too.
     """
     is_zero = observed is not None and not observed.any()
     is_unsent = is_zero and cause.kind in _OF_NO_LAUNCH
-    return frozenset({cause.kind, _ZEROS} if is_unsent else {cause.kind})
+    own = Kind(cause.kind)
+    return frozenset({own, Circumstance.UNSENT_ZEROS} if is_unsent else {own})
 
 
 # Kinds that say the same of a gradient with one contribution.
@@ -111,8 +112,8 @@ def fitting_causes(
 
 def _lines_behind(
     judgement: Judgement, expected: ExpectedGradient, cause: Cause
-) -> frozenset[str]:
-    """Return lines of collectives in which ranks disagree about the parameter."""
+) -> Signs:
+    """Return signs of collectives in which ranks disagree about the parameter."""
     name, rank = expected.spec.name, expected.rank
     if cause.kind == "not_reduced":
         others = (
@@ -121,18 +122,18 @@ def _lines_behind(
             for launch in _reductions(judgement, peer, expected.step)
             if name in (senders(judgement.reference, peer, launch) or ())
         )
-        return frozenset(map(skipped_at, others))
+        return frozenset(Skipped(launch.source) for launch in others)
     if cause.kind in {"misplaced", *VAGUE_CAUSES}:
         return frozenset(_crossings(judgement, rank, expected.step, name))
     return frozenset()
 
 
-def skips(judgement: Judgement) -> frozenset[str]:
+def skips(judgement: Judgement) -> Signs:
     """Return signs of collectives that a peer skips although it finishes the step."""
     ranks = range(len(judgement.run.ranks))
     steps = range(judgement.scenario.num_steps)
     return frozenset(
-        skipped_at(launch)
+        Skipped(launch.source)
         for step in steps
         for rank in ranks
         for launch in _reductions(judgement, rank, step)
@@ -142,12 +143,9 @@ def skips(judgement: Judgement) -> frozenset[str]:
     )
 
 
-def skipped_at(launch: CollectiveLaunch) -> str:
-    """Return the sign of a collective that some ranks skip."""
-    return f"skipped at {launch.source}"
-
-
-def _crossings(judgement: Judgement, rank: int, step: int, name: str) -> Iterator[str]:
+def _crossings(
+    judgement: Judgement, rank: int, step: int, name: str
+) -> Iterator[Meeting]:
     """Yield lines in which other gradients met the parameter's in one collective."""
     for launch in _reductions(judgement, rank, step):
         own = senders(judgement.reference, rank, launch)
@@ -158,7 +156,7 @@ def _crossings(judgement: Judgement, rank: int, step: int, name: str) -> Iterato
                 met = senders(judgement.reference, peer, theirs)
                 is_other = own and met and (name in own) != (name in met)
                 if is_other and isinstance(line := launch.source, SourceLine):
-                    yield f"{line.path}:{line.number}"
+                    yield Meeting(line.path, line.number)
 
 
 def _reductions(judgement: Judgement, rank: int, step: int) -> list[CollectiveLaunch]:

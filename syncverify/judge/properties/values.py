@@ -42,6 +42,7 @@ from syncverify.judge.properties.other_explanations import (
 )
 from syncverify.judge.properties.owners import owned_after_wait, wrong_owners
 from syncverify.judge.rounding import explain_rounded
+from syncverify.judge.signs import Signs
 from syncverify.scenario.features import overflows
 from syncverify.scenario.layout import local_shape, reduce_axes
 from syncverify.scenario.vocabulary import PLAIN
@@ -249,7 +250,7 @@ def _finding(
     cause = mechanism(expected, observation, cause, judgement.run.ranks[expected.rank])
     is_first = cause.kind not in seen
     seen.add(cause.kind)
-    signs = frozenset[str]()
+    signs: Signs = frozenset()
     if cause.kind not in apart:  # one finding apart is enough, and the others take long
         signs = other_signs(
             judgement, expected, observed, cause, is_proven=cause is not told

@@ -10,7 +10,8 @@ from syncverify.judge.properties.consequences import (
     may_cause,
     other_forms,
 )
-from syncverify.judge.violation import Clues, Violation
+from syncverify.judge.signs import Clues, Kind, Meeting
+from syncverify.judge.violation import Violation
 from syncverify.trace.source_lines import SourceLine
 
 GRADIENT = "gradient_equals_reference"
@@ -73,7 +74,7 @@ def test_disagreements_about_the_same_line_are_one() -> None:
     same = violation(MATCH, "bucket_mismatch", "b.py")
     elsewhere = violation(MATCH, "collective_mismatch", "c.py")
     clues = {one.identity: clues_of(one) for one in (deadlock, same, elsewhere)}
-    assert clues[deadlock.identity].shows == {"a.py:1", "b.py:1"}
+    assert clues[deadlock.identity].shows == {Meeting("a.py", 1), Meeting("b.py", 1)}
     assert other_forms([*clues], clues) == {same.identity: deadlock.identity}
 
 
@@ -92,9 +93,8 @@ def test_lines_count_for_disagreements_alone() -> None:
 
 
 def clues(shows: str, *explained_by: str) -> Clues:
-    return Clues(
-        frozenset({shows}), frozenset(frozenset({one}) for one in explained_by)
-    )
+    explaining = (frozenset({Kind(one)}) for one in explained_by)
+    return Clues(frozenset({Kind(shows)}), frozenset(explaining))
 
 
 def test_a_violation_whose_every_finding_another_one_explains_is_a_form_of_it() -> None:
@@ -118,7 +118,9 @@ def test_what_fits_no_other_property_of_order_is_explained_and_explains_nothing(
     touched = ("bucket_is_exclusive_while_reducing", "touched_in_flight")
     read = ("wait_orders_reads_after_reduce", "read_before_reduced")
     known = {
-        left: Clues(frozenset({"a", "b"}), clues("", "a", "b").explained_by),
+        left: Clues(
+            frozenset({Kind("a"), Kind("b")}), clues("", "a", "b").explained_by
+        ),
         touched: clues("a", "a"),
         read: clues("b", "b"),
     }
