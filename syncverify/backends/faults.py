@@ -33,6 +33,7 @@ def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
         identity=kind,
         is_clear=_is_clear(original),
         step=error.moment.step,
+        phase=error.moment.phase,
         error=raised,
         hook=_hook(error, lines),
     )

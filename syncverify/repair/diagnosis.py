@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from syncverify.backends.choice import AnyBackend
 from syncverify.backends.sim import SimBackend
+from syncverify.judge.cause import is_exception
 from syncverify.judge.evidence import Ended
 from syncverify.judge.violation import Violation
 from syncverify.processes.owner_link import Found, tell_owner
@@ -87,7 +88,7 @@ def diagnosed(
 def _with_argument(violation: Violation, subject: Subject) -> Violation:
     """Note what the subject calls its groups, where it raised an error about them maybe."""
     evidence = violation.evidence
-    if not (violation.cause.startswith("raised_") and isinstance(evidence, Ended)):
+    if not (is_exception(violation.cause) and isinstance(evidence, Ended)):
         return violation
     named = replace(evidence, groups=subject.groups_argument)
     return replace(violation, evidence=named)

@@ -68,9 +68,7 @@ def _is_mended(
 
 def _with(entry: FoundViolation, other: FoundViolation) -> FoundViolation:
     """Return a violation that lists another one, and all that this one lists."""
-    violation = other.violation
-    summary = violation.summary
-    form = RelatedViolation(*violation.identity, summary, is_consequence=False)
+    form = RelatedViolation.of(other.violation, is_consequence=False)
     related = dict.fromkeys((*entry.related, form, *other.related))
     ordered = sorted(related, key=lambda each: not each.is_consequence)
     return replace(entry, related=tuple(ordered))

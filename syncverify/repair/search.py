@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from syncverify.backends.sim import SimBackend
+from syncverify.judge.cause import is_exception
 from syncverify.repair.game import SLOW, Game
 from syncverify.repair.missing_calls import missing_calls
 from syncverify.repair.missing_orders import candidates
@@ -99,7 +100,7 @@ class _Search:
 
 def _silences(edit: Edit, game: Game) -> bool:
     """Tell whether a change only takes a subject that raises past the line."""
-    if not edit.num_lines or not game.found.violation.cause.startswith("raised_"):
+    if not edit.num_lines or not is_exception(game.found.violation.cause):
         return False
     # Without its line no error is left, and nothing of the use of the line either.
     is_removal = edit.lines in {(), ("pass",)}

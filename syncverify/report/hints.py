@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from syncverify.judge.cause import VAGUE_CAUSES, VALUE_CAUSES
+from syncverify.judge.cause import VAGUE_CAUSES, VALUE_CAUSES, is_exception
 from syncverify.judge.evidence import Ended, Evidence, WrongGradient
 from syncverify.judge.violation import Violation
 from syncverify.search.found_violation import FoundViolation
@@ -210,8 +210,7 @@ _HINTS = {
 
 
 _OF_A_LIST = re.compile(
-    r" in step 0, bind: .*('list' object has no attribute|list indices must be|not list\b"
-    r"|unhashable type: 'list')"
+    r"'list' object has no attribute|list indices must be|not list\b|unhashable type: 'list'"
 )
 _GROUPS = (
     "; {argument} is a list of lists of parameters, [[p0, p1], [p2]], and not a flat "
@@ -237,7 +236,7 @@ def certainty(cause: str, evidence: Evidence) -> str:
     if evidence.readings:
         return f"one of several: {'; or '.join(evidence.readings)} would give this value too"
     # An error is seen where it is raised, and often made elsewhere.
-    if cause in VAGUE_CAUSES or cause.startswith("raised_"):
+    if cause in VAGUE_CAUSES or is_exception(cause):
         return "open: the run shows the place, and not the reason"
     if not evidence.is_certain:
         return (
@@ -254,15 +253,15 @@ def hint(violation: Violation) -> str:
     A list that is no parameter and no dict, in the constructor or in bind(), is likely a group.
     """
     cause, evidence = violation.cause, violation.evidence
-    if not cause.startswith("raised_"):
+    if not is_exception(cause):
         if isinstance(evidence, WrongGradient):
             return hint_of(cause, evidence.reduction)
         return hint_of(cause)
     words = hint_of(cause)
-    if not _OF_A_LIST.search(violation.summary):
+    is_of_list = _OF_A_LIST.search(violation.summary) is not None
+    if not (isinstance(evidence, Ended) and evidence.phase == "bind" and is_of_list):
         return words
-    groups = evidence.groups if isinstance(evidence, Ended) else None
-    return words + _GROUPS.format(argument=groups or "param_groups")
+    return words + _GROUPS.format(argument=evidence.groups or "param_groups")
 
 
 def advice(entry: FoundViolation) -> str:
@@ -303,4 +302,4 @@ def hint_of(cause: str, reduction: str = "sum") -> str:
     """Return the repair of a cause under a contract; `raised_` with a type is one, too."""
     if reduction == "mean" and cause in _HINTS_OF_MEANS:
         return _HINTS_OF_MEANS[cause]
-    return _HINTS["raised" if cause.startswith("raised_") else cause]
+    return _HINTS["raised" if is_exception(cause) else cause]

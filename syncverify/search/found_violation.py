@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from typing_extensions import override
 
@@ -12,7 +12,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule
 from syncverify.scenario.token import Reproducer, encode
 from syncverify.search.left_over_value import LeftOver
-from syncverify.trace.source_lines import CodeLine
+from syncverify.trace.source_lines import CodeLine, SourceLine
 from syncverify.witness.fix import Fix
 from syncverify.witness.witness import NoWitness, Witness
 
@@ -27,12 +27,20 @@ class RelatedViolation:
         summary: The summary of the first run that showed it.
         is_consequence: Whether it occurred only together with its cause. Otherwise it is
             another form of the same mistake, which occurred by itself.
+        lines: Lines of the subject that the summary names.
     """
 
     property: str
     cause: str
     summary: str
     is_consequence: bool
+    lines: tuple[SourceLine, ...] = ()
+
+    @classmethod
+    def of(cls, violation: Violation, *, is_consequence: bool) -> Self:
+        """Return what is kept of a violation that another one explains."""
+        lines = violation.evidence.named_lines
+        return cls(*violation.identity, violation.summary, is_consequence, lines)
 
 
 class LeftOut(NamedTuple):
@@ -104,6 +112,14 @@ class FoundViolation:
         """List the identity of the violation, and those of all that it explains."""
         explained = [(related.property, related.cause) for related in self.related]
         return [self.violation.identity, *explained]
+
+    @property
+    def lines(self) -> tuple[SourceLine, ...]:
+        """Return the lines of the subject that a report names, beside those of the fix."""
+        behind = (*self.acts, *(each.line for each in self.left_out), *self.deciders)
+        related = (line for each in self.related for line in each.lines)
+        own = (each.line for each in behind)
+        return (*self.violation.evidence.lines, *own, *related)
 
     @property
     def starts_wrongly(self) -> bool:

@@ -32,10 +32,9 @@ from syncverify.sim.turns.exploration import Exploration
 from syncverify.sim.turns.pct import PriorityRuns
 from syncverify.sim.turns.turn_log import order_matters
 from syncverify.subjects.subject import Subject
-from syncverify.trace.records import CollectiveLaunch, Moment
+from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run
 
-_BIND = str(Moment("bind", 0))
 # Property and cause of a violation.
 Identity = tuple[str, str]
 
@@ -288,7 +287,7 @@ class Judge:
 def _place_in_bind(run: Run) -> str:
     """Return the exception of `bind()` or the constructor with its lines; "" for another end."""
     fault = run.fault
-    if fault is None or not fault.error.startswith(f"{fault.identity} in {_BIND}: "):
+    if fault is None or (fault.phase, fault.step) != ("bind", 0):
         return ""
     return "\n".join((fault.identity, *map(str, fault.details)))
 

@@ -19,7 +19,7 @@ from typing import Self
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.consequences import clues_of, may_cause, other_forms
 from syncverify.judge.properties.lifecycle import zero_grad_clears
-from syncverify.judge.violation import Clues
+from syncverify.judge.signs import Clues
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.search.judge import Identity
 
@@ -120,8 +120,9 @@ class Occurrences:
                 explains, is_consequence = forms[identity], False
             else:
                 continue
-            summary = self.first[identity].violation.summary
-            related = RelatedViolation(*identity, summary, is_consequence)
+            related = RelatedViolation.of(
+                self.first[identity].violation, is_consequence=is_consequence
+            )
             found.setdefault(explains, []).append(related)
         return {
             identity: tuple(sorted(each, key=lambda one: not one.is_consequence))

@@ -106,6 +106,7 @@ class Fault:
         identity: Word that tells faults of one kind apart, such as the exception's type.
         is_clear: Whether an exception explains the mistake in words.
         step: Optimizer step of the fault, from 0.
+        phase: Call of the rank program that raised; "" for any other fault.
         error: The exception in words, without its rank: equal errors of two ranks or two
             subjects are equal texts.
         hook: Kind of the hook that raised: `tensor hook` for one that runs before gradients
@@ -120,6 +121,7 @@ class Fault:
     identity: str = ""
     is_clear: bool = True
     step: int = 0
+    phase: str = ""
     error: str = ""
     hook: Literal["", "tensor hook", "hook left"] = ""
 

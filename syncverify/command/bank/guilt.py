@@ -11,27 +11,25 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
-import re
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from syncverify.bugbank.entry import Entry
-from syncverify.witness.fix import Fix
+from syncverify.search.found_violation import FoundViolation
 
 # File and number of a line.
 Place = tuple[str, int]
-_PLACE = re.compile(r"(\S+\.py):(\d+) in ")
 
 
-def shows_guilty_line(entry: Entry, text: str, fix: Fix | None = None) -> bool:
+def shows_guilty_line(entry: Entry, found: FoundViolation) -> bool:
     """Tell whether a report names a line of which the entry is guilty, or changes one."""
-    named = {(str(Path(p).absolute()), int(n)) for p, n in _PLACE.findall(text)}
-    if fix is not None and (place := _PLACE.match(f"{fix.place} in ")):
-        num_lines = sum(line.startswith("- ") for line in fix.lines)
-        path, first = str(Path(place[1]).absolute()), int(place[2])
-        named |= {(path, first + more) for more in range(num_lines)}
+    named = {(line.file, line.number) for line in found.lines}
+    if found.fix is not None:
+        place = found.fix.place
+        num_lines = sum(line.startswith("- ") for line in found.fix.lines)
+        numbers = range(place.number, place.number + max(num_lines, 1))
+        named |= {(place.file, number) for number in numbers}
     return not named.isdisjoint(guilty_lines(entry))
 
 

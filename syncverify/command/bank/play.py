@@ -15,7 +15,6 @@ from syncverify.defaults import (
     DEFAULT_TWIN_EXAMPLES,
 )
 from syncverify.repair.diagnosis import diagnosed
-from syncverify.report.text import violation_text
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.first_violation import FirstViolation, find_first
@@ -179,8 +178,7 @@ class Player:
         if found is None or not self._budget.diagnoses:
             return None, None
         told = diagnosed(found, entry.defect(), self._backend)
-        text = violation_text(told, subject=entry.id, backend=self._backend.name)
-        is_shown = shows_guilty_line(entry, text, told.fix)
+        is_shown = shows_guilty_line(entry, told)
         return is_shown, told.fix.lines if told.fix else ()
 
     def _twin(self, entry: Entry, num_examples: int) -> tuple[str, FirstViolation]:

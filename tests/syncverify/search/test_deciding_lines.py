@@ -47,7 +47,7 @@ def deciders(subject: type) -> list[str]:
     found, backend = resolve(subject), SimBackend()
     first, *_ = check(scenario, backend.run(scenario, found), found.capabilities)
     lines = deciding_lines(FoundViolation(first, scenario), found, backend)
-    return [line.partition(" in ")[2] for line in lines]
+    return [f"{each.line.function}: {each.code}" for each in lines]
 
 
 @pytest.mark.slow

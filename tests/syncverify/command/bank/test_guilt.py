@@ -4,6 +4,16 @@ import linecache
 
 from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.command.bank.guilt import guilty_lines, shows_guilty_line
+from syncverify.judge.evidence import Evidence
+from syncverify.judge.violation import Violation
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
+from syncverify.trace.source_lines import SourceLine
+
+SCENARIO = Scenario(
+    MeshSpec((1,), ("dp",)), (ParameterSpec("p", (2,), ("R",)),), (1,), 8
+)
 
 
 def texts(entry_id: str) -> set[str]:
@@ -29,5 +39,8 @@ def test_where_work_lacks_the_callers_are_guilty() -> None:
 def test_a_report_that_names_one_shows_it() -> None:
     entry = entry_of("double-accumulation-division")
     path, number = max(guilty_lines(entry))
-    assert shows_guilty_line(entry, f"collective: ... at {path}:{number} in divisor")
-    assert not shows_guilty_line(entry, f"collective: ... at {path}:1 in divisor")
+    for line, is_shown in ((number, True), (1, False)):
+        named = (SourceLine(path, line, "divisor"),)
+        violation = Violation("p", "c", "wrong", evidence=Evidence(named=named))
+        found = FoundViolation(violation, SCENARIO)
+        assert shows_guilty_line(entry, found) == is_shown

@@ -1,0 +1,84 @@
+"""A place, a cause and an event are values: no module reads them back out of a text."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("syncverify", "synchronizer", "strategies", "studies")
+# Readers of texts that others write, and the one home of the names of causes.
+ALLOWED: Final = {
+    "studies/benchmarks/report.py",  # lines of /proc/cpuinfo
+    "studies/findings/patching.py",  # hunks of patches
+    "syncverify/judge/cause.py",
+    "syncverify/pytest_plugin.py",  # pytest carries the properties of a test as texts
+    "syncverify/trace/source_lines.py",  # stacks that faulthandler has written
+}
+_CUTS = {"partition", "rpartition", "split", "rsplit"}
+_PREFIXES = {"startswith", "removeprefix"}
+_PLACE = re.compile(r"\\\.py| in ")  # in a regular expression
+_NAMES = re.compile(r"(^|_)(at|code|detail|line|origin|place|source|summary)s?$")
+
+
+def parsed(text: str) -> Iterator[str]:
+    """Yield the expressions of a module that read a place, a cause or an event from a text."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=read, attr=name),
+                args=[ast.Constant(value=str() as by), *_],
+            ):
+                is_cut = name in _CUTS and _separates_places(read, by)
+                is_cause = name in _PREFIXES and by == "raised_"
+                is_pattern = ast.unparse(read) == "re" and _PLACE.search(by)
+                if is_cut or is_cause or is_pattern:
+                    yield ast.unparse(node)
+            case ast.Compare(left=ast.Call(func=ast.Name(id="str")), ops=[ast.In()]):
+                yield ast.unparse(node)
+            case _:
+                pass
+
+
+def _separates_places(read: ast.expr, by: str) -> bool:
+    """Tell whether a separator is that of a place, in an expression that is named like one."""
+    name = ast.unparse(read).rpartition(".")[2]
+    return by == " in " or (by == ":" and _NAMES.search(name) is not None)
+
+
+def test_no_module_parses_what_is_a_value() -> None:
+    found = {
+        str(file.relative_to(ROOT)): [*parsed(file.read_text("utf-8"))]
+        for package in PACKAGES
+        for file in (ROOT / package).rglob("*.py")
+    }
+    assert {name for name, each in found.items() if each} - ALLOWED == set()
+    assert all(found[name] for name in ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        'place, _, name = launch.source.partition(" in ")',
+        'path, _, number = line.rpartition(":")',
+        'PLACE = re.compile(r"(\\S+\\.py):(\\d+) in ")',
+        'is_error = violation.cause.startswith("raised_")',
+        "told = [each for each in trace if str(each) in words]",
+    ],
+)
+def test_a_planted_reader_is_found(planted: str) -> None:
+    assert len([*parsed(planted)]) == 1
+
+
+@pytest.mark.parametrize(
+    "legal",
+    [
+        'module, _, attribute = subject.partition(":")',
+        'PORT = re.compile(r"--nn=(\\d+):(\\d+)")',
+    ],
+)
+def test_readers_of_command_lines_are_legal(legal: str) -> None:
+    assert [*parsed(legal)] == []
