@@ -7,7 +7,7 @@ Note [One defect or two]
 
     | sign | shown by | explains |
     |---|---|---|
-    | `Kind` | a wrong gradient, by its cause | another wrong gradient whose value fits that cause, or too few elements in collectives |
+    | `CauseSign` | a wrong gradient, by its cause | another wrong gradient whose value fits that cause, or too few elements in collectives |
     | `Circumstance.IN_TENSOR_HOOK` | a hook that runs before accumulation | findings of a step in which a tensor hook launched |
     | `Circumstance.AFTER_RIGHT_STEP` | state that was not reset | findings of a step after right ones alone |
     | `Circumstance.AFTER_REBINDING` | hooks or buffers that `unbind()` left | findings after `unbind()` and `bind()` alone |
@@ -43,7 +43,7 @@ class Circumstance(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CauseSign:
     """The cause of a wrong gradient."""
 
     name: str
@@ -101,7 +101,7 @@ class Raised:
     at: Detail | None
 
 
-Sign = Circumstance | Kind | Meeting | Skipped | Early | Pair | Unawaited | Raised
+Sign = Circumstance | CauseSign | Meeting | Skipped | Early | Pair | Unawaited | Raised
 Signs = frozenset[Sign]
 
 

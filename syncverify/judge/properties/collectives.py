@@ -18,7 +18,7 @@ from syncverify.judge.properties.judgement import (
 )
 from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.reference import trainable
-from syncverify.judge.signs import Kind
+from syncverify.judge.signs import CauseSign
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.trace.operations import POINT_TO_POINT
@@ -26,7 +26,7 @@ from syncverify.trace.records import CollectiveLaunch
 
 # Causes of wrong gradients that come with too few elements.
 _LOSSES = frozenset(
-    map(Kind, ("not_reduced", "rank_contribution_missing", "hook_too_early"))
+    map(CauseSign, ("not_reduced", "rank_contribution_missing", "hook_too_early"))
 )
 
 

@@ -17,7 +17,7 @@ from syncverify.judge.displaced import displaced
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.sent import senders
-from syncverify.judge.signs import Circumstance, Kind, Meeting, Signs, Skipped
+from syncverify.judge.signs import CauseSign, Circumstance, Meeting, Signs, Skipped
 from syncverify.scenario.vocabulary import PLAIN
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.source_lines import SourceLine
@@ -46,7 +46,7 @@ def other_signs(
     if is_proven:
         return lines
     kinds = {each.kind for each in fitting_causes(expected, observed)}
-    return lines | {Kind(each) for each in kinds - {cause.kind}}
+    return lines | {CauseSign(each) for each in kinds - {cause.kind}}
 
 
 _OF_NO_LAUNCH = frozenset({"not_reduced", "hook_too_early"})
@@ -59,7 +59,7 @@ def shown_signs(cause: Cause, observed: torch.Tensor | None) -> Signs:
     """
     is_zero = observed is not None and not observed.any()
     is_unsent = is_zero and cause.kind in _OF_NO_LAUNCH
-    own = Kind(cause.kind)
+    own = CauseSign(cause.kind)
     return frozenset({own, Circumstance.UNSENT_ZEROS} if is_unsent else {own})
 
 

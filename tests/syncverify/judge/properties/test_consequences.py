@@ -10,7 +10,7 @@ from syncverify.judge.properties.consequences import (
     may_cause,
     other_forms,
 )
-from syncverify.judge.signs import Clues, Kind, Meeting
+from syncverify.judge.signs import CauseSign, Clues, Meeting
 from syncverify.judge.violation import Violation
 from syncverify.trace.source_lines import SourceLine
 
@@ -93,8 +93,8 @@ def test_lines_count_for_disagreements_alone() -> None:
 
 
 def clues(shows: str, *explained_by: str) -> Clues:
-    explaining = (frozenset({Kind(one)}) for one in explained_by)
-    return Clues(frozenset({Kind(shows)}), frozenset(explaining))
+    explaining = (frozenset({CauseSign(one)}) for one in explained_by)
+    return Clues(frozenset({CauseSign(shows)}), frozenset(explaining))
 
 
 def test_a_violation_whose_every_finding_another_one_explains_is_a_form_of_it() -> None:
@@ -119,7 +119,8 @@ def test_what_fits_no_other_property_of_order_is_explained_and_explains_nothing(
     read = ("wait_orders_reads_after_reduce", "read_before_reduced")
     known = {
         left: Clues(
-            frozenset({Kind("a"), Kind("b")}), clues("", "a", "b").explained_by
+            frozenset({CauseSign("a"), CauseSign("b")}),
+            clues("", "a", "b").explained_by,
         ),
         touched: clues("a", "a"),
         read: clues("b", "b"),
