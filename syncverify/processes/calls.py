@@ -12,8 +12,9 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import cloudpickle
 
@@ -83,52 +84,92 @@ def run_in_processes(
         SyncverifyError: A call raised it.
         InternalError: A call raised another error, or a process was lost and has no owner.
     """
-    packed, left = cloudpickle.dumps(function), [*items][::-1]
-    running: dict[Supervised, Item] = {}
-    has_stopped = False
-
-    def go_on(process: Supervised) -> None:
-        if left:
-            running[process] = left.pop()
-            with contextlib.suppress(OSError):  # it has ended, and hangs up
-                process.send(_Call(packed, running[process]))
-
-    with contextlib.ExitStack() as stack:
-        # All processes start before the first is awaited: each imports modules for seconds.
-        for _ in range(min(jobs, len(left))):
-            process = start(__name__)
-            stack.callback(process.end)
-            go_on(process)
-        numbers = {process: number for number, process in enumerate(running)}
-        while running:
-            for process, word in attend([*running]):
-                match word:
-                    case _Returned():
-                        yield running.pop(process), word.result  # type: ignore[misc]
-                        go_on(process)
-                    case _Raised():
-                        raise word.kind(word.text)
-                    case HungUp():
-                        how = f"ended by {process.exit_reason()}"
-                        _give_up(process, numbers[process], "process_died", how)
-                    case _:
-                        hear(word)
-            for process in running:
-                if process.is_stuck():
-                    how = process.why_silent()
-                    _give_up(process, numbers[process], "never_returns", how)
-            if stops() and not has_stopped:
-                has_stopped = True
-                for process in running:
-                    with contextlib.suppress(OSError):
-                        process.send(_Stop())
+    with closing(_Crew[Item](cloudpickle.dumps(function), items)) as crew:
+        crew.start(jobs)
+        while crew.running:
+            for process, word in attend([*crew.running]):
+                if isinstance(word, _Returned):
+                    yield crew.done(process), word.result  # type: ignore[misc]
+                else:
+                    crew.note(process, word, hear)
+            crew.look_for_silence()
+            if stops():
+                crew.stop()
 
 
-def _give_up(process: Supervised, number: int, cause: str, how: str) -> NoReturn:
-    """Leave the verdict on a lost process to the owner, or else raise an error."""
-    leave_lost(process.token, cause, how)
-    place = f"; it played {process.token}" if process.token else ""
-    raise InternalError(f"process {number} {how}{place}")
+class _Crew(Generic[Item]):
+    """The processes that make the calls.
+
+    Args:
+        function: The pickled function.
+        items: Arguments of the calls.
+
+    Attributes:
+        running: The item of each process that makes a call.
+    """
+
+    def __init__(self, function: bytes, items: Iterable[Item]) -> None:
+        self._function = function
+        self._left = [*items][::-1]
+        self._started: list[Supervised] = []
+        self._is_told_to_stop = False
+        self.running: dict[Supervised, Item] = {}
+
+    def start(self, jobs: int) -> None:
+        """Start all processes before the first is awaited: imports take seconds."""
+        for _ in range(min(jobs, len(self._left))):
+            self._started.append(start(__name__))
+            self._call(self._started[-1])
+
+    def done(self, process: Supervised) -> Item:
+        """Give a process its next call; return the item of the one that has ended."""
+        item = self.running.pop(process)
+        if self._left:
+            self._call(process)
+        return item
+
+    def _call(self, process: Supervised) -> None:
+        item = self.running[process] = self._left.pop()
+        with contextlib.suppress(OSError):  # it has ended, and hangs up
+            process.send(_Call(self._function, item))
+
+    def note(
+        self, process: Supervised, word: object, hear: Callable[[Any], object]
+    ) -> None:
+        """Raise an error of a call, or of a process that has ended; hand other words on."""
+        match word:
+            case _Raised():
+                raise word.kind(word.text)
+            case HungUp():
+                how = f"ended by {process.exit_reason()}"
+                self._give_up(process, "process_died", how)
+            case _:
+                hear(word)
+
+    def look_for_silence(self) -> None:
+        """Raise an error if Python does not run any more in a process."""
+        for process in self.running:
+            if process.is_stuck():
+                self._give_up(process, "never_returns", process.why_silent())
+
+    def stop(self) -> None:
+        """Tell all calls once that they are to end early."""
+        if not self._is_told_to_stop:
+            self._is_told_to_stop = True
+            for process in self.running:
+                with contextlib.suppress(OSError):
+                    process.send(_Stop())
+
+    def _give_up(self, process: Supervised, cause: str, how: str) -> NoReturn:
+        """Leave the verdict on a lost process to the owner, or else raise an error."""
+        leave_lost(process.token, cause, how)
+        place = f"; it played {process.token}" if process.token else ""
+        raise InternalError(f"process {self._started.index(process)} {how}{place}")
+
+    def close(self) -> None:
+        """End all processes."""
+        for process in self._started:
+            process.end()
 
 
 def main(wire: Wire) -> None:
