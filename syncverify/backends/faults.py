@@ -77,7 +77,7 @@ def stall_fault(
     return Fault(kind, ranks, said[kind], details, named)
 
 
-Launches = Mapping[int, Sequence[CollectiveLaunch]]
+LaunchesByRank = Mapping[int, Sequence[CollectiveLaunch]]
 
 
 def outcomes_fault(outcomes: Mapping[int, JobOutcome]) -> Fault | None:
@@ -96,7 +96,7 @@ def outcomes_fault(outcomes: Mapping[int, JobOutcome]) -> Fault | None:
     return unmatched_fault(launches_of(outcomes), finished) or failed[0].fault
 
 
-def launches_of(outcomes: Mapping[int, JobOutcome]) -> Launches:
+def launches_of(outcomes: Mapping[int, JobOutcome]) -> LaunchesByRank:
     """Return the collectives that each ended rank issued, in order, by rank."""
     runs = {rank: unpack_result(outcome.result) for rank, outcome in outcomes.items()}
     return {
@@ -105,7 +105,9 @@ def launches_of(outcomes: Mapping[int, JobOutcome]) -> Launches:
     }
 
 
-def unmatched_fault(launches: Launches, finished: Collection[int]) -> Fault | None:
+def unmatched_fault(
+    launches: LaunchesByRank, finished: Collection[int]
+) -> Fault | None:
     """Return the fault of collectives that do not match, and so never end.
 
     Args:
@@ -139,7 +141,7 @@ def unmatched_fault(launches: Launches, finished: Collection[int]) -> Fault | No
     return stall_fault("deadlock", tuple(sorted(behind)), lines, stands(launches))
 
 
-def awaits_peers(rank: int, launches: Launches) -> bool:
+def awaits_peers(rank: int, launches: LaunchesByRank) -> bool:
     """Tell whether a rank issued a collective that not all of its peers have issued."""
     issued = {
         peer: {launch.key for launch in theirs} for peer, theirs in launches.items()
@@ -149,7 +151,7 @@ def awaits_peers(rank: int, launches: Launches) -> bool:
     )
 
 
-def positions(launches: Launches, finished: Collection[int]) -> tuple[str, ...]:
+def positions(launches: LaunchesByRank, finished: Collection[int]) -> tuple[str, ...]:
     """Return the last collective of each rank, one line for each."""
     return tuple(
         f"rank {rank}: has finished"
@@ -159,7 +161,7 @@ def positions(launches: Launches, finished: Collection[int]) -> tuple[str, ...]:
     )
 
 
-def stands(launches: Launches) -> tuple[Origin, ...]:
+def stands(launches: LaunchesByRank) -> tuple[Origin, ...]:
     """Return the line of the last collective of each rank."""
     return tuple(own[-1].source for _, own in sorted(launches.items()) if own)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from syncverify.timeline.ticks import Ticks, Traces, ticks_of
+from syncverify.timeline.ticks import Ticks, ticks_of
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import (
     CollectiveLaunch,
     TraceRecord,
 )
+from syncverify.trace.run import Traces
 from syncverify.trace.source_lines import NoLine, Origin
 
 VERSION: Final = "2.10"

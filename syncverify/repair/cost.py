@@ -24,7 +24,7 @@ import torch
 from typing_extensions import override
 
 from syncverify.judge.ordering.clocks import Lane
-from syncverify.judge.ordering.happens_before import Observer, Traces, walk
+from syncverify.judge.ordering.happens_before import Observer, walk
 from syncverify.sim.recording.operators import Effects
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.trace.records import (
@@ -35,6 +35,7 @@ from syncverify.trace.records import (
     SubjectCall,
     TraceRecord,
 )
+from syncverify.trace.run import Traces
 from syncverify.trace.source_lines import NoLine
 
 

@@ -24,8 +24,7 @@ from syncverify.trace.records import (
     CollectiveWait,
     TraceRecord,
 )
-
-Traces = Sequence[Sequence[TraceRecord]]
+from syncverify.trace.run import Traces
 
 
 @dataclass(frozen=True, slots=True)

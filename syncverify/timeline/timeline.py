@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from syncverify.timeline.ticks import Ticks, Traces, ticks_of
+from syncverify.timeline.ticks import Ticks, ticks_of
 from syncverify.trace.records import (
     Access,
     CollectiveKey,
@@ -23,6 +23,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.run import Traces
 from syncverify.trace.source_lines import NoLine, Origin
 
 CALLS = "calls"  # lane of the program that queues all work
@@ -58,7 +59,7 @@ class LanePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TimelineEvent:
     """One action of a rank.
 
     Attributes:
@@ -113,7 +114,7 @@ class Timeline:
     """
 
     lanes: Mapping[int, tuple[str, ...]]
-    events: Mapping[tuple[int, int], Event]
+    events: Mapping[tuple[int, int], TimelineEvent]
     arrows: tuple[Arrow, ...]
     num_ticks: int
 
@@ -127,11 +128,11 @@ def timeline_of(traces: Traces) -> Timeline:
 class _Builder:
     traces: Traces
     ticks: Ticks
-    events: dict[tuple[int, int], Event] = field(default_factory=dict)
+    events: dict[tuple[int, int], TimelineEvent] = field(default_factory=dict)
     arrows: list[Arrow] = field(default_factory=list)
     # Events of collectives by key and rank, and marks by rank and number.
-    launches: dict[CollectiveKey, dict[int, tuple[Event, CollectiveLaunch]]] = field(
-        default_factory=dict
+    launches: dict[CollectiveKey, dict[int, tuple[TimelineEvent, CollectiveLaunch]]] = (
+        field(default_factory=dict)
     )
     marks: dict[tuple[int, int], LanePoint] = field(default_factory=dict)
     owners: list[list[tuple[MemoryRegion, str]]] = field(default_factory=list)
@@ -180,18 +181,22 @@ class _Builder:
             ):  # a wait for an event that nobody recorded does nothing
                 self.arrows.append(Arrow("order", tail, at))
 
-    def _call(self, at: LanePoint, record: SubjectCall, end_index: int | None) -> Event:
+    def _call(
+        self, at: LanePoint, record: SubjectCall, end_index: int | None
+    ) -> TimelineEvent:
         end = self.ticks.last
         if end_index is not None:
             end = self.ticks.of_records[at.rank][end_index]
         phase = record.moment.phase
-        return Event(at, max(end, at.tick + 1), "call", phase, str(record.moment))
+        return TimelineEvent(
+            at, max(end, at.tick + 1), "call", phase, str(record.moment)
+        )
 
-    def _launch(self, at: LanePoint, record: CollectiveLaunch) -> Event:
+    def _launch(self, at: LanePoint, record: CollectiveLaunch) -> TimelineEvent:
         if record.stream != record.communication_stream:
             tail = LanePoint(at.rank, record.stream, at.tick)
             self.arrows.append(Arrow("launch", tail, at))
-        return Event(
+        return TimelineEvent(
             at,
             self._end(at, record),
             "collective",
@@ -209,14 +214,14 @@ class _Builder:
             return self.ticks.last
         return self.waits[at.rank].get(record.key, self.ticks.ends[record.key])
 
-    def _access(self, at: LanePoint, record: Access) -> Event:
+    def _access(self, at: LanePoint, record: Access) -> TimelineEvent:
         touched = record.writes or record.reads
         names = dict.fromkeys(
             name
             for region, name in self.owners[at.rank]
             if any(region.overlaps(each) for each in (*record.reads, *record.writes))
         )
-        return Event(
+        return TimelineEvent(
             at,
             at.tick + 1,
             _ACCESS_KINDS.get(record.source, "operator"),
@@ -254,7 +259,7 @@ def _point(
     | HostWait
     | StreamCreated
     | StorageFreed,
-) -> Event:
+) -> TimelineEvent:
     """Return the event of a record that takes one tick."""
     kind, name = _words(record)
     source = (
@@ -262,7 +267,9 @@ def _point(
     )
     num_bytes = record.num_bytes if isinstance(record, StorageFreed) else 0
     moment = str(record.moment)
-    return Event(at, at.tick + 1, kind, name, moment, source, num_bytes=num_bytes)
+    return TimelineEvent(
+        at, at.tick + 1, kind, name, moment, source, num_bytes=num_bytes
+    )
 
 
 def _words(

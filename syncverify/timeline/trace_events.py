@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from syncverify.timeline.timeline import Arrow, Event, RecordKey, Timeline
+from syncverify.timeline.timeline import Arrow, RecordKey, Timeline, TimelineEvent
 
 _WITHIN: Final = 0.5  # from the begin of a tick to a point within it
 
@@ -90,7 +90,7 @@ class _Tracks:
             yield _metadata("thread_name", rank, thread, name=name)
             yield _metadata("thread_sort_index", rank, thread, sort_index=thread)
 
-    def _slice(self, event: Event) -> TraceEvent:
+    def _slice(self, event: TimelineEvent) -> TraceEvent:
         place = event.place
         track = self._track(event)
         thread = self._threads.setdefault(
@@ -107,7 +107,7 @@ class _Tracks:
         }
         return made
 
-    def _track(self, event: Event) -> int:
+    def _track(self, event: TimelineEvent) -> int:
         """Return the first track of the lane on which the event nests."""
         tracks = self._open.setdefault((event.place.rank, event.place.lane), [])
         for number, ends in enumerate(tracks):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -32,6 +32,8 @@ FormCause = Literal[
 ]
 # A difference and a sentence about it.
 Misfit = tuple[FormCause, str]
+# The traces of all ranks.
+Traces = Sequence[Sequence[TraceRecord]]
 # A line of a report: words, or a line of the subject.
 Detail = str | CodeLine
 

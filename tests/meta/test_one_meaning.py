@@ -9,8 +9,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("strategies", "synchronizer", "syncverify")
 # Names that two modules still share. Rename one of the two, and take the name out.
 SHARED = {
-    "Change", "Event", "Identity", "Launches", "Parameters", "Place", "Placements",
-    "Ranks", "Rendezvous", "Result", "SourceLine", "Traces",
+    "Change", "Finding", "Identity", "Parameters", "Place", "Placements",
+    "Ranks", "Rendezvous", "Result", "SourceLine",
 }  # fmt: skip
 
 

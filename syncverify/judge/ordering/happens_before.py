@@ -42,9 +42,9 @@ from syncverify.trace.records import (
     StreamWait,
     TraceRecord,
 )
+from syncverify.trace.run import Traces
 
 Semantics = Literal["stream", "host"]
-Traces = Sequence[Sequence[TraceRecord]]
 
 
 class Observer:

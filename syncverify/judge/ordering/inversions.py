@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing_extensions import override
 
 from syncverify.judge.ordering.clocks import Clock, Lane
-from syncverify.judge.ordering.happens_before import Observer, Semantics, Traces, walk
+from syncverify.judge.ordering.happens_before import Observer, Semantics, walk
 from syncverify.judge.ordering.races import EarlyFree, Race
 from syncverify.trace.records import (
     CollectiveLaunch,
@@ -22,6 +22,7 @@ from syncverify.trace.records import (
     MemoryUse,
     TraceRecord,
 )
+from syncverify.trace.run import Traces
 
 
 @dataclass(frozen=True, slots=True)

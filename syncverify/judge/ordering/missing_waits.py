@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from typing_extensions import override
 
-from syncverify.judge.ordering.happens_before import Traces
 from syncverify.trace.records import (
     HOST,
     Access,
@@ -26,6 +25,7 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
+from syncverify.trace.run import Traces
 from syncverify.trace.source_lines import NoLine, Origin
 
 # One number for all inserted marks: each is recorded and waited for at once.

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from typing_extensions import override
 
 from syncverify.judge.ordering.clocks import Clock, Lane
-from syncverify.judge.ordering.happens_before import Observer, Semantics, Traces, walk
+from syncverify.judge.ordering.happens_before import Observer, Semantics, walk
 from syncverify.judge.ordering.shadow import Last, LastUse, StorageShadow
 from syncverify.trace.records import (
     DEFAULT_STREAM,
@@ -40,6 +40,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.run import Traces
 
 _USES = (Access, CollectiveLaunch)  # `isinstance` is much slower on their union
 

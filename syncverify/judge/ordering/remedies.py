@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from typing_extensions import override
 
-from syncverify.judge.ordering.happens_before import Semantics, Traces
+from syncverify.judge.ordering.happens_before import Semantics
 from syncverify.judge.ordering.missing_waits import (
     BeforeFree,
     BeforeReturn,
@@ -39,6 +39,7 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
+from syncverify.trace.run import Traces
 from syncverify.trace.source_lines import NoLine
 
 _TURNS = (SubjectCall, SubjectReturn)

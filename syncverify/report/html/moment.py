@@ -11,10 +11,10 @@ from syncverify.report.html.record_words import short_name
 from syncverify.report.replayed import Replayed, race_of
 from syncverify.timeline.timeline import (
     Arrow,
-    Event,
     EventKind,
     LanePoint,
     RecordKey,
+    TimelineEvent,
     timeline_of,
 )
 from syncverify.trace.records import CollectiveLaunch
@@ -62,7 +62,7 @@ def timeline_values(replayed: Replayed) -> dict[str, Any]:
     }
 
 
-def _event(event: Event) -> dict[str, Any]:
+def _event(event: TimelineEvent) -> dict[str, Any]:
     return {
         **_place(event.place),
         "end": event.end,
@@ -77,7 +77,7 @@ def _event(event: Event) -> dict[str, Any]:
     }
 
 
-def _labels(event: Event) -> Iterator[str]:
+def _labels(event: TimelineEvent) -> Iterator[str]:
     """Yield texts for the box of an event, the longest first: a box has one that fits."""
     name = short_name(event.name)
     if event.kind in _SHORT:

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from syncverify.judge.ordering.happens_before import Semantics, Traces
+from syncverify.judge.ordering.happens_before import Semantics
 from syncverify.judge.ordering.missing_waits import Edge
 from syncverify.judge.ordering.races import EarlyFree, Race, judge_orderings
 from syncverify.judge.ordering.remedies import disorders
+from syncverify.trace.run import Traces
 from tests.syncverify.judge.ordering.labelled import CASES
 from tests.syncverify.judge.ordering.micro_traces import labelled, traces
 from tests.syncverify.judge.ordering.steps import STEPS, without
