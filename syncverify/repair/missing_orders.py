@@ -26,7 +26,7 @@ _DEFAULT = "torch.cuda.default_stream()"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OrderPlace:
     """A statement of the subject, before or after which lines are added."""
 
     path: str
@@ -66,7 +66,7 @@ def candidates(
                 yield from _kept_handles(edge)
 
 
-def _outside_of_loops(place: Place, lines: Sequence[str]) -> Iterator[Edit]:
+def _outside_of_loops(place: OrderPlace, lines: Sequence[str]) -> Iterator[Edit]:
     """Yield the insertion before the outermost loop around a place that binds no name of it."""
     source, moved = source_of(place.path), place
     named = _names_in(ast.parse("\n".join(lines)), ast.Load)
@@ -107,19 +107,19 @@ def statement(origin: Origin) -> tuple[str, ast.stmt] | None:
     return (origin.file, node) if node is not None else None
 
 
-def ends(line: SourceLine) -> Iterator[Place]:
+def ends(line: SourceLine) -> Iterator[OrderPlace]:
     """Yield the ends of the function that has a line: before its returns, or after its body."""
     source = source_of(line.file)
     function = source.function_at(line.number) if source else None
     if function is not None:
         last = function.body[-1]
         is_return = isinstance(last, ast.Return)
-        yield Place(line.file, last, is_before=is_return)
+        yield OrderPlace(line.file, last, is_before=is_return)
 
 
 def _places(
     edge: Edge, disorder: Disorder, phases: Callable[[str], SourceLine | None]
-) -> Iterator[Place]:
+) -> Iterator[OrderPlace]:
     """Yield places for a wait: where the edge was tried, then the lines that led there."""
     found = disorder.found[0]
     second = _frames(found.second) if isinstance(found, Race) else ()
@@ -141,17 +141,17 @@ def _frames(use: MemoryUse) -> tuple[SourceLine, ...]:
     return lines_among((use.source, *use.callers))
 
 
-def _at(lines: Sequence[Origin], *, is_before: bool) -> Iterator[Place]:
+def _at(lines: Sequence[Origin], *, is_before: bool) -> Iterator[OrderPlace]:
     for line in lines:
         found = statement(line)
         if found is None:
             continue
         path, node = found
-        yield Place(path, node, is_before=is_before)
+        yield OrderPlace(path, node, is_before=is_before)
         source = source_of(path)
         # Outside of `with torch.cuda.stream(...)`, another stream is the current one.
         for block in source.contexts_around(node) if source else ():
-            yield Place(path, block, is_before=is_before)
+            yield OrderPlace(path, block, is_before=is_before)
 
 
 def _waits(edge: Edge, scope: Scope) -> Iterator[tuple[str, ...]]:
