@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from syncverify.scenario.choices import numbers
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.plain_features import MAX_ACCUMULATIONS, MAX_STEPS
+from syncverify.scenario.contract_meshes import numbers
+from syncverify.scenario.feature_table import MAX_ACCUMULATIONS, MAX_STEPS
 
 
 @functools.lru_cache

@@ -20,11 +20,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.coverage import scenario_features
-from syncverify.scenario.features import NEVER_TOGETHER
+from syncverify.scenario.feature_table import NEVER_TOGETHER, PLAIN
+from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.strategies.word_choices import allowed_words
 
 _IS_COMBINED = st.sampled_from([False, True, True])
@@ -55,8 +54,7 @@ def combined_scenarios(
 
 def _is_legal(scenario: Scenario) -> bool:
     """Tell whether a scenario has no pair of `NEVER_TOGETHER`."""
-    present = sorted({f"{topic}={name}" for topic, name in scenario_features(scenario)})
-    pairs = map(frozenset, itertools.combinations(present, 2))
+    pairs = map(frozenset, itertools.combinations({*features_of(scenario)}, 2))
     return not any(pair in NEVER_TOGETHER for pair in pairs)
 
 
@@ -64,9 +62,7 @@ def _is_legal(scenario: Scenario) -> bool:
 def _has_words(capabilities: Capabilities) -> bool:
     """Tell whether a contract covers any word that a change could add."""
     topics = ("event", *_TOPICS_OF_SCENARIO, *_TOPICS_OF_PARAMETER)
-    return any(
-        allowed_words(topic, beside=(), capabilities=capabilities) for topic in topics
-    )
+    return any(allowed_words(topic, capabilities=capabilities) for topic in topics)
 
 
 @functools.cache
@@ -74,7 +70,7 @@ def _changed_words(
     topic: str, capabilities: Capabilities
 ) -> st.SearchStrategy[str | None]:
     """Generate words of a topic, or None for no change; shrinks toward None."""
-    words = allowed_words(topic, beside=(), capabilities=capabilities)
+    words = allowed_words(topic, capabilities=capabilities)
     num_none = max(1, _MAX_NO_CHANGE // max(1, len(words)))
     return st.sampled_from([*[None] * num_none, *words])
 

@@ -14,16 +14,16 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.coverage import features_outside
+from syncverify.scenario.feature_table import MANY, PLAIN, TABLE
+from syncverify.scenario.features import features_outside
 from syncverify.scenario.layout import reduce_axes
-from syncverify.scenario.plain_features import MANY, PLAIN_VALUES
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec, num_pieces
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.strategies.bucket_caps import cap_within
+from syncverify.strategies.word_choices import allowed_words
 
 # Not one choice among many: Hypothesis draws large indices unevenly.
-_IS_LARGE = st.sampled_from([*[False] * 11, True])
+_IS_LARGE = st.sampled_from([*[False] * (TABLE["size"].one_in - 1), True])
 _MAX_PARAMETERS_BESIDE = 3
 # At and beside widths of masks and of chunks. Powers of two leave no rest, others do. Below
 # `MANY`, parameters are few enough for several steps of several micro-batches.
@@ -68,7 +68,7 @@ def enlarged_scenarios(
 @functools.cache
 def _sizes(capabilities: Capabilities) -> st.SearchStrategy[str] | None:
     """Generate values of the topic `size`; None if the contract leaves none."""
-    left = [name for name in PLAIN_VALUES["size"] if capabilities.covers("size", name)]
+    left = allowed_words("size", capabilities=capabilities)
     return st.sampled_from(left) if left else None
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.focus import BUCKET_CAP, is_in_focus
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.space import BUCKET_CAP, is_in_focus
 from syncverify.strategies.bucket_caps import bucket_edges, cap_within
 
 # A scenario that is not in focus is drawn again, so often at most. Rejecting all of them would

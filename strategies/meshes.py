@@ -9,12 +9,11 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from syncverify.scenario.choices import AXIS_NAMES, has_mesh, mesh_shapes
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract_meshes import AXIS_NAMES, has_mesh, mesh_shapes
+from syncverify.scenario.feature_table import TABLE
 from syncverify.scenario.specs import MeshSpec
 from syncverify.strategies.weights import with_rare
-
-_ONE_RARE_MESH_IN = 3
 
 
 @functools.lru_cache
@@ -61,7 +60,7 @@ def meshes(
         kinds = [[m for m in kind if has_mesh(capabilities, m)] for kind in kinds]
     if not any(kinds):
         raise InvalidArgument(f"the contract leaves no mesh of up to {max_ranks} ranks")
-    return with_rare(*kinds, one_in=_ONE_RARE_MESH_IN)
+    return with_rare(*kinds, one_in=TABLE["mesh"].one_in)
 
 
 def _shapes(max_ranks: int, nums_axes: range) -> list[tuple[int, ...]]:

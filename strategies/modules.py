@@ -9,15 +9,15 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from syncverify.program.modules import module_parameters
-from syncverify.scenario.choices import Dtypes, dtypes
 from syncverify.scenario.contract import EVERYTHING, Capabilities
-from syncverify.scenario.coverage import features_outside
+from syncverify.scenario.contract_meshes import Dtypes, dtypes
+from syncverify.scenario.feature_table import PLAIN, TABLE, WORDS
+from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.vocabulary import MODULES, PLAIN
 
 _ONE_OWN_IN = 4
-_NAMES = [name for name in MODULES if name != PLAIN]
+_NAMES = [name for name in WORDS["module"] if name != PLAIN]
 _DTYPES: list[Dtypes] = [
     ("float32", None),
     ("bfloat16", None),
@@ -30,7 +30,7 @@ def modules(
     mesh: MeshSpec,
     *,
     capabilities: Capabilities = EVERYTHING,
-    one_in: int = 20,
+    one_in: int = TABLE["module"].one_in,
 ) -> st.SearchStrategy[str]:
     """Generate names of modules, mostly the word for no module.
 
@@ -42,7 +42,7 @@ def modules(
         one_in: Number of names among which one is a module's, on average.
 
     Returns:
-        A strategy for words of `vocabulary.MODULES`.
+        A strategy for words of the topic `module`.
     """
     fitting = [name for name in _NAMES if _fits(name, mesh, capabilities)]
     words = [PLAIN] * max(1, (one_in - 1) * len(fitting)) + fitting
@@ -62,7 +62,7 @@ def module_parameter_lists(
     Shrinks toward trainable float32 parameters in one group.
 
     Args:
-        name: A word of `vocabulary.MODULES`.
+        name: A word of the topic `module`.
         mesh: Mesh of DTensor parameters.
         capabilities: Contract of the subject.
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.plain_features import PLAIN_VALUES
+from syncverify.scenario.feature_table import PLAIN, TABLE
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN
+from syncverify.strategies.word_choices import allowed_words
 
-_OVERFLOWS = st.sampled_from([*[False] * 11, True])
+_OVERFLOWS = st.sampled_from([*[False] * (TABLE["gradient"].one_in - 1), True])
 
 
 @st.composite
@@ -36,11 +36,7 @@ def overflowing_scenarios(
 @functools.cache
 def _words(capabilities: Capabilities) -> st.SearchStrategy[str] | None:
     """Generate words of the topic `gradient`; None if the contract leaves none."""
-    covered = [
-        word
-        for word in PLAIN_VALUES["gradient"]
-        if capabilities.covers("gradient", word)
-    ]
+    covered = allowed_words("gradient", capabilities=capabilities)
     return st.sampled_from(covered) if covered else None
 
 

@@ -9,13 +9,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import TABLE, WORDS
+from syncverify.strategies.word_choices import allowed_words
 
 Fields = tuple[tuple[str, Any], ...]
-_ONE_LISTED_TWICE_IN = 12
-# Among parameters with enough dims for the format. Few have four dims, so the share of
-# `channels_last` among them is larger.
-_ONE_TRANSPOSED_IN = 4
-_ONE_CHANNELS_LAST_IN = 2
 
 
 @functools.cache
@@ -39,20 +36,16 @@ def _listings(capabilities: Capabilities) -> list[Fields]:
         "twice": (("num_listed", 2),),
         "in two groups": (("also_in_next_group", True),),
     }
-    rare = [own for word, own in fields.items() if capabilities.covers("listed", word)]
-    return [()] * (_ONE_LISTED_TWICE_IN - 1) * len(rare) + (rare or [()])
+    rare = [fields[word] for word in allowed_words("listed", capabilities=capabilities)]
+    return [()] * (TABLE["listed"].one_in - 1) * len(rare) + (rare or [()])
 
 
 def _memory_formats(num_dims: int, capabilities: Capabilities) -> list[Fields]:
-    one_in = {}
-    if num_dims >= 2:
-        one_in["transposed"] = _ONE_TRANSPOSED_IN
-    if num_dims == 4:
-        one_in["channels_last"] = _ONE_CHANNELS_LAST_IN
-    covered = {
-        name: count
-        for name, count in one_in.items()
-        if capabilities.covers("memory_format", name)
-    }
-    rare: list[Fields] = [(("memory_format", name),) for name in covered]
-    return [()] * (min(covered.values(), default=2) - 1) + rare
+    rows = [
+        row
+        for word in allowed_words("memory_format", capabilities=capabilities)
+        if (row := WORDS["memory_format"][word]).fewest_dims <= num_dims
+    ]
+    one_in = [row.one_in or TABLE["memory_format"].one_in for row in rows]
+    rare: list[Fields] = [(("memory_format", row.value),) for row in rows]
+    return [()] * (min(one_in, default=2) - 1) + rare

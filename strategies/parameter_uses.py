@@ -8,11 +8,10 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import EVERYTHING, Capabilities
+from syncverify.scenario.feature_table import PLAIN, TABLE
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.strategies.word_choices import allowed_words, word_choices
 
-_ALWAYS = "always"
 Parameters = tuple[ParameterSpec, ...]
 
 
@@ -36,8 +35,8 @@ def used_by(
     Returns:
         The parameters, some of them with another `used`.
     """
-    used = draw(word_choices("used", _ALWAYS, capabilities=capabilities))
-    if used == _ALWAYS:
+    used = draw(word_choices("used", capabilities=capabilities))
+    if used == TABLE["used"].plain_word:
         return parameters
     first, stop = _neighbors(draw, len(parameters))
     return tuple(

@@ -14,13 +14,14 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from syncverify.scenario.choices import (
+from syncverify.scenario.contract import EVERYTHING, Capabilities
+from syncverify.scenario.contract_meshes import (
     covers_all,
     dtypes,
     has_placements,
     leaves_scalars,
 )
-from syncverify.scenario.contract import EVERYTHING, Capabilities
+from syncverify.scenario.feature_table import TABLE
 from syncverify.scenario.specs import (
     DTYPES,
     REPLICATE,
@@ -37,7 +38,6 @@ from syncverify.strategies.weights import with_rare
 
 _GRAD_DTYPES = (None, *DTYPES)
 _FLOAT64 = DTYPES[3]
-_ONE_FLOAT64_IN = 8
 
 # Parameters share a bucket only if these fields are equal, which independent draws rarely
 # are. Equal shapes matter as well: a check of shapes cannot see swapped buckets of equal
@@ -230,7 +230,7 @@ def _kinds(
     if not capabilities.covers("parameters", "frozen"):
         frozen = []
     # Frozen parameters are reduced by no collective: they get half the weight.
-    return with_rare([*usual, *usual, *frozen], wide, one_in=_ONE_FLOAT64_IN)
+    return with_rare([*usual, *usual, *frozen], wide, one_in=TABLE["dtype"].one_in)
 
 
 def _with_common_fields(

@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from syncverify.scenario.choices import has_placements
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract_meshes import has_placements
+from syncverify.scenario.feature_table import TABLE
 from syncverify.scenario.specs import (
     ABSENT,
     PARTIAL,
@@ -20,7 +21,6 @@ from syncverify.scenario.specs import (
 )
 from syncverify.strategies.weights import with_rare
 
-_ONE_RARE_PLACEMENT_IN = 9
 # Extra weight of replication; the number of other placements grows with dims and axes.
 _MAX_REPLICATED = 64
 Placements = tuple[str, ...]
@@ -69,7 +69,7 @@ def placements(
     }
     rare = _rare(codes, [kind for kind, wanted in kinds.items() if wanted], mesh)
     rare = [_left(kind, mesh, capabilities) for kind in rare]
-    return with_rare(usual, *rare, one_in=_ONE_RARE_PLACEMENT_IN)
+    return with_rare(usual, *rare, one_in=TABLE["placement"].one_in)
 
 
 def _left(

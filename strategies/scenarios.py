@@ -11,12 +11,11 @@ from hypothesis.errors import InvalidArgument
 
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import EVERYTHING, Capabilities
+from syncverify.scenario.feature_table import PLAIN, TABLE
 from syncverify.scenario.features import parameter_features, without_clear_errors
-from syncverify.scenario.focus import check_focus
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.strategies.accumulations import accumulations
 from syncverify.strategies.bucket_caps import bucket_caps_for, cap_within
 from syncverify.strategies.combined_scenarios import combined_scenarios
@@ -37,7 +36,10 @@ from syncverify.strategies.word_choices import word_choices
 
 # By the focus of the scenarios. One with a module takes as long as several without one, and
 # has fewer features.
-_ONE_MODULE_IN: Final[Mapping[str | None, int]] = {None: 20, "module": 2}
+_ONE_MODULE_IN: Final[Mapping[str | None, int]] = {
+    None: TABLE["module"].one_in,
+    "module": 2,
+}
 
 
 def scenarios(
@@ -70,7 +72,7 @@ def scenarios(
     if focus is None:
         return drawn
     try:
-        check_focus(focus, capabilities, max_ranks)
+        Space(capabilities, max_ranks).require_focus(focus)
     except UsageError as error:
         raise InvalidArgument(str(error)) from error
     return focused_scenarios(drawn, topic=focus, capabilities=capabilities)
@@ -90,7 +92,9 @@ def _scenarios(
     counts = draw(accumulations(capabilities=capabilities))
     events = draw(
         step_events(
-            len(counts), beside=_features_of(parameters), capabilities=capabilities
+            len(counts),
+            beside=_features_of(mesh, parameters),
+            capabilities=capabilities,
         )
     )
     launch = draw(caller_streams(capabilities=capabilities))
@@ -113,9 +117,7 @@ def _scenarios(
         launch=launch,
         backward=backward,
         readiness=draw(readiness_orders(capabilities=capabilities)),
-        synchronizers=draw(
-            word_choices("synchronizers", "one", capabilities=capabilities)
-        ),
+        synchronizers=draw(word_choices("synchronizers", capabilities=capabilities)),
     )
     if module != PLAIN:
         # The draws above happen with and without a module: to Hypothesis an example with
@@ -160,9 +162,11 @@ def _meshes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[Mes
     )
 
 
-def _features_of(parameters: tuple[ParameterSpec, ...]) -> frozenset[str]:
+def _features_of(
+    mesh: MeshSpec, parameters: tuple[ParameterSpec, ...]
+) -> frozenset[str]:
     return frozenset(
-        "=".join(each) for spec in parameters for each in parameter_features(spec)
+        str(each) for spec in parameters for each in parameter_features(mesh, spec)
     )
 
 

@@ -8,9 +8,9 @@ import math
 
 from hypothesis import strategies as st
 
+from syncverify.scenario.feature_table import TABLE
 from syncverify.strategies.weights import with_rare
 
-_ONE_RARE_SHAPE_IN = 12
 _EMPTY = [(0,), (0, 2), (3, 0), (2, 0, 3), (0, 0)]
 _EMPTY_OF_4_DIMS = (2, 0, 1, 3)
 
@@ -42,7 +42,7 @@ def shapes(
         usual,
         _evenly([long]) if four_dims else [],
         none if empty else [],
-        one_in=_ONE_RARE_SHAPE_IN,
+        one_in=TABLE["shape"].one_in,
     )
 
 

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
 from syncverify.scenario.contract import EVERYTHING, Capabilities
-from syncverify.scenario.vocabulary import PLAIN
-from syncverify.strategies.word_choices import allowed_words, word_choices
+from syncverify.scenario.feature_table import PLAIN
+from syncverify.strategies.word_choices import word_choices
 
 
-@functools.lru_cache
 def backwards(
     *,
     beside: frozenset[str] = frozenset(),
@@ -27,12 +26,9 @@ def backwards(
         capabilities: Contract of the subject.
 
     Returns:
-        A strategy for words of `vocabulary.BACKWARDS` that are not in `vocabulary.RARE`.
+        A strategy for words of the topic `backward` that are not rare.
     """
-    words = allowed_words("backward", beside=beside, capabilities=capabilities)
-    if not words:
-        return st.just(PLAIN)
-    return st.sampled_from([PLAIN] * len(words) + words)
+    return word_choices("backward", beside=beside, capabilities=capabilities)
 
 
 def caller_streams(
@@ -46,9 +42,9 @@ def caller_streams(
         capabilities: Contract of the subject.
 
     Returns:
-        A strategy for words of `vocabulary.LAUNCHES`.
+        A strategy for words of the topic `launch`.
     """
-    return word_choices("launch", "current_stream", capabilities=capabilities)
+    return word_choices("launch", capabilities=capabilities)
 
 
 def readiness_orders(
@@ -62,9 +58,9 @@ def readiness_orders(
         capabilities: Contract of the subject.
 
     Returns:
-        A strategy for words of `vocabulary.READINESS`.
+        A strategy for words of the topic `readiness`.
     """
-    return word_choices("readiness", "same", capabilities=capabilities)
+    return word_choices("readiness", capabilities=capabilities)
 
 
 @functools.lru_cache
@@ -87,14 +83,14 @@ def step_events(
         capabilities: Contract of the subject.
 
     Returns:
-        One word of `vocabulary.EVENTS` per step; an empty tuple if all steps are plain.
+        One word of the topic `event` per step; an empty tuple if all steps are plain.
 
     Raises:
         InvalidArgument: The number of steps is below 1.
     """
     if num_steps < 1:
         raise InvalidArgument(f"expected {num_steps=} of at least 1")
-    words = word_choices("event", PLAIN, beside=beside, capabilities=capabilities)
+    words = word_choices("event", beside=beside, capabilities=capabilities)
     events = [PLAIN] * num_steps
     first = draw(words)
     if first == PLAIN:

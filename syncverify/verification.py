@@ -30,8 +30,7 @@ from syncverify.report.explored import explored_lines
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import Report
 from syncverify.report.verdict_errors import CoverageGap, PropertyViolation
-from syncverify.scenario.contract_words import in_words
-from syncverify.scenario.focus import check_focus
+from syncverify.scenario.space import Space
 from syncverify.search.budget import AFTER_ERRORS
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.keeping import KeepingProgress
@@ -195,7 +194,7 @@ def run_search(
         subject, capabilities=replace(subject.capabilities, outside=outside)
     )
     if focus is not None:
-        check_focus(focus, subject.capabilities, ranks)
+        Space(subject.capabilities, ranks).require_focus(focus)
     opened = open_database(database, notes)
     saved = SavedViolations(opened, subject, backend.name, notes)
     keeping = KeepingProgress(saved, progress or SilentProgress())
@@ -235,7 +234,7 @@ def run_search(
             *notes,
         ),
         summary=CoverageSummary.of(result.coverage),
-        contract=in_words(subject.capabilities),
+        contract=subject.capabilities.in_words(),
         contract_choice=subject.contract_choice,
         fails_on_wrong=subject.capabilities.fail_on_wrong,
         lines=LineCoverage.of(result.statistics.lines),

@@ -8,9 +8,9 @@ import torch
 from studies.gpu.one_rank import wrong_in
 from studies.gpu.part import Part, Result
 from syncverify.backends.rank_groups import KeptTransports
+from syncverify.scenario.feature_table import PLAIN, WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN, TABLES
 from syncverify.search.feature_scenarios import scenarios_of
 from syncverify.subjects.subject import Subject, resolve
 
@@ -42,7 +42,7 @@ def run(device: torch.device, topics: Sequence[str] = TOPICS) -> Result:
 
 
 def _scenarios(topic: str, subject: Subject) -> Iterator[tuple[str, Scenario]]:
-    for word in TABLES[topic]:
+    for word in WORDS[topic]:
         if word != PLAIN and not subject.capabilities.covers(topic, word):
             continue
         if word == PLAIN:

@@ -25,6 +25,7 @@ from studies.pages import (
     power,
     property_catalogue,
     versions,
+    word_tables,
 )
 from studies.peers import stored_runs
 from studies.redteam import document as redteam
@@ -52,6 +53,7 @@ PAGES: Final = (
     stored_runs.PART,
     timemachine.PAGE,
     versions.PAGE,
+    *word_tables.PARTS,
     # Written by hand, but for the facts about releases in their marks.
     *(Document(str(path), partial(path.read_text, "utf-8")) for path in WITH_FACTS),
 )

@@ -13,7 +13,7 @@ from typing import Any, Final
 from packaging.version import Version
 
 from syncverify.report.observed import EXPLAINED
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL
 
 RESULTS = Path(__file__).parents[1] / "results" / "conformance"
 
@@ -144,11 +144,6 @@ class Observed:
         self.column.file.write_text(f'{head},\n "cells": [\n{rows}\n]}}\n')
 
 
-def _features() -> Iterator[str]:
-    for topic, values in OPTIONAL_FEATURES.items():
-        yield from (f"{topic}={value}" for value in values)
-
-
 def _not_tried(feature: str) -> Cell:
     reason = "the feature is newer than the observations"
     return Cell(feature, "not tried", reason=reason)
@@ -160,5 +155,7 @@ def observed_columns() -> Iterator[Observed]:
         if column.file.exists():
             data: dict[str, Any] = json.loads(column.file.read_text())
             stored = {cell["feature"]: Cell(**cell) for cell in data.pop("cells")}
-            cells = tuple(stored.get(name, _not_tried(name)) for name in _features())
+            cells = tuple(
+                stored.get(name, _not_tried(name)) for name in map(str, OPTIONAL)
+            )
             yield Observed(column=column, cells=cells, **data)

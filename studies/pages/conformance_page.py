@@ -9,7 +9,7 @@ from studies.documents import Document, table
 from studies.pages.conformance_columns import COLUMNS, Cell, Observed, observed_columns
 from studies.releases.marks import marked
 from syncverify.report.observed import EXPLAINED
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL
 
 _HEAD = """\
 # Conformance
@@ -163,9 +163,7 @@ def _table(topics: tuple[str, ...], columns: list[Observed]) -> Iterator[str]:
         each.column.name: {cell.feature: cell for cell in each.cells}
         for each in columns
     }
-    features = [
-        f"{topic}={value}" for topic in topics for value in OPTIONAL_FEATURES[topic]
-    ]
+    features = [str(feature) for feature in OPTIONAL if feature.topic in topics]
     return table(
         ("feature", *by_column),
         (

@@ -16,11 +16,9 @@ from studies.pages import overflow
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
-from syncverify.scenario import vocabulary
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import FEATURES, OPTIONAL, PLAIN, WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Run
 
@@ -62,10 +60,9 @@ OVERFLOW: Final = (
 
 def words() -> Iterator[tuple[str, str, str]]:
     """Yield the topic, the word and the meaning of each row."""
-    for word, meaning in vocabulary.USES.items():
-        yield "use", word, meaning
-    for word, meaning in vocabulary.BACKWARDS.items():
-        yield "backward", word, meaning
+    for topic in ("use", "backward"):
+        for word, row in WORDS[topic].items():
+            yield topic, word, row.meaning
 
 
 def scenario_of(topic: str, word: str) -> Scenario:
@@ -103,9 +100,7 @@ def cell(topic: str, word: str, backend: str, subject: Subject) -> str:
         return "not simulated"
     scenario = scenario_of(topic, word)
     outcome = _verdict(scenario, _player(backend).run(scenario, subject), subject)
-    promised = word not in OPTIONAL_FEATURES[topic] or subject.capabilities.covers(
-        topic, word
-    )
+    promised = (topic, word) not in OPTIONAL or subject.capabilities.covers(topic, word)
     return outcome if promised else f"{_NOT_PROMISED} ({outcome.lower()})"
 
 
@@ -171,7 +166,11 @@ def page(rows: Iterable[tuple[str, str, str, list[str]]]) -> str:
         "",
         "Searches do not draw:",
         "",
-        *(f"- `{word}`: {why}" for word, why in vocabulary.RARE.items()),
+        *(
+            f"- `{each.value}`: {row.rare}"
+            for each, row in FEATURES.items()
+            if row.rare
+        ),
     ]
     return "\n".join(lines) + "\n"
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from studies.documents import Document
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
-from syncverify.scenario.vocabulary import RARE
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.feature_table import FEATURES, OPTIONAL
 from tests.quality.planted.feature_bank import FeatureDefect
 from tests.quality.planted.graph_bank import GRAPH_DEFECTS, GROUPS, NOT_SHOWN
 from tests.quality.planted.lifecycle_bank import LIFECYCLE_DEFECTS
@@ -65,16 +65,12 @@ def _of(defects: list[FeatureDefect], file: str, test: str) -> Iterator[Row]:
 
 
 def _of_graphs() -> Iterator[Row]:
-    features = {
-        f"{topic}={w}"
-        for topic in ("use", "backward")
-        for w in OPTIONAL_FEATURES[topic]
-    }
+    features = {str(each) for each in OPTIONAL if each.topic in {"use", "backward"}}
     for feature in sorted(features - {*NOT_SHOWN}):
         showing = [each for each in GRAPH_DEFECTS if feature in each.shown_by]
         showing.sort(key=lambda each: len(each.shown_by))
         test = "test_feature_is_needed_for_a_defect"
-        if feature.partition("=")[2] in RARE:
+        if FEATURES[Feature.of(feature)].rare:
             test = "test_defect_shows_through_what_is_asked_for"
         name = f"test_graph_defects.py::{test}[{feature}]"
         yield Row(feature, tuple(each.subject for each in showing), name)
@@ -83,11 +79,7 @@ def _of_graphs() -> Iterator[Row]:
 def catalogue() -> str:
     """Return the page."""
     by_feature = {row.feature: row for row in rows()}
-    order = [
-        f"{topic}={value}"
-        for topic in OPTIONAL_FEATURES
-        for value in OPTIONAL_FEATURES[topic]
-    ]
+    order = map(str, OPTIONAL)
     listed = [_line(by_feature[each]) for each in order if each in by_feature]
     return "\n".join([HEAD, *listed, "", *_notes()])
 
@@ -106,7 +98,8 @@ def _notes() -> Iterator[str]:
         yield f"One group, since no synchronizer tells its features apart: {names}."
     for feature, why in NOT_SHOWN.items():
         yield f"\nWithout a defect: `{feature}`. {why}"
-    asked = ", ".join(f"`{word}` ({why})" for word, why in RARE.items())
+    rare = ((each.value, row.rare) for each, row in FEATURES.items() if row.rare)
+    asked = ", ".join(f"`{word}` ({why})" for word, why in rare)
     yield f"\nPlayed on request, and not drawn: {asked}.\n"
 
 

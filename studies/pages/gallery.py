@@ -23,7 +23,6 @@ from syncverify.report.html.render import rendered
 from syncverify.report.replayed import replayed
 from syncverify.report.report import Report
 from syncverify.report.text import SMALLEST, violation_text
-from syncverify.scenario.contract_words import in_words
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
 
@@ -110,7 +109,7 @@ def _found(entry: Entry, token: str) -> tuple[PlayedScenario, FoundViolation]:
 def _model(entry: Entry, played: PlayedScenario, found: FoundViolation) -> Any:
     """Return the model of the HTML report of one violation."""
     subject = entry.defect()
-    contract = in_words(subject.capabilities)
+    contract = subject.capabilities.in_words()
     name, backend = _path(entry), played.backend
     told = Report(
         name, backend, 0, 1, 0.0, {}, (found,), contract=contract, is_replay=True

@@ -20,9 +20,9 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_api import RunsMicroBatches, Synchronizer
 

@@ -15,7 +15,7 @@ from hypothesis import Phase
 from studies.documents import RESULTS, Document, table
 from syncverify.defaults import DEFAULT_RANKS
 from syncverify.scenario.contract import EVERYTHING, PLAIN_CONTRACT, Capabilities
-from syncverify.scenario.coverage import scenario_features
+from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Draw, Drawing
@@ -71,7 +71,7 @@ def _counts(capabilities: Capabilities, num_samples: int) -> dict[str, Any]:
     values, pairs = Counter[str](), Counter[tuple[str, str]]()
 
     def count(scenario: Scenario, _: Draw) -> None:
-        found = sorted({"=".join(feature) for feature in scenario_features(scenario)})
+        found = sorted({"=".join(feature) for feature in features_of(scenario)})
         values.update(found)
         pairs.update((a, b) for n, a in enumerate(found) for b in found[n + 1 :])
 

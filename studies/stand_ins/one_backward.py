@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.plain_features import MAX_ACCUMULATIONS
+from syncverify.scenario.feature_table import MAX_ACCUMULATIONS
 from syncverify.subjects.ddp_variants import StaticGraphSubject
 from syncverify.subjects.subject import resolve
 

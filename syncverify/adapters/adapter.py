@@ -24,7 +24,7 @@ from syncverify.adapters.recorded_globals import RecordedGlobals
 from syncverify.adapters.recorded_parameter import RecordedParameter
 from syncverify.errors import SubjectError
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.plain_features import MAX_ACCUMULATIONS
+from syncverify.scenario.feature_table import MAX_ACCUMULATIONS
 
 # Plain training steps of local tensors, averaged over all ranks.
 LOCAL_MEAN = Capabilities(

@@ -109,7 +109,7 @@ class FakeBackend:
 def _chosen_ranks(scenario: Scenario) -> tuple[int, ...]:
     if scenario.mesh.num_ranks <= MAX_RANKS_PLAYED_IN_FULL:
         return tuple(range(scenario.mesh.num_ranks))
-    return representatives(scenario)
+    return representatives(scenario.mesh, scenario.parameters)
 
 
 def _by_global_rank(

@@ -13,7 +13,6 @@ from syncverify.report.annotations import say_annotations
 from syncverify.report.console import write_json
 from syncverify.report.report import Report
 from syncverify.report.sarif import sarif_log
-from syncverify.scenario.contract_words import in_words
 from syncverify.scenario.schedule import decisions_of
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
@@ -67,7 +66,7 @@ def record(
         seconds=0.0,
         coverage={},
         violations=(found,),
-        contract=in_words(subject.capabilities),
+        contract=subject.capabilities.in_words(),
         contract_choice=subject.contract_choice,
     )
     say_annotations(options["shown_as"], report)

@@ -18,7 +18,6 @@ from syncverify.report.annotations import say_annotations
 from syncverify.report.console import say
 from syncverify.report.report import Report
 from syncverify.report.text import scenario_lines, violation_text
-from syncverify.scenario.contract_words import in_words
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.schedule import decisions_of
 from syncverify.scenario.token import Reproducer, load
@@ -102,7 +101,7 @@ def _report(violations: list[FoundViolation], subject: Subject, backend: str) ->
         seconds=0.0,
         coverage={},
         violations=tuple(violations),
-        contract=in_words(subject.capabilities),
+        contract=subject.capabilities.in_words(),
         contract_choice=subject.contract_choice,
         is_replay=True,
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from syncverify.report.console import write_json
 from syncverify.report.report import Report
-from syncverify.scenario.contract_words import in_words
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.subjects.subject import Subject
@@ -43,7 +42,7 @@ class ReportSoFar:
             seconds=0.0,
             coverage={},
             violations=(),
-            contract=in_words(subject.capabilities),
+            contract=subject.capabilities.in_words(),
             contract_choice=subject.contract_choice,
             is_interrupted=True,
         )

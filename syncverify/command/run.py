@@ -28,7 +28,7 @@ from syncverify.report.observed_table import in_one_line, table_lines
 from syncverify.report.report import Report
 from syncverify.report.sarif import sarif_log
 from syncverify.report.text import diagnosis
-from syncverify.scenario.focus import check_focus
+from syncverify.scenario.space import Space
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_options import check_worlds
 from syncverify.verification import (
@@ -131,7 +131,7 @@ def _search(
     check_ranks(backend.name, ranks)
     check_worlds(subject.factory, subject.name, ranks)
     if options.focus:
-        check_focus(options.focus, subject.capabilities, ranks)
+        Space(subject.capabilities, ranks).require_focus(options.focus)
     seed = draw_seed() if options.seed is None else options.seed
     progress.console.print(
         f"verifying {options.subject} on {options.backend}: "

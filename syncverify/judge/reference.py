@@ -20,10 +20,10 @@ from syncverify.program.model import build_model
 from syncverify.program.modules.named import naming_layer, require_finite
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN
 
 _MAX_ALIKE = 64  # the caller plays all of these ranks
 _CPU: Final = torch.device("cpu")

@@ -25,10 +25,10 @@ from syncverify.program.modules.named import module_loss, require_own_parameters
 from syncverify.scenario import step_plan
 from syncverify.scenario.contributions import contribution, magnitude, with_overflow
 from syncverify.scenario.distribution import in_format, local_in_graph, wrap_local
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN
 
 # Makes the context manager of one parameter's part of the forward, by parameter name.
 ForwardContext = Callable[[str], AbstractContextManager[object]]

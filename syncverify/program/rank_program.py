@@ -54,9 +54,8 @@ from syncverify.program.training_program import (
 )
 from syncverify.program.two_synchronizers import TwoSynchronizers
 from syncverify.scenario.distribution import build_mesh
-from syncverify.scenario.plain_features import MANY
+from syncverify.scenario.feature_table import MANY, PLAIN
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.subjects.subject import Subject
 from syncverify.subjects.subject_api import (
     OwnsGradients,

@@ -11,27 +11,27 @@ The rank program executes the actions, and `syncverify export` prints them. In o
         update parameters           as an optimizer does, in place
         change parameters           event `cast_before_zero`
         zero_grad()                 observed: "zeroed"
-        unbind and bind             events of `REBINDING`
+        unbind and bind             events that rebind
     unbind the synchronizer
     one plain backward              observed: "unbound"
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from typing_extensions import override
 
 from syncverify.program.graphs.backwards import num_backwards
-from syncverify.scenario import vocabulary
+from syncverify.scenario.feature_row import ChangeKind, base_word
+from syncverify.scenario.feature_table import EVENTS, PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.step_plan import (
     num_agreed_micro_batches,
     num_micro_batches,
 )
-from syncverify.scenario.vocabulary import PLAIN, base_word
 from syncverify.trace.run import ObservationPoint
 
 Method = Literal[
@@ -43,13 +43,6 @@ Method = Literal[
     "zero_grad",
     "unbind",
 ]
-ChangeKind = Literal["freeze", "cast", "move"]
-# Kind of the events that change parameters; all others freeze or train them.
-_CHANGES: Final[Mapping[str, ChangeKind]] = {
-    "cast": "cast",
-    "cast_before_zero": "cast",
-    "move": "move",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,10 +255,10 @@ class _Writer:
         return Call("set_required_accumulations", step, (count,))
 
     def _before(self, step: int) -> Iterator[Action]:
-        event = self.scenario.step_event(step)
+        event = EVENTS[self.scenario.step_event(step)]
         is_in_turn = "unfreeze_in_turn" in self.scenario.events[:step]
-        if event in vocabulary.BEFORE_STEP or is_in_turn:
-            yield Change(step, _CHANGES.get(event, "freeze"))
+        if is_in_turn or (event.change and not event.is_before_zero):
+            yield Change(step, event.change or "freeze")
 
     def _within(self, step: int) -> Iterator[Action]:
         event = self.scenario.step_event(step)
@@ -279,8 +272,8 @@ class _Writer:
             yield from self._finish(step)
         if event != "unbind_early":
             yield Observe("zeroed", step)
-        if event in vocabulary.DROPPING:
-            yield Drop(vocabulary.DROPPING[event])
+        if EVENTS[event].drops_every:
+            yield Drop(EVENTS[event].drops_every)
 
     def _announces(self, step: int) -> bool:
         """Tell whether the caller announces the number of micro-batches before a step."""
@@ -305,25 +298,26 @@ class _Writer:
                 continue
             yield Observe("accumulated", step, micro_batch)
             if event == "set_to_none/replaced_while_accumulating":
-                yield Replace(vocabulary.REPLACING[event])
+                yield Replace(EVENTS[event].factor)
 
     def _finish(self, step: int) -> Iterator[Action]:
         event = self.scenario.step_event(step)
         if event == "tail":
             yield Call("flush", step)
-        if event not in vocabulary.WITHOUT_WAIT:
-            yield from [Call("wait", step)] * (2 if event == "wait_twice" else 1)
+        yield from [Call("wait", step)] * EVENTS[event].waits
+        if EVENTS[event].waits:
             yield Observe("reduced", step)
             yield Update()
         if event == "set_to_none/replaced":
-            yield Replace(vocabulary.REPLACING[event])
-        if event in vocabulary.BEFORE_ZERO:
-            yield Change(step, _CHANGES.get(event, "freeze"))
+            yield Replace(EVENTS[event].factor)
+        change = EVENTS[event].change
+        if change is not None and EVENTS[event].is_before_zero:
+            yield Change(step, change)
         yield Call("zero_grad", step)
 
     def _after(self, step: int) -> Iterator[Action]:
         event = self.scenario.step_event(step)
-        if event not in vocabulary.REBINDING:
+        if not EVENTS[event].rebinds:
             return
         following = min(step + 1, self.scenario.num_steps - 1)
         if event == "rebind_announced":

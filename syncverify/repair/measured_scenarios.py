@@ -9,10 +9,10 @@ from dataclasses import replace
 from syncverify.errors import ScenarioFormatError
 from syncverify.repair.needs import Needs
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.coverage import features_outside
+from syncverify.scenario.feature_table import PLAIN
+from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN
 
 _MAX_RANKS = 4
 _NEVER_FULL = 1 << 20

@@ -15,7 +15,8 @@ from syncverify.report.hints import advice, certainty, hint
 from syncverify.report.observed_table import names_of_wrong, wrong_in_full
 from syncverify.report.report import Report
 from syncverify.report.witness import numbers_text, witness_lines
-from syncverify.scenario import vocabulary
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.feature_table import FEATURES, PLAIN, meaning
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision
 from syncverify.scenario.specs import (
@@ -25,7 +26,6 @@ from syncverify.scenario.specs import (
     ParameterSpec,
     sharded_dim,
 )
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.search.found_violation import FoundViolation
 from syncverify.trace.source_lines import CodeLine, with_code
 
@@ -242,21 +242,20 @@ def _special(scenario: Scenario) -> Iterator[str]:
     """Describe all that differs from a plain training step."""
     for step, event in enumerate(scenario.events):
         if event != PLAIN:
-            yield f"step {step}: {event}: {vocabulary.meaning('event', event)}"
+            yield f"step {step}: {event}: {meaning('event', event)}"
     if scenario.launch != "current_stream":
-        yield f"streams: {scenario.launch}: {vocabulary.LAUNCHES[scenario.launch]}"
+        yield f"streams: {scenario.launch}: {meaning('launch', scenario.launch)}"
     if scenario.readiness != "same":
-        yield f"order: {vocabulary.meaning('readiness', scenario.readiness)}"
+        yield f"order: {meaning('readiness', scenario.readiness)}"
     if scenario.backward != PLAIN:
-        meaning = vocabulary.BACKWARDS[scenario.backward]
-        yield f"backward: {scenario.backward}: {meaning}"
+        about = meaning("backward", scenario.backward)
+        yield f"backward: {scenario.backward}: {about}"
     if scenario.mesh.order != "row_major":
-        yield f"mesh: {vocabulary.ORDERS[scenario.mesh.order]}"
+        yield f"mesh: {FEATURES[Feature('mesh', scenario.mesh.order)].meaning}"
     if scenario.synchronizers != "one":
-        yield vocabulary.SYNCHRONIZERS[scenario.synchronizers]
+        yield meaning("synchronizers", scenario.synchronizers)
     if scenario.module != PLAIN:
-        meaning = vocabulary.MODULES.get(scenario.module, "of your own")
-        yield f"module: {scenario.module}: {meaning}"
+        yield f"module: {scenario.module}: {meaning('module', scenario.module)}"
 
 
 def schedule_lines(decisions: Sequence[Decision]) -> Iterator[str]:
@@ -287,9 +286,9 @@ def _parameter(spec: ParameterSpec, tensors: str) -> str:
     if spec.used != "always":
         words.append(f"used {spec.used}")
     if spec.use != PLAIN:
-        words.append(f"use {spec.use}: {vocabulary.USES[spec.use]}")
+        words.append(f"use {spec.use}: {meaning('use', spec.use)}")
     if spec.gradient != "finite":
-        words.append(f"gradient: {vocabulary.GRADIENTS[spec.gradient]}")
+        words.append(f"gradient: {meaning('gradient', spec.gradient)}")
     words.append(f"group {spec.group}")
     return ", ".join(words)
 

@@ -8,9 +8,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Final, Literal, Self
 
 from syncverify.errors import UsageError
-from syncverify.scenario.feature_table import ALL_OPTIONAL_TOPICS, OPTIONAL_FEATURES
-from syncverify.scenario.plain_features import GONE_WITH, is_plain
-from syncverify.scenario.vocabulary import PLAIN
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.feature_table import (
+    ALL_OPTIONAL_TOPICS,
+    FEATURES,
+    OPTIONAL,
+    WORDS,
+    is_plain,
+)
 
 # Fields with names of features.
 FEATURE_FIELDS: Final = ("features", "right", "refused", "outside")
@@ -81,7 +86,7 @@ class Capabilities:
             steps, where its error may come in any scenario that has one of them.
         outside: Features that the subject does not promise, though another field names
             their topic; and values of plain steps, of which no scenario that is drawn
-            has one, see `syncverify.scenario.plain_features`. Example: `dtype=float16`.
+            has one. Example: `dtype=float16`.
     """
 
     reduction: Literal["sum", "mean"] = "sum"
@@ -175,7 +180,7 @@ class Capabilities:
         """Tell whether the contract covers a feature, or a value of plain steps."""
         name = f"{topic}={value}"
         # A topic stands for its features beyond plain steps.
-        if value not in OPTIONAL_FEATURES.get(topic, ()):
+        if (topic, value) not in OPTIONAL:
             if topic == "module" and value not in self.layer_paths:
                 return False
             return name not in _left_out(self)
@@ -191,11 +196,28 @@ class Capabilities:
                 return False
             if name in self.refused:
                 return True
-        return OPTIONAL_FEATURES.get(topic, {}).get(value) == "right_or_error"
+        return OPTIONAL.get(Feature(topic, value)) == "right_or_error"
+
+    def in_words(self) -> str:
+        """Name the contract by its reduction and its number of features; "" for everything."""
+        num_asked = sum(self.covers(*feature) for feature in OPTIONAL)
+        if num_asked == len(OPTIONAL):
+            return ""
+        plain = f"the plain contract{self._kind()}"
+        beyond = f" and {num_asked} of {len(OPTIONAL)} features beyond it"
+        return plain + beyond if num_asked else plain
+
+    def _kind(self) -> str:
+        """Describe the difference from sums of DTensors."""
+        if (self.reduction, self.tensors) == ("sum", "dtensor"):
+            return ""
+        means = "means" if self.reduction == "mean" else "sums"
+        tensors = "ordinary tensors" if self.tensors == "local" else "DTensors"
+        return f" for {means} of {tensors}"
 
 
 def _plain_names(names: Iterable[str]) -> frozenset[str]:
-    return frozenset(name for name in names if is_plain(*name.partition("=")[::2]))
+    return frozenset(name for name in names if is_plain(Feature.of(name)))
 
 
 def _check_layers(paths: tuple[str, ...]) -> None:
@@ -204,7 +226,7 @@ def _check_layers(paths: tuple[str, ...]) -> None:
     Raises:
         UsageError: A path is refused.
     """
-    taken = {PLAIN, *OPTIONAL_FEATURES["module"]}
+    taken = {*WORDS["module"]}
     for path in paths:
         module, colon, word = path.partition(":")
         if not (module and colon and word.isidentifier()) or word in taken:
@@ -225,7 +247,8 @@ def _left_out(capabilities: Capabilities) -> frozenset[str]:
         if getattr(capabilities, field) == value
     )
     left_out = capabilities.outside.union(*by_fields)
-    return left_out | {GONE_WITH[name] for name in left_out & GONE_WITH.keys()}
+    gone = {str(each) for each, row in FEATURES.items() if row.gone_with in left_out}
+    return left_out | gone
 
 
 PLAIN_CONTRACT = Capabilities()

@@ -20,10 +20,10 @@ import math
 import torch
 
 from syncverify.scenario import step_plan
+from syncverify.scenario.feature_table import BACKWARDS
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import HALVING
 
 # Integers up to 2**bits are exact: IEEE 754 significand widths. float32 is kept well
 # below its 24 bits: sums of several steps (a stale gradient) stay exact as well, and
@@ -178,7 +178,7 @@ def _divisor_of_parts(scenario: Scenario) -> int:
     needs one bit more than the whole sum, and may round. A backward that runs twice halves
     the contribution; a use in two reentrant checkpoints halves each half.
     """
-    return 4 if scenario.backward in HALVING else 1
+    return 4 if BACKWARDS[scenario.backward].halves else 1
 
 
 def _unit(parameter: ParameterSpec, count: int, least: int) -> int:

@@ -23,21 +23,22 @@ import math
 from collections.abc import Iterable, Iterator
 
 from syncverify.scenario.layout import strides
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import REPLICATE, sharded_dim
+from syncverify.scenario.specs import REPLICATE, MeshSpec, ParameterSpec, sharded_dim
 
 
-def coordinate_classes(scenario: Scenario, axis: int) -> tuple[range, ...]:
+def coordinate_classes(
+    mesh: MeshSpec, parameters: Iterable[ParameterSpec], axis: int
+) -> tuple[range, ...]:
     """Cut a mesh axis where a local part changes its size: ordered intervals, none empty."""
-    size = scenario.mesh.shape[axis]
+    size = mesh.shape[axis]
     cuts = {0, size}
-    for spec in scenario.parameters:
-        placements = spec.placements or (REPLICATE,) * len(scenario.mesh.shape)
+    for spec in parameters:
+        placements = spec.placements or (REPLICATE,) * len(mesh.shape)
         dim = sharded_dim(placements[axis])
         if dim is None:
             continue
         outer = [
-            scenario.mesh.shape[before]
+            mesh.shape[before]
             for before in range(axis)
             if sharded_dim(placements[before]) == dim
         ]
@@ -46,15 +47,17 @@ def coordinate_classes(scenario: Scenario, axis: int) -> tuple[range, ...]:
     return tuple(range(low, high) for low, high in itertools.pairwise(sorted(cuts)))
 
 
-def representatives(scenario: Scenario) -> tuple[int, ...]:
+def representatives(
+    mesh: MeshSpec, parameters: tuple[ParameterSpec, ...]
+) -> tuple[int, ...]:
     """List the ranks that represent all others, in ascending order."""
     offsets = [
         [
             stride * index
-            for part in coordinate_classes(scenario, axis)
+            for part in coordinate_classes(mesh, parameters, axis)
             for index in _chosen(part)
         ]
-        for axis, stride in enumerate(strides(scenario.mesh))
+        for axis, stride in enumerate(strides(mesh))
     ]
     return tuple(sum(offset) for offset in itertools.product(*offsets))
 

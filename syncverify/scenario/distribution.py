@@ -76,7 +76,7 @@ def local_in_graph(parameter: torch.Tensor, spec: ParameterSpec) -> torch.Tensor
 
 
 def in_format(tensor: torch.Tensor, memory_format: str) -> torch.Tensor:
-    """Copy a contiguous tensor into a memory format of `vocabulary.MEMORY_FORMATS`."""
+    """Copy a contiguous tensor into a memory format of the topic `memory_format`."""
     if tensor.numel() == 0:  # there is nothing to lay out, and torch's strides differ
         return tensor
     if memory_format == "transposed":

@@ -9,23 +9,22 @@ from typing import Final
 
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
-from syncverify.scenario.plain_features import PLAIN_VALUES, is_plain
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.feature_table import (
+    ALL_OPTIONAL_TOPICS,
+    FEATURES,
+    OPTIONAL,
+    is_plain,
+)
 from syncverify.scenario.space import Space
 
 # A contract has to leave scenarios in a world of this many ranks. A search asks again, for
 # its own largest world.
 _MAX_RANKS: Final = 8
-_OPTIONAL: Final = frozenset(
-    name
-    for topic, values in OPTIONAL_FEATURES.items()
-    for name in (topic, *(f"{topic}={value}" for value in values))
-)
+_OPTIONAL: Final = ALL_OPTIONAL_TOPICS.union(map(str, OPTIONAL))
 # Fields that may name values of plain steps too.
 _OF_PLAIN_STEPS: Final = ("refused", "outside")
-_PLAIN: Final = frozenset(
-    f"{topic}={value}" for topic, values in PLAIN_VALUES.items() for value in values
-)
+_PLAIN: Final = frozenset(map(str, FEATURES)) - _OPTIONAL
 
 
 def check_names(capabilities: Capabilities, *, subject: str) -> None:
@@ -80,24 +79,24 @@ def _unknown(name: str, field: str) -> Iterator[str]:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    topic = name.partition("=")[0]
+    topic = Feature.of(name).topic
     if topic == "ranks":
         return "; a number of ranks is at least 1, such as 'ranks=4'"
-    of_topic = [each for each in known if each.partition("=")[0] == topic]
+    of_topic = [each for each in known if Feature.of(each).topic == topic]
     close = difflib.get_close_matches(name, sorted(of_topic or known), n=1, cutoff=0.5)
     return f"; the nearest is {close[0]!r}" if close else ""
 
 
 def _is_plain_value(name: str) -> bool:
-    topic, _, value = name.partition("=")
-    if topic == "ranks":
-        return re.fullmatch(r"[1-9][0-9]{0,5}", value) is not None
-    return is_plain(topic, value)
+    feature = Feature.of(name)
+    if feature.topic == "ranks":
+        return re.fullmatch(r"[1-9][0-9]{0,5}", feature.value) is not None
+    return is_plain(feature)
 
 
 def _has_effect(name: str, asked: frozenset[str]) -> bool:
     """Tell whether a contract would promise a feature if `outside` did not name it."""
-    topic, is_value, _ = name.partition("=")
-    if is_value:
+    topic = Feature.of(name).topic
+    if name != topic:
         return not asked.isdisjoint((topic, name))
-    return any(each.partition("=")[0] == topic for each in asked)
+    return any(Feature.of(each).topic == topic for each in asked)

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario import validation
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.pasteable import Pasteable
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.validation import require
-from syncverify.scenario.vocabulary import PLAIN
 
 SCENARIO_VERSION = 2
 # Fields that most scenarios leave at their defaults; their JSON then leaves them out.
@@ -41,12 +40,12 @@ class Scenario(Pasteable):
         accumulations: Number of micro-batches, one entry per optimizer step.
         bucket_cap_bytes: Upper bound on one bucket, in bytes of gradient dtype over
             local elements.
-        events: Step events, one word of `EVENTS` per step; empty if all steps are plain.
-        launch: Streams on which the caller works, a word of `LAUNCHES`.
-        readiness: Order in which gradients become ready, a word of `READINESS`.
-        backward: Way to run backward, a word of `BACKWARDS`.
-        module: Real module that owns the parameters, a word of `MODULES`.
-        synchronizers: Number of synchronizers, a word of `SYNCHRONIZERS`.
+        events: Step events, one word of the topic `event` per step; empty if all are plain.
+        launch: Streams on which the caller works, a word of its topic.
+        readiness: Order in which gradients become ready, a word of its topic.
+        backward: Way to run backward, a word of its topic.
+        module: Real module that owns the parameters, a word of its topic, or a layer's name.
+        synchronizers: Number of synchronizers, a word of its topic.
         version: Version of this format.
     """
 
@@ -75,27 +74,11 @@ class Scenario(Pasteable):
         require(self.bucket_cap_bytes >= 1, "bucket_cap_bytes is >= 1")
         validation.check_parameters(self.parameters, self.mesh)
         validation.check_step_events(self.events, self.num_steps)
-        validation.check_words(self._words())
+        validation.check_words(self, self.parameters)
         require(
             any(parameter.requires_grad for parameter in self.parameters),
             "at least one parameter is trainable",
         )
-
-    def _words(self) -> Iterator[tuple[str, str]]:
-        """Yield the words of the vocabulary that the scenario contains, by topic."""
-        for event in self.events:
-            yield "event", event
-        yield "launch", self.launch
-        yield "readiness", self.readiness
-        yield "backward", self.backward
-        yield "module", self.module
-        yield "synchronizers", self.synchronizers
-        for spec in self.parameters:
-            yield "use", spec.use
-            yield "used", spec.used
-            yield "memory_format", spec.memory_format
-            yield "gradient", spec.gradient
-        yield "order", self.mesh.order
 
     def step_event(self, step: int) -> str:
         """Return the event of a step; the backward after `unbind()` counts as a plain one."""

@@ -1,87 +1,38 @@
 """The space of a subject: features of its scenarios, and pairs that cannot occur together.
 
 Coverage is measured against the space: a feature of the space that never occurred is a gap.
-A pair that cannot occur is left out, with its reason.
+A pair that cannot occur is left out, with its reason. A focus is one topic of the space whose
+special values most scenarios shall have.
 """
 
 from __future__ import annotations
 
+import difflib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from syncverify.errors import UsageError
 from syncverify.plain_text import counted
-from syncverify.scenario import vocabulary
-from syncverify.scenario.choices import features_by_mesh, features_left
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
-from syncverify.scenario.features import NEVER_TOGETHER
-from syncverify.scenario.plain_features import PLAIN_VALUES, Feature
+from syncverify.scenario.contract_meshes import dtypes, features_by_mesh, numbers
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.feature_table import (
+    FEATURES,
+    MAX_ACCUMULATIONS,
+    MAX_STEPS,
+    NEVER_TOGETHER,
+    OPTIONAL,
+    TABLE,
+)
+from syncverify.scenario.features import features_of
+from syncverify.scenario.scenario import Scenario
 
 _ON_MESH: Final = frozenset({"ranks", "mesh", "parameters", "reduction", "placement"})
-# Values of plain steps without which there is no scenario: some value but the listed ones.
-_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
-    "ranks": (),
-    "dtype": ("several",),
-    "accumulations": ("varying",),
-    "steps": (),
-    "buckets": ("2 groups", "3 groups"),
-}
-_MODULES = tuple(word for word in vocabulary.MODULES if word != vocabulary.PLAIN)
-_SHARDED_KINDS = ("sharded", "uneven or empty shard")
-# Pairs that cannot occur in a plain training step or in a module, with the reason. Pairs
-# that depend on the number of ranks are computed in `_why_not_on_mesh`.
-BY_CONSTRUCTION: Final[Mapping[frozenset[str], str]] = {
-    frozenset(("steps=1", "accumulations=varying")): "one step has one count",
-    frozenset(("mesh=1 axis", "reduction=over 2 axes")): "it has one axis",
-    frozenset(("mesh=1 axis", "reduction=over 3 axes")): "it has one axis",
-    frozenset(("mesh=2 axes", "reduction=over 3 axes")): "it has two axes",
-    frozenset(("mesh=axis of size 1", "reduction=over 3 axes")): (
-        "a reduction over an axis needs two ranks on it, and meshes have up to three axes"
-    ),
-    frozenset(
-        ("gradient=inf", "gradient=nan")
-    ): "one parameter of a scenario overflows",
-    frozenset(("ranks=1", "parameters=uneven or empty shard")): "one rank holds all",
-    **{
-        frozenset((f"module={module}", f"parameters={kind}")): (
-            "a module has its own parameters, with dims, on the mesh"
-        )
-        for module in _MODULES
-        for kind in ("ordinary", "scalar")
-    },
-    **{
-        frozenset((f"module={module}", f"parameters={kind}")): "only experts are spread"
-        for module in _MODULES
-        for kind in _SHARDED_KINDS
-        if module != "moe"
-    },
-    **{
-        frozenset((f"module={module}", value)): "a module has its own parameters"
-        for module in _MODULES
-        for value in (
-            *(f"size={name}" for name in PLAIN_VALUES["size"]),
-            *(f"gradient={name}" for name in PLAIN_VALUES["gradient"]),
-            "buckets=3 groups",
-        )
-    },
-    **{
-        frozenset((f"steps={number}", "size=many steps")): "a number is few or many"
-        for number in PLAIN_VALUES["steps"]
-    },
-    **{
-        frozenset((f"module={module}", "dtype=several")): "a module has one dtype"
-        for module in _MODULES
-    },
-    **{
-        frozenset((f"module={module}", "dtype=float16")): (
-            "modules are drawn in bfloat16, which rounds more and overflows less"
-        )
-        for module in _MODULES
-    },
-}
+# The topic `buckets` of the table; a focus spells it as scenarios do.
+BUCKET_CAP: Final = "bucket_cap"
+FOCUS_TOPICS: Final = tuple(sorted({BUCKET_CAP, *TABLE} - {"buckets"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,50 +49,68 @@ class Space:
 
     def values(self) -> dict[str, list[str]]:
         """List the values of each topic that a scenario may have."""
-        left = features_left(self.capabilities, self.max_ranks)
-        ranks = map(str, range(1, self.max_ranks + 1))
-        listed = {
-            topic: [name for name in names if (topic, name) in left]
-            for topic, names in {"ranks": ranks, **PLAIN_VALUES}.items()
+        by_mesh = features_by_mesh(self.capabilities, self.max_ranks)
+        on_meshes = frozenset(itertools.chain(*by_mesh))
+        left = {
+            topic: [v for v in values if self._is_left(Feature(topic, v), on_meshes)]
+            for topic, values in self._declared().items()
         }
-        for topic, names in OPTIONAL_FEATURES.items():
-            for name in values_in_contract(topic, names, self.capabilities):
-                if (topic, name) in left or self._is_possible(topic, name):
-                    listed.setdefault(topic, []).append(name)
-        for word in self.capabilities.layer_paths:
-            listed.setdefault("module", []).append(word)
-        return listed
+        plain = {"ranks", *(each.topic for each in FEATURES.keys() - OPTIONAL.keys())}
+        return {
+            topic: found for topic, found in left.items() if found or topic in plain
+        }
+
+    def _declared(self) -> dict[str, list[str]]:
+        """List all values of each topic, in any contract on so many ranks."""
+        values: dict[str, list[str]] = {topic: [] for topic in TABLE}
+        values["ranks"] = [str(number) for number in range(1, self.max_ranks + 1)]
+        for feature in FEATURES:
+            values[feature.topic].append(feature.value)
+        values["module"] += self.capabilities.layer_paths
+        return values
+
+    def _is_left(self, feature: Feature, on_meshes: frozenset[Feature]) -> bool:
+        """Tell whether a contract leaves a feature, and scenarios may have it by chance."""
+        own = self.capabilities
+        if not own.covers(*feature) or (feature in FEATURES and FEATURES[feature].rare):
+            return False
+        if feature.topic in _ON_MESH:
+            return feature in on_meshes
+        match feature:
+            case ("shape", "empty"):  # an empty gradient fits every cap
+                return own.covers("buckets", "cap does not split")
+            case ("dtype", "several"):
+                return len(dtypes(own)) > 1
+            case ("accumulations", "varying"):
+                counts = numbers("accumulations", MAX_ACCUMULATIONS, own)
+                return len(counts) > 1 and numbers("steps", MAX_STEPS, own)[1:] != []
+        return True
 
     def pairs(self) -> Iterator[tuple[Feature, Feature]]:
         """Yield the pairs of features, of two topics, that one scenario may have."""
-        features = [(t, name) for t, names in self.values().items() for name in names]
+        features = [
+            Feature(t, name) for t, names in self.values().items() for name in names
+        ]
         for one, other in itertools.combinations(features, 2):
-            if one[0] != other[0] and self.why_not(one, other) is None:
+            if one.topic != other.topic and self.why_not(one, other) is None:
                 yield one, other
 
     def why_not(self, one: Feature, other: Feature) -> str | None:
         """Return the reason that no scenario has both features; None if one may."""
-        pair = frozenset(map(self._spelled, (one, other)))
-        reason = BY_CONSTRUCTION.get(pair) or NEVER_TOGETHER.get(pair)
-        reason = reason or self._why_not_on_mesh(dict((one, other)))
-        if reason is None and {one[0], other[0]} <= _ON_MESH:
+        pair = frozenset(map(self._as_built_in, (one, other)))
+        reason = NEVER_TOGETHER.get(pair) or self._why_not_on_mesh(dict((one, other)))
+        if reason is None and {one.topic, other.topic} <= _ON_MESH:
             by_mesh = features_by_mesh(self.capabilities, self.max_ranks)
             if not any({one, other} <= features for features in by_mesh):
                 return "no mesh of the contract has both"
         return reason
 
-    def _spelled(self, feature: Feature) -> str:
-        """Spell a feature; a layer of the user's own may have what a built-in module may have."""
+    def _as_built_in(self, feature: Feature) -> Feature:
+        """Replace a layer of the user's own: it may have what a built-in module may have."""
         is_layer = (
-            feature[0] == "module" and feature[1] in self.capabilities.layer_paths
+            feature.topic == "module" and feature.value in self.capabilities.layer_paths
         )
-        return "module=mlp" if is_layer else "=".join(feature)
-
-    def _is_possible(self, topic: str, name: str) -> bool:
-        """Tell whether plain values that a contract leaves allow an optional feature."""
-        if (topic, name) == ("shape", "empty"):  # an empty gradient fits every cap
-            return self.capabilities.covers("buckets", "cap does not split")
-        return topic not in _ON_MESH
+        return Feature("module", "mlp") if is_layer else feature
 
     def require_scenarios(self) -> None:
         """Refuse a contract that leaves no scenario.
@@ -160,10 +129,31 @@ class Space:
     def missing_topic(self) -> str | None:
         """Return a topic without which there is no scenario; None if there are scenarios."""
         values = self.values()
-        for topic, besides in _NEEDED.items():
-            if not set(values.get(topic, ())) - set(besides):
-                return topic
+        for topic in TABLE.values():
+            beside = {row.value for row in topic.rows if row.is_beside}
+            if topic.is_needed and not {*values[topic.name]} - beside:
+                return topic.name
         return None
+
+    def require_focus(self, topic: str) -> None:
+        """Refuse a focus that does not exist, or of which no special value is left.
+
+        Raises:
+            UsageError: The topic is refused; the message names the nearest one.
+        """
+        if topic not in FOCUS_TOPICS:
+            near = difflib.get_close_matches(topic, FOCUS_TOPICS, n=1, cutoff=0.4)
+            raise UsageError(
+                f"unknown focus {topic!r}: "
+                + (f"did you mean {near[0]!r}? " if near else "")
+                + f"expected one of {', '.join(FOCUS_TOPICS)}"
+            )
+        focused = _topic_of_focus(topic)
+        if not {*self.values().get(focused, [])} - {*TABLE[focused].usual}:
+            raise UsageError(
+                f"nothing to focus on: the contract covers no special value of {topic!r} on up "
+                f"to {counted(self.max_ranks, 'rank')}"
+            )
 
     def _why_not_on_mesh(self, pair: dict[str, str]) -> str | None:
         """Return the reason that a mesh cannot reduce over so many axes, or None."""
@@ -184,15 +174,17 @@ class Space:
         return None
 
 
-def values_in_contract(
-    topic: str, names: Iterable[str], capabilities: Capabilities
-) -> list[str]:
-    """List the values of a topic that a contract covers, without the slow ones of `RARE`."""
-    return [
-        name
-        for name in names
-        if capabilities.covers(topic, name) and name not in vocabulary.RARE
-    ]
+def is_in_focus(scenario: Scenario, topic: str) -> bool:
+    """Tell whether a scenario has a special value of a topic."""
+    focused = TABLE[_topic_of_focus(topic)]
+    return any(
+        feature.topic == focused.name and feature.value not in focused.usual
+        for feature in features_of(scenario)
+    )
+
+
+def _topic_of_focus(topic: str) -> str:
+    return "buckets" if topic == BUCKET_CAP else topic
 
 
 def _most_axes(num_ranks: int) -> int:

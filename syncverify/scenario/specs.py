@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass
 
 from syncverify.scenario.pasteable import Pasteable
-from syncverify.scenario.vocabulary import PLAIN
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+# Orders of the ranks in a mesh. In both, ranks ascend or descend along one axis after another:
+# `row_major` ascends along the last axis first, `permuted` descends along the first axis first.
+ORDERS = ("row_major", "permuted")
 
 # Placements of one mesh axis. `Partial` arrives in the gradient, and the parameter itself
 # is replicated; an absent axis is no axis of the parameter's mesh, which is a sub-mesh.
@@ -42,7 +44,7 @@ class MeshSpec(Pasteable):
     Attributes:
         shape: Number of ranks along each mesh axis.
         axis_names: One name per mesh axis; empty for a mesh without names.
-        order: Order of the ranks in the mesh, a word of `ORDERS`.
+        order: Order of the ranks in the mesh, one of `ORDERS`.
     """
 
     shape: tuple[int, ...]
@@ -81,12 +83,12 @@ class ParameterSpec(Pasteable):
         group: Index of the parameter group that lists the parameter.
         num_listed: Number of times that the group lists the parameter.
         also_in_next_group: Whether the next group lists the parameter, too.
-        memory_format: Memory layout of the local part, a word of `MEMORY_FORMATS`.
+        memory_format: Memory layout of the local part, a word of its topic.
         used: Ranks and micro-batches with a loss that depends on the parameter, a word
-            of `USED`. Example: `not_on_odd_ranks`.
-        use: Operators that the loss applies to the parameter, a word of `USES`.
+            of its topic. Example: `not_on_odd_ranks`.
+        use: Operators that the loss applies to the parameter, a word of its topic.
             Example: `checkpointed`.
-        gradient: Whether an element of the gradient overflows, a word of `GRADIENTS`.
+        gradient: Whether an element of the gradient overflows, a word of its topic.
     """
 
     name: str
@@ -100,7 +102,7 @@ class ParameterSpec(Pasteable):
     also_in_next_group: bool = False
     memory_format: str = "contiguous"
     used: str = "always"
-    use: str = PLAIN
+    use: str = "plain"
     gradient: str = "finite"
 
     @property

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from syncverify.scenario.feature_table import EVENTS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import FREEZING, WITHOUT_BACKWARD
 
 
 def num_agreed_micro_batches(scenario: Scenario, step: int) -> int:
@@ -20,15 +20,9 @@ def num_agreed_micro_batches(scenario: Scenario, step: int) -> int:
 
 def num_micro_batches(scenario: Scenario, step: int) -> int:
     """Count the micro-batches that run, including one that fails."""
+    event = EVENTS[scenario.step_event(step)]
     agreed = num_agreed_micro_batches(scenario, step)
-    match scenario.step_event(step):
-        case event if event in WITHOUT_BACKWARD:
-            return 0
-        case "extra_backward":
-            return agreed + 1
-        case "missing_backward" | "tail":
-            return agreed - 1
-    return agreed
+    return agreed + event.more_backwards if event.has_backward else 0
 
 
 def max_micro_batches(scenario: Scenario, step: int) -> int:
@@ -58,7 +52,7 @@ def used_parameters(
 def is_used(
     scenario: Scenario, spec: ParameterSpec, rank: int, step: int, micro_batch: int
 ) -> bool:
-    """Tell whether a micro-batch's loss depends on a parameter, by its word of `USED`."""
+    """Tell whether a micro-batch's loss depends on a parameter, by its word `used`."""
     match spec.used:
         case "never" | "undefined":
             return False
@@ -83,8 +77,11 @@ def is_frozen(scenario: Scenario, spec: ParameterSpec, step: int) -> bool:
         return True
     if not may_freeze(scenario, spec):
         return False
-    before = [n for n, e in enumerate(scenario.events[: step + 1]) if e in FREEZING]
-    after = [e for e in scenario.events[step + 1 :] if e in FREEZING]
+    freezing = [
+        n for n, e in enumerate(scenario.events) if EVENTS[e].change == "freeze"
+    ]
+    before = [n for n in freezing if n <= step]
+    after = [scenario.events[n] for n in freezing if n > step]
     if not before:  # a parameter that is trained from a step on was frozen before
         return after[:1] in (["unfreeze"], ["unfreeze_in_turn"])
     if scenario.events[before[-1]] == "unfreeze_in_turn":
@@ -94,7 +91,7 @@ def is_frozen(scenario: Scenario, spec: ParameterSpec, step: int) -> bool:
 
 
 def may_freeze(scenario: Scenario, spec: ParameterSpec) -> bool:
-    """Tell whether the events of `FREEZING` change a parameter."""
+    """Tell whether events that freeze parameters change this one."""
     return spec in _freezable(scenario)
 
 

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 
 from syncverify import bounds
 from syncverify.errors import ScenarioFormatError, UnknownLayerError
-from syncverify.scenario import vocabulary
+from syncverify.scenario.feature_table import OWN_LAYERS, PLAIN, TABLE, WORDS
 from syncverify.scenario.specs import (
     ABSENT,
     DTYPES,
+    ORDERS,
     PARTIAL,
     REPLICATE,
     MeshSpec,
@@ -24,8 +25,6 @@ from syncverify.scenario.specs import (
     sharded_dim,
     strided_shard,
 )
-
-_FEWEST_DIMS = {"transposed": 2, "channels_last": 4}
 
 
 def require(condition: object, expectation: str) -> None:
@@ -120,6 +119,7 @@ def check_mesh(mesh: MeshSpec) -> None:
         "each mesh axis has a name of its own, or none has a name",
     )
     require(all(size >= 1 for size in mesh.shape), "mesh axes have sizes >= 1")
+    require(mesh.order in ORDERS, f"order is one of {ORDERS}, not {mesh.order!r}")
 
 
 def check_parameters(parameters: tuple[ParameterSpec, ...], mesh: MeshSpec) -> None:
@@ -138,25 +138,32 @@ def check_step_events(events: tuple[str, ...], num_steps: int) -> None:
         not events or len(events) == num_steps, "events are as many as steps, or none"
     )
     # A scenario of plain steps has one spelling only, so that equal scenarios are equal.
-    require(
-        set(events) != {vocabulary.PLAIN}, "events are left out where all are plain"
-    )
+    require(set(events) != {PLAIN}, "events are left out where all are plain")
 
 
-def check_words(words: Iterable[tuple[str, str]]) -> None:
-    """Refuse a word that the vocabulary does not have in the word's topic.
+def check_words(scenario: object, parameters: tuple[ParameterSpec, ...]) -> None:
+    """Refuse a word that the feature table does not have in the word's topic.
 
     Raises:
         UnknownLayerError: The word names no module that this process knows.
     """
-    for topic, word in words:
-        known = (*vocabulary.TABLES[topic], *vocabulary.VARIANTS.get(topic, ()))
-        if topic == "module" and word not in known:
-            raise UnknownLayerError(
-                f"malformed scenario: module is one of {known}, not {word!r}; a layer of "
-                "your own needs the contract whose `layers` has it"
-            )
-        require(word in known, f"{topic} is one of {known}, not {word!r}")
+    for topic in WORDS:
+        known = (*WORDS[topic], *(OWN_LAYERS if topic == "module" else ()))
+        parts = (scenario,) if TABLE[topic].part == "scenario" else parameters
+        for part in parts:
+            for word in TABLE[topic].words_in(part):
+                if word not in known:
+                    _refuse_word(topic, word, known)
+
+
+def _refuse_word(topic: str, word: str, known: tuple[str, ...]) -> None:
+    expectation = f"{topic} is one of {known}, not {word!r}"
+    if topic == "module":
+        raise UnknownLayerError(
+            f"malformed scenario: {expectation}; a layer of your own needs the contract whose "
+            "`layers` has it"
+        )
+    require(word in known, expectation)
 
 
 def _check_fields(parameter: ParameterSpec) -> None:
@@ -169,9 +176,11 @@ def _check_fields(parameter: ParameterSpec) -> None:
     require(min(dims, default=0) >= 0, "sizes are >= 0")
     require(parameter.group >= 0, "group indices are >= 0")
     require(parameter.num_listed >= 1, "parameters are listed at least once")
+    row = WORDS["memory_format"].get(parameter.memory_format)
+    fewest = 0 if row is None else row.fewest_dims
     require(
-        len(dims) >= _FEWEST_DIMS.get(parameter.memory_format, 0),
-        f"{name!r} has dims enough to be {parameter.memory_format}",
+        len(dims) >= fewest,
+        f"{name!r} has {fewest} dims or more, to be {parameter.memory_format}",
     )
 
 

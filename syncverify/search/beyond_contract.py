@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from syncverify.errors import UsageError
-from syncverify.scenario.coverage import plain_features_outside
-from syncverify.scenario.features import optional_features
+from syncverify.scenario.feature_table import OPTIONAL
+from syncverify.scenario.features import features_outside, optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 
@@ -19,14 +19,18 @@ def observing(subject: Subject, scenario: Scenario) -> Subject:
     """
     own = subject.capabilities
     beyond = {
-        f"{topic}={value}"
-        for topic, value in optional_features(scenario)
-        if not own.covers(topic, value)
+        str(feature)
+        for feature in optional_features(scenario)
+        if not own.covers(*feature)
     }
     capabilities = replace(
         own, refused=own.refused | beyond, outside=own.outside - beyond
     )
-    outside = plain_features_outside(scenario, capabilities)
+    outside = [
+        str(feature)
+        for feature in features_outside(scenario, capabilities)
+        if feature not in OPTIONAL
+    ]
     if outside:
         raise UsageError(
             f"subject {subject.name!r} does not promise to handle {', '.join(outside)}: its "

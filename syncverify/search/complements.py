@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from syncverify.judge.properties.values import gradient_equals_reference
-from syncverify.scenario.coverage import features_outside
+from syncverify.scenario.feature_table import PLAIN
+from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity, Judge

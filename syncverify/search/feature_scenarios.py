@@ -22,40 +22,18 @@ from hypothesis import Phase
 
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_row import EventRow, Feature
+from syncverify.scenario.feature_table import EVENTS, FEATURES, PLAIN, TABLE
 from syncverify.scenario.features import optional_features, parameter_features
 from syncverify.scenario.layout import reduce_axes
-from syncverify.scenario.plain_features import PLAIN_VALUES
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import BEFORE_STEP, FREEZING, PLAIN
+from syncverify.scenario.specs import ParameterSpec
 from syncverify.search.drawing import Draw, Drawing, EndedError
 from syncverify.search.result import scenario_size
 
-# A feature that no scenario has without another one.
-COMPANIONS: Final = {
-    "memory_format=channels_last": "shape=4 dims",
-    "module=conv": "shape=4 dims",
-    "module=conv_channels_last": "shape=4 dims",
-}
 _MAX_DRAWN = 200
 _NUM_PLAIN = 120
-_LARGE: Final = frozenset(f"size={name}" for name in PLAIN_VALUES["size"])
-# Topics whose words any plain scenario can take.
-_PARAMETER_TOPICS: Final = frozenset({"used", "use"})
-_WORD_TOPICS: Final = _PARAMETER_TOPICS | {
-    *("event", "launch", "readiness", "backward", "synchronizers"),
-}
-# Features without an effect on a single parameter, or on a single micro-batch.
-_OF_TWO_PARAMETERS: Final = frozenset(
-    {"readiness=by_rank", "launch=parameter_streams", "synchronizers=two"}
-)
-_OF_TWO_MICRO_BATCHES: Final = frozenset(
-    {
-        *("used=not_in_first_micro_batch", "used=not_in_last_micro_batch"),
-        *("event=missing_backward", "event=tail"),
-    }
-)
-# Two axes cut one dim, and a plain mesh has no third one to reduce over.
-_NEVER_REDUCED: Final = frozenset({("placement", "strided")})
+_LARGE: Final = frozenset(str(each) for each in FEATURES if each.topic == "size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +41,20 @@ class FeatureScenarios:
     """Scenarios of one feature, for one contract.
 
     Attributes:
-        feature: The feature, as `topic=value`.
+        feature: The feature.
         capabilities: The contract of plain steps and this feature, which may be refused.
         max_ranks: Largest world size.
         random_seed: Seed of the scenarios.
     """
 
-    feature: str
+    feature: Feature
     capabilities: Capabilities
     max_ranks: int
     random_seed: int
 
     def has_feature(self, scenario: Scenario) -> bool:
         """Tell whether a scenario has the feature."""
-        return self.feature in map("=".join, optional_features(scenario))
+        return self.feature in optional_features(scenario)
 
     def smallest_first(self, num_scenarios: int) -> list[Scenario]:
         """Draw scenarios with the feature, the smallest first.
@@ -103,8 +81,7 @@ class FeatureScenarios:
 
     def _offer(self, take: Callable[[Scenario], None]) -> None:
         """Give scenarios to a function, most of them with the feature."""
-        topic, _, word = self.feature.partition("=")
-        if topic not in _WORD_TOPICS:
+        if not TABLE[self.feature.topic].fits_any:
             self._drawing().for_each(lambda each, _: take(each), Phase.generate)
             return
         # Features of one topic would otherwise get the same scenarios, with the same luck.
@@ -113,31 +90,42 @@ class FeatureScenarios:
             self.capabilities.plain(), self.max_ranks, self.random_seed
         )
         for scenario in chance.sample(plain, len(plain)):
-            take(_with_word(scenario, topic, word, chance))
+            take(_with_word(scenario, *self.feature, chance))
 
     def _is_telling(self, scenario: Scenario) -> bool:
         """Tell whether the feature concerns reduced parameters, and steps show an event."""
-        topic, _, value = self.feature.partition("=")
-        own = (topic, value)
+        row, event = FEATURES[self.feature], self._event
         reduced = [
             spec
             for spec in scenario.parameters
             if spec.requires_grad
-            and (reduce_axes(scenario.mesh, spec) or own in _NEVER_REDUCED)
+            and (row.never_reduced or reduce_axes(scenario.mesh, spec))
         ]
-        specs = reduced
-        if any(own in parameter_features(spec) for spec in scenario.parameters):
-            specs = [spec for spec in specs if own in parameter_features(spec)]
-        if value in FREEZING:
+        own = [spec for spec in scenario.parameters if self._is_of(scenario, spec)]
+        specs = [spec for spec in reduced if spec in own] if own else reduced
+        if event is not None and event.change == "freeze":
             specs = [s for s in specs if step_plan.may_freeze(scenario, s)]
-        has_micro_batches = max(scenario.accumulations) > 1
         return (
-            len(specs) >= (2 if self.feature in _OF_TWO_PARAMETERS else 1)
+            len(specs) >= row.fewest_parameters
             # What is wrong with unused parameters often shows on those beside them.
-            and (topic != "used" or len(specs) < len(reduced))
-            and (has_micro_batches or self.feature not in _OF_TWO_MICRO_BATCHES)
-            and (topic != "event" or value in _telling_events(scenario, value))
+            and (self.feature.topic != "used" or len(specs) < len(reduced))
+            and max(scenario.accumulations) >= row.fewest_micro_batches
+            and (event is None or self._shows(event, scenario))
         )
+
+    @property
+    def _event(self) -> EventRow | None:
+        return EVENTS[self.feature.value] if self.feature.topic == "event" else None
+
+    def _is_of(self, scenario: Scenario, spec: ParameterSpec) -> bool:
+        """Tell whether a parameter has the feature."""
+        return self.feature in parameter_features(scenario.mesh, spec)
+
+    def _shows(self, event: EventRow, scenario: Scenario) -> bool:
+        """Tell whether some step can show an effect of the event."""
+        # A synchronizer may take its parameters in the first forward, after such a change.
+        late = event.change and not event.is_before_zero
+        return event.value in (scenario.events[1:] if late else scenario.events[:-1])
 
     def _drawing(self) -> Drawing:
         """Return the sequence from which the scenarios are drawn."""
@@ -156,15 +144,9 @@ def scenarios_of(
     feature: str, own: Capabilities, max_ranks: int, random_seed: int
 ) -> FeatureScenarios:
     """Return the scenarios of one feature for a subject with the contract `own`."""
-    companion = COMPANIONS.get(feature)
-    asked = frozenset({feature, companion} if companion else {feature})
-    return FeatureScenarios(feature, own.observing(asked), max_ranks, random_seed)
-
-
-def _telling_events(scenario: Scenario, event: str) -> tuple[str, ...]:
-    """Return the events of the steps in which one event can show an effect."""
-    # A synchronizer may take its parameters in the first forward, after such a change.
-    return scenario.events[1:] if event in BEFORE_STEP else scenario.events[:-1]
+    asked = Feature.of(feature)
+    names = frozenset({feature, FEATURES[asked].needs} - {""})
+    return FeatureScenarios(asked, own.observing(names), max_ranks, random_seed)
 
 
 @functools.lru_cache(maxsize=8)
@@ -194,7 +176,7 @@ def _with_word(
             scenario, events=tuple(word if n in chosen else PLAIN for n in steps)
         )
     changed: dict[str, Any] = {topic: word}
-    if topic not in _PARAMETER_TOPICS:
+    if TABLE[topic].part == "scenario":
         return replace(scenario, **changed)
     chosen = _some(len(scenario.parameters), chance)
     return replace(

@@ -12,7 +12,7 @@ from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.program.generators import other_chance
 from syncverify.program.modules.layers import require_same_gradients
-from syncverify.scenario.coverage import refuses_plain_steps
+from syncverify.scenario.features import refuses_plain_steps
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
 from syncverify.search.budget import Budget, OutOfBudgetError, is_hang

@@ -18,15 +18,18 @@ from typing import Final
 from hypothesis import Phase
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.coverage import Coverage, scenario_features
-from syncverify.scenario.plain_features import PLAIN_VALUES, Feature
+from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.feature_table import FEATURES
+from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Draw, Drawing, EndedError
 
 _ONE_RESERVED_IN: Final = 20
 _MAX_DRAWN: Final = 300
-_NOT_REDUCED: Final = ("reduction", "none")
-_SPLITS: Final = ("buckets", "cap splits")
+_ALONE: Final = Feature("ranks", "1")
+_NOT_REDUCED: Final = Feature("reduction", "none")
+_SPLITS: Final = Feature("buckets", "cap splits")
 
 
 def num_reserved(num_examples: int) -> int:
@@ -39,8 +42,7 @@ def _wanted(coverage: Coverage) -> list[Feature]:
     missing = coverage.missing_values()
     if coverage.num_scenarios + 1 >= _ONE_RESERVED_IN:
         return missing
-    worlds = {("ranks", name) for name in coverage.space.values()["ranks"]}
-    larger = worlds - {("ranks", "1")}
+    larger = {Feature("ranks", n) for n in coverage.space.values()["ranks"]} - {_ALONE}
     return sorted(larger)[:1] if larger <= {*missing} else []
 
 
@@ -63,7 +65,7 @@ def scenarios_of_missing_values(
 def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenario]:
     """Draw scenarios that have a value, until one shows much about it."""
     space = coverage.space
-    seed = hashlib.sha256(f"{random_seed}: {'='.join(value)}".encode()).digest()
+    seed = hashlib.sha256(f"{random_seed}: {value}".encode()).digest()
     drawing = Drawing(
         _asking(space.capabilities, value),
         space.max_ranks,
@@ -73,7 +75,7 @@ def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenari
     found = list[Scenario]()
 
     def take(scenario: Scenario, _: Draw) -> None:
-        if value in scenario_features(scenario):
+        if value in features_of(scenario):
             found.append(scenario)
             if not any(_tells_little(scenario, value)):
                 raise EndedError
@@ -84,10 +86,10 @@ def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenari
 
 def _asking(own: Capabilities, value: Feature) -> Capabilities:
     """Return a contract in which a value is drawn more often."""
-    others = {
-        f"size={name}" for name in PLAIN_VALUES["size"] if ("size", name) != value
-    }
-    outside = own.outside | others if value[0] == "size" else own.outside
+    outside = own.outside
+    if value.topic == "size":
+        others = {each for each in FEATURES if each.topic == "size"} - {value}
+        outside |= {*map(str, others)}
     # Values that may be refused are left out of two scenarios of three.
     return replace(
         own, right=own.right | own.refused, refused=frozenset(), outside=outside
@@ -96,9 +98,9 @@ def _asking(own: Capabilities, value: Feature) -> Capabilities:
 
 def _tells_little(scenario: Scenario, value: Feature) -> tuple[bool, ...]:
     """Return the key by which the scenario comes first that shows most about a value."""
-    features = {*scenario_features(scenario)}
+    features = {*features_of(scenario)}
     return (
-        scenario.mesh.num_ranks == 1 and value != ("ranks", "1"),
+        scenario.mesh.num_ranks == 1 and value != _ALONE,
         _NOT_REDUCED in features and value != _NOT_REDUCED,
         _SPLITS in features and value != _SPLITS,
     )

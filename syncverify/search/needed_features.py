@@ -8,16 +8,20 @@ until none can go, leaves those that matter together.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from syncverify.errors import ScenarioFormatError
-from syncverify.scenario.coverage import features_outside
-from syncverify.scenario.features import optional_features, parameter_features
+from syncverify.scenario.feature_row import Feature, base_word
+from syncverify.scenario.feature_table import PLAIN, TABLE
+from syncverify.scenario.features import (
+    features_outside,
+    optional_features,
+    parameter_features,
+)
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ABSENT, PARTIAL, REPLICATE, ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN, base_word
 from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
@@ -50,58 +54,51 @@ def with_needed_features(judge: Judge, found: FoundViolation) -> FoundViolation:
 
 
 def _with_one_feature_less(scenario: Scenario) -> Iterator[Scenario]:
-    for topic, value in dict.fromkeys(optional_features(scenario)):
+    for feature in dict.fromkeys(optional_features(scenario)):
         with contextlib.suppress(ScenarioFormatError):
-            candidate = _without(scenario, topic, value)
-            if (topic, value) not in optional_features(candidate):
+            candidate = _without(scenario, feature)
+            if feature not in optional_features(candidate):
                 yield candidate
 
 
-def _without(scenario: Scenario, topic: str, value: str) -> Scenario:
+def _without(scenario: Scenario, feature: Feature) -> Scenario:
     """Return a scenario whose part with a feature is plain."""
-    if topic in _PLAIN_OF_SCENARIO:
-        return replace(scenario, **{topic: _PLAIN_OF_SCENARIO[topic]})
+    topic = feature.topic
     if topic == "mesh":
         return replace(scenario, mesh=replace(scenario.mesh, order="row_major"))
     if topic == "event":
         events = tuple(
-            PLAIN if base_word(event) == value else event for event in scenario.events
+            PLAIN if base_word(event) == feature.value else event
+            for event in scenario.events
         )
         return replace(scenario, events=events if {*events} - {PLAIN} else ())
+    if TABLE[topic].part == "scenario":
+        plain: dict[str, Any] = {topic: TABLE[topic].plain_word}
+        return replace(scenario, **plain)
     return replace(
         scenario,
         parameters=tuple(
-            _plainer(spec, topic)
-            if (topic, value) in parameter_features(spec)
+            replace(spec, **_plainer(spec, topic))
+            if feature in parameter_features(scenario.mesh, spec)
             else spec
             for spec in scenario.parameters
         ),
     )
 
 
-def _plainer(spec: ParameterSpec, topic: str) -> ParameterSpec:
-    return replace(spec, **_PLAIN_OF_PARAMETER[topic](spec))
-
-
-_PLAIN_OF_SCENARIO: Final[Mapping[str, Any]] = {
-    each.name: each.default
-    for each in fields(Scenario)
-    if each.name in {"launch", "readiness", "synchronizers", "backward", "module"}
-}
-_PLAIN_OF_PARAMETER: Final[Mapping[str, Callable[[ParameterSpec], dict[str, Any]]]] = {
-    "placement": lambda spec: {
-        "placements": spec.placements
-        and tuple(
-            REPLICATE if code in {ABSENT, PARTIAL} else code.removeprefix("_")
-            for code in spec.placements
-        )
-    },
-    "shape": lambda spec: {
-        "global_shape": tuple(n or 1 for n in spec.global_shape[:2])
-    },
-    "dtype": lambda _: {"dtype": "float32", "grad_dtype": None},
-    "listed": lambda _: {"num_listed": 1, "also_in_next_group": False},
-    "memory_format": lambda _: {"memory_format": "contiguous"},
-    "used": lambda _: {"used": "always"},
-    "use": lambda _: {"use": PLAIN},
-}
+def _plainer(spec: ParameterSpec, topic: str) -> dict[str, Any]:
+    """Return the fields without which a parameter has no feature of a topic."""
+    match topic:
+        case "placement":
+            plain = (
+                REPLICATE if code in {ABSENT, PARTIAL} else code.removeprefix("_")
+                for code in spec.placements or ()
+            )
+            return {"placements": spec.placements and tuple(plain)}
+        case "shape":
+            return {"global_shape": tuple(n or 1 for n in spec.global_shape[:2])}
+        case "dtype":
+            return {"dtype": "float32", "grad_dtype": None}
+        case "listed":
+            return {"num_listed": 1, "also_in_next_group": False}
+    return {topic: TABLE[topic].plain_word}

@@ -20,17 +20,13 @@ from syncverify.judge.properties.lifecycle import (
 )
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.judge.properties.streams import overlap_is_possible
-from syncverify.scenario import vocabulary
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.feature_table import FEATURES, OPTIONAL
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.search.budget import Budget, OutOfBudgetError
-from syncverify.search.feature_scenarios import (
-    COMPANIONS,
-    FeatureScenarios,
-    scenarios_of,
-)
+from syncverify.search.feature_scenarios import FeatureScenarios, scenarios_of
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
 from syncverify.search.result import distinct_identities
@@ -103,12 +99,7 @@ class RatedFeature:
 
 def features_beyond(capabilities: Capabilities) -> list[str]:
     """List the features that a contract does not promise, in the order of the table."""
-    return [
-        f"{topic}={value}"
-        for topic, values in OPTIONAL_FEATURES.items()
-        for value in values
-        if not capabilities.covers(topic, value)
-    ]
+    return [str(each) for each in OPTIONAL if not capabilities.covers(*each)]
 
 
 def observe(
@@ -134,9 +125,9 @@ def observe(
             yield RatedFeature(feature, "not tried", reason=reason)
             continue
         observing = _observing(feature, subject, backend, plan)
-        companion = COMPANIONS.get(feature)
+        companion = FEATURES[Feature.of(feature)].needs
         ignored = set(known)
-        if companion is not None:
+        if companion:
             if companion not in of_companions:
                 beside = _observing(companion, subject, backend, plan)
                 of_companions[companion] = beside.identities(plan.num_scenarios)
@@ -148,7 +139,7 @@ def _reason_against(feature: str, backend: Backend) -> str:
     """Return the reason why a feature cannot be tried; "" if it can."""
     if backend.name == "fake":
         return "collectives of this backend move no data"
-    return vocabulary.RARE.get(feature.partition("=")[2], "")
+    return FEATURES[Feature.of(feature)].rare
 
 
 def _observing(
@@ -189,15 +180,15 @@ class _Observing:
                 break
         if not counts:
             reason = self._reason()
-            return RatedFeature(self.scenarios.feature, "not tried", reason=reason)
+            return RatedFeature(str(self.scenarios.feature), "not tried", reason=reason)
         rating = next(rating for rating in RATINGS if rating in counts)
         if self.refusal and rating == "right":  # of fewer scenarios than were played
-            feature = self.scenarios.feature
+            feature = str(self.scenarios.feature)
             return RatedFeature(feature, "not tried", reason=self.refusal)
         simplest = worst.get(rating)
         if simplest is not None and rating != "hangs":
             simplest = self._simplest(simplest)
-        return RatedFeature(self.scenarios.feature, rating, counts, simplest)
+        return RatedFeature(str(self.scenarios.feature), rating, counts, simplest)
 
     def _rated_runs(self, ignored: Collection[Identity]) -> Iterator[RatedRun]:
         """Yield a rating for each scenario; others replace those that say nothing."""

@@ -25,7 +25,8 @@ from syncverify.errors import (
 )
 from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.plain_text import counted
-from syncverify.scenario.coverage import Coverage, features_outside
+from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.features import features_outside
 from syncverify.scenario.space import Space
 from syncverify.scenario.token import Reproducer, decode, encode, other_version
 from syncverify.search.budget import OutOfBudgetError

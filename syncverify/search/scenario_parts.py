@@ -16,16 +16,15 @@ from typing import Final
 from syncverify.errors import ScenarioFormatError
 from syncverify.program.modules.named import require_own_parameters
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.coverage import features_outside
+from syncverify.scenario.feature_table import PLAIN, TABLE
+from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.search.simpler_scenarios import Changes, one_axis
 
 _PLAIN_WORDS: Final[Changes] = {
-    "launch": "current_stream",
-    "readiness": "same",
-    "backward": PLAIN,
-    "synchronizers": "one",
+    name: topic.plain_word
+    for name, topic in TABLE.items()
+    if topic.fits_any and topic.part == "scenario" and name != "event"
 }
 
 

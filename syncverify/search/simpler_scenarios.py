@@ -15,10 +15,10 @@ from typing import Any
 from syncverify.errors import ScenarioFormatError
 from syncverify.program.modules.named import require_own_parameters
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.coverage import features_outside
+from syncverify.scenario.feature_table import PLAIN
+from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
-from syncverify.scenario.vocabulary import PLAIN
 
 # New values of fields of a scenario.
 Changes = dict[str, Any]

@@ -19,10 +19,10 @@ from syncverify.backends.sim import SimBackend
 from syncverify.errors import ScenarioFormatError
 from syncverify.program.modules.named import require_own_parameters
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.coverage import features_outside
+from syncverify.scenario.feature_table import PLAIN
+from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
 from syncverify.search.schedules import ScheduleChoice

@@ -17,8 +17,7 @@ from typing_extensions import override
 
 from syncverify.adapters import LOCAL_MEAN, ParameterHolder
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
-from syncverify.scenario.vocabulary import BEFORE_STEP, BEFORE_ZERO
+from syncverify.scenario.feature_table import EVENTS, OPTIONAL
 from syncverify.subjects.fsdp2_options import OPTIONS
 from syncverify.subjects.subject_options import SubjectOption
 
@@ -29,7 +28,7 @@ _WHY_NOT_OBSERVED: Final = (
 # So a backward of another kind reaches the adapter alone, a custom function or
 # `autograd.grad` the original, and a change of a parameter no copy.
 _NOT_OBSERVED: Final = (
-    *(f"backward={word}" for word in OPTIONAL_FEATURES["backward"]),
+    *(str(feature) for feature in OPTIONAL if feature.topic == "backward"),
     "use=pruned_branch",
     "use=saves_for_backward",
     "use=marks_dirty",
@@ -45,7 +44,7 @@ _NOT_OBSERVED: Final = (
     "use=jacobian_rows",
     "use=hessian",
     "event=raise_in_backward",
-    *(f"event={word}" for word in (*BEFORE_STEP, *BEFORE_ZERO)),
+    *(f"event={word}" for word, event in EVENTS.items() if event.change),
 )
 
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 from syncverify.errors import SubjectError, SyncverifyError, UsageError
 from syncverify.plain_text import kind_of, message_of
 from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.names import check_names
 from syncverify.subjects.contract_choice import (
     ContractChoice,
@@ -180,8 +181,7 @@ def _not_observed(factory: SubjectFactory, name: str) -> Mapping[str, str]:
     """Read the attribute `not_observed` of a class; every name in it has to be a feature."""
     declared: Mapping[str, str] = getattr(factory, "not_observed", {})
     for feature in declared:
-        topic, _, value = feature.partition("=")
-        if value not in OPTIONAL_FEATURES.get(topic, ()):
+        if Feature.of(feature) not in OPTIONAL:
             raise SubjectError(
                 f"subject {name!r}: expected features in not_observed, got {feature!r}"
             )

@@ -10,8 +10,7 @@ from types import ModuleType
 import pytest
 
 from syncverify import verify
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
-from syncverify.scenario.plain_features import PLAIN_VALUES
+from syncverify.scenario.feature_table import FEATURES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text()
 BLOCKS = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
@@ -47,10 +46,7 @@ def test_recipes_have_at_most_ten_lines() -> None:
 def test_named_features_exist() -> None:
     named = {*re.findall(r'"(\w+)=(\w+)"', PAGE)}
     assert len(named) >= 5
-    known = {
-        t: {*PLAIN_VALUES.get(t, ()), *OPTIONAL_FEATURES.get(t, ())} for t, _ in named
-    }
-    assert {f"{t}={v}" for t, v in named if v not in known[t]} == set()
+    assert named - {*FEATURES} == set()
 
 
 @pytest.mark.long

@@ -11,16 +11,12 @@ from studies.pages import conformance_columns
 from studies.pages.conformance import missing, observed
 from studies.pages.conformance_columns import COLUMNS, Cell, Column, observed_columns
 from studies.pages.conformance_page import PAGE, SCENARIOS_PAGE
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.token import decode
 from syncverify.search.observation import RATINGS, features_beyond
 from syncverify.subjects.subject import resolve
 
-EVERYTHING = [
-    f"{topic}={value}"
-    for topic in OPTIONAL_FEATURES
-    for value in OPTIONAL_FEATURES[topic]
-]
+EVERYTHING = [*map(str, OPTIONAL)]
 
 
 def test_every_feature_is_a_row() -> None:

@@ -7,14 +7,10 @@ from typing import Any
 import pytest
 
 from studies.pages.feature_catalogue import rows
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL
 from tests.quality.planted.graph_bank import NOT_SHOWN
 
-EVERYTHING = {
-    f"{topic}={value}"
-    for topic in OPTIONAL_FEATURES
-    for value in OPTIONAL_FEATURES[topic]
-}
+EVERYTHING = {*map(str, OPTIONAL)}
 
 
 def test_every_feature_stands_in_it_once() -> None:

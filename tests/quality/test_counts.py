@@ -7,9 +7,9 @@ import pytest
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.subjects.subject import resolve
 from tests.quality.planted import counts
 

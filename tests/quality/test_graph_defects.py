@@ -17,9 +17,8 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
 from syncverify.program.graphs.cpp import NoCompilerError
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import FEATURES, OPTIONAL, PLAIN
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import PLAIN, RARE
 from syncverify.strategies import backwards, uses
 from syncverify.subjects.subject import resolve
 from tests.quality.planted import watching
@@ -39,11 +38,11 @@ CORRECT = [
     watching.WalksGraph,
 ]
 # Without compiled code, which takes long, and words that ranks of one process cannot play.
+GRAPH_FEATURES = [each for each in OPTIONAL if each.topic in {"use", "backward"}]
 PLAYED = [
-    f"{topic}={word}"
-    for topic in ("use", "backward")
-    for word in OPTIONAL_FEATURES[topic]
-    if word not in RARE or word == "deep_reentrant"
+    str(feature)
+    for feature in GRAPH_FEATURES
+    if not FEATURES[feature].rare or feature.value == "deep_reentrant"
 ]
 # A feature by itself, or those that no synchronizer tells from each other.
 NEEDED = [
@@ -51,10 +50,9 @@ NEEDED = [
     *(f for group in GROUPS for f in sorted(group)),
 ]  # fmt: skip
 ASKED_FOR = sorted(
-    f"{topic}={word}"
-    for topic in ("use", "backward")
-    for word in OPTIONAL_FEATURES[topic]
-    if word in RARE and f"{topic}={word}" not in NOT_SHOWN
+    str(feature)
+    for feature in GRAPH_FEATURES
+    if FEATURES[feature].rare and str(feature) not in NOT_SHOWN
 )
 DRAWS = settings(max_examples=2000, database=None)
 every_defect = pytest.mark.parametrize(

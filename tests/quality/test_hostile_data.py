@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import UsageError
-from syncverify.scenario import vocabulary
+from syncverify.scenario import feature_table
 from syncverify.scenario.contract import EVERYTHING
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.token import _pack, decode
@@ -30,7 +30,7 @@ from syncverify.subjects.subject import resolve
 
 # A night tries ten thousand tokens.
 NUM_EXAMPLES = 300 if settings().max_examples < 1000 else 10_000
-WORDS = [word for table in vocabulary.TABLES.values() for word in table]
+WORDS = [word for words in feature_table.WORDS.values() for word in words]
 NUMBERS = [0, 1, -1, 2, 3, 7, 64, 10**4, 10**9, 10**12, 10**400, 0.5, float("nan")]
 TEXTS = ["", "dp", "p0", "R", "P", "S0", "S9", "_S0", "-", "S", "a:b", "os:system"]
 STRANGE = ["\x1b[2J", "\ud800", "\n", "x" * 500, "this:s", "antigravity:geohash"]

@@ -11,8 +11,8 @@ from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.coverage import scenario_features
-from syncverify.scenario.plain_features import PLAIN_VALUES
+from syncverify.scenario.feature_table import FEATURES
+from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.strategies.enlarged_scenarios import _twice, _with_parameters
@@ -25,7 +25,7 @@ PLAIN_STEPS = Capabilities(varying_accumulations=True)
 SMALL = Capabilities(
     varying_accumulations=True,
     outside=frozenset(
-        {"buckets=3 groups", *(f"size={name}" for name in PLAIN_VALUES["size"])}
+        {"buckets=3 groups", *(str(each) for each in FEATURES if each.topic == "size")}
     ),
 )
 DEFECTS = [
@@ -48,7 +48,7 @@ def test_defect_shows_in_a_default_search(
     subject, backend = resolve(defect), SimBackend()
 
     def shows(scenario: Scenario) -> bool:
-        if feature not in set(scenario_features(scenario)):
+        if feature not in set(features_of(scenario)):
             return False  # silent, as the next test says
         run = backend.run(scenario, subject)
         return bool(check(scenario, run, subject.capabilities))

@@ -16,7 +16,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.careful import LIFECYCLE, Careful
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import resolve
@@ -69,9 +69,7 @@ def test_defect_shows_through_its_word_alone(defect: FeatureDefect) -> None:
 
 
 def test_every_word_of_a_lifecycle_has_a_defect() -> None:
-    words = {
-        f"{topic}={value}" for topic in LIFECYCLE for value in OPTIONAL_FEATURES[topic]
-    }
+    words = {str(feature) for feature in OPTIONAL if feature.topic in LIFECYCLE}
     assert {defect.feature for defect in LIFECYCLE_DEFECTS} == words
 
 

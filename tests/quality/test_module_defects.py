@@ -7,7 +7,7 @@ import pytest
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject, resolve
@@ -66,5 +66,5 @@ def test_module_shows_the_defect(defect: FeatureDefect) -> None:
 
 def test_each_module_has_a_defect() -> None:
     assert {defect.feature for defect in MODULE_DEFECTS} == {
-        f"module={name}" for name in OPTIONAL_FEATURES["module"]
+        str(feature) for feature in OPTIONAL if feature.topic == "module"
     }

@@ -12,14 +12,14 @@ from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.program.modules import module_parameters
 from syncverify.report.verdict_errors import PropertyViolation
+from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
-from syncverify.scenario.vocabulary import MODULES
 from syncverify.subjects.subject import resolve
 from tests.quality.planted.modules import ModuleGrads
 
 TRIO, GRID = MeshSpec((3,), ("dp",)), MeshSpec((2, 2), ("dp", "tp"))
-REPLICATED = [name for name in list(MODULES)[1:] if name != "moe"]
+REPLICATED = [name for topic, name in OPTIONAL if topic == "module" and name != "moe"]
 CASES = [*(("ddp", name) for name in REPLICATED), ("synchronizer", "moe")]
 CASES += [("synchronizer", name) for name in REPLICATED]
 

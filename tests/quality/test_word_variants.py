@@ -9,16 +9,11 @@ import pytest
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_row import base_word
+from syncverify.scenario.feature_table import EVENTS, PLAIN, TABLE, WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, decode, encode
-from syncverify.scenario.vocabulary import (
-    LAUNCHES,
-    PLAIN,
-    REPLACING,
-    VARIANTS,
-    base_word,
-)
 from syncverify.subjects.subject import resolve
 from tests.quality.planted.first_drawn import first_drawn
 from tests.quality.planted.word_variants import VARIANT_DEFECTS, VariantDefect
@@ -29,7 +24,12 @@ PLAIN_STEPS = Scenario(
     (2, 2, 2),
     24,
 )
-EVERY_VARIANT = {f"{topic}={each}" for topic in VARIANTS for each in VARIANTS[topic]}
+EVERY_VARIANT = {
+    f"{topic}={row.value}"
+    for topic in TABLE
+    for row in TABLE[topic].rows
+    if row.value != base_word(row.value)
+}
 # Backwards that write `.grad`, or free it, in their own ways.
 _BACKWARDS = {
     "synchronizer": (PLAIN, "create_graph", "hook_writes_grad", "reentrant"),
@@ -65,7 +65,7 @@ def identities(word: str, subject: type[Any]) -> set[tuple[str, str]]:
 def wrong_on_streams(variant: str, name: str) -> dict[tuple[str, str], list[str]]:
     """Play a variant on each choice of streams; return what is not right, by choice."""
     found, subject = {}, resolve(name)
-    for launch, backward in itertools.product(LAUNCHES, _BACKWARDS[name]):
+    for launch, backward in itertools.product(WORDS["launch"], _BACKWARDS[name]):
         scenario = replace(having(variant), launch=launch, backward=backward)
         run = SimBackend().run(scenario, subject)
         if violations := check(scenario, run, subject.capabilities):
@@ -91,7 +91,9 @@ def test_the_synchronizer_is_right_on_each_stream(variant: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("event", sorted(REPLACING))
+@pytest.mark.parametrize(
+    "event", [word for word, event in EVENTS.items() if event.factor]
+)
 def test_ddp_is_right_where_the_caller_replaces_gradients(event: str) -> None:
     """Its own hooks make the nodes of `bind()`'s stream accumulate, on each stream of a step."""
     assert wrong_on_streams(f"event={event}", "ddp") == {}

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import InvalidArgument
 
 from syncverify.scenario.contract import EVERYTHING, Capabilities
-from syncverify.scenario.focus import BUCKET_CAP, FOCUS_TOPICS, is_in_focus
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.space import BUCKET_CAP, FOCUS_TOPICS, is_in_focus
 from syncverify.strategies import scenarios
 from syncverify.strategies.bucket_caps import bucket_edges
 

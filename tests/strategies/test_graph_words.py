@@ -6,16 +6,15 @@ import pytest
 from hypothesis import find, given, settings
 
 from syncverify.scenario.contract import EVERYTHING
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
-from syncverify.scenario.features import NEVER_TOGETHER, optional_features
+from syncverify.scenario.feature_table import FEATURES, NEVER_TOGETHER, OPTIONAL, PLAIN
+from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN, RARE
 from syncverify.strategies import backwards, scenarios, uses
 
 PARAMETERS = tuple(ParameterSpec(f"p{i}", (2,), ("R",)) for i in range(4))
 PROMISES_NOTHING = replace(EVERYTHING)
-WORDS = [word for word in OPTIONAL_FEATURES["backward"] if word not in RARE]
+WORDS = [w for t, w in OPTIONAL if t == "backward" and not FEATURES[t, w].rare]
 SETTINGS = settings(max_examples=2000)
 
 
@@ -47,6 +46,6 @@ def test_words_outside_of_the_contract_are_not_drawn() -> None:
 @settings(max_examples=300)
 @given(scenarios())
 def test_pairs_that_are_never_together_are_not_drawn(scenario: Scenario) -> None:
-    features = {f"{topic}={value}" for topic, value in optional_features(scenario)}
+    features = {*features_of(scenario)}
     assert not [pair for pair in NEVER_TOGETHER if pair <= features]
-    assert features.isdisjoint(f"{t}={w}" for w in RARE for t in ("use", "backward"))
+    assert features.isdisjoint(each for each, row in FEATURES.items() if row.rare)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from syncverify.program.modules import module_parameters
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.strategies import module_parameter_lists, modules, scenarios
 
 PAIR = MeshSpec((2,), ("dp",))

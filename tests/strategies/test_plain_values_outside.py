@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.coverage import Coverage, features_outside, scenario_features
-from syncverify.scenario.feature_table import ALL_OPTIONAL_TOPICS
-from syncverify.scenario.plain_features import PLAIN_VALUES
+from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.feature_table import ALL_OPTIONAL_TOPICS, FEATURES, OPTIONAL
+from syncverify.scenario.features import features_of, features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec
@@ -21,7 +21,7 @@ from syncverify.strategies import meshes, placements, scenarios
 MAX_RANKS = 4
 VALUES = [
     *(f"ranks={number}" for number in range(1, MAX_RANKS + 1)),
-    *(f"{topic}={name}" for topic, names in PLAIN_VALUES.items() for name in names),
+    *(str(feature) for feature in FEATURES if feature not in OPTIONAL),
 ]
 
 
@@ -42,7 +42,7 @@ def leaves_scenarios(capabilities: Capabilities) -> bool:
 
 
 def names_of(scenario: Scenario) -> set[str]:
-    return {f"{topic}={name}" for topic, name in scenario_features(scenario)}
+    return {f"{topic}={name}" for topic, name in features_of(scenario)}
 
 
 def drawn(capabilities: Capabilities, num_scenarios: int) -> list[Scenario]:

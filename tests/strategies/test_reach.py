@@ -11,8 +11,9 @@ from hypothesis import Phase, given, seed, settings
 
 from syncverify import strategies
 from syncverify.scenario.contract import EVERYTHING, Capabilities
-from syncverify.scenario.coverage import Coverage, scenario_features
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.feature_table import OPTIONAL
+from syncverify.scenario.features import features_of
 from syncverify.scenario.layout import local_shape, reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
@@ -72,7 +73,7 @@ DISCOVERIES: dict[str, Callable[[Scenario], bool]] = {
     "plain": lambda s: any(p.placements is None for p in s.parameters),
     "two groups": lambda s: len(s.groups) == 2,
     "varying accumulations": lambda s: len(set(s.accumulations)) > 1,
-    "cap that splits": lambda s: ("buckets", "cap splits") in set(scenario_features(s)),
+    "cap that splits": lambda s: ("buckets", "cap splits") in set(features_of(s)),
     "equal-sized parameters": equal_sized_neighbours,
     "one dim on both axes": lambda s: any(
         p.placements and p.placements[0] == p.placements[-1] != "R"
@@ -185,7 +186,7 @@ def test_scenarios_are_made_and_not_filtered() -> None:
 @given(scenarios())
 def test_no_scenario_has_a_pair_that_is_never_together(scenario: Scenario) -> None:
     space = Space(replace(EVERYTHING, varying_accumulations=True), 4)
-    met = sorted(set(scenario_features(scenario)))
+    met = sorted(set(features_of(scenario)))
     declared = space.values()
     assert [name for topic, name in met if name not in declared[topic]] == []
     pairs = itertools.combinations(met, 2)
@@ -197,11 +198,10 @@ def test_no_scenario_has_a_pair_that_is_never_together(scenario: Scenario) -> No
 def test_a_pair_that_is_never_together_is_not_combined(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    apart = itertools.product(OPTIONAL_FEATURES["launch"], OPTIONAL_FEATURES["event"])
-    table = {
-        frozenset((f"launch={launch}", f"event={event}")): "for this test"
-        for launch, event in apart
-    }
+    pairs = map(frozenset, itertools.combinations(OPTIONAL, 2))
+    table = dict.fromkeys(
+        (p for p in pairs if {each.topic for each in p} == {"launch", "event"}), "why"
+    )
     monkeypatch.setattr(
         "syncverify.strategies.combined_scenarios.NEVER_TOGETHER", table
     )

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.search.isolation import without_local_constants
 from syncverify.strategies import (
     accumulations,

@@ -22,9 +22,10 @@ from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.registry import judge_run
 from syncverify.judge.violation import Violation
 from syncverify.report.console import check_folder, say
+from syncverify.scenario.feature_table import FEATURES, PLAIN
+from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.token import Reproducer, load
-from syncverify.scenario.vocabulary import PLAIN, RARE
 from syncverify.search.beyond_contract import observing
 from syncverify.subjects.subject import Subject, resolve
 
@@ -133,13 +134,13 @@ def _wrong_number(judgement: Judgement, violation: Violation) -> ShownGradient:
 
 def refuse_words(scenario: Scenario) -> None:
     """Refuse a scenario that takes more than a script can hold."""
-    uses = {spec.use for spec in scenario.parameters}
+    present = dict.fromkeys(optional_features(scenario))
     for feature, is_met in (
         (f"module={scenario.module}", scenario.module != PLAIN),
         ("event=failing_collectives", "failing_collectives" in scenario.events),
-        ("use=added_to_another", "added_to_another" in uses),
+        ("use=added_to_another", ("use", "added_to_another") in present),
         ("event=move of a parameter with a gradient dtype", _moves_dtypes(scenario)),
-        *((word, word in uses | {scenario.backward}) for word in RARE),
+        *((each.value, bool(FEATURES[each].rare)) for each in present),
     ):
         if is_met:
             raise UsageError(

@@ -31,9 +31,9 @@ from syncverify.program.two_synchronizers import TwoSynchronizers
 from syncverify.report.text import scenario_lines
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.features import overflows
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import PLAIN
 
 _SCRIPT: Final = Template('''\
 """The gradient of $parameter is wrong $moment: to see it, run this file.

@@ -31,9 +31,9 @@ from syncverify.program.training_program import (
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contributions import contribution, magnitude, with_overflow
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.subjects.subject_api import REQUIRED_METHODS
 
 _CPU = 'torch.device("cpu")'

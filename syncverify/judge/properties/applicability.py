@@ -16,9 +16,8 @@ from syncverify.judge.properties.judgement import (
 )
 from syncverify.judge.properties.streams import overlap
 from syncverify.judge.reference import trainable
+from syncverify.scenario.feature_table import MANY, PLAIN
 from syncverify.scenario.layout import reduce_axes
-from syncverify.scenario.plain_features import MANY
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.trace.records import (
     Access,
     StorageFreed,

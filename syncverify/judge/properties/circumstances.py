@@ -24,8 +24,8 @@ from syncverify.judge.properties.judgement import (
 )
 from syncverify.judge.signs import Circumstance, Sign, Signs
 from syncverify.scenario import step_plan
+from syncverify.scenario.feature_table import EVENTS, PLAIN
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import PLAIN, REBINDING
 
 
 def with_circumstances(
@@ -94,7 +94,7 @@ def after_earlier_steps(scenario: Scenario, step: int, first_wrong: int) -> Sign
     """Return the signs of a finding that tell of the steps before it."""
     if not step or first_wrong == 0:
         return frozenset()
-    if any(scenario.step_event(before) in REBINDING for before in range(step)):
+    if any(EVENTS[scenario.step_event(before)].rebinds for before in range(step)):
         return frozenset({Circumstance.AFTER_REBINDING, Circumstance.AFTER_RIGHT_STEP})
     return frozenset({Circumstance.AFTER_RIGHT_STEP})
 

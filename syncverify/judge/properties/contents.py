@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.sent import places_of
-from syncverify.scenario.vocabulary import PLAIN
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 
 # Places of gradients: parameter and first element; None where some value is not known.

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from syncverify.judge.evidence import PiledUp
 from syncverify.judge.properties.judgement import Finding, Judgement
-from syncverify.scenario.plain_features import MANY
+from syncverify.scenario.feature_table import MANY, PLAIN
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import PLAIN
 
 
 def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Finding]:

@@ -14,8 +14,7 @@ from syncverify.judge.reference import Reference
 from syncverify.judge.signs import Clues, Signs
 from syncverify.judge.violation import Violation
 from syncverify.scenario import step_plan
-from syncverify.scenario.coverage import refuses_plain_steps
-from syncverify.scenario.features import may_raise, overflows
+from syncverify.scenario.features import may_raise, overflows, refuses_plain_steps
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import (

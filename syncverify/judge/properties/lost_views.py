@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from syncverify.judge.cause import Cause
 from syncverify.judge.properties.gradient_facts import GradientFacts, memory, where
 from syncverify.judge.properties.judgement import launches_of
+from syncverify.scenario.feature_table import EVENTS
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import BEFORE_STEP, BEFORE_ZERO
 from syncverify.trace.records import Moment
 from syncverify.trace.regions import MemoryRegion
 
@@ -69,16 +69,16 @@ def _left(facts: GradientFacts) -> Iterator[tuple[MemoryRegion, int]]:
     moves = [(before, at) for (before, there), (at, here) in pairs if there != here]
     if moves and all(_is_callers(scenario, *move) for move in moves):
         step = moves[0][1].step
-        follows = scenario.step_event(step) in BEFORE_ZERO
+        follows = EVENTS[scenario.step_event(step)].is_before_zero
         yield place, step + 1 if follows else step
 
 
 def _is_callers(scenario: Scenario, before: Moment, at: Moment) -> bool:
     """Tell whether a call is the change of parameters that is the event of a step."""
-    event = scenario.step_event(at.step)
+    event = EVENTS[scenario.step_event(at.step)]
     if at.phase != "zero_grad":
         return False
-    if event in BEFORE_ZERO:
+    if event.is_before_zero:
         return before.phase == "wait"
     is_first = before.phase == "bind" or before.step < at.step
-    return is_first and event in BEFORE_STEP
+    return is_first and bool(event.change)

@@ -18,7 +18,7 @@ from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.sent import senders
 from syncverify.judge.signs import CauseSign, Circumstance, Meeting, Signs, Skipped
-from syncverify.scenario.vocabulary import PLAIN
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.source_lines import SourceLine
 

@@ -26,7 +26,7 @@ from syncverify.judge.properties.after_wait import AfterWait, on_all_ranks
 from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.judge.rounding import explain_rounded
 from syncverify.plain_text import named
-from syncverify.scenario.vocabulary import PLAIN
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.trace.run import Observation
 
 

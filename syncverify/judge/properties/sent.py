@@ -21,9 +21,9 @@ from syncverify.judge.overflow import same_values
 from syncverify.judge.reference import GradientSlice, Reference, trainable
 from syncverify.program.model import start_value
 from syncverify.scenario import step_plan
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.layout import local_shape, ranks_along, reduce_axes
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import RankRun, Run
 from syncverify.trace.slots import ParameterSlot

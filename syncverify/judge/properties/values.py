@@ -43,9 +43,9 @@ from syncverify.judge.properties.other_explanations import (
 from syncverify.judge.properties.owners import owned_after_wait, wrong_owners
 from syncverify.judge.rounding import explain_rounded
 from syncverify.judge.signs import Signs
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.features import overflows
 from syncverify.scenario.layout import local_shape, reduce_axes
-from syncverify.scenario.vocabulary import PLAIN
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Observation
 

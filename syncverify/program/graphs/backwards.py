@@ -8,8 +8,8 @@ from typing import Final
 from syncverify.program.graphs import compiled, hooks, modes, reentrancy, roots, threads
 from syncverify.program.graphs.errors import RAISES, failing_first
 from syncverify.program.graphs.losses import Losses
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import PLAIN
 
 # Accumulates into every `.grad` exactly the gradient of the sum of all terms.
 RunBackward = Callable[[Losses], None]

@@ -24,7 +24,7 @@ from syncverify.program.graphs import (
     saved_tensors,
 )
 from syncverify.program.graphs.products import dot
-from syncverify.scenario.vocabulary import PLAIN
+from syncverify.scenario.feature_table import PLAIN
 
 Use = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

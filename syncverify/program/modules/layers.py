@@ -16,9 +16,9 @@ from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.modules import named
 from syncverify.program.modules.model import Model, initial_value
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import OWN_LAYERS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
-from syncverify.scenario.vocabulary import MODULES
 from syncverify.subjects.subject_path import imported
 
 _ALONE: Final = MeshSpec((1,), ("dp",))
@@ -39,7 +39,7 @@ def provide_layers(capabilities: Capabilities) -> None:
         _forget(word)
         named.MODELS[word] = found if isinstance(found, Model) else _model_of(found)
         named.PATHS[word] = path
-        MODULES[word] = f"of your own, {path}"
+        OWN_LAYERS[word] = f"of your own, {path}"
         try:
             _GRADIENTS[word] = _checked_gradients(word)
         except BaseException:  # Ctrl-C as well: the next call checks again
@@ -72,7 +72,7 @@ def require_same_gradients(word: str) -> None:
 
 def _forget(word: str) -> None:
     named.forget(word)
-    MODULES.pop(word, None)
+    OWN_LAYERS.pop(word, None)
     _GRADIENTS.pop(word, None)
 
 

@@ -15,7 +15,7 @@ from syncverify.judge.properties.after_wait import AfterWait
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.values import after_wait
 from syncverify.judge.rounding import explain_rounded
-from syncverify.scenario.vocabulary import PLAIN
+from syncverify.scenario.feature_table import PLAIN
 
 _MOST_ELEMENTS: Final = 32
 _MOST_GRADIENTS: Final = 240

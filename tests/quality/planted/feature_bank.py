@@ -13,7 +13,7 @@ class FeatureDefect:
     """A planted defect that shows where scenarios have a feature, and nowhere else.
 
     Attributes:
-        feature: As `topic=value`, of `syncverify.scenario.features.OPTIONAL_FEATURES`.
+        feature: As `topic=value`, of `OPTIONAL` in `syncverify.scenario.feature_table`.
         subject: The synchronizer with the defect.
         without: Returns a scenario of the feature without the feature.
         property: A property that the defect violates.

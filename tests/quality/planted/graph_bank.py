@@ -10,7 +10,8 @@ from syncverify.bugbank.autograd.create_graph_detaches_view import HoldsFirstGra
 from syncverify.bugbank.autograd.reentrant_checkpoint_fires_twice import (
     CountsCallsOfNestedBackwards,
 )
-from syncverify.scenario.vocabulary import RARE
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.feature_table import FEATURES
 from tests.quality.planted import (
     backward_watches,
     call_watches,
@@ -48,7 +49,7 @@ class GraphDefect:
     @functools.cached_property
     def drawn(self) -> frozenset[str]:
         """Return those of its features that searches draw."""
-        rare = {each for each in self.shown_by if each.partition("=")[2] in RARE}
+        rare = {each for each in self.shown_by if FEATURES[Feature.of(each)].rare}
         return self.shown_by - rare
 
 

@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
 from syncverify.bugbank.bases.placements import local
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import PLAIN
 from tests.quality.planted.feature_bank import FeatureDefect
 
 ROUNDING = "gradient_is_within_rounding"

@@ -8,9 +8,7 @@ from syncverify.trace.run import Fault
 from tests.syncverify.judge.properties.handmade_traces import judgement
 
 FINE = judgement(())
-MAY_RAISE = (
-    "not_on_odd_ranks"  # of OPTIONAL_FEATURES: the right gradient, or a clear error
-)
+MAY_RAISE = "not_on_odd_ranks"  # whose promise is the right gradient, or a clear error
 
 
 def raises(error: str, *, where_it_may: bool = False) -> Judgement:

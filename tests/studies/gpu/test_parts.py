@@ -17,7 +17,7 @@ from studies.gpu import (
 )
 from studies.gpu.all_parts import PARTS
 from studies.gpu.part import Result
-from syncverify.scenario.vocabulary import BACKWARDS
+from syncverify.scenario.feature_table import BACKWARDS
 
 CPU = torch.device("cpu")
 

@@ -19,7 +19,7 @@ from syncverify.adapters.revealing_optimizer import RevealingOptimizer
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import SubjectError
 from syncverify.judge.properties import check
-from syncverify.scenario.plain_features import MAX_ACCUMULATIONS
+from syncverify.scenario.feature_table import MAX_ACCUMULATIONS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve

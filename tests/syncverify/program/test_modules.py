@@ -12,13 +12,13 @@ from syncverify.program.model import build_model
 from syncverify.program.modules import MODELS, module_parameters
 from syncverify.program.modules.model import initial_value
 from syncverify.report.text import scenario_lines
+from syncverify.scenario.feature_table import OWN_LAYERS, WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
-from syncverify.scenario.vocabulary import MODULES
 from syncverify.subjects.subject import resolve
 
 PAIR, GRID = MeshSpec((2,), ("dp",)), MeshSpec((1, 3), ("dp", "ep"))
-NAMES = list(MODULES)[1:]
+NAMES = [*WORDS["module"]][1:]
 
 
 def scenario_of(
@@ -120,7 +120,7 @@ def test_module_of_a_program_is_known_by_its_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(MODELS, "own", MODELS["mlp"])
-    monkeypatch.setitem(MODULES, "own", "a module of this program")
+    monkeypatch.setitem(OWN_LAYERS, "own", "a module of this program")
     scenario = replace(scenario_of("mlp"), module="own")
     assert Scenario.from_json(scenario.to_json()) == scenario
     build_model(scenario, rank=0, device=torch.device("cpu"), mesh=None)

@@ -8,7 +8,7 @@ import pytest
 from syncverify.repair.measured_scenarios import measured_scenarios
 from syncverify.repair.needs import Needs
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.coverage import features_outside
+from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 

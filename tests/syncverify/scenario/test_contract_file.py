@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contract_file import contract_of, contract_text, read_contract
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL
 
-FEATURES = sorted(f"{t}={v}" for t, values in OPTIONAL_FEATURES.items() for v in values)
+FEATURES = sorted(map(str, OPTIONAL))
 OWN = Capabilities(varying_accumulations=True, features=frozenset({"event"}))
 
 contracts = st.builds(

@@ -15,6 +15,10 @@ def scenario(shape: tuple[int, ...], *parameters: ParameterSpec) -> Scenario:
     return Scenario(MeshSpec(shape, names), parameters, (1,), 64)
 
 
+def cut(drawn: Scenario) -> tuple[MeshSpec, tuple[ParameterSpec, ...]]:
+    return drawn.mesh, drawn.parameters
+
+
 REPLICATED = ParameterSpec("r", (5,), ("R",))
 
 
@@ -32,32 +36,32 @@ def test_an_axis_is_cut_where_local_parts_change(
     numel: int, parts: list[range]
 ) -> None:
     sharded = ParameterSpec("s", (numel,), ("S0",))
-    assert [*coordinate_classes(scenario((8,), sharded), 0)] == parts
+    assert [*coordinate_classes(*cut(scenario((8,), sharded)), 0)] == parts
 
 
 def test_a_replicated_axis_is_one_class() -> None:
-    assert coordinate_classes(scenario((8,), REPLICATED), 0) == (range(8),)
+    assert coordinate_classes(*cut(scenario((8,), REPLICATED)), 0) == (range(8),)
 
 
 def test_cuts_of_all_parameters_count() -> None:
     both = scenario(
         (8,), ParameterSpec("a", (3,), ("S0",)), ParameterSpec("b", (2, 5), ("S1",))
     )
-    assert coordinate_classes(both, 0) == (range(3), range(3, 5), range(5, 8))
+    assert coordinate_classes(*cut(both), 0) == (range(3), range(3, 5), range(5, 8))
 
 
 def test_a_dim_may_be_cut_by_several_axes() -> None:
     """Five over two is 3 and 2; over two again 2 and 1, and 1 and 1."""
     twice = scenario((2, 2), ParameterSpec("a", (5,), ("S0", "S0")))
-    assert coordinate_classes(twice, 0) == (range(1), range(1, 2))
-    assert coordinate_classes(twice, 1) == (range(1), range(1, 2))
+    assert coordinate_classes(*cut(twice), 0) == (range(1), range(1, 2))
+    assert coordinate_classes(*cut(twice), 1) == (range(1), range(1, 2))
 
 
 @pytest.mark.long
 @given(scenarios(max_ranks=24))
 def test_ranks_of_a_class_hold_parts_of_equal_shape(drawn: Scenario) -> None:
     mesh = drawn.mesh
-    parts = [coordinate_classes(drawn, axis) for axis in range(len(mesh.shape))]
+    parts = [coordinate_classes(*cut(drawn), axis) for axis in range(len(mesh.shape))]
     shapes: dict[tuple[range, ...], set[object]] = {}
     for rank in range(mesh.num_ranks):
         box = tuple(
@@ -69,14 +73,14 @@ def test_ranks_of_a_class_hold_parts_of_equal_shape(drawn: Scenario) -> None:
     assert {len(of_one_class) for of_one_class in shapes.values()} == {1}
     chosen = {
         tuple(local_shape(mesh, spec, rank) for spec in drawn.parameters)
-        for rank in representatives(drawn)
+        for rank in representatives(*cut(drawn))
     }
     assert chosen == {held for of_one_class in shapes.values() for held in of_one_class}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8, 4096, 65_536])
 def test_ends_and_both_parities_play(size: int) -> None:
-    chosen = representatives(scenario((size,), REPLICATED))
+    chosen = representatives(*cut(scenario((size,), REPLICATED)))
     assert (chosen[0], chosen[-1]) == (0, size - 1)
     assert len(chosen) == min(size, 3)
     assert {rank % 2 for rank in chosen} == ({0, 1} if size > 1 else {0})
@@ -84,8 +88,8 @@ def test_ends_and_both_parities_play(size: int) -> None:
 
 def test_representatives_form_a_grid() -> None:
     uneven = scenario((64, 1024), ParameterSpec("a", (1500,), ("R", "S0")))
-    assert coordinate_classes(uneven, 1) == (range(750), range(750, 1024))
+    assert coordinate_classes(*cut(uneven), 1) == (range(750), range(750, 1024))
     rows, columns = (0, 31, 63), (0, 375, 749, 750, 887, 1023)
-    assert representatives(uneven) == tuple(
+    assert representatives(*cut(uneven)) == tuple(
         1024 * row + column for row in rows for column in columns
     )

@@ -195,11 +195,11 @@ MALFORMED = {
     ),
     "transposed vector": (
         edit("parameters", 1, "memory_format", to="transposed"),
-        "'b' has dims enough to be transposed",
+        "'b' has 2 dims or more, to be transposed",
     ),
     "channels last of a matrix": (
         edit(*P0, "memory_format", to="channels_last"),
-        "'w' has dims enough to be channels_last",
+        "'w' has 4 dims or more, to be channels_last",
     ),
     "no placements": (remove(*P0, "placements"), "KeyError('placements')"),
 }  # fmt: skip

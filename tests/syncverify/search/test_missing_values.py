@@ -8,7 +8,8 @@ from syncverify.report.coverage import CoverageSummary
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
 from syncverify.scenario.contract import PLAIN_CONTRACT
-from syncverify.scenario.coverage import Coverage, scenario_features
+from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.features import features_of
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Drawing
 from syncverify.search.missing_values import (
@@ -61,7 +62,7 @@ def test_many_parameters_are_in_one_bucket_on_several_ranks() -> None:
         if len(each.parameters) >= 32
     ][:1]
     assert large.mesh.num_ranks > 1
-    assert ("buckets", "cap splits") not in {*scenario_features(large)}
+    assert ("buckets", "cap splits") not in {*features_of(large)}
 
 
 def looked(examples: int) -> SearchResult:

@@ -13,10 +13,12 @@ from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.feature_table import FEATURES
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
-from syncverify.search.feature_scenarios import COMPANIONS, scenarios_of
+from syncverify.search.feature_scenarios import scenarios_of
 from syncverify.search.observation import (
     ObservationPlan,
     RatedFeature,
@@ -365,7 +367,7 @@ FIRST_OF_TOPIC = {
 def test_scenarios_of_a_feature_have_no_other_one(feature: str) -> None:
     listed = scenarios_of(feature, Capabilities(), 4, 0).smallest_first(2)
     assert len(listed) == 2
-    allowed = {feature, COMPANIONS.get(feature)}
+    allowed = {feature, FEATURES[Feature.of(feature)].needs}
     for scenario in listed:
         names = set(map("=".join, optional_features(scenario)))
         assert feature in names

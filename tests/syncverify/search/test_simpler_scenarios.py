@@ -7,8 +7,7 @@ from hypothesis import given
 
 from syncverify.program.modules.named import module_parameters
 from syncverify.scenario.contract import EVERYTHING
-from syncverify.scenario.coverage import features_outside
-from syncverify.scenario.features import optional_features
+from syncverify.scenario.features import features_outside, optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.result import scenario_size

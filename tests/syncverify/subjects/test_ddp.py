@@ -6,9 +6,9 @@ import pytest
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
+from syncverify.scenario.feature_table import WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.vocabulary import LAUNCHES
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 from syncverify.subjects.subject import Subject, resolve
 
@@ -26,7 +26,7 @@ def violations(launch: str, subject: Subject) -> list[tuple[str, str]]:
     return [violation.identity for violation in found]
 
 
-@pytest.mark.parametrize("launch", LAUNCHES)
+@pytest.mark.parametrize("launch", WORDS["launch"])
 def test_every_launch_is_owed_and_right(launch: str) -> None:
     ddp = resolve("ddp")
     assert ddp.capabilities.covers("launch", launch)

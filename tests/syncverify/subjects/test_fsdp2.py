@@ -8,7 +8,7 @@ from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.report.verdict_errors import PropertyViolation
-from syncverify.scenario.coverage import features_outside
+from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.fsdp2 import FullyShardedSubject

@@ -14,8 +14,7 @@ from syncverify.adapters import LOCAL_MEAN
 from syncverify.command.init import RECIPES
 from syncverify.defaults import RECIPE_NAMES
 from syncverify.scenario.contract_file import read_contract
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
-from syncverify.scenario.plain_features import PLAIN_VALUES
+from syncverify.scenario.feature_table import FEATURES
 
 Call = Callable[..., Any]
 ROOT = Path(__file__).parents[4]
@@ -94,11 +93,7 @@ def test_contract_is_plain_and_its_examples_are_features(
     assert read_contract(file, LOCAL_MEAN) == LOCAL_MEAN
     examples = {*re.findall(r'"(\w+)=(\w+)"', file.read_text())} - {("topic", "value")}
     assert len(examples) == 4
-    for topic, value in examples:
-        assert value in {
-            *OPTIONAL_FEATURES.get(topic, ()),
-            *PLAIN_VALUES.get(topic, ()),
-        }
+    assert {*examples} <= {*FEATURES}
 
 
 @pytest.mark.long

@@ -13,13 +13,12 @@ from syncverify.program.graphs.losses import Losses, one_thread
 from syncverify.program.graphs.products import dot
 from syncverify.program.graphs.uses import USES
 from syncverify.program.process_settings import no_collection_of_cycles
-from syncverify.scenario import vocabulary
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
-from syncverify.scenario.features import NEVER_TOGETHER
-from syncverify.scenario.vocabulary import HALVING, RARE
+from syncverify.scenario import feature_table
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.feature_table import NEVER_TOGETHER, PLAIN, WORDS
 
 every_backward = pytest.mark.parametrize(
-    "word", [word for word in BACKWARDS if word not in RARE]
+    "word", [word for word in BACKWARDS if not WORDS["backward"][word].rare]
 )
 
 
@@ -35,7 +34,7 @@ class Model:
             for place, name in enumerate(self.parameters)
         }
 
-    def losses(self, use: str = vocabulary.PLAIN) -> Losses:
+    def losses(self, use: str = PLAIN) -> Losses:
         terms = {
             name: USES[use](parameter, self.constants[name])
             for name, parameter in self.parameters.items()
@@ -106,17 +105,17 @@ def test_accumulations_are_as_many_as_said(word: str) -> None:
     calls: list[torch.Tensor] = []
     model.parameters["a"].register_post_accumulate_grad_hook(calls.append)
     run_backward(word, model.losses())
-    assert len(calls) == (2 if word in HALVING else 1)
+    assert len(calls) == (2 if feature_table.BACKWARDS[word].halves else 1)
     assert backwards_per_micro_batch(word) == (
         2 if word == "twice_over_one_graph" else 1
     )
 
 
 @every_backward
-@pytest.mark.parametrize("use", [use for use in USES if use not in RARE])
+@pytest.mark.parametrize("use", [use for use in USES if not WORDS["use"][use].rare])
 def test_uses_compose_with_backwards_unless_torch_forbids(word: str, use: str) -> None:
     model = Model()
-    if frozenset({f"use={use}", f"backward={word}"}) in NEVER_TOGETHER:
+    if frozenset({Feature("use", use), Feature("backward", word)}) in NEVER_TOGETHER:
         # torch allows it, but a parameter of one half is in the other half's graph too.
         is_shared = use == "added_to_another"
         assert is_right(word, model, use) == is_shared
@@ -126,12 +125,9 @@ def test_uses_compose_with_backwards_unless_torch_forbids(word: str, use: str) -
         assert model.gradients() == model.expected(count)
 
 
-def test_every_word_has_a_function_a_meaning_and_a_promise() -> None:
-    assert [*BACKWARDS] == [*vocabulary.BACKWARDS]
-    assert {*OPTIONAL_FEATURES["backward"], vocabulary.PLAIN} == {*BACKWARDS}
-    assert {*OPTIONAL_FEATURES["use"], vocabulary.PLAIN} == {*USES}
-    assert {*RARE} <= {*USES, *BACKWARDS}
-    assert {*HALVING} <= {*BACKWARDS}
+def test_every_word_has_a_function() -> None:
+    assert [*BACKWARDS] == [*WORDS["backward"]]
+    assert [*USES] == [*WORDS["use"]]
 
 
 def test_terms_of_one_name_are_left_out() -> None:

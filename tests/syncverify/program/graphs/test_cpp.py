@@ -12,7 +12,7 @@ from studies.pages.engine_matrix import scenario_of
 from syncverify.backends.sim import SimBackend
 from syncverify.program.graphs import cpp
 from syncverify.program.graphs.uses import USES
-from syncverify.scenario.vocabulary import PLAIN
+from syncverify.scenario.feature_table import PLAIN
 from syncverify.subjects.subject import resolve
 
 

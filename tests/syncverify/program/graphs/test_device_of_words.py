@@ -14,9 +14,9 @@ from syncverify.program.graphs.backwards import BACKWARDS, run_backward
 from syncverify.program.graphs.uses import USES
 from syncverify.program.model import build_model
 from syncverify.program.modules.named import module_parameters
+from syncverify.scenario.feature_table import PLAIN, WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.vocabulary import MODULES, PLAIN
 
 META = torch.device("meta")
 MESH = MeshSpec((1,), ("dp",))
@@ -39,7 +39,7 @@ def scenarios() -> Iterator[tuple[str, Scenario]]:
     for backward in BACKWARDS:
         if backward not in COMPILES:
             yield f"backward={backward}", replace(PAIR, backward=backward)
-    for module in MODULES:
+    for module in WORDS["module"]:
         if module != PLAIN:
             specs = module_parameters(module, MESH)
             yield f"module={module}", replace(PAIR, parameters=specs, module=module)

@@ -6,7 +6,6 @@ from torch import nn
 from torch.utils import cpp_extension
 
 from syncverify.program.graphs.uses import USES
-from syncverify.scenario import vocabulary
 
 IN_CPP = ("cpp_function", "cpp_kernel")
 COMPILED = ("compiled_region",)
@@ -120,10 +119,6 @@ def test_it_leaves_no_hook_on_the_parameter(word: str) -> None:
     USES[word](parameter, constant_of((3,), "float32")).backward()
     assert not parameter._backward_hooks
     assert not parameter._post_accumulate_grad_hooks
-
-
-def test_every_word_has_a_function_and_a_meaning() -> None:
-    assert [*USES] == [*vocabulary.USES]
 
 
 @every_use

@@ -1,4 +1,4 @@
-"""Choices of plain training steps that a contract leaves, for strategies and for coverage.
+"""Meshes, placements, dtypes and numbers that a contract leaves.
 
 Strategies draw from these lists and `Space` counts them, so a value that a contract leaves
 out is neither drawn nor missed.
@@ -11,22 +11,14 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 
-from syncverify.scenario import vocabulary
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import optional_mesh_features, parameter_features
-from syncverify.scenario.plain_features import (
-    MAX_ACCUMULATIONS,
-    MAX_AXES,
-    MAX_STEPS,
-    PLAIN_VALUES,
-    Feature,
-    dtype_features,
-    mesh_features,
-    placement_features,
-)
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.feature_table import MAX_AXES
+from syncverify.scenario.features import mesh_features, parameter_features
 from syncverify.scenario.specs import (
     ABSENT,
     DTYPES,
+    ORDERS,
     PARTIAL,
     REPLICATE,
     MeshSpec,
@@ -40,9 +32,12 @@ AXIS_NAMES = ("dp", "tp", "ep")
 Placements = tuple[str, ...] | None
 # Dtypes of a parameter and of its gradient; None for the same dtype.
 Dtypes = tuple[str, str | None]
+_ALONE = MeshSpec((1,), AXIS_NAMES[:1])
+# Topics that follow from the placements of a parameter alone.
+_OF_PLACEMENTS = frozenset({"reduction", "parameters", "placement"})
 
 
-def covers_all(capabilities: Capabilities, features: Iterable[Feature]) -> bool:
+def covers_all(capabilities: Capabilities, features: Iterable[tuple[str, str]]) -> bool:
     """Tell whether a contract covers each of some features."""
     return all(capabilities.covers(topic, value) for topic, value in features)
 
@@ -66,34 +61,7 @@ def _are_covered(
     capabilities: Capabilities, dtype: str, grad_dtype: str | None
 ) -> bool:
     spec = ParameterSpec("", (), None, dtype, grad_dtype)
-    features = (*dtype_features(spec), *parameter_features(spec))
-    return covers_all(capabilities, features)
-
-
-def features_left(capabilities: Capabilities, max_ranks: int) -> frozenset[Feature]:
-    """List the features of meshes, parameters, dtypes and steps that a contract leaves."""
-    kinds = dtypes(capabilities)
-    specs = [ParameterSpec("", (), None, *kind) for kind in kinds]
-    counts = numbers("accumulations", MAX_ACCUMULATIONS, capabilities)
-    lengths = numbers("steps", MAX_STEPS, capabilities)
-    may_be = {
-        ("dtype", "several"): len(kinds) > 1,
-        ("accumulations", "varying"): len(counts) > 1 and max(lengths, default=1) > 1,
-        **dict.fromkeys((("buckets", name) for name in PLAIN_VALUES["buckets"]), True),
-        **dict.fromkeys(
-            (("gradient", name) for name in PLAIN_VALUES["gradient"]), True
-        ),
-        **dict.fromkeys((("size", name) for name in PLAIN_VALUES["size"]), True),
-    }
-    return frozenset(
-        [
-            *itertools.chain(*features_by_mesh(capabilities, max_ranks)),
-            *itertools.chain(*map(dtype_features, specs)),
-            *(("accumulations", str(count)) for count in counts),
-            *(("steps", str(length)) for length in lengths),
-            *(each for each in may_be if may_be[each] and capabilities.covers(*each)),
-        ]
-    )
+    return covers_all(capabilities, parameter_features(_ALONE, spec, {"dtype"}))
 
 
 def mesh_shapes(max_ranks: int, num_axes: int) -> list[tuple[int, ...]]:
@@ -110,7 +78,8 @@ def mesh_shapes(max_ranks: int, num_axes: int) -> list[tuple[int, ...]]:
 
 def has_mesh(capabilities: Capabilities, mesh: MeshSpec) -> bool:
     """Tell whether a contract leaves a mesh, and some parameter on it."""
-    return _is_covered_mesh(capabilities, mesh) and bool(_placed(capabilities, mesh))
+    is_covered = covers_all(capabilities, mesh_features(mesh))
+    return is_covered and bool(_placed(capabilities, mesh))
 
 
 def has_placements(
@@ -135,22 +104,13 @@ def features_by_mesh(
         for num_axes in range(1, MAX_AXES + 1)
         for shape in mesh_shapes(max_ranks, num_axes)
         for names in ((), AXIS_NAMES[:num_axes])
-        for order in vocabulary.ORDERS
+        for order in ORDERS
     )
     return frozenset(
-        frozenset(_all_mesh_features(mesh)) | _placed(capabilities, mesh)
+        frozenset(mesh_features(mesh)) | _placed(capabilities, mesh)
         for mesh in meshes
         if has_mesh(capabilities, mesh)
     )
-
-
-def _all_mesh_features(mesh: MeshSpec) -> Iterator[Feature]:
-    yield from mesh_features(mesh)
-    yield from optional_mesh_features(mesh)
-
-
-def _is_covered_mesh(capabilities: Capabilities, mesh: MeshSpec) -> bool:
-    return covers_all(capabilities, _all_mesh_features(mesh))
 
 
 def _pattern(mesh: MeshSpec) -> MeshSpec:
@@ -203,13 +163,12 @@ def _features_of(
     }
     for value, is_possible in may_be.items():
         if is_possible and capabilities.covers("parameters", value):
-            yield "parameters", value
+            yield Feature("parameters", value)
 
 
 def _placement_features(mesh: MeshSpec, placements: Placements) -> Iterator[Feature]:
     spec = ParameterSpec("", (1,), placements)
-    yield from placement_features(mesh, spec)
-    yield from parameter_features(spec)
+    return parameter_features(mesh, spec, _OF_PLACEMENTS)
 
 
 def _is_legal(mesh: MeshSpec, placements: Placements) -> bool:

@@ -3,7 +3,6 @@
 import pytest
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.contract_words import in_words
 
 
 @pytest.mark.parametrize(
@@ -27,10 +26,10 @@ from syncverify.scenario.contract_words import in_words
 def test_a_contract_is_named_by_what_it_reduces(
     contract: Capabilities, words: str
 ) -> None:
-    assert in_words(contract) == words
+    assert contract.in_words() == words
 
 
 def test_features_beyond_are_counted() -> None:
     contract = Capabilities(tensors="local", right=frozenset({"event=wait_twice"}))
     start = "the plain contract for sums of ordinary tensors and 1 of "
-    assert in_words(contract).startswith(start)
+    assert contract.in_words().startswith(start)

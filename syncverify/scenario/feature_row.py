@@ -1,0 +1,177 @@
+"""The form of the feature table: a topic, its rows, and the name of a feature.
+
+A *feature* is a topic and a value, spelled `topic=value`. A *word* is the text in a field of a
+scenario: the plain word of a topic, the value of a feature, or a *variant* of a feature. A
+variant is spelled `value/variant`: a contract covers a feature with all its variants, and
+promises the same of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Self
+
+from typing_extensions import override
+
+Promise = Literal["right", "right_or_error"]
+ChangeKind = Literal["freeze", "cast", "move"]
+# Part of a scenario in which a feature occurs. A function about a parameter takes the mesh too.
+ScenarioPart = Literal["mesh", "parameter", "scenario"]
+
+
+class Feature(NamedTuple):
+    """A content of scenarios, spelled `topic=value`.
+
+    Attributes:
+        topic: Name of a topic of the table. Example: `event`.
+        value: A value of the topic, without a variant. Example: `tail`.
+    """
+
+    topic: str
+    value: str
+
+    @override
+    def __str__(self) -> str:
+        """Spell the feature as contracts do."""
+        return f"{self.topic}={self.value}"
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """Return the feature that a contract spells."""
+        topic, _, value = name.partition("=")
+        return cls(topic, value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One word of the table: a feature, a variant of one, or the plain word of a topic.
+
+    Attributes:
+        value: Value of the feature; `value/variant` for another way to do the same.
+        meaning: Meaning, for pages and reports. The value alone says it where it is "".
+        promise: Promise that `features` of a contract demands: the right gradient; or the right
+            gradient or a clear error. None for the topic's promise.
+        occurs: Tells whether a part of a scenario has the feature. None if the topic reads
+            the word itself.
+        part: Part that `occurs` takes, if it is another one than the topic's.
+        never_with: Reasons by the features with which no scenario combines this one. A topic
+            alone stands for all its values.
+        rare: Reason why it is played on request, and never drawn.
+        needs: Feature without which no scenario has this one.
+        gone_with: Smaller number of its kind; a contract without that one leaves this out.
+        is_beside: Whether it comes with another value of its topic alone.
+        one_in: Number of draws among which one has it, if it is another than the topic's.
+        fewest_dims: Least number of dims of a parameter that takes the word.
+        never_reduced: Whether plain steps with it alone never reduce its parameter.
+        fewest_parameters: Least number of reduced parameters on which it can show an effect.
+        fewest_micro_batches: Least number of micro-batches of a step in which it can.
+    """
+
+    value: str
+    meaning: str = ""
+    promise: Promise | None = None
+    occurs: Callable[..., bool] | None = None
+    part: ScenarioPart | None = None
+    never_with: Mapping[str, str] = field(default_factory=dict)
+    rare: str = ""
+    needs: str = ""
+    gone_with: str = ""
+    is_beside: bool = False
+    one_in: int = 0
+    fewest_dims: int = 0
+    never_reduced: bool = False
+    fewest_parameters: int = 1
+    fewest_micro_batches: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BackwardRow(Row):
+    """A way to run backward.
+
+    Attributes:
+        halves: Whether a gradient accumulates in two halves, so that it has to be even.
+    """
+
+    halves: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventRow(Row):
+    """An event of a step.
+
+    Attributes:
+        has_backward: Whether the step has a backward.
+        waits: Number of calls of `wait()`; without one, `zero_grad()` throws the step away.
+        more_backwards: Number of backwards beyond those agreed on.
+        lasts: Number of later steps in which the effect is still present.
+        drops_every: The caller sets every n-th gradient to None after `zero_grad()`; 0 for none.
+        factor: Factor of the tensors that the caller puts in the place of gradients; 0 for none.
+        change: Change of the parameters, from this step on: some are frozen or trained, or all
+            are cast or moved.
+        is_before_zero: Whether the change comes between `wait()` and `zero_grad()`; it comes
+            before the step otherwise.
+        rebinds: Whether the caller unbinds and binds after the step.
+    """
+
+    has_backward: bool = True
+    waits: int = 1
+    more_backwards: int = 0
+    lasts: float = 0
+    drops_every: int = 0
+    factor: float = 0
+    change: ChangeKind | None = None
+    is_before_zero: bool = False
+    rebinds: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Topic:
+    """A topic of the table.
+
+    Attributes:
+        name: Name of the topic; if it has a plain word, also the field of the part with the
+            word. `events` of a scenario has a word for each step.
+        rows: Rows of the topic.
+        part: Part of a scenario in which its values occur.
+        plain: The plain word. Scenarios leave it out of their JSON, and shrinking leads to it.
+        values: Lists values of a part, beside those of rows with `occurs`. None for the word of
+            the field, and for topics whose rows all have `occurs`.
+        promise: Promise of rows without one; None for values of plain steps, which every
+            contract covers.
+        usual: Values that most scenarios have; a focus is on the others.
+        one_in: Number of draws among which one has a feature beyond plain steps.
+        fits_any: Whether every plain scenario can take each of its words.
+        is_needed: Whether every scenario has a value of the topic.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+    part: ScenarioPart = "scenario"
+    plain: Row | None = None
+    values: Callable[..., Iterable[str]] | None = None
+    promise: Promise | None = None
+    usual: tuple[str, ...] = ()
+    one_in: int = 4
+    fits_any: bool = False
+    is_needed: bool = False
+
+    @property
+    def plain_word(self) -> str:
+        """The plain word of a topic that has one."""
+        assert self.plain is not None, self.name
+        return self.plain.value
+
+    def words_in(self, part: Any) -> Iterable[str]:
+        """List the words of the topic's field in a part of a scenario."""
+        return part.events if self.name == "event" else (getattr(part, self.name),)
+
+
+def base_word(word: str) -> str:
+    """Return the word of the feature to which a word belongs, without its variant."""
+    return word.partition("/")[0]
+
+
+def never(reason: str, *names: str) -> dict[str, str]:
+    """Return one reason for each of some features or topics."""
+    return dict.fromkeys(names, reason)
