@@ -10,13 +10,10 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.placements import local, local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.side_streams import SideStreams
-from syncverify.judge.properties import check
-from syncverify.judge.violation import Violation
 from syncverify.report.evidence import remedy_of
 from syncverify.report.hints import certainty
 from syncverify.scenario.contract import Capabilities
@@ -24,8 +21,8 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.shrinking import tells_much
-from syncverify.subjects.subject import resolve
 from syncverify.trace.source_lines import with_code
+from tests.programs import violations
 
 
 def program(*shapes: tuple[int, ...], count: int = 1, ranks: int = 2) -> Scenario:
@@ -33,12 +30,6 @@ def program(*shapes: tuple[int, ...], count: int = 1, ranks: int = 2) -> Scenari
         ParameterSpec(f"p{n}", shape, ("R",)) for n, shape in enumerate(shapes)
     )
     return Scenario(MeshSpec((ranks,), ("dp",)), listed, (count,), 1 << 20)
-
-
-def violations(subject: type, scenario: Scenario) -> list[Violation]:
-    found = resolve(subject)
-    run = SimBackend().run(scenario, found)
-    return check(scenario, run, found.capabilities)
 
 
 def texts(subject: type, scenario: Scenario) -> str:

@@ -5,13 +5,11 @@ Take a feature out of the strategies, and its defect here is no longer found.
 
 import pytest
 
-from syncverify.backends.sim import SimBackend
-from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
-from syncverify.subjects.subject import resolve
+from tests.programs import identities
 from tests.quality.planted.feature_bank import FeatureDefect
 from tests.quality.planted.first_drawn import first_drawn
 from tests.quality.planted.space import SPACE
@@ -24,12 +22,6 @@ def only(features: frozenset[str]) -> Capabilities:
     """Ask for plain training steps that have these features, now and then."""
     # Features promised right are drawn more often than features that may be refused.
     return Capabilities(varying_accumulations=True, right=features)
-
-
-def identities(scenario: Scenario, defect: FeatureDefect) -> set[tuple[str, str]]:
-    subject = resolve(defect.subject)
-    run = SimBackend().run(scenario, subject)
-    return {v.identity for v in check(scenario, run, subject.capabilities)}
 
 
 def has(scenario: Scenario, feature: str) -> bool:
@@ -48,14 +40,14 @@ def test_defect_shows_through_its_feature_alone(defect: FeatureDefect) -> None:
         if played == MAX_PLAYED or not has(scenario, defect.feature):
             return False
         played += 1
-        return (defect.property, defect.cause) in identities(scenario, defect)
+        return (defect.property, defect.cause) in identities(defect.subject, scenario)
 
     capabilities = only(defect.needs | {defect.feature})
     caught = first_drawn(shows_the_defect, capabilities, defect.examples)
     assert caught is not None, f"{played} scenarios with {defect.feature}"
     plain = defect.without(caught)
     assert not has(plain, defect.feature)
-    assert identities(plain, defect) == set()
+    assert identities(defect.subject, plain) == set()
 
 
 def test_every_feature_has_a_defect() -> None:

@@ -12,15 +12,13 @@ import pytest
 from hypothesis import find, settings
 
 from studies.pages.engine_matrix import scenario_of
-from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.judge.properties import check
 from syncverify.program.graphs.cpp import NoCompilerError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL, PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.strategies import backwards, uses
-from syncverify.subjects.subject import resolve
+from tests.programs import identities
 from tests.quality.planted import watching
 from tests.quality.planted.graph_bank import (
     GRAPH_DEFECTS,
@@ -86,18 +84,12 @@ def drawn(feature: str) -> Scenario:
     return replace(scenario, parameters=specs)
 
 
-def identities(scenario: Scenario, subject: type[Any]) -> set[tuple[str, str]]:
-    found = resolve(subject)
-    run = SimBackend().run(scenario, found)
-    return {each.identity for each in check(scenario, run, found.capabilities)}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("feature", NEEDED)
 def test_feature_is_needed_for_a_defect(feature: str) -> None:
     group = next((group for group in GROUPS if feature in group), {feature})
     (defect, *_) = (d for d in GRAPH_DEFECTS if d.drawn <= group and feature in d.drawn)
-    assert defect.identity in identities(drawn(feature), defect.subject)
+    assert defect.identity in identities(defect.subject, drawn(feature))
 
 
 @pytest.mark.slow
@@ -106,9 +98,9 @@ def test_defect_shows_through_its_features_and_in_no_plain_step(
     defect: GraphDefect,
 ) -> None:
     for feature in defect.shown_by.intersection(PLAYED):
-        shown = identities(two_micro_batches(feature), defect.subject)
+        shown = identities(defect.subject, two_micro_batches(feature))
         assert defect.identity in shown, feature
-    assert identities(two_micro_batches(f"use={PLAIN}"), defect.subject) == set()
+    assert identities(defect.subject, two_micro_batches(f"use={PLAIN}")) == set()
 
 
 @pytest.mark.nightly
@@ -117,7 +109,7 @@ def test_defect_shows_through_no_other_feature(defect: GraphDefect) -> None:
     shown = {
         feature
         for feature in PLAYED
-        if identities(two_micro_batches(feature), defect.subject)
+        if identities(defect.subject, two_micro_batches(feature))
     }
     assert shown == (defect.shown_by | defect.beside).intersection(PLAYED)
 
@@ -127,7 +119,7 @@ def test_defect_shows_through_no_other_feature(defect: GraphDefect) -> None:
 def test_defect_shows_through_what_is_asked_for(feature: str) -> None:
     (defect, *_) = (d for d in GRAPH_DEFECTS if feature in d.shown_by)
     try:
-        shown = identities(two_micro_batches(feature), defect.subject)
+        shown = identities(defect.subject, two_micro_batches(feature))
     except NoCompilerError as missing:
         pytest.skip(str(missing))
     assert defect.identity in shown
@@ -135,12 +127,12 @@ def test_defect_shows_through_what_is_asked_for(feature: str) -> None:
 
 @pytest.mark.slow
 def test_nothing_is_found_in_a_synchronizer_that_waits_for_the_end() -> None:
-    found = {f: identities(two_micro_batches(f), PlainGrads) for f in PLAYED}
+    found = {f: identities(PlainGrads, two_micro_batches(f)) for f in PLAYED}
     assert not any(found.values())
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("subject", CORRECT)
 def test_nothing_is_found_in_a_synchronizer_that_only_looks(subject: type[Any]) -> None:
-    found = {f: identities(two_micro_batches(f), subject) for f in PLAYED}
+    found = {f: identities(subject, two_micro_batches(f)) for f in PLAYED}
     assert not any(found.values())

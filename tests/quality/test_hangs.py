@@ -21,8 +21,6 @@ from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.errors import RunEndedError
-from syncverify.judge.properties import check
-from syncverify.judge.violation import Violation
 from syncverify.processes import silence
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
@@ -30,6 +28,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import resolve
 from syncverify.verification import run_search
+from tests.programs import violations
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
@@ -248,21 +247,16 @@ def command(pid: str) -> str:
     return ""
 
 
-def violations(backend: Any, subject: type[Any]) -> list[Violation]:
-    found = resolve(subject)
-    return check(TWO_BUCKETS, backend.run(TWO_BUCKETS, found), found.capabilities)
-
-
 def assert_ends(
     backend: Any, subject: type[Any], cause: str, ranks: tuple[int, ...], place: str
 ) -> None:
-    first, *_ = violations(backend, subject)
+    first, *_ = violations(subject, TWO_BUCKETS, backend)
     assert first.identity == (PROPERTIES[cause], cause)
     assert first.ranks == ranks
     reported = FoundViolation(first, TWO_BUCKETS)
     text = violation_text(reported, subject=subject.__name__, backend=backend.name)
     assert re.search(f"^ +{place}", text, re.MULTILINE), text
-    assert violations(backend, ViewBuckets) == []  # no poison is left
+    assert violations(ViewBuckets, TWO_BUCKETS, backend) == []  # no poison is left
 
 
 @named([*ANYWHERE, SIMULATED])
@@ -283,10 +277,10 @@ def test_run_on_real_processes_ends(
     ranks: tuple[int, ...],
     place: str,
 ) -> None:
-    violations(gloo, ViewBuckets)
+    violations(ViewBuckets, TWO_BUCKETS, gloo)
     before = descendants()
     assert_ends(gloo, subject, cause, ranks, place)
-    violations(gloo, ViewBuckets)
+    violations(ViewBuckets, TWO_BUCKETS, gloo)
     assert len(descendants()) == len(before)  # a dead or hanging process is replaced
 
 
@@ -297,7 +291,7 @@ def test_a_rank_that_waits_for_a_compiler_is_no_hang(
     name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(silence, "_MAX_BOUNDS", 10**6)  # on a busy machine
-    assert violations(request.getfixturevalue(name), Builds) == []
+    assert violations(Builds, TWO_BUCKETS, request.getfixturevalue(name)) == []
 
 
 @pytest.mark.nightly

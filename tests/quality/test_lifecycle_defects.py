@@ -12,14 +12,13 @@ import pytest
 from hypothesis import settings
 
 from syncverify import verify
-from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.careful import LIFECYCLE, Careful
-from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import resolve
+from tests.programs import identities
 from tests.quality.planted.feature_bank import FeatureDefect
 from tests.quality.planted.first_drawn import first_drawn
 from tests.quality.planted.lifecycle_bank import LIFECYCLE_DEFECTS
@@ -42,12 +41,6 @@ def has(scenario: Scenario, defect: FeatureDefect) -> bool:
     }
 
 
-def identities(scenario: Scenario, subject: type[Any]) -> set[tuple[str, str]]:
-    run = SimBackend().run(scenario, resolve(subject))
-    found = check(scenario, run, resolve(subject).capabilities)
-    return {violation.identity for violation in found}
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("defect", LIFECYCLE_DEFECTS, ids=lambda d: d.feature)
 def test_defect_shows_through_its_word_alone(defect: FeatureDefect) -> None:
@@ -57,15 +50,15 @@ def test_defect_shows_through_its_word_alone(defect: FeatureDefect) -> None:
         if len(played) == MAX_PLAYED or scenario in played or not has(scenario, defect):
             return False
         played.add(scenario)
-        found = identities(scenario, defect.subject)
+        found = identities(defect.subject, scenario)
         return (defect.property, defect.cause) in found
 
     caught = first_drawn(shows_the_defect, only(defect), defect.examples)
     assert caught is not None
     plain = defect.without(caught)
     assert not has(plain, defect)
-    assert identities(plain, defect.subject) == set()
-    assert identities(caught, Careful) == set()
+    assert identities(defect.subject, plain) == set()
+    assert identities(Careful, caught) == set()
 
 
 def test_every_word_of_a_lifecycle_has_a_defect() -> None:

@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from syncverify.backends.sim import SimBackend
-from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
-from syncverify.subjects.subject import Subject, resolve
+from syncverify.subjects.subject import resolve
+from tests.programs import identities
 from tests.quality.planted.feature_bank import FeatureDefect
 from tests.quality.planted.first_drawn import first_drawn
 from tests.quality.planted.modules import MODULE_DEFECTS, ModuleGrads
@@ -28,11 +27,6 @@ def without_other_modules(defect: FeatureDefect) -> Capabilities:
     return replace(own, features=others | {defect.feature})
 
 
-def identities(scenario: Scenario, subject: Subject) -> set[tuple[str, str]]:
-    run = SimBackend().run(scenario, subject)
-    return {each.identity for each in check(scenario, run, subject.capabilities)}
-
-
 def first_shown(defect: FeatureDefect) -> Scenario | None:
     subject = resolve(defect.subject)
     feature = tuple(defect.feature.split("="))
@@ -42,7 +36,7 @@ def first_shown(defect: FeatureDefect) -> Scenario | None:
         if scenario in played or feature not in optional_features(scenario):
             return False
         played.add(scenario)
-        return (defect.property, defect.cause) in identities(scenario, subject)
+        return (defect.property, defect.cause) in identities(subject, scenario)
 
     capabilities = without_other_modules(defect)
     for random_seed in range(MAX_SEEDS):
@@ -60,8 +54,8 @@ def test_module_shows_the_defect(defect: FeatureDefect) -> None:
     scenario = first_shown(defect)
     assert scenario is not None
     plain = defect.without(scenario)
-    assert identities(plain, resolve(defect.subject)) == set()
-    assert identities(scenario, resolve(ModuleGrads)) == set()
+    assert identities(resolve(defect.subject), plain) == set()
+    assert identities(resolve(ModuleGrads), scenario) == set()
 
 
 def test_each_module_has_a_defect() -> None:

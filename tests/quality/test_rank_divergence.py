@@ -1,19 +1,17 @@
 """The causes of diverging ranks are distinguished, and correct twins pass."""
 
 import re
-from typing import Any
 
 import pytest
 
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
-from syncverify.judge.properties import check
-from syncverify.judge.violation import Violation
 from syncverify.report.evidence import details
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from tests.programs import violations
 from tests.quality.planted.bank import AGREE, ONCE, VALUE
 from tests.quality.planted.divergence_bank import DIVERGENCES
 
@@ -32,11 +30,6 @@ def two_parameters(cap_bytes: int) -> Scenario:
     )
 
 
-def violations(backend: Any, subject: type[Any], cap_bytes: int) -> list[Violation]:
-    scenario, found = two_parameters(cap_bytes), resolve(subject)
-    return check(scenario, backend.run(scenario, found), found.capabilities)
-
-
 @pytest.mark.parametrize(
     ("entry_id", "cap_bytes", "with_data", "without_data", "says"),
     DIVERGENCES,
@@ -50,18 +43,18 @@ def test_defect_is_named_and_its_twin_is_right(
     says: str,
 ) -> None:
     defect, twin = entry_of(entry_id).subject, entry_of(entry_id).twin
-    first, *others = violations(SimBackend(), defect, cap_bytes)
+    first, *others = violations(defect, two_parameters(cap_bytes), SimBackend())
     assert first.identity == with_data
     assert re.search(
         says,
         "\n".join([first.summary, *(each.words for each in details(first.evidence))]),
     )
     assert {each.property for each in others} <= {VALUE, AGREE, ONCE}
-    assert violations(SimBackend(), twin, cap_bytes) == []
+    assert violations(twin, two_parameters(cap_bytes), SimBackend()) == []
     if without_data is not None:
-        faked, *_ = violations(FakeBackend(), defect, cap_bytes)
+        faked, *_ = violations(defect, two_parameters(cap_bytes), FakeBackend())
         assert faked.identity == without_data
-        assert violations(FakeBackend(), twin, cap_bytes) == []
+        assert violations(twin, two_parameters(cap_bytes), FakeBackend()) == []
 
 
 def test_endless_run_ends_at_the_same_step_every_time() -> None:

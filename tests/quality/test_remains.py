@@ -9,11 +9,11 @@ import torch
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads
-from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.subjects.subject import Subject, resolve
+from syncverify.subjects.subject import resolve
+from tests.programs import identities
 from tests.quality.planted.remains import (
     CAP,
     REMAINS,
@@ -42,23 +42,18 @@ def _own_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "backward", torch.Tensor.backward)
 
 
-def identities(found: Subject, scenario: Scenario = SCENARIO) -> set[tuple[str, str]]:
-    run = SimBackend().run(scenario, found)
-    return {each.identity for each in check(scenario, run, found.capabilities)}
-
-
 class JoinsBuckets(CountsCapInElements):
     capabilities = Capabilities()
 
 
 @pytest.mark.parametrize("defect", REMAINS, ids=lambda each: each.subject.__name__)
 def test_remains_are_found(defect: Remains) -> None:
-    assert identities(resolve(defect.subject)) == {(defect.property, defect.cause)}
+    assert identities(defect.subject, SCENARIO) == {(defect.property, defect.cause)}
 
 
 @pytest.mark.parametrize("subject", RIGHT, ids=lambda each: each.__name__)
 def test_what_ends_with_a_block_or_has_a_bound_is_right(subject: type[Any]) -> None:
-    assert identities(resolve(subject)) == set()
+    assert identities(subject, SCENARIO) == set()
 
 
 @pytest.mark.parametrize(
@@ -76,13 +71,13 @@ def test_a_cap_that_is_promised_is_kept(
 ) -> None:
     pair = tuple(ParameterSpec(name, (2, 3), ("R",)) for name in ("one", "other"))
     scenario = Scenario(MeshSpec((2,), ("dp",)), pair, (1,), cap_bytes)
-    assert identities(resolve(subject), scenario) == expected
+    assert identities(subject, scenario) == expected
 
 
 def test_a_subject_that_owns_the_parameters_may_keep_them_together() -> None:
     found = resolve(JoinsParameters)
     owning = replace(found.capabilities, owns_parameters=True)
-    assert identities(replace(found, capabilities=owning)) == set()
+    assert identities(replace(found, capabilities=owning), SCENARIO) == set()
 
 
 @pytest.mark.parametrize("defect", REMAINS, ids=lambda each: each.subject.__name__)
@@ -101,4 +96,4 @@ class OneABucket(AveragedMainGrads):
 def test_gradients_of_equal_values_are_not_counted_together_against_the_cap() -> None:
     specs = [ParameterSpec(f"p{n}", (), ("R",), dtype="bfloat16") for n in range(12)]
     scenario = Scenario(MeshSpec((3,), ("dp",)), tuple(specs), (2,), 1)
-    assert identities(resolve(OneABucket), scenario) == set()
+    assert identities(OneABucket, scenario) == set()

@@ -8,25 +8,19 @@ import pytest
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
-from syncverify.judge.violation import Violation
 from syncverify.report.evidence import remedy_of
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import resolve
+from tests.programs import violations
 from tests.quality.planted.lifecycle_words import ForksFromLastGradient
 from tests.quality.planted.stream_bank import STREAM_DEFECTS, StreamDefect
 
 every_defect = pytest.mark.parametrize(
     "defect", STREAM_DEFECTS, ids=[d.subject.__name__ for d in STREAM_DEFECTS]
 )
-
-
-def violations(subject: type, defect: StreamDefect) -> list[Violation]:
-    found = resolve(subject)
-    run = SimBackend().run(defect.scenario, found)
-    return check(defect.scenario, run, found.capabilities)
 
 
 def with_code(text: str) -> str:
@@ -41,7 +35,7 @@ def with_code(text: str) -> str:
 @pytest.mark.slow
 @every_defect
 def test_defect_is_found_and_its_remedy_holds(defect: StreamDefect) -> None:
-    found = violations(defect.subject, defect)
+    found = violations(defect.subject, defect.scenario)
     assert {each.property for each in found} == {defect.property, *defect.also}
     (told,) = (each for each in found if each.property == defect.property)
     assert told.cause == defect.cause
@@ -75,4 +69,4 @@ def test_a_stream_of_the_training_program_is_distinguished() -> None:
 
 @every_defect
 def test_its_twin_is_right(defect: StreamDefect) -> None:
-    assert violations(defect.twin, defect) == []
+    assert violations(defect.twin, defect.scenario) == []

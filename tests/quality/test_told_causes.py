@@ -8,10 +8,8 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
-from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local, local_grad
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
-from syncverify.judge.properties import check
 from syncverify.judge.properties.consequences import clues_of, other_forms
 from syncverify.judge.signs import Circumstance, Clues
 from syncverify.judge.violation import Violation
@@ -19,7 +17,7 @@ from syncverify.report.hints import certainty, hint_of
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.subjects.subject import resolve
+from tests.programs import violations
 
 VALUE = "gradient_equals_reference"
 
@@ -29,12 +27,6 @@ def program(*counts: int, ranks: int = 2) -> Scenario:
     specs = (ParameterSpec("p0", (3,), ("R",)),)
     mesh = MeshSpec((ranks,), ("dp",))
     return Scenario(mesh, specs, counts, 1 << 20)
-
-
-def violations(subject: type, scenario: Scenario) -> list[Violation]:
-    found = resolve(subject)
-    run = SimBackend().run(scenario, found)
-    return check(scenario, run, found.capabilities)
 
 
 def causes(subject: type, scenario: Scenario) -> set[str]:

@@ -10,6 +10,7 @@ from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject, resolve
+from tests.programs import identities
 from tests.quality.planted.stream_bank import ONE
 from tests.quality.planted.updates import (
     UPDATE_DEFECTS,
@@ -18,11 +19,6 @@ from tests.quality.planted.updates import (
     RestoresParameters,
     UpdateDefect,
 )
-
-
-def identities(found: Subject) -> list[tuple[str, str]]:
-    run = SimBackend().run(ONE, found)
-    return [each.identity for each in check(ONE, run, found.capabilities)]
 
 
 def without_updates(subject: type[Any]) -> Subject:
@@ -36,7 +32,7 @@ def without_updates(subject: type[Any]) -> Subject:
     "defect", UPDATE_DEFECTS, ids=lambda each: each.subject.__name__
 )
 def test_a_defect_that_an_optimizer_shows_is_found(defect: UpdateDefect) -> None:
-    assert defect.identity in identities(resolve(defect.subject))
+    assert defect.identity in identities(defect.subject, ONE)
 
 
 @pytest.mark.parametrize(
@@ -58,4 +54,4 @@ def test_a_broadcast_of_values_that_stay_local_is_found(
 
 @pytest.mark.parametrize("subject", [RestoresParameters, ReadsParametersLate])
 def test_a_subject_that_owns_the_parameters_is_not_updated(subject: type[Any]) -> None:
-    assert identities(without_updates(subject)) == []
+    assert identities(without_updates(subject), ONE) == set()

@@ -6,15 +6,12 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
-from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import BYTES_PER_MB, Groups, local_bytes
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.bugbank.cross_rank.bucket_order_partly_broadcast import CutsAtItsOwnCap
-from syncverify.judge.properties import check
-from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.subjects.subject import resolve
+from tests.programs import violations
 
 UNEVEN = Scenario(
     MeshSpec((2,), ("dp",)),
@@ -22,11 +19,6 @@ UNEVEN = Scenario(
     (1,),
     BYTES_PER_MB,
 )
-
-
-def violations(subject: type, scenario: Scenario) -> list[Violation]:
-    found = resolve(subject)
-    return check(scenario, SimBackend().run(scenario, found), found.capabilities)
 
 
 class MixesGroups(ViewBuckets):

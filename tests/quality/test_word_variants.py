@@ -2,7 +2,6 @@
 
 import itertools
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, decode, encode
 from syncverify.subjects.subject import resolve
+from tests.programs import identities
 from tests.quality.planted.first_drawn import first_drawn
 from tests.quality.planted.word_variants import VARIANT_DEFECTS, VariantDefect
 
@@ -56,12 +56,6 @@ def having(word: str) -> Scenario:
     return replace(PLAIN_STEPS, **{topic: value})
 
 
-def identities(word: str, subject: type[Any]) -> set[tuple[str, str]]:
-    scenario, found = having(word), resolve(subject)
-    run = SimBackend().run(scenario, found)
-    return {each.identity for each in check(scenario, run, found.capabilities)}
-
-
 def wrong_on_streams(variant: str, name: str) -> dict[tuple[str, str], list[str]]:
     """Play a variant on each choice of streams; return what is not right, by choice."""
     found, subject = {}, resolve(name)
@@ -75,13 +69,13 @@ def wrong_on_streams(variant: str, name: str) -> dict[tuple[str, str], list[str]
 
 @every_defect
 def test_defect_shows_through_the_variant_alone(defect: VariantDefect) -> None:
-    assert defect.identity in identities(defect.variant, defect.subject)
-    assert identities(base_word(defect.variant), defect.subject) == set()
+    assert defect.identity in identities(defect.subject, having(defect.variant))
+    assert identities(defect.subject, having(base_word(defect.variant))) == set()
 
 
 @every_defect
 def test_twin_gets_the_variant_right(defect: VariantDefect) -> None:
-    assert identities(defect.variant, defect.twin) == set()
+    assert identities(defect.twin, having(defect.variant)) == set()
 
 
 @pytest.mark.slow

@@ -5,13 +5,12 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from syncverify import synchronizer
@@ -21,14 +20,10 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.hooks import bf16_error_feedback
+from tests.programs import parameter
 
 WORLD_SECONDS = 60
 KIB_MB = 2**-10
-
-
-def parameter(mesh: DeviceMesh, *placements: Any, numel: int) -> nn.Parameter:
-    local = torch.zeros(numel)
-    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
 
 
 def accumulate(parameter: nn.Parameter, scale: float) -> None:

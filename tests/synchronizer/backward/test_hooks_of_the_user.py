@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
@@ -15,11 +13,7 @@ from syncverify.synchronizer import (
     InFlightWriteError,
     SynchronizerConfig,
 )
-
-
-def parameter(mesh: Any) -> nn.Parameter:
-    local = torch.zeros(3)
-    return nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
+from tests.programs import parameter
 
 
 def clamp(parameter: torch.Tensor) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed import _functional_collectives
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.utils.checkpoint import checkpoint
 
@@ -18,13 +19,11 @@ from syncverify.synchronizer import (
     GradientSynchronizer,
     SynchronizerConfig,
 )
+from tests import programs
 
 MEAN = Partial("avg")
 
-
-def parameter(mesh: DeviceMesh, *placements: Placement, numel: int = 4) -> nn.Parameter:
-    local = torch.zeros(numel)
-    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
+parameter = partial(programs.parameter, numel=4)
 
 
 def loss(parameter: nn.Parameter, value: float, *placements: Placement) -> torch.Tensor:

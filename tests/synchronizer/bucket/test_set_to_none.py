@@ -15,15 +15,12 @@ from syncverify.synchronizer import (
     ReplacedGradientError,
     SynchronizerConfig,
 )
+from tests.programs import local
 
 
 def dtensor(mesh: Any, placement: Any) -> nn.Parameter:
     local = torch.zeros(4, 2)
     return nn.Parameter(DTensor.from_local(local, mesh, [placement], run_check=False))
-
-
-def local(tensor: Any) -> torch.Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def accumulate(parameters: list[nn.Parameter], value: float) -> None:

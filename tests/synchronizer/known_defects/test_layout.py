@@ -11,17 +11,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
+from tests.programs import accumulate
 
 POISON = 12345.0
 
 
 def parameter(mesh: Any, local: torch.Tensor) -> nn.Parameter:
     return nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
-
-
-def accumulate(parameter: nn.Parameter, value: float | torch.Tensor) -> None:
-    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
-    (local * value).sum().backward()
 
 
 def whole_buffer(gradient: torch.Tensor) -> torch.Tensor:

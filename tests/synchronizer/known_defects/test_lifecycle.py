@@ -7,23 +7,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
 
 from syncverify.synchronizer import (
     GradientMismatchError,
     GradientSynchronizer,
     StepFailedError,
 )
-
-
-def parameter(mesh: Any) -> nn.Parameter:
-    local = torch.zeros(3)
-    return nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
-
-
-def value(parameter: nn.Parameter) -> float:
-    (found,) = parameter.grad.to_local().unique().tolist()
-    return found
+from tests.programs import parameter, value
 
 
 @pytest.fixture

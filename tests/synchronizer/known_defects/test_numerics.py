@@ -1,33 +1,14 @@
 """Sums over the wrong ranks, a wrong number of times, or in the wrong dtype."""
 
-from typing import Any
-
 import pytest
 import torch
-from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard
 
 from syncverify.synchronizer import GradientSynchronizer
+from tests.programs import accumulate, parameter, value
 
 KIB_MB = 2**-10
-
-
-def parameter(
-    mesh: Any, *placements: Any, numel: int = 3, dtype: torch.dtype = torch.float32
-) -> nn.Parameter:
-    local = torch.zeros(numel, dtype=dtype)
-    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
-
-
-def accumulate(parameter: nn.Parameter, value: float | torch.Tensor) -> None:
-    (parameter.to_local() * value).sum().backward()
-
-
-def value(parameter: nn.Parameter) -> float:
-    """The value that all local elements of the gradient have."""
-    (found,) = parameter.grad.to_local().unique().tolist()
-    return found
 
 
 def test_a_sum_over_one_rank_keeps_the_last_elements(ranks) -> None:

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from syncverify.synchronizer import (
@@ -16,25 +16,9 @@ from syncverify.synchronizer import (
     PlanMismatchError,
     SynchronizerConfig,
 )
+from tests.programs import accumulate, lines, parameter, value
 
 BOTH = (Replicate(), Replicate())
-
-
-def parameter(mesh: DeviceMesh, *placements: Placement, numel: int = 3) -> nn.Parameter:
-    local = torch.zeros(numel)
-    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
-
-
-def accumulate(parameter: nn.Parameter, value: float) -> None:
-    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
-    (local * value).sum().backward()
-
-
-def value(parameter: nn.Parameter) -> float:
-    gradient = parameter.grad
-    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-    (found,) = local.unique().tolist()
-    return found
 
 
 def reduced(group: list[nn.Parameter], given: float, **options: Any) -> list[float]:
@@ -47,10 +31,6 @@ def reduced(group: list[nn.Parameter], given: float, **options: Any) -> list[flo
                 accumulate(each, given)
             synchronizer.wait()
         return [value(each) for each in group]
-
-
-def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
-    return str(caught.value).splitlines()
 
 
 # Rank r gives 2**r; the rows of the mesh are ranks (0, 1) and (2, 3).

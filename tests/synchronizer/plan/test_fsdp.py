@@ -10,7 +10,6 @@ from torch import nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer import (
@@ -20,6 +19,7 @@ from syncverify.synchronizer import (
     UnsupportedPlacementError,
 )
 from syncverify.synchronizer.ranks.fsdp import ranks_summed_by_fsdp
+from tests.programs import local
 
 
 @pytest.fixture(autouse=True)
@@ -27,10 +27,6 @@ def _four_ranks() -> Iterator[None]:
     dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
     yield
     dist.destroy_process_group()
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def sharded(shape: tuple[int, ...], names: tuple[str, ...]) -> nn.Linear:

@@ -16,18 +16,11 @@ from syncverify.synchronizer import (
     StepFailedError,
     SynchronizerConfig,
 )
+from tests.programs import accumulate, lines
 
 
 def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> nn.Parameter:
     return nn.Parameter(torch.zeros(shape, dtype=dtype))
-
-
-def accumulate(parameter: nn.Parameter, value: float) -> None:
-    (parameter * value).sum().backward()
-
-
-def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
-    return str(caught.value).splitlines()
 
 
 def test_gradients_accumulate_into_one_aligned_buffer() -> None:

@@ -17,6 +17,7 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.step.gradient_norm import CHUNK_NUMEL, _measure
+from tests.programs import local
 
 WORLD_SIZE = 4
 # By name: placements on a (2, 2) mesh, local elements by rank.
@@ -50,10 +51,6 @@ def distributed(name: str, rank: int, dtype: torch.dtype) -> nn.Parameter:
         stride=(1,),
     )
     return nn.Parameter(parameter)
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def contribute(parameter: nn.Parameter, gradient: torch.Tensor) -> None:

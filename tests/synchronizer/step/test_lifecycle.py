@@ -15,14 +15,11 @@ from syncverify.synchronizer import (
     LifecycleError,
     UnfrozenParameterError,
 )
+from tests.programs import lines
 
 
 def parameter(*shape: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(shape))
-
-
-def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
-    return str(caught.value).splitlines()
 
 
 @pytest.mark.parametrize("size", [0, -1, math.nan, -math.inf, True, "1", None])

@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
@@ -22,26 +23,13 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.bucket.state import BucketState
+from tests import programs
+from tests.programs import accumulate, value
 
 KIB_MB = 2**-10
 PAIR = 128  # elements of float32, of which two fill a bucket of 1 KiB
 
-
-def parameter(mesh: DeviceMesh, *placements: Any, numel: int = PAIR) -> nn.Parameter:
-    local = torch.zeros(numel)
-    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
-
-
-def accumulate(parameter: nn.Parameter, value: float) -> None:
-    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
-    (local * value).sum().backward()
-
-
-def value(parameter: nn.Parameter) -> float:
-    gradient = parameter.grad
-    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-    (found,) = local.unique().tolist()
-    return found
+parameter = partial(programs.parameter, numel=PAIR)
 
 
 def replicated(mesh: DeviceMesh, names: str) -> dict[str, nn.Parameter]:

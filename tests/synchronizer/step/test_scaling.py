@@ -14,26 +14,11 @@ from syncverify.synchronizer import (
     LifecycleError,
     ReplacedGradientError,
 )
+from tests.programs import accumulate, lines, value
 
 
 def plain(dtype: torch.dtype = torch.float32) -> nn.Parameter:
     return nn.Parameter(torch.zeros(3, dtype=dtype))
-
-
-def accumulate(parameter: nn.Parameter, value: float) -> None:
-    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
-    (local * value).sum().backward()
-
-
-def value(parameter: nn.Parameter) -> float:
-    gradient = parameter.grad
-    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-    (found,) = local.unique().tolist()
-    return found
-
-
-def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
-    return str(caught.value).splitlines()
 
 
 FACTORS = [4, 0.25, torch.tensor(0.5), torch.tensor(8), torch.tensor(2.0).double()]

@@ -15,35 +15,13 @@ from syncverify.synchronizer import (
     LateAccumulationError,
     SynchronizerConfig,
 )
+from tests.programs import accumulate, lines, parameter, value
 
 KIB_MB = 2**-10
 
 
 def plain() -> nn.Parameter:
     return nn.Parameter(torch.zeros(3))
-
-
-def parameter(mesh: Any, placement: Any = Replicate(), *, numel: int = 3):  # noqa: B008
-    local = torch.zeros(numel)
-    return nn.Parameter(DTensor.from_local(local, mesh, [placement], run_check=False))
-
-
-def accumulate(parameter: nn.Parameter, value: float) -> None:
-    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
-    (local * value).sum().backward()
-
-
-def value(parameter: nn.Parameter) -> float | None:
-    gradient = parameter.grad
-    if gradient is None:
-        return None
-    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-    (found,) = local.unique().tolist()
-    return found
-
-
-def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
-    return str(caught.value).splitlines()
 
 
 @pytest.mark.parametrize(("unused", "nothing"), [("zeros", 0), ("keep_none", None)])

@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
 
 from syncverify.synchronizer import (
     BucketNotReadyError,
@@ -18,33 +17,13 @@ from syncverify.synchronizer import (
     StepFailedError,
     SynchronizerConfig,
 )
+from tests.programs import accumulate, lines, parameter, value
 
 KIB_MB = 2**-10
 
 
 def plain() -> nn.Parameter:
     return nn.Parameter(torch.zeros(3))
-
-
-def parameter(mesh: Any, *, numel: int = 3) -> nn.Parameter:
-    local = torch.zeros(numel)
-    return nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
-
-
-def accumulate(parameter: nn.Parameter, value: float) -> None:
-    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
-    (local * value).sum().backward()
-
-
-def value(parameter: nn.Parameter) -> float:
-    gradient = parameter.grad
-    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-    (found,) = local.unique().tolist()
-    return found
-
-
-def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
-    return str(caught.value).splitlines()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from syncverify.synchronizer import (
     InFlightWriteError,
     SynchronizerConfig,
 )
+from tests.programs import lines
 
 KIB_MB = 2**-10
 
@@ -48,10 +49,6 @@ def backward(group: dict[str, nn.Parameter], order: str) -> None:
         each = group[name]
         local = each.to_local() if isinstance(each, DTensor) else each
         local.sum().backward()
-
-
-def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
-    return str(caught.value).splitlines()
 
 
 @pytest.fixture

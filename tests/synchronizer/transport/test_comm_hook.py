@@ -20,6 +20,7 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.hooks import bf16_error_feedback
+from tests.programs import lines
 
 KIB_MB = 2**-10
 
@@ -138,10 +139,6 @@ def test_a_hook_may_leave_what_lies_between_the_gradients(ranks, unused) -> None
     nothing = None if unused == "keep_none" else [0] * 5
     squares = pytest.approx(4 + 16 + 36 + 16 + 16)
     assert ranks.run(2, program) == [[[2, 4, 6], [4, 4], nothing, squares]] * 2
-
-
-def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
-    return str(caught.value).splitlines()
 
 
 def explained(what: str, got: str) -> list[str]:

@@ -18,6 +18,7 @@ from syncverify.synchronizer import (
     StepFailedError,
     SynchronizerConfig,
 )
+from tests.programs import local
 
 SCATTER = SynchronizerConfig(mode="reduce_scatter")
 
@@ -30,10 +31,6 @@ def distributed(local: torch.Tensor, *placements) -> nn.Parameter:
     mesh_shape = (dist.get_world_size(),) if len(placements) == 1 else (2, 2)
     mesh = init_device_mesh("cpu", mesh_shape)
     return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
-
-
-def local(parameter: nn.Parameter) -> torch.Tensor:
-    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
 
 def contribute(parameter: nn.Parameter, factor: float) -> None:

@@ -19,23 +19,9 @@ from syncverify.synchronizer import (
     ReplacedGradientError,
     SynchronizerConfig,
 )
+from tests.programs import accumulate, parameter, value
 
 KIB_MB = 2**-10
-
-
-def parameter(mesh: Any, *placements: Any, numel: int = 3) -> nn.Parameter:
-    local = torch.zeros(numel)
-    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
-
-
-def accumulate(parameter: nn.Parameter, value: float) -> None:
-    (parameter.to_local() * value).sum().backward()
-
-
-def value(parameter: nn.Parameter) -> float:
-    """The value that all local elements of the gradient have."""
-    (found,) = parameter.grad.to_local().unique().tolist()
-    return found
 
 
 @pytest.fixture

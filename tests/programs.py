@@ -1,0 +1,61 @@
+"""Programs that many tests play: parameters, what is added to them, and the verdict on a run."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Placement, Replicate
+
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.properties import check
+from syncverify.judge.violation import Violation
+from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.subject import Subject, resolve
+
+
+def parameter(
+    mesh: DeviceMesh,
+    *placements: Placement,
+    numel: int = 3,
+    dtype: torch.dtype = torch.float32,
+) -> nn.Parameter:
+    """Make a parameter of so many local zeros, replicated where no placement is given."""
+    local_zeros = torch.zeros(numel, dtype=dtype)
+    chosen = placements or [Replicate()]
+    return nn.Parameter(DTensor.from_local(local_zeros, mesh, chosen, run_check=False))
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def accumulate(parameter: nn.Parameter, value: float | torch.Tensor = 1.0) -> None:
+    """Add a value to each local element of the gradient."""
+    (local(parameter) * value).sum().backward()
+
+
+def value(parameter: nn.Parameter) -> float | None:
+    """Return the value that all local elements of the gradient have."""
+    if parameter.grad is None:
+        return None
+    (found,) = local(parameter.grad).unique().tolist()
+    return found
+
+
+def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
+    return str(caught.value).splitlines()
+
+
+def violations(
+    subject: Any, scenario: Scenario, backend: Any = None
+) -> list[Violation]:
+    """Play a scenario, simulated if no backend is given, and judge it."""
+    found = subject if isinstance(subject, Subject) else resolve(subject)
+    run = (backend or SimBackend()).run(scenario, found)
+    return check(scenario, run, found.capabilities)
+
+
+def identities(subject: Any, scenario: Scenario) -> set[tuple[str, str]]:
+    return {each.identity for each in violations(subject, scenario)}
