@@ -22,13 +22,14 @@ from time import monotonic
 import pytest
 
 import syncverify
-from studies.mutants.first_violation import FirstViolation, ViolationFoundError
 from studies.mutants.generation import PACKAGE, Mutant
 from studies.mutants.targets import TARGETS
+from syncverify.backends.sim import SimBackend
 from syncverify.processes.child_process import end_when_closed
 from syncverify.processes.owner_link import leave_owner
+from syncverify.search.first_violation import first_met
+from syncverify.search.result import SearchPlan
 from syncverify.subjects.subject import resolve
-from syncverify.verification import run_search
 
 ROOT = PACKAGE.parent
 NAME = f"{syncverify.__name__}.{PACKAGE.name}"
@@ -192,20 +193,10 @@ def _search(answer: Connection, ranks: int, examples: int) -> None:
     except Exception as error:  # noqa: BLE001  # a mistake can make an import fail in any way
         answer.send((f"{type(error.__cause__ or error).__name__} on import", 0))
         return
-    with closing(FirstViolation()) as backend:
-        try:
-            report = run_search(
-                subject,
-                backend,
-                ranks=ranks,
-                examples=examples,
-                seed=SEED,
-                progress=backend,
-            )
-        except ViolationFoundError as found:
-            answer.send((backend.describe(subject), found.examples))
-        else:
-            answer.send(("", report.examples))
+    plan = SearchPlan(ranks, examples, SEED)
+    with closing(SimBackend()) as backend:
+        found, played = first_met(subject, backend, plan)
+    answer.send(("{} ({})".format(*found.violation.identity) if found else "", played))
 
 
 def _ask(answer: Connection, test: Path) -> None:

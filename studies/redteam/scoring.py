@@ -10,15 +10,10 @@ import torch
 from studies.redteam.catalogue import program_named
 from studies.redteam.program import Program
 from syncverify.backends.sim import SimBackend
-from syncverify.defaults import DEFAULT_SCHEDULES
 from syncverify.errors import SyncverifyError
 from syncverify.program.warnings_once import show_warnings_once
-from syncverify.scenario.scenario import Scenario
-from syncverify.search.drawing import Drawing, EndedError
-from syncverify.search.judge import Judge, JudgedRun
-from syncverify.search.result import distinct_identities
-from syncverify.search.schedules import ScheduleChoice
-from syncverify.search.search import judge_each_scenario
+from syncverify.search.first_violation import first_met
+from syncverify.search.result import SearchPlan
 
 Verdict = Literal["caught", "missed", "accused", "silent", "not judged"]
 SEED = 0
@@ -59,27 +54,17 @@ def score_of(name: str, examples: int) -> Score:
 
 
 def _searched(program: Program, backend: SimBackend, examples: int) -> Score:
-    subject = program.resolved()
-    choice = ScheduleChoice.parse(DEFAULT_SCHEDULES)
-    judge = Judge(subject, backend, choice, SEED)
-    drawing = Drawing(subject.capabilities, program.max_ranks, examples, SEED)
-    silent: Verdict = "missed" if program.is_wrong else "silent"
-    found: list[Score] = []
-    played = 0
-
-    def take(_: Scenario, judged: JudgedRun) -> None:
-        nonlocal played
-        played += 1
-        if judged.violations:
-            entry = judged.violations[distinct_identities(judged.violations)[0]]
-            violation = entry.violation
-            verdict: Verdict = "caught" if program.is_wrong else "accused"
-            identity = f"{violation.property} ({violation.cause})"
-            message = violation.summary.partition("\n")[0]
-            found.append(
-                Score(program.name, verdict, identity, message, played, entry.token)
-            )
-            raise EndedError
-
-    judge_each_scenario(drawing, judge, take)
-    return found[0] if found else Score(program.name, silent, examples=played)
+    plan = SearchPlan(program.max_ranks, examples, SEED)
+    found, played = first_met(program.resolved(), backend, plan)
+    if found is None:
+        silent: Verdict = "missed" if program.is_wrong else "silent"
+        return Score(program.name, silent, examples=played)
+    violation = found.violation
+    return Score(
+        program.name,
+        "caught" if program.is_wrong else "accused",
+        "{} ({})".format(*violation.identity),
+        violation.summary.partition("\n")[0],
+        played,
+        found.token,
+    )

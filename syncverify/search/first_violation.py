@@ -9,7 +9,12 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Judge, JudgedRun
-from syncverify.search.result import Progress, SearchPlan, distinct_identities
+from syncverify.search.result import (
+    Progress,
+    SearchPlan,
+    SilentProgress,
+    distinct_identities,
+)
 from syncverify.search.search import judge_each_scenario
 from syncverify.search.shrinking import shrink
 from syncverify.subjects.subject import Subject
@@ -37,10 +42,7 @@ def find_first(
     `progress` receives each scenario and each run for shrinking.
     """
     started = time.monotonic()
-    judge = Judge(subject, backend, plan.choice, plan.random_seed)
-    drawing = Drawing(
-        subject.capabilities, plan.max_ranks, plan.num_examples, plan.random_seed
-    )
+    drawing, judge = _search_of(subject, backend, plan)
     first, num_examples = _explore(drawing, judge, progress)
     seconds = time.monotonic() - started
     if first is None:
@@ -48,6 +50,22 @@ def find_first(
     least = shrink(drawing, judge, first.violation.identity, first, progress)
     to_shrink = time.monotonic() - started - seconds
     return FirstViolation(num_examples, seconds, least, to_shrink)
+
+
+def first_met(
+    subject: Subject, backend: Backend, plan: SearchPlan
+) -> tuple[FoundViolation | None, int]:
+    """Return the first violation of a search as it was met, and the scenarios up to it."""
+    return _explore(*_search_of(subject, backend, plan), SilentProgress())
+
+
+def _search_of(
+    subject: Subject, backend: Backend, plan: SearchPlan
+) -> tuple[Drawing, Judge]:
+    drawing = Drawing(
+        subject.capabilities, plan.max_ranks, plan.num_examples, plan.random_seed
+    )
+    return drawing, Judge(subject, backend, plan.choice, plan.random_seed)
 
 
 def _explore(
