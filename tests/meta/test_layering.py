@@ -1,4 +1,4 @@
-"""Imports point one way, files stay small, private torch stays in one place.
+"""Imports point one way, private torch stays in one place.
 
 The order of folders is the table `[tool.importlinter]` of pyproject.toml; the picture is in
 ARCHITECTURE.md. Change both together. A string such as "syncverify.synchronizer:..." is data,
@@ -94,11 +94,9 @@ def private_torch(tree: ast.Module) -> set[str]:
 def problems(root: Path) -> list[str]:
     found: list[str] = []
     users: dict[tuple[str, str], list[str]] = defaultdict(list)
-    folders = (*PACKAGES, "studies", "tests")
+    folders = (*PACKAGES, "studies")
     for file in sorted(file for f in folders for file in (root / f).rglob("*.py")):
         place, source = file.relative_to(root).as_posix(), file.read_text()
-        if place.startswith("tests/"):
-            continue
         found += problems_of_file(place, source)
         package = place.removeprefix("studies/").partition("/")[0]
         for part in private_torch(ast.parse(source)):
