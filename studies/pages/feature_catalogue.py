@@ -12,10 +12,10 @@ from typing import Any, Final
 from studies.documents import Document
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL
-from tests.quality.planted.feature_bank import FeatureDefect
 from tests.quality.planted.graph_bank import GRAPH_DEFECTS, GROUPS, NOT_SHOWN
 from tests.quality.planted.lifecycle_bank import LIFECYCLE_DEFECTS
 from tests.quality.planted.modules import MODULE_DEFECTS
+from tests.quality.planted.planted import Planted
 from tests.quality.planted.space import SPACE
 
 HEAD = """\
@@ -57,7 +57,7 @@ def rows() -> Iterator[Row]:
     yield from _of_graphs()
 
 
-def _of(defects: list[FeatureDefect], file: str, test: str) -> Iterator[Row]:
+def _of(defects: list[Planted], file: str, test: str) -> Iterator[Row]:
     alone = "" if test.startswith("module") else "_alone"
     for each in defects:
         name = f"{file}::test_{test}{alone}[{each.feature}]"

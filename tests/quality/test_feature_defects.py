@@ -10,8 +10,8 @@ from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from tests.programs import identities
-from tests.quality.planted.feature_bank import FeatureDefect
 from tests.quality.planted.first_drawn import first_drawn
+from tests.quality.planted.planted import Planted
 from tests.quality.planted.space import SPACE
 
 FEATURE_DEFECTS = SPACE
@@ -32,7 +32,7 @@ def has(scenario: Scenario, feature: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("defect", FEATURE_DEFECTS, ids=lambda d: d.feature)
-def test_defect_shows_through_its_feature_alone(defect: FeatureDefect) -> None:
+def test_defect_shows_through_its_feature_alone(defect: Planted) -> None:
     played = 0
 
     def shows_the_defect(scenario: Scenario) -> bool:
@@ -40,7 +40,7 @@ def test_defect_shows_through_its_feature_alone(defect: FeatureDefect) -> None:
         if played == MAX_PLAYED or not has(scenario, defect.feature):
             return False
         played += 1
-        return (defect.property, defect.cause) in identities(defect.subject, scenario)
+        return defect.identity in identities(defect.subject, scenario)
 
     capabilities = only(defect.needs | {defect.feature})
     caught = first_drawn(shows_the_defect, capabilities, defect.examples)

@@ -24,8 +24,8 @@ from tests.quality.planted.graph_bank import (
     GRAPH_DEFECTS,
     GROUPS,
     NOT_SHOWN,
-    GraphDefect,
 )
+from tests.quality.planted.planted import Planted
 
 CORRECT = [
     PlainGrads,
@@ -95,7 +95,7 @@ def test_feature_is_needed_for_a_defect(feature: str) -> None:
 @pytest.mark.slow
 @every_defect
 def test_defect_shows_through_its_features_and_in_no_plain_step(
-    defect: GraphDefect,
+    defect: Planted,
 ) -> None:
     for feature in defect.shown_by.intersection(PLAYED):
         shown = identities(defect.subject, two_micro_batches(feature))
@@ -105,7 +105,7 @@ def test_defect_shows_through_its_features_and_in_no_plain_step(
 
 @pytest.mark.nightly
 @every_defect
-def test_defect_shows_through_no_other_feature(defect: GraphDefect) -> None:
+def test_defect_shows_through_no_other_feature(defect: Planted) -> None:
     shown = {
         feature
         for feature in PLAYED

@@ -19,15 +19,15 @@ from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import resolve
 from tests.programs import identities
-from tests.quality.planted.feature_bank import FeatureDefect
 from tests.quality.planted.first_drawn import first_drawn
 from tests.quality.planted.lifecycle_bank import LIFECYCLE_DEFECTS
 from tests.quality.planted.lifecycle_words import HoldsAccumulators
+from tests.quality.planted.planted import Planted
 
 MAX_PLAYED = 120
 
 
-def only(defect: FeatureDefect) -> Capabilities:
+def only(defect: Planted) -> Capabilities:
     """Ask for plain training steps that have the feature, now and then."""
     own = resolve(defect.subject).capabilities
     asked = frozenset({defect.feature})
@@ -35,7 +35,7 @@ def only(defect: FeatureDefect) -> Capabilities:
     return replace(own, features=frozenset(), right=asked)
 
 
-def has(scenario: Scenario, defect: FeatureDefect) -> bool:
+def has(scenario: Scenario, defect: Planted) -> bool:
     return defect.feature in {
         f"{topic}={value}" for topic, value in optional_features(scenario)
     }
@@ -43,7 +43,7 @@ def has(scenario: Scenario, defect: FeatureDefect) -> bool:
 
 @pytest.mark.long
 @pytest.mark.parametrize("defect", LIFECYCLE_DEFECTS, ids=lambda d: d.feature)
-def test_defect_shows_through_its_word_alone(defect: FeatureDefect) -> None:
+def test_defect_shows_through_its_word_alone(defect: Planted) -> None:
     played: set[Scenario] = set()
 
     def shows_the_defect(scenario: Scenario) -> bool:
@@ -51,7 +51,7 @@ def test_defect_shows_through_its_word_alone(defect: FeatureDefect) -> None:
             return False
         played.add(scenario)
         found = identities(defect.subject, scenario)
-        return (defect.property, defect.cause) in found
+        return defect.identity in found
 
     caught = first_drawn(shows_the_defect, only(defect), defect.examples)
     assert caught is not None

@@ -10,9 +10,9 @@ from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import resolve
 from tests.programs import identities
-from tests.quality.planted.feature_bank import FeatureDefect
 from tests.quality.planted.first_drawn import first_drawn
 from tests.quality.planted.modules import MODULE_DEFECTS, ModuleGrads
+from tests.quality.planted.planted import Planted
 
 MAX_SEEDS = 12  # one search may have bad luck
 every_defect = pytest.mark.parametrize(
@@ -20,14 +20,14 @@ every_defect = pytest.mark.parametrize(
 )
 
 
-def without_other_modules(defect: FeatureDefect) -> Capabilities:
+def without_other_modules(defect: Planted) -> Capabilities:
     """Capabilities of the subject, for scenarios with this module or with none."""
     own = resolve(defect.subject).capabilities
     others = own.features - {"module"}
     return replace(own, features=others | {defect.feature})
 
 
-def first_shown(defect: FeatureDefect) -> Scenario | None:
+def first_shown(defect: Planted) -> Scenario | None:
     subject = resolve(defect.subject)
     feature = tuple(defect.feature.split("="))
     played: set[Scenario] = set()
@@ -36,7 +36,7 @@ def first_shown(defect: FeatureDefect) -> Scenario | None:
         if scenario in played or feature not in optional_features(scenario):
             return False
         played.add(scenario)
-        return (defect.property, defect.cause) in identities(subject, scenario)
+        return defect.identity in identities(subject, scenario)
 
     capabilities = without_other_modules(defect)
     for random_seed in range(MAX_SEEDS):
@@ -50,7 +50,7 @@ def first_shown(defect: FeatureDefect) -> Scenario | None:
 
 @pytest.mark.long
 @every_defect
-def test_module_shows_the_defect(defect: FeatureDefect) -> None:
+def test_module_shows_the_defect(defect: Planted) -> None:
     scenario = first_shown(defect)
     assert scenario is not None
     plain = defect.without(scenario)

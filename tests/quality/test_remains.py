@@ -14,6 +14,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from tests.programs import identities
+from tests.quality.planted.planted import Planted
 from tests.quality.planted.remains import (
     CAP,
     REMAINS,
@@ -21,7 +22,6 @@ from tests.quality.planted.remains import (
     CountsCapInElements,
     JoinsParameters,
     KeepsCap,
-    Remains,
 )
 
 SCENARIO = Scenario(
@@ -47,8 +47,8 @@ class JoinsBuckets(CountsCapInElements):
 
 
 @pytest.mark.parametrize("defect", REMAINS, ids=lambda each: each.subject.__name__)
-def test_remains_are_found(defect: Remains) -> None:
-    assert identities(defect.subject, SCENARIO) == {(defect.property, defect.cause)}
+def test_remains_are_found(defect: Planted) -> None:
+    assert identities(defect.subject, SCENARIO) == {defect.identity}
 
 
 @pytest.mark.parametrize("subject", RIGHT, ids=lambda each: each.__name__)
@@ -81,7 +81,7 @@ def test_a_subject_that_owns_the_parameters_may_keep_them_together() -> None:
 
 
 @pytest.mark.parametrize("defect", REMAINS, ids=lambda each: each.subject.__name__)
-def test_the_process_is_as_it_was_before_a_run(defect: Remains) -> None:
+def test_the_process_is_as_it_was_before_a_run(defect: Planted) -> None:
     before = torch.get_default_dtype(), torch.get_rng_state(), random.getstate()
     SimBackend().run(SCENARIO, resolve(defect.subject))
     assert torch.get_default_dtype() == before[0]

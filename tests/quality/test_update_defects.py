@@ -11,13 +11,13 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject, resolve
 from tests.programs import identities
+from tests.quality.planted.planted import Planted
 from tests.quality.planted.stream_bank import ONE
 from tests.quality.planted.updates import (
     UPDATE_DEFECTS,
     BroadcastsEverything,
     ReadsParametersLate,
     RestoresParameters,
-    UpdateDefect,
 )
 
 
@@ -31,7 +31,7 @@ def without_updates(subject: type[Any]) -> Subject:
 @pytest.mark.parametrize(
     "defect", UPDATE_DEFECTS, ids=lambda each: each.subject.__name__
 )
-def test_a_defect_that_an_optimizer_shows_is_found(defect: UpdateDefect) -> None:
+def test_a_defect_that_an_optimizer_shows_is_found(defect: Planted) -> None:
     assert defect.identity in identities(defect.subject, ONE)
 
 

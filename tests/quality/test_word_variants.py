@@ -16,7 +16,8 @@ from syncverify.scenario.token import Reproducer, decode, encode
 from syncverify.subjects.subject import resolve
 from tests.programs import identities
 from tests.quality.planted.first_drawn import first_drawn
-from tests.quality.planted.word_variants import VARIANT_DEFECTS, VariantDefect
+from tests.quality.planted.planted import Planted
+from tests.quality.planted.word_variants import VARIANT_DEFECTS
 
 PLAIN_STEPS = Scenario(
     MeshSpec((2,), ("dp",)),
@@ -36,7 +37,7 @@ _BACKWARDS = {
     "ddp": (PLAIN, "create_graph"),
 }
 every_defect = pytest.mark.parametrize(
-    "defect", VARIANT_DEFECTS, ids=lambda each: each.variant
+    "defect", VARIANT_DEFECTS, ids=lambda each: each.feature
 )
 
 
@@ -68,14 +69,14 @@ def wrong_on_streams(variant: str, name: str) -> dict[tuple[str, str], list[str]
 
 
 @every_defect
-def test_defect_shows_through_the_variant_alone(defect: VariantDefect) -> None:
-    assert defect.identity in identities(defect.subject, having(defect.variant))
-    assert identities(defect.subject, having(base_word(defect.variant))) == set()
+def test_defect_shows_through_the_variant_alone(defect: Planted) -> None:
+    assert defect.identity in identities(defect.subject, having(defect.feature))
+    assert identities(defect.subject, having(base_word(defect.feature))) == set()
 
 
 @every_defect
-def test_twin_gets_the_variant_right(defect: VariantDefect) -> None:
-    assert identities(defect.twin, having(defect.variant)) == set()
+def test_twin_gets_the_variant_right(defect: Planted) -> None:
+    assert identities(defect.twin, having(defect.feature)) == set()
 
 
 @pytest.mark.slow
@@ -94,7 +95,7 @@ def test_ddp_is_right_where_the_caller_replaces_gradients(event: str) -> None:
 
 
 def test_every_variant_has_a_defect() -> None:
-    assert {defect.variant for defect in VARIANT_DEFECTS} == EVERY_VARIANT
+    assert {defect.feature for defect in VARIANT_DEFECTS} == EVERY_VARIANT
 
 
 @pytest.mark.parametrize("variant", sorted(EVERY_VARIANT))

@@ -1,8 +1,5 @@
 """Synchronizers with the right numbers in `.grad`, and another form than plain torch gives."""
 
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -11,6 +8,7 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import local
+from tests.quality.planted.planted import planted
 
 
 class Reforms(MainGrads):
@@ -106,20 +104,12 @@ class HandsOutInferenceTensors(Reforms):
         return super().formed(parameter, summed.clone())
 
 
-@dataclass(frozen=True)
-class FormDefect:
-    """A synchronizer with gradients of another form, and the cause that the report names."""
-
-    subject: type[Any]
-    cause: str
-
-
 PROPERTY = "gradient_has_form_of_parameter"
 FORM_DEFECTS = [
-    FormDefect(AssignsLocalPart, "wrong_type"),
-    FormDefect(AssignsOnOwnMesh, "wrong_mesh"),
-    FormDefect(MarksSharded, "wrong_placements"),
-    FormDefect(Interleaves, "wrong_strides"),
-    FormDefect(KeepsGraph, "keeps_graph"),
-    FormDefect(HandsOutInferenceTensors, "inference_tensor"),
+    planted(AssignsLocalPart, (PROPERTY, "wrong_type")),
+    planted(AssignsOnOwnMesh, (PROPERTY, "wrong_mesh")),
+    planted(MarksSharded, (PROPERTY, "wrong_placements")),
+    planted(Interleaves, (PROPERTY, "wrong_strides")),
+    planted(KeepsGraph, (PROPERTY, "keeps_graph")),
+    planted(HandsOutInferenceTensors, (PROPERTY, "inference_tensor")),
 ]

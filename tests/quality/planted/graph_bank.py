@@ -1,8 +1,6 @@
 """Which defect shows through which features of the autograd engine."""
 
-import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from syncverify.bugbank.autograd.autograd_grad_bypasses_hooks import CountsArrivals
@@ -10,8 +8,6 @@ from syncverify.bugbank.autograd.create_graph_detaches_view import HoldsFirstGra
 from syncverify.bugbank.autograd.reentrant_checkpoint_fires_twice import (
     CountsCallsOfNestedBackwards,
 )
-from syncverify.scenario.feature_row import Feature
-from syncverify.scenario.feature_table import FEATURES
 from tests.quality.planted import (
     backward_watches,
     call_watches,
@@ -19,38 +15,9 @@ from tests.quality.planted import (
     graphs,
     recomputing,
 )
+from tests.quality.planted.planted import VALUE, Planted, planted
 
-VALUE = "gradient_equals_reference"
 LIVE = "every_rank_finishes"
-
-
-@dataclass(frozen=True)
-class GraphDefect:
-    """A planted defect that some features of the engine show, and no others.
-
-    Attributes:
-        subject: The synchronizer with the defect.
-        shown_by: All features that show the defect, as `topic=value`.
-        cause: Cause of the violation.
-        property: A property that the defect violates.
-        beside: Features that show another mistake of the synchronizer.
-    """
-
-    subject: type[Any]
-    shown_by: frozenset[str]
-    cause: str = "not_reduced"
-    property: str = VALUE
-    beside: frozenset[str] = frozenset()
-
-    @functools.cached_property
-    def identity(self) -> tuple[str, str]:
-        return self.property, self.cause
-
-    @functools.cached_property
-    def drawn(self) -> frozenset[str]:
-        """Return those of its features that searches draw."""
-        rare = {each for each in self.shown_by if FEATURES[Feature.of(each)].rare}
-        return self.shown_by - rare
 
 
 def of(
@@ -59,11 +26,12 @@ def of(
     cause: str = "not_reduced",
     violates: str = VALUE,
     beside: Iterable[str] = (),
-) -> GraphDefect:
-    return GraphDefect(subject, frozenset(shown_by), cause, violates, frozenset(beside))
+) -> Planted:
+    identity = violates, cause
+    return planted(subject, identity, *shown_by, beside=frozenset(beside))
 
 
-def raised(subject: type[Any], error: type[Exception], *shown_by: str) -> GraphDefect:
+def raised(subject: type[Any], error: type[Exception], *shown_by: str) -> Planted:
     return of(subject, *shown_by, cause=f"raised_{error.__name__}", violates=LIVE)
 
 

@@ -21,7 +21,7 @@ from syncverify.bugbank.lifecycle.step_without_last_micro_batch import (
 from syncverify.bugbank.lifecycle.tail_window_dropped import LeavesTail
 from syncverify.scenario.scenario import Scenario
 from tests.quality.planted import lifecycle_words as words
-from tests.quality.planted.feature_bank import FeatureDefect, each_parameter
+from tests.quality.planted.planted import Planted, each_parameter, planted
 
 VALUE = "gradient_equals_reference"
 UNREDUCED = (VALUE, "not_reduced")
@@ -41,10 +41,9 @@ def without(topic: str) -> Callable[[Scenario], Scenario]:
 
 def defect(
     feature: str, subject: type[Any], identity: tuple[str, str], examples: int = 150
-) -> FeatureDefect:
-    topic = feature.partition("=")[0]
-    told = FeatureDefect(feature, subject, without(topic), *identity)
-    return replace(told, examples=examples)
+) -> Planted:
+    taken_out = without(feature.partition("=")[0])
+    return planted(subject, identity, feature, without=taken_out, examples=examples)
 
 
 READS_EARLY = ("reduce_reads_after_accumulation", "reduced_before_accumulated")

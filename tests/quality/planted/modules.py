@@ -11,7 +11,7 @@ from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
 from syncverify.bugbank.bases.placements import local
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
-from tests.quality.planted.feature_bank import FeatureDefect
+from tests.quality.planted.planted import Planted, planted
 
 ROUNDING = "gradient_is_within_rounding"
 # Convolutions have weights of 4 dims.
@@ -90,14 +90,13 @@ def without_module(scenario: Scenario) -> Scenario:
 
 def shown_by(
     name: str, subject: type[ModuleGrads], cause: str = "out_of_bound"
-) -> FeatureDefect:
-    return FeatureDefect(
-        f"module={name}",
+) -> Planted:
+    return planted(
         subject,
-        without_module,
-        ROUNDING,
-        cause,
-        frozenset({"shape=4 dims"} if name.startswith("conv") else ()),
+        (ROUNDING, cause),
+        f"module={name}",
+        without=without_module,
+        needs=frozenset({"shape=4 dims"} if name.startswith("conv") else ()),
         examples=200,  # of which one in 20 trains the module
     )
 

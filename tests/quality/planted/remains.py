@@ -16,6 +16,7 @@ from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
 from tests.quality.planted import growth, process_changes
+from tests.quality.planted.planted import planted
 
 GROWTH = "memory_does_not_pile_up"
 CAP = "bucket_fits_the_cap"
@@ -292,35 +293,29 @@ class KeepsCap(ViewBuckets):
     capabilities = Capabilities(varying_accumulations=True, keeps_bucket_cap=True)
 
 
-@dataclass(frozen=True)
-class Remains:
-    """A synchronizer that leaves something behind, and what the report calls it."""
-
-    subject: type[Any]
-    cause: str
-    property: str = UNBIND
-
-
 REMAINS = [
-    Remains(HooksNodes, "hook_left"),
-    Remains(RemovesEveryHook, "hook_lost"),
-    Remains(KeepsBufferOnParameters, "attribute_left"),
-    Remains(JoinsParameters, "parameters_joined"),
-    Remains(SeedsTorch, "generator_seeded"),
-    Remains(SeedsPython, "generator_seeded"),
-    Remains(ChangesDefaultDtype, "setting_changed"),
-    Remains(ChangesPrecision, "setting_changed"),
-    Remains(ReplacesBackward, "hook_left"),
-    Remains(KeepsHandles, "piles_up", GROWTH),
-    Remains(KeepsHandlesInClosure, "piles_up", GROWTH),
-    Remains(KeepsBufferInTuples, "attribute_left"),
-    Remains(KeepsEveryOtherHandle, "piles_up", GROWTH),
-    Remains(KeepsInAGlobal, "piles_up", GROWTH),
-    Remains(GrowsAHistory, "piles_up", GROWTH),
-    *(Remains(each, "piles_up", GROWTH) for each in growth.GROWING),
-    *(Remains(each, "generator_seeded") for each in process_changes.SEEDING),
-    *(Remains(each, "generator_rewound") for each in process_changes.REWINDING),
-    *(Remains(each, "setting_changed") for each in process_changes.CHANGING),
+    planted(HooksNodes, (UNBIND, "hook_left")),
+    planted(RemovesEveryHook, (UNBIND, "hook_lost")),
+    planted(KeepsBufferOnParameters, (UNBIND, "attribute_left")),
+    planted(JoinsParameters, (UNBIND, "parameters_joined")),
+    planted(SeedsTorch, (UNBIND, "generator_seeded")),
+    planted(SeedsPython, (UNBIND, "generator_seeded")),
+    planted(ChangesDefaultDtype, (UNBIND, "setting_changed")),
+    planted(ChangesPrecision, (UNBIND, "setting_changed")),
+    planted(ReplacesBackward, (UNBIND, "hook_left")),
+    planted(KeepsHandles, (GROWTH, "piles_up")),
+    planted(KeepsHandlesInClosure, (GROWTH, "piles_up")),
+    planted(KeepsBufferInTuples, (UNBIND, "attribute_left")),
+    planted(KeepsEveryOtherHandle, (GROWTH, "piles_up")),
+    planted(KeepsInAGlobal, (GROWTH, "piles_up")),
+    planted(GrowsAHistory, (GROWTH, "piles_up")),
+    *(planted(each, (GROWTH, "piles_up")) for each in growth.GROWING),
+    *(planted(each, (UNBIND, "generator_seeded")) for each in process_changes.SEEDING),
+    *(
+        planted(each, (UNBIND, "generator_rewound"))
+        for each in process_changes.REWINDING
+    ),
+    *(planted(each, (UNBIND, "setting_changed")) for each in process_changes.CHANGING),
 ]
 RIGHT = [
     ViewBuckets,

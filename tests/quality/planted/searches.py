@@ -19,10 +19,10 @@ from syncverify.subjects.subject import resolve
 from tests.quality.planted import semantics, timing
 from tests.quality.planted.bank import EXCLUSIVE, MATCH, READ, VALUE
 from tests.quality.planted.divergence_bank import DIVERGENCES
-from tests.quality.planted.feature_bank import FeatureDefect
 from tests.quality.planted.graph_bank import GRAPH_DEFECTS
 from tests.quality.planted.lifecycle_bank import LIFECYCLE_DEFECTS
 from tests.quality.planted.modules import MODULE_DEFECTS
+from tests.quality.planted.planted import Planted
 from tests.quality.planted.space import SPACE
 from tests.quality.planted.stream_bank import STREAM_DEFECTS
 
@@ -92,11 +92,11 @@ class Search:
         return type(self.name, (self.subject,), {"capabilities": capabilities})
 
 
-def of_features(defects: list[FeatureDefect]) -> Iterator[Search]:
+def of_features(defects: list[Planted]) -> Iterator[Search]:
     for defect in defects:
         features = defect.needs | {defect.feature}
         name = f"{defect.subject.__name__} {defect.feature}"
-        identity = MET_AS.get(name, (defect.property, defect.cause))
+        identity = MET_AS.get(name, defect.identity)
         yield Search(name, defect.subject, features, identity)
 
 

@@ -24,7 +24,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from tests.quality.planted.bank import LIVE, LOCAL, VALUE
-from tests.quality.planted.feature_bank import FeatureDefect, each_parameter
+from tests.quality.planted.planted import each_parameter, planted
 
 
 class LooksAtTwoAxes(MainGrads):
@@ -199,49 +199,18 @@ UNSENT = "not_reduced"
 FOREIGN = "foreign_contribution"
 ROW_BY_ROW = setting(memory_format="contiguous")
 SPACE = [
-    FeatureDefect("mesh=3 axes", LooksAtTwoAxes, two_named_axes, VALUE, UNSENT),
-    FeatureDefect("mesh=permuted", ComputesItsRow, row_major, VALUE, FOREIGN),
-    FeatureDefect("mesh=unnamed", AsksForAxesByName, named, VALUE, UNSENT),
-    FeatureDefect(
-        "placement=sub_mesh", TakesReplicasForTheWorld, placed("-", "R"), VALUE, FOREIGN,
-        examples=300,  # a whole replica has to stand beside a parameter on a sub-mesh
-    ),
-    FeatureDefect(
-        "placement=strided", KnowsOneKindOfShard, placed("_S", "S"), LOCAL, FOREIGN
-    ),
-    FeatureDefect(
-        "placement=partial", RedistributesWhatArrives, placed("P", "R"), VALUE,
-        "reduced_twice",
-    ),
-    FeatureDefect(
-        "shape=4 dims", LeavesConvolutionsOut, each_parameter(of_three_dims), VALUE,
-        UNSENT,
-    ),
-    FeatureDefect(
-        "shape=empty", CountsHowManyFit, each_parameter(filled), LIVE,
-        "raised_ZeroDivisionError",
-    ),
-    FeatureDefect(
-        "dtype=float64", SumsInFloat32, each_parameter(narrow), VALUE, "rounded"
-    ),
-    FeatureDefect(
-        "dtype=own gradient dtype", AccumulatesInParameterDtype, setting(grad_dtype=None),
-        VALUE, "rounded",
-    ),
-    FeatureDefect(
-        "listed=twice", CountsEachListing, setting(num_listed=1), VALUE,
-        UNSENT,
-    ),
-    FeatureDefect(
-        "listed=in two groups", ReducesForEachGroup, setting(also_in_next_group=False),
-        VALUE, "reduced_twice",
-    ),
-    FeatureDefect(
-        "memory_format=transposed", HandsBackInTheOrderOfStorage, ROW_BY_ROW, VALUE,
-        "partly_wrong",
-    ),
-    FeatureDefect(
-        "memory_format=channels_last", WritesChannelsLast, ROW_BY_ROW, VALUE,
-        "partly_wrong", needs=frozenset({"shape=4 dims"}), examples=400,
-    ),
+    planted(LooksAtTwoAxes, (VALUE, UNSENT), "mesh=3 axes", without=two_named_axes),
+    planted(ComputesItsRow, (VALUE, FOREIGN), "mesh=permuted", without=row_major),
+    planted(AsksForAxesByName, (VALUE, UNSENT), "mesh=unnamed", without=named),
+    planted(TakesReplicasForTheWorld, (VALUE, FOREIGN), "placement=sub_mesh", without=placed("-", "R"), examples=300),
+    planted(KnowsOneKindOfShard, (LOCAL, FOREIGN), "placement=strided", without=placed("_S", "S")),
+    planted(RedistributesWhatArrives, (VALUE, "reduced_twice"), "placement=partial", without=placed("P", "R")),
+    planted(LeavesConvolutionsOut, (VALUE, UNSENT), "shape=4 dims", without=each_parameter(of_three_dims)),
+    planted(CountsHowManyFit, (LIVE, "raised_ZeroDivisionError"), "shape=empty", without=each_parameter(filled)),
+    planted(SumsInFloat32, (VALUE, "rounded"), "dtype=float64", without=each_parameter(narrow)),
+    planted(AccumulatesInParameterDtype, (VALUE, "rounded"), "dtype=own gradient dtype", without=setting(grad_dtype=None)),
+    planted(CountsEachListing, (VALUE, UNSENT), "listed=twice", without=setting(num_listed=1)),
+    planted(ReducesForEachGroup, (VALUE, "reduced_twice"), "listed=in two groups", without=setting(also_in_next_group=False)),
+    planted(HandsBackInTheOrderOfStorage, (VALUE, "partly_wrong"), "memory_format=transposed", without=ROW_BY_ROW),
+    planted(WritesChannelsLast, (VALUE, "partly_wrong"), "memory_format=channels_last", without=ROW_BY_ROW, needs=frozenset({"shape=4 dims"}), examples=400),
 ]  # fmt: skip

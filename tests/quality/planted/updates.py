@@ -1,8 +1,5 @@
 """Synchronizers that are right as long as nobody writes gradients and parameters in between."""
 
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -11,6 +8,7 @@ from typing_extensions import override
 from syncverify.bugbank.bases.placements import local, local_grad
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from tests.quality.planted.planted import planted
 
 
 class RestoresParameters(ViewBuckets):
@@ -98,20 +96,10 @@ class BroadcastsEverything(ViewBuckets):
                 dist.broadcast(local(parameter), src=0)
 
 
-@dataclass(frozen=True)
-class UpdateDefect:
-    """A synchronizer that an optimizer's writes break, and the report's identity."""
-
-    subject: type[Any]
-    identity: tuple[str, str]
-
-
 READ = ("wait_orders_reads_after_reduce", "read_before_reduced")
 UPDATE_DEFECTS = [
-    UpdateDefect(
-        RestoresParameters, ("unbind_restores_parameters", "parameter_changed")
-    ),
-    UpdateDefect(SubtractsSums, ("zero_grad_clears", "gradient_left")),
-    UpdateDefect(KeepsStatistics, READ),
-    UpdateDefect(ReadsParametersLate, READ),
+    planted(RestoresParameters, ("unbind_restores_parameters", "parameter_changed")),
+    planted(SubtractsSums, ("zero_grad_clears", "gradient_left")),
+    planted(KeepsStatistics, READ),
+    planted(ReadsParametersLate, READ),
 ]

@@ -3,9 +3,6 @@
 Each differs by a method from a synchronizer that gets the variant right.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 from torch import nn
 from typing_extensions import override
@@ -17,6 +14,7 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket
 from syncverify.scenario.contract import Capabilities
 from tests.quality.planted.counts import TellsBoundBucketsAlone, ToldCount
+from tests.quality.planted.planted import planted
 
 
 class ReducesWhatIsLeft(ReducesInWait):
@@ -207,57 +205,16 @@ class HoldsFirstTensor(LeavesGradientsToAutograd):
         super().zero_grad()
 
 
-@dataclass(frozen=True)
-class VariantDefect:
-    """A planted defect that shows through a variant of a word, and not through the word.
-
-    Attributes:
-        variant: As `topic=word/way`.
-        subject: The synchronizer with the defect.
-        twin: A synchronizer that gets the variant right.
-        identity: Property and cause of a violation.
-    """
-
-    variant: str
-    subject: type[Any]
-    twin: type[Any]
-    identity: tuple[str, str]
-
-
 VALUE = "gradient_equals_reference"
 UNREDUCED = (VALUE, "not_reduced")
 VARIANT_DEFECTS = [
-    VariantDefect(
-        "used=never/in_first_step", PlansFromFirstArrivals, ReducesWhatIsLeft, UNREDUCED
-    ),
-    VariantDefect(
-        "used=never/in_even_steps", PlansFromFirstArrivals, ReducesWhatIsLeft, UNREDUCED
-    ),
-    VariantDefect(
-        "used=never/in_odd_steps", SendsOldStaging, SkipsUnused, (VALUE, "stale")
-    ),
-    VariantDefect(
-        "event=zero_before_wait/no_backward", LearnsInFirstZeroGrad, ClearsAtAnyTime,
-        UNREDUCED,
-    ),
-    VariantDefect(
-        "event=set_to_none/no_backward", DropsInFirstZeroGrad,
-        LeavesGradientsToAutograd, UNREDUCED,
-    ),
-    VariantDefect(
-        "event=set_to_none/replaced", ClearsWhatItReduced, LeavesGradientsToAutograd,
-        ("zero_grad_clears", "gradient_left"),
-    ),
-    VariantDefect(
-        "event=set_to_none/replaced_while_accumulating", HoldsFirstTensor,
-        LeavesGradientsToAutograd, (VALUE, "rank_contribution_missing"),
-    ),
-    VariantDefect(
-        "event=rebind_announced/unbound", TellsBoundBucketsAlone, ToldCount,
-        ("accumulation_is_local_until_reduced", "reduced_early"),
-    ),
-    VariantDefect(
-        "readiness=by_rank/by_step", TrustsFirstOrder, LaunchesInOneOrder,
-        (VALUE, "reduced_early"),
-    ),
+    planted(PlansFromFirstArrivals, UNREDUCED, "used=never/in_first_step", twin=ReducesWhatIsLeft),
+    planted(PlansFromFirstArrivals, UNREDUCED, "used=never/in_even_steps", twin=ReducesWhatIsLeft),
+    planted(SendsOldStaging, (VALUE, "stale"), "used=never/in_odd_steps", twin=SkipsUnused),
+    planted(LearnsInFirstZeroGrad, UNREDUCED, "event=zero_before_wait/no_backward", twin=ClearsAtAnyTime),
+    planted(DropsInFirstZeroGrad, UNREDUCED, "event=set_to_none/no_backward", twin=LeavesGradientsToAutograd),
+    planted(ClearsWhatItReduced, ("zero_grad_clears", "gradient_left"), "event=set_to_none/replaced", twin=LeavesGradientsToAutograd),
+    planted(HoldsFirstTensor, (VALUE, "rank_contribution_missing"), "event=set_to_none/replaced_while_accumulating", twin=LeavesGradientsToAutograd),
+    planted(TellsBoundBucketsAlone, ("accumulation_is_local_until_reduced", "reduced_early"), "event=rebind_announced/unbound", twin=ToldCount),
+    planted(TrustsFirstOrder, (VALUE, "reduced_early"), "readiness=by_rank/by_step", twin=LaunchesInOneOrder),
 ]  # fmt: skip
