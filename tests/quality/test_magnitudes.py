@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from studies.redteam.wrong.values import ClearsByProduct
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
@@ -13,7 +14,6 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from tests.quality.planted.magnitudes import (
     ClampsLargeNumbers,
-    ClearsByProduct,
     DropsSmallNumbers,
     ForgetsNegativeInf,
     ReplacesOverflows,

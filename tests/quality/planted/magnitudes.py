@@ -7,7 +7,6 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 _LIMIT = 2.0**20
 _FRACTION = 2.0**12
@@ -38,16 +37,6 @@ class ReplacesOverflows(MainGrads):
     def reduce(self, bucket: Bucket) -> None:
         bucket.buffer.nan_to_num_()
         super().reduce(bucket)
-
-
-class ClearsByProduct(ViewBuckets):
-    """Buckets are multiplied by 0, which leaves NaN in them."""
-
-    @override
-    def zero_grad(self) -> None:
-        for bucket in self.buckets:
-            bucket.counts.clear()
-            bucket.buffer.mul_(0)
 
 
 class SkipsOverflows(MainGrads):

@@ -12,6 +12,7 @@ from torch import nn
 from torch.autograd.graph import get_gradient_edge
 from typing_extensions import override
 
+from studies.redteam.wrong.leftovers import LeavesMainGrad, LeavesPlacesInBuckets
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
@@ -44,17 +45,6 @@ class RemovesEveryHook(ViewBuckets):
             for parameter in group:
                 (parameter._post_accumulate_grad_hooks or {}).clear()
         super().unbind()
-
-
-class KeepsBufferOnParameters(ViewBuckets):
-    """Each parameter keeps its part of the buffer in an attribute."""
-
-    @override
-    def bind(self) -> None:
-        super().bind()
-        for bucket in self.buckets:
-            for parameter in bucket.parameters:
-                parameter.main_grad = parameter.grad
 
 
 class JoinsParameters(ViewBuckets):
@@ -107,17 +97,6 @@ class DrawsNumbers(ViewBuckets):
         for _ in range(1000):
             random.random()
         super().wait()
-
-
-class KeepsBufferInTuples(ViewBuckets):
-    """Each parameter keeps a bucket's buffer and a place in it."""
-
-    @override
-    def bind(self) -> None:
-        super().bind()
-        for bucket in self.buckets:
-            for place, parameter in enumerate(bucket.parameters):
-                parameter.in_bucket = (bucket.buffer, place)
 
 
 class ChangesDefaultDtype(ViewBuckets):
@@ -296,7 +275,7 @@ class KeepsCap(ViewBuckets):
 REMAINS = [
     planted(HooksNodes, (UNBIND, "hook_left")),
     planted(RemovesEveryHook, (UNBIND, "hook_lost")),
-    planted(KeepsBufferOnParameters, (UNBIND, "attribute_left")),
+    planted(LeavesMainGrad, (UNBIND, "attribute_left")),
     planted(JoinsParameters, (UNBIND, "parameters_joined")),
     planted(SeedsTorch, (UNBIND, "generator_seeded")),
     planted(SeedsPython, (UNBIND, "generator_seeded")),
@@ -305,7 +284,7 @@ REMAINS = [
     planted(ReplacesBackward, (UNBIND, "hook_left")),
     planted(KeepsHandles, (GROWTH, "piles_up")),
     planted(KeepsHandlesInClosure, (GROWTH, "piles_up")),
-    planted(KeepsBufferInTuples, (UNBIND, "attribute_left")),
+    planted(LeavesPlacesInBuckets, (UNBIND, "attribute_left")),
     planted(KeepsEveryOtherHandle, (GROWTH, "piles_up")),
     planted(KeepsInAGlobal, (GROWTH, "piles_up")),
     planted(GrowsAHistory, (GROWTH, "piles_up")),

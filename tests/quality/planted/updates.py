@@ -5,6 +5,7 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
+from studies.redteam.wrong.training import SubtractsWhatItHandedOut
 from syncverify.bugbank.bases.placements import local, local_grad
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
@@ -28,21 +29,6 @@ class RestoresParameters(ViewBuckets):
         with torch.no_grad():
             for parameter, value in self.saved.items():
                 local(parameter).copy_(value)
-
-
-class SubtractsSums(ViewBuckets):
-    """`zero_grad()` subtracts the sum as `wait()` left it, instead of clearing the bucket."""
-
-    @override
-    def wait(self) -> None:
-        super().wait()
-        self.sums = [bucket.buffer.clone() for bucket in self.buckets]
-
-    @override
-    def zero_grad(self) -> None:
-        for bucket, total in zip(self.buckets, self.sums, strict=True):
-            bucket.counts.clear()
-            bucket.buffer.sub_(total)
 
 
 class KeepsStatistics(SideStreams):
@@ -99,7 +85,7 @@ class BroadcastsEverything(ViewBuckets):
 READ = ("wait_orders_reads_after_reduce", "read_before_reduced")
 UPDATE_DEFECTS = [
     planted(RestoresParameters, ("unbind_restores_parameters", "parameter_changed")),
-    planted(SubtractsSums, ("zero_grad_clears", "gradient_left")),
+    planted(SubtractsWhatItHandedOut, ("zero_grad_clears", "gradient_left")),
     planted(KeepsStatistics, READ),
     planted(ReadsParametersLate, READ),
 ]
