@@ -1,15 +1,17 @@
 """The gradient synchronizer: bind → (backward…, wait, zero_grad)* → unbind."""
 
 import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
+from syncverify.synchronizer.bucket.hook_state import HookState
 from syncverify.synchronizer.contract import arguments, parameter_groups
 from syncverify.synchronizer.contract.config import DEFAULT_CONFIG, SynchronizerConfig
 from syncverify.synchronizer.contract.errors import LifecycleError, ReductionFailedError
@@ -20,6 +22,7 @@ from syncverify.synchronizer.plan.grouping import (
     list_candidates,
     plan_buckets,
 )
+from syncverify.synchronizer.plan.ownership import OwnedGradient
 from syncverify.synchronizer.plan.plan_agreement import (
     Fingerprint,
     mesh_ranks,
@@ -27,7 +30,8 @@ from syncverify.synchronizer.plan.plan_agreement import (
 )
 from syncverify.synchronizer.ranks.rendezvous import open_rendezvous
 from syncverify.synchronizer.step import refusals
-from syncverify.synchronizer.step.accumulation import Accumulation
+from syncverify.synchronizer.step.gradient_norm import clip_factor
+from syncverify.synchronizer.step.gradient_norm import grad_norm as measured_norm
 from syncverify.synchronizer.step.rebuild import Rebuild
 from syncverify.synchronizer.step.replicas import broadcast
 from syncverify.synchronizer.step.required_count import known_count
@@ -36,7 +40,7 @@ from syncverify.synchronizer.step.sequence import BucketSequence
 MIB_BYTES = 2**20
 
 
-class GradientSynchronizer(Accumulation):
+class GradientSynchronizer:
     """Sums gradients over the ranks that replicate a parameter, during backward.
 
     A DTensor parameter's gradient is summed over every mesh axis on which the parameter
@@ -85,7 +89,11 @@ class GradientSynchronizer(Accumulation):
         parameter_names: Mapping[nn.Parameter, str] | None = None,
         config: SynchronizerConfig = DEFAULT_CONFIG,
     ) -> None:
-        super().__init__(require_accumulations)
+        self._require_accumulations: int | None = None  # not set
+        if require_accumulations is not None:
+            count = arguments.checked_count(require_accumulations)
+            self._require_accumulations = count
+        self._sequence: BucketSequence | None = None  # None is the unbound state
         # The caller's own lists: a parameter that is appended before `bind()` counts.
         self._param_groups = parameter_groups.checked(param_groups)
         cap_mib = arguments.checked_positive(
@@ -239,6 +247,63 @@ class GradientSynchronizer(Accumulation):
         once = dict.fromkeys((*listed, *buffers))
         broadcast(once, sequence.groups, self._config.process_group)
 
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Accumulate without counting, until the block ends.
+
+        A backward that starts inside adds to the gradients, launches nothing, and is
+        none of the `require_accumulations`, which come before or after. The forward may
+        run inside or outside. A parameter needs the counted backwards as well. May be
+        nested.
+
+        Raises:
+            LifecycleError: The synchronizer is not bound.
+        """
+        with self._bound_sequence("no_sync()").no_sync():
+            yield
+
+    def mark_ready(self, *parameters: nn.Parameter) -> None:
+        """Count gradients that the caller has added to `.grad`, one of each parameter.
+
+        For schedules that compute the gradients of weights apart from backward, such as
+        zero-bubble pipelines. A mark counts as a backward that brings these parameters a
+        gradient, and starts the sums of buckets that are complete. It does not count
+        inside `no_sync()`. `.grad` may be changed in place or, where it was None or by an
+        operator that is not in place, replaced. The current stream has queued the change.
+
+        Raises:
+            LifecycleError: The synchronizer is not bound, or has no count.
+            InvalidArgumentError: A parameter has no place in a bucket: it is not listed, or
+                was frozen at `bind()`.
+            StepFailedError: An earlier error made a gradient of this step wrong.
+            LateAccumulationError: A parameter has all gradients that a step requires.
+            LateAccumulationError: The bucket of a parameter is being reduced.
+            GradientMismatchError: A `.grad` does not fit its parameter.
+        """
+        sequence = self._bound_sequence("mark_ready()")
+        refusals.refuse_unsound_step(sequence)
+        known_count(self._require_accumulations, "mark_ready()")
+        sequence.mark_ready(parameters)
+
+    def set_required_accumulations(self, require_accumulations: int) -> None:
+        """Set or change the number of accumulations of each parameter in a step.
+
+        The number holds until the next call, also after `unbind()`, `bind()` and `reset()`.
+
+        Args:
+            require_accumulations: New number, from the next step on; before `bind()`, or
+                after it and before the first backward of the step.
+
+        Raises:
+            InvalidArgumentError: The count is not a positive integer.
+            LifecycleError: A gradient was accumulated since the last `zero_grad()`.
+        """
+        count = arguments.checked_count(require_accumulations)
+        if self._sequence is not None:
+            refusals.refuse_started_step(self._sequence, count=count)
+            self._sequence.require(count)
+        self._require_accumulations = count
+
     def flush(self) -> None:
         """End this rank's step early, with fewer accumulations than required.
 
@@ -303,6 +368,90 @@ class GradientSynchronizer(Accumulation):
         if self._config.check_finite and not was_reduced:
             refusals.refuse_nonfinite_gradients(sequence)
 
+    def owned_grads(self) -> tuple[OwnedGradient, ...]:
+        """List the valid gradients of this rank, between `wait()` and `zero_grad()`.
+
+        With `mode="reduce_scatter"` these are this rank's parts of the sums, and all
+        gradients that are not summed. Otherwise these are all gradients.
+
+        Returns:
+            Gradients in the same order in every step: bucket by bucket, last parameter
+            first.
+
+        Raises:
+            StepFailedError: An earlier error made a gradient of this step wrong.
+            LifecycleError: It is not bound, or was not waited for.
+        """
+        sequence = self._bound_sequence("owned_grads()")
+        refusals.refuse_unsound_step(sequence)
+        refusals.refuse_unreduced_step(sequence, "owned_grads()")
+        return tuple(g for b in sequence.buckets for g in b.owned_gradients())
+
+    def grad_norm(
+        self, norm_type: float = 2.0, *, stages: dist.ProcessGroup | None = None
+    ) -> torch.Tensor:
+        """Measure all gradients, between `wait()` and `zero_grad()`; scales included.
+
+        Each gradient counts once: a replicated one, a sharded one with all its shards,
+        scattered sums with all their parts. So ranks that share parameters call it
+        together. Ordinary parameters without a process group count on their own rank only.
+
+        Args:
+            norm_type: p of the p-norm, above 0; infinite for the largest absolute
+                value.
+            stages: Ranks with other parameters, one of each pipeline stage, this one
+                included. They call it together, and their gradients count as well.
+
+        Returns:
+            float64, without dims, on the gradients' device. The host does not wait for
+            it.
+
+        Raises:
+            InvalidArgumentError: There is no such norm.
+            StepFailedError: An earlier error made a gradient of this step wrong.
+            LifecycleError: It is not bound, or was not waited for.
+            ReplacedGradientError: A `.grad` is not the tensor that was summed.
+        """
+        return self._grad_norm("grad_norm()", norm_type, stages)
+
+    def clip_grad_norm_(
+        self,
+        max_norm: float,
+        norm_type: float = 2.0,
+        *,
+        error_if_nonfinite: bool = False,
+        stages: dist.ProcessGroup | None = None,
+    ) -> torch.Tensor:
+        """Scale all gradients so that their norm is at most `max_norm`.
+
+        Equal to `torch.nn.utils.clip_grad_norm_` on the full gradients of all
+        parameters.
+
+        Args:
+            max_norm: Upper bound, above 0.
+            norm_type: p of the p-norm, as for `grad_norm()`.
+            error_if_nonfinite: Whether to raise where the norm is not finite. The host
+                then waits for the device.
+            stages: Ranks with other parameters, as for `grad_norm()`.
+
+        Returns:
+            The norm before, as from `grad_norm()`.
+
+        Raises:
+            InvalidArgumentError: There is no such norm, or no gradient that has it.
+            StepFailedError: An earlier error made a gradient of this step wrong.
+            LifecycleError: It is not bound, or was not waited for.
+            ReplacedGradientError: A `.grad` is not the tensor that was summed.
+            NonFiniteGradientError: The norm is not finite; nothing has changed.
+        """
+        bound = arguments.checked_positive("max_norm", max_norm)
+        call = "clip_grad_norm_()"
+        norm = self._grad_norm(call, norm_type, stages)
+        if error_if_nonfinite:
+            refusals.refuse_nonfinite_norm(norm)
+        self._bound_sequence(call).scale(clip_factor(norm, bound))
+        return norm
+
     def scale_grads(self, factor: float | torch.Tensor) -> None:
         """Multiply every gradient, between `wait()` and `zero_grad()`.
 
@@ -351,6 +500,33 @@ class GradientSynchronizer(Accumulation):
                 raise
             sequence.restart(set_to_none=set_to_none)
 
+    def state_dict(self) -> HookState:
+        """Return what the comm hook keeps for the gradients of this rank, for a checkpoint.
+
+        Returns:
+            Copies, by the name of a parameter and the key of the hook, in the shape of the
+            local gradient; empty without a hook.
+
+        Raises:
+            LifecycleError: The synchronizer is not bound.
+        """
+        return self._bound_sequence("state_dict()").hook_state()
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+        """Give the comm hook what `state_dict()` has returned on this rank.
+
+        Args:
+            state: What to keep; parameters without an entry begin with zeros.
+
+        Raises:
+            LifecycleError: The synchronizer is not bound.
+            InvalidArgumentError: The state has a name that no parameter has.
+        """
+        sequence = self._bound_sequence("load_state_dict()")
+        known = {member.name for plan in sequence.plans for member in plan.members}
+        arguments.refuse_unknown_names("state", state, known)
+        sequence.load_hook_state(state)
+
     def reset(self) -> None:
         """Return to a clean bound state from any state.
 
@@ -394,6 +570,31 @@ class GradientSynchronizer(Accumulation):
         if module is not None:
             refusals.refuse_replaced_parameters(sequence, module)
         refusals.refuse_exchanged_parameters(sequence)
+
+    def _grad_norm(
+        self, call: str, norm_type: float, stages: dist.ProcessGroup | None
+    ) -> torch.Tensor:
+        p = arguments.checked_positive("norm_type", norm_type)
+        sequence = self._reduced_sequence(call)
+        return measured_norm(sequence.buckets, sequence.groups, p, stages)
+
+    def _reduced_sequence(self, call: str) -> BucketSequence:
+        """Return the buckets for a call on the sums, which are in `.grad`."""
+        sequence = self._bound_sequence(call)
+        refusals.refuse_unsound_step(sequence)
+        refusals.refuse_unreduced_step(sequence, call)
+        refusals.refuse_replaced_results(sequence, call)
+        return sequence
+
+    def _bound_sequence(self, call: str) -> BucketSequence:
+        if self._sequence is None:
+            raise LifecycleError(
+                f"{call} was called on a synchronizer that is not bound",
+                expected="bind() before, unbind() after",
+                got=repr(self),
+                hint="call bind() first",
+            )
+        return self._sequence
 
     def _known_module(self) -> nn.Module | None:
         return None if self._module is None else self._module()

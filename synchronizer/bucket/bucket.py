@@ -14,9 +14,10 @@ replaced at one place only, see Note [Effects of a rebuild].
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import groupby
 from typing import NoReturn
 
 import torch
@@ -26,7 +27,6 @@ from syncverify.synchronizer.bucket.gradient_view import GradientView
 from syncverify.synchronizer.bucket.packing import Attachment, pack
 from syncverify.synchronizer.bucket.state import BucketState, excess_error
 from syncverify.synchronizer.bucket.timing import BucketTimes, profiled
-from syncverify.synchronizer.bucket.used_flags import write_flags
 from syncverify.synchronizer.contract.config import SynchronizerConfig
 from syncverify.synchronizer.plan import ownership
 from syncverify.synchronizer.plan.grouping import BucketPlan
@@ -205,7 +205,7 @@ class Bucket:
         `packs` is False in a step that is given up, whose gradients may be anything.
         """
         if self._flags is not None:
-            write_flags(self._flags, [view.is_used for view in self.views])
+            _write_flags(self._flags, [view.is_used for view in self.views])
             self._writers[self._side.current()] = None
         # What overlaps: the rest of backward, on any stream, with this reduction. What
         # orders it: every stream in `_writers` has queued its last write to a gradient,
@@ -395,3 +395,17 @@ class Bucket:
             label=self.label,
         )
         raise error
+
+
+def _write_flags(flags: torch.Tensor, used: Iterable[bool]) -> None:
+    """Write, on the current stream, which members this rank has used.
+
+    The sum of the flags, of shape (members,), counts ranks in a dtype that may round. Only
+    0 is exact, and only 0 is needed. A copy of host memory would make the host wait for the
+    device, and cannot be captured in a CUDA graph.
+    """
+    start = 0
+    for is_used, run in groupby(used):
+        end = start + sum(1 for _ in run)
+        flags[start:end].fill_(is_used)
+        start = end
