@@ -14,8 +14,8 @@ import sys
 
 import click
 
-from studies.redteam.catalogue import program_named, programs
 from studies.redteam.document import write
+from studies.redteam.program import program_named, programs
 from studies.redteam.scoring import Score, score_of
 from syncverify.processes.calls import run_in_processes
 

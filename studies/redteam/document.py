@@ -8,8 +8,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from studies.documents import RESULTS, Document, table
-from studies.redteam.catalogue import programs
-from studies.redteam.program import BLIND_SPOTS, Program
+from studies.redteam.program import BLIND_SPOTS, Program, programs
 from studies.redteam.scoring import Score
 
 FIGURES: Final = RESULTS / "redteam.json"

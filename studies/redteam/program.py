@@ -1,13 +1,21 @@
-"""A program of the red team: a synchronizer, and the verdict that it deserves."""
+"""The programs of the red team: synchronizers, and the verdicts that they deserve.
+
+A class is a program if `wrong` or `right` marks it, as `reported` marks a defect of the bank.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib
+import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
+from studies import redteam
 from syncverify.defaults import DEFAULT_RANKS
+from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject import Subject, resolve
 
@@ -142,9 +150,49 @@ def _marking(
     return mark
 
 
-def program_of(subject: object) -> Program | None:
+def _program_of(subject: object) -> Program | None:
     """Return the program of a class that is marked itself, not by a base; else None."""
     if not isinstance(subject, type):
         return None
     found = vars(subject).get(_MARK)
     return found if isinstance(found, Program) else None
+
+
+@functools.cache
+def programs() -> tuple[Program, ...]:
+    """List the programs: wrong ones by blind spot, then right ones by topic."""
+    order = [*BLIND_SPOTS]
+    return tuple(
+        sorted(
+            _found(),
+            key=lambda each: (
+                not each.is_wrong,
+                order.index(each.topic) if each.is_wrong else 0,
+                each.topic,
+                each.name,
+            ),
+        )
+    )
+
+
+def program_named(name: str) -> Program:
+    """Return the program of a name.
+
+    Raises:
+        UsageError: There is none of this name.
+    """
+    for program in programs():
+        if program.name == name:
+            return program
+    raise UsageError(f"unknown program {name!r}: see docs/redteam.md")
+
+
+def _found() -> Iterator[Program]:
+    prefix = f"{redteam.__name__}."
+    for found in pkgutil.walk_packages(redteam.__path__, prefix):
+        if ".wrong." in found.name or ".right." in found.name:
+            module = importlib.import_module(found.name)
+            for subject in vars(module).values():
+                program = _program_of(subject)
+                if program and program.subject.__module__ == found.name:
+                    yield program

@@ -7,8 +7,7 @@ from typing import Literal
 
 import torch
 
-from studies.redteam.catalogue import program_named
-from studies.redteam.program import Program
+from studies.redteam.program import Program, program_named
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import SyncverifyError
 from syncverify.program.warnings_once import show_warnings_once

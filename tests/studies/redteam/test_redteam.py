@@ -2,8 +2,7 @@
 
 import pytest
 
-from studies.redteam.catalogue import program_named, programs
-from studies.redteam.program import BLIND_SPOTS, wrong
+from studies.redteam.program import BLIND_SPOTS, program_named, programs, wrong
 from studies.redteam.scoring import score_of
 from syncverify.bugbank.catalogue import entries
 from syncverify.errors import UsageError
