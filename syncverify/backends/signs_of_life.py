@@ -1,7 +1,7 @@
 """Signs of life of the ranks of a torchrun job, in torchrun's store.
 
 Note [Signs of life]
-    The ranks of a job may be on other machines, where no kernel can be asked about them. So
+    The ranks of a job may be on other machines, where no kernel shows them. So
     a thread of each rank writes a sign of life once a second: a number, the status of the
     rank, the processor time that it has used, and the work of its descendants. A rank whose
     number stays the same has died, is stopped, keeps Python from running, or is cut off; from
@@ -139,7 +139,7 @@ class RemoteRank:
         )
 
     def stacks(self) -> str:
-        """Return nothing: from afar no process can be asked for its stacks."""
+        """Return nothing: from afar no process shows its stacks."""
         return ""
 
     def processor_seconds(self) -> float:

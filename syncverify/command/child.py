@@ -70,7 +70,7 @@ class Child(Supervised):
         cause: `process_died` or `never_returns`, if it was lost.
         how: The end in words.
         lines: The subject's lines in a process that kept Python from running.
-        was_interrupted: Whether the user asked for the end.
+        was_interrupted: Whether the user interrupted it.
         has_found: Whether a search had ended, and had told violations.
         is_finished: Whether all of this is known, and the process is gone.
     """

@@ -6,7 +6,7 @@ Note [Who owns the end of a command]
     process is a child. The owner stays small: it imports no torch, and forks the child
     before torch is there. The owner passes signals on, and hears on a pipe which scenario
     starts, that Python runs, and with which code the command ends. Exit codes count only
-    when they were told that way. A child that ends without a code, or falls silent, is lost:
+    when they were sent that way. A child that ends without a code, or falls silent, is lost:
     the scenario is played once more in a new child (Note [The second child starts early]),
     and a third time where anybody may have ended or stopped both. Lost each time, the scenario
     is a violation; otherwise there is no verdict, and the exit code is 3.

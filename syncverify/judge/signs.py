@@ -1,4 +1,4 @@
-"""Signs by which two violations of a run, or of a search, are told to be one defect.
+"""Signs by which two violations of a run, or of a search, are known to be one defect.
 
 Note [One defect or two]
     A violation shows signs, and each of its findings lists the signs that would explain the

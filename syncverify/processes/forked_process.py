@@ -102,7 +102,7 @@ class _Template:
         return self.process.poll() is None and not is_stopped
 
     def ask(self, connection: int, lifeline: int) -> Connection:
-        """Ask for a process with two descriptors; return where its end is told."""
+        """Start a process with two descriptors; return the one that gets its end."""
         ours, report = Pipe(duplex=False)
         with report:
             descriptors = [connection, lifeline, 1, 2, report.fileno()]
@@ -112,7 +112,7 @@ class _Template:
         return ours
 
     def close(self) -> None:
-        """End the template; its workers end by the process that asked for them."""
+        """End the template; its workers end by the process that started them."""
         atexit.unregister(self.close)
         self.process.kill()
         self.process.wait(_END_TIMEOUT_SECONDS)

@@ -2,7 +2,7 @@
 
 A process has one owner or none, so the link belongs to the process. The owner of a command
 is `syncverify.command.owner`; a search in several processes owns those. Where there is no
-owner, nothing is told.
+owner, nothing is sent.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A process of this one was lost in the scenario that was told last.
+    """A process of this one was lost in the scenario that was sent last.
 
     Attributes:
         cause: `process_died` or `never_returns`.

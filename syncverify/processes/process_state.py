@@ -10,7 +10,7 @@ Note [A rank may wait for a process]
 
     A look lists all processes of the machine, so it is made only where a rank is otherwise
     idle for a window. The first look of a run has none before it, and takes all the time that
-    descendants ever used for work of this window. So a hang is told one window later where a
+    descendants ever used for work of this window. So a hang is seen one window later where a
     process of an earlier scenario has worked, and at the bound beside one that still spins.
 """
 

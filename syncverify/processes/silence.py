@@ -5,7 +5,7 @@ Note [When a silence is a hang]
 
     | after a silence as long as the bound | finding |
     |---|---|
-    | for the last half of the bound it used no processor time and asked for none | `idle` |
+    | for the last half of the bound it used no processor time and waited for none | `idle` |
     | by itself it has used as much processor time as the bound | `spent`: it spins |
     | the silence is twelve times the bound | `endless`: it sleeps and wakes |
     | otherwise it works, or waits for a processor, a disk or swapped memory | `slow` |

@@ -37,7 +37,7 @@ NUM_DESCRIPTORS = 5
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The state that a worker takes over from the process that asked for it.
+    """The state that a worker takes over from the process that wants it.
 
     Attributes:
         module: Name of a module; its `main` gets the wire to the process that asked.

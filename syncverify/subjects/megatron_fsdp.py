@@ -55,7 +55,7 @@ class MegatronFsdpSubject(ModuleAdapter):
         mesh = init_device_mesh(
             device.type, (dist.get_world_size(), 1), mesh_dim_names=("dp", "tp")
         )
-        # The number of a GPU is asked for, and then compared with `device` for a warning.
+        # The number of a GPU is read, and then compared with `device` for a warning.
         with patch.object(torch.cuda, "current_device", lambda: 0):
             return fully_shard_model(
                 nn.Sequential(module),

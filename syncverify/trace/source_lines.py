@@ -74,7 +74,7 @@ _IS_NAMED: dict[str, bool] = {}
 
 
 class NoLine(Enum):
-    """The origin of work that no line of the subject asked for."""
+    """The origin of work that no line of the subject started."""
 
     AUTOGRAD = "autograd"
     OPTIMIZER = "optimizer"
@@ -198,7 +198,7 @@ def subject_frames(*, is_asked_by_autograd: bool = False) -> RawFrames:
         is_asked_by_autograd: Whether to name the lines that called `backward()`, too.
 
     Returns:
-        An empty tuple where autograd asked for the operator, or the harness.
+        An empty tuple if autograd or the harness called the operator.
     """
     found: list[tuple[CodeType, int]] = []
     frame: FrameType | None = sys._getframe(1)  # documented by Python
@@ -331,7 +331,7 @@ def shown_path(filename: str) -> str:
 def working_directory() -> str:
     """Return the working directory; "" if it was deleted."""
     try:
-        return os.getcwd()  # noqa: PTH109  # asked for every operator
+        return os.getcwd()  # noqa: PTH109  # for every operator
     except FileNotFoundError:
         return ""
 

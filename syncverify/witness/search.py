@@ -152,7 +152,7 @@ def _witness(finding: Finding, pair: Unordered | None, *, is_told: bool) -> Witn
 
 
 def _elements(finding: Finding) -> tuple[Elements, Elements]:
-    """Return the elements of the right gradient, where they are told, and of the wrong one."""
+    """Return the elements of the right gradient, where they are known, and of the wrong one."""
     match finding.evidence:
         case WrongGradient(expected=expected, observed=observed):
             return expected, observed

@@ -58,7 +58,7 @@ PROGRAMS = {
 
 OF_DDP = {
     # Autograd keeps the ones that it starts with for the stream that multiplies them.
-    "gradients asked for beside": program(
+    "gradients of torch.autograd.grad beside": program(
         parameter(), launch="parameter_streams", backward="grad_beside"
     ),
 }

@@ -26,7 +26,7 @@ class Wait:
     Attributes:
         operation: The operation in words.
         missing_ranks: Returns the global ranks that have to arrive before the rank goes on.
-        line: Line of the subject that asked for it.
+        line: Line of the subject that called it.
         resource: Name of the awaited resource, the same in every run and on every rank. The
             rank that completes the resource calls `Scheduler.note_access` with the name.
     """

@@ -1,4 +1,4 @@
-"""The owner of a command: exit code 0 is told by a process that has judged, and by nothing else.
+"""The owner of a command: exit code 0 comes from a process that has judged, and from nothing else.
 
 The processes here import no torch, and play what a subject could do to them.
 """

@@ -20,7 +20,7 @@ pytestmark = [
     ),
 ]
 
-# Tells what it sees; then does what it is told.
+# Sends what it sees; then does what it gets.
 WITNESS = """
 import os, sys
 

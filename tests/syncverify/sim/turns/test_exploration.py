@@ -156,7 +156,7 @@ COUNTED = {
     "own keys": (((("add", "k"),), (("add", "l"),)), 1, 6),
     "note and reader": (((("add", "k"),), (("get", "k"),)), 1, 3),
     "note and peeker": (((("add", "k"),), (("check", "k"),)), 2, 6),
-    # One rank comes last and is told "yes" or "not yet". The other one came before it,
+    # One rank comes last and gets "yes" or "not yet". The other one came before it,
     # and asked before that or after.
     "poll once": (alike(ARRIVES, ("poll", "a")), 8, 20),
     "poll, then wait": (alike(ARRIVES, ("poll", "a"), ("wait", "a")), 8, 60),
