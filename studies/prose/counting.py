@@ -63,7 +63,7 @@ def _long_sentences(text: str) -> int:
 
 RULES = (
     Rule("pronoun words", "name the thing", 5.0, lambda t: len(_PRONOUNS.findall(t))),
-    Rule("dialect", "say who does what", 0.5, lambda t: len(_DIALECT.findall(t))),
+    Rule("dialect", "say who does what", 0.3, lambda t: len(_DIALECT.findall(t))),
     Rule("long sentences", "make a list", 0.1, _long_sentences),
 )
 

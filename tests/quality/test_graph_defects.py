@@ -116,7 +116,7 @@ def test_defect_shows_through_no_other_feature(defect: Planted) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("feature", ASKED_FOR)
-def test_defect_shows_through_what_is_asked_for(feature: str) -> None:
+def test_defect_shows_through_its_feature(feature: str) -> None:
     (defect, *_) = (d for d in GRAPH_DEFECTS if feature in d.shown_by)
     try:
         shown = identities(defect.subject, two_micro_batches(feature))

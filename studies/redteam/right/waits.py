@@ -69,7 +69,7 @@ class CopiesAfterPolling(SideStreams):
 
 @right("waits", since="the host has seen that the work is completed")
 class PollsAlone(ViewBuckets):
-    """`is_completed()` is asked until it says yes, and nothing else waits."""
+    """`is_completed()` is polled until it is true, and nothing else waits."""
 
     @override
     def finish(self, bucket: Bucket) -> None:
@@ -129,7 +129,7 @@ class SynchronizesTheStream(SideStreams):
 
 @right("waits", since="a host that saw the event happen comes after it")
 class QueriesAnEvent(SideStreams):
-    """An event is asked until it has happened."""
+    """An event is polled until it has happened."""
 
     @override
     def join(self) -> None:

@@ -74,7 +74,7 @@ class ReadsBeforeOthers(CountsHookCalls):
     needs=("backward=create_graph",),
 )
 class DetachesInPlace(CountsHookCalls):
-    """The graph of a gradient is cut in place, though the user asked for it."""
+    """The graph of a gradient is cut in place, though the user wants it."""
 
     @override
     def note(self, parameter: nn.Parameter) -> None:

@@ -153,7 +153,7 @@ class ReducesPerGroup(PlainGrads):
 
 @wrong("meshes", trigger="2 ranks with $RANK set, as launchers set it")
 class ReadsTheEnvironment(PlainGrads):
-    """A rank is taken from `$RANK`; where it is missing, the group is asked."""
+    """A rank is taken from `$RANK`; where it is missing, from the group."""
 
     @override
     def reduce(self, gradient: torch.Tensor) -> None:

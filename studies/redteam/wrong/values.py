@@ -46,7 +46,7 @@ class SkipsOnOverflow(ReducesInWait):
 
 @wrong("values", trigger="a gradient beyond 1e5")
 class ClampsLargeOnes(ReducesInWait):
-    """Gradients are clamped to a range that nobody asked for."""
+    """Gradients are clamped to a range that the contract does not have."""
 
     @override
     def wait(self) -> None:
