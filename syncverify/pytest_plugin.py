@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from syncverify.defaults import BACKEND_NAMES, DEFAULT_EXAMPLES
 from syncverify.plain_text import counted
+from syncverify.settings import BACKEND_NAMES, DEFAULTS, SETTINGS, Setting
 
 if TYPE_CHECKING:
     from syncverify.report.report import Report
@@ -31,15 +31,6 @@ if TYPE_CHECKING:
 
 _FIXTURE: Final = "verify_subject"
 _MARK: Final = "syncverify"
-# Names on the command line, behind `--syncverify-`, and those of `syncverify.verify()`.
-_OPTIONS: Final = {
-    "examples": "examples",
-    "seed": "seed",
-    "backend": "backend",
-    "ranks": "ranks",
-    "contract": "contract",
-    "time_limit": "time_limit_seconds",
-}
 # Properties of a test, for JUnit files, and for the process that prints under pytest-xdist.
 _VERDICT: Final = "syncverify.verdict"
 _VIOLATION: Final = "syncverify.violation"
@@ -103,9 +94,9 @@ def verify_subject(request: pytest.FixtureRequest) -> Callable[..., Report]:
     command line count more than arguments.
     """
     given = dict[str, Any]()
-    for option, name in _OPTIONS.items():
-        value = request.config.getoption(f"syncverify_{option}")
-        if value is not None:
+    for name, setting in SETTINGS.items():
+        value = request.config.getoption(f"syncverify_{name}", None)
+        if setting.is_of_tests and value is not None:
             given[name] = value
 
     def verified(subject: str | SubjectFactory, **options: Any) -> Report:
@@ -113,7 +104,11 @@ def verify_subject(request: pytest.FixtureRequest) -> Callable[..., Report]:
         from syncverify.subjects.project_file import project_file
         from syncverify.verification import verify  # imports torch
 
-        own = {"seed": 0, "examples": DEFAULT_EXAMPLES, **project_file().of_verify()}
+        own = {
+            "seed": 0,
+            "examples": DEFAULTS["examples"],
+            **project_file().of_verify(),
+        }
         chosen = {**own, **options, **given}
         with _LiveLine(request.config, chosen["examples"]) as progress:
             report = verify(subject, progress=progress, **chosen)
@@ -123,10 +118,11 @@ def verify_subject(request: pytest.FixtureRequest) -> Callable[..., Report]:
     return verified
 
 
-def _count(text: str) -> int:
-    """Read a positive number; argparse makes one line and an exit of what is raised."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
+def _number(text: str, least: int) -> int:
+    """Read a number; argparse makes one line and an exit of what is raised."""
+    if not text.isdecimal() or int(text) < least:
+        words = "a positive number" if least else "a number from 0"
+        raise argparse.ArgumentTypeError(f"expected {words}, got {text!r}")
     return int(text)
 
 
@@ -146,33 +142,28 @@ def _name_or_file(text: str) -> str:
     return text
 
 
+def _type_of(setting: Setting) -> dict[str, Any]:
+    match setting.kind:
+        case "choice":
+            return {"choices": BACKEND_NAMES}
+        case "integer":
+            least = setting.least
+            return {"type": functools.partial(_number, least=least), "metavar": "N"}
+        case "seconds":
+            return {"type": _seconds, "metavar": setting.metavar or "SECONDS"}
+    return {"type": _name_or_file, "metavar": setting.metavar}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add options that hold for all verifications of a run."""
     group = parser.getgroup("syncverify", "verification of gradient synchronizers")
-    group.addoption(
-        "--syncverify-examples", type=_count, metavar="N",
-        help="Scenarios to play, in the place of the number that a test names.",
-    )  # fmt: skip
-    group.addoption(
-        "--syncverify-seed", type=int, metavar="N",
-        help="Seed of the scenarios, in the place of the test's; 0 by default.",
-    )  # fmt: skip
-    group.addoption(
-        "--syncverify-backend", choices=BACKEND_NAMES,
-        help="Where the ranks run, in the place of the test's backend.",
-    )  # fmt: skip
-    group.addoption(
-        "--syncverify-ranks", type=_count, metavar="N",
-        help="Largest world size, in the place of the test's.",
-    )  # fmt: skip
-    group.addoption(
-        "--syncverify-contract", type=_name_or_file, metavar="NAME|FILE",
-        help="Contract of all subjects, in the place of their own.",
-    )  # fmt: skip
-    group.addoption(
-        "--syncverify-time-limit", type=_seconds, metavar="SECONDS",
-        help="Seconds after which a verification starts no scenario.",
-    )  # fmt: skip
+    for name, setting in SETTINGS.items():
+        if setting.is_of_tests:
+            group.addoption(
+                f"--syncverify-{setting.option}", dest=f"syncverify_{name}",
+                help=f"{setting.meaning} It counts more than a test's own.",
+                **_type_of(setting),
+            )  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -8,11 +8,11 @@ from typing import Final, Literal, TypeGuard
 
 from studies.mistakes.playing import subject_from
 from syncverify.backends.sim import SimBackend
-from syncverify.defaults import DEFAULT_RANKS
 from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.search.drawing import Drawing
+from syncverify.settings import DEFAULT_RANKS
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import Subject
 from syncverify.trace.records import (

@@ -15,11 +15,11 @@ import torch
 
 from studies.mistakes.corpus import subject_of
 from syncverify.backends.choice import open_backend
-from syncverify.defaults import DEFAULT_RANKS
 from syncverify.program.warnings_once import show_warnings_once
 from syncverify.report.hints import certainty
 from syncverify.report.text import violation_text
 from syncverify.search.found_violation import FoundViolation
+from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import run_search
 from syncverify.witness.fix import Fix
@@ -57,9 +57,8 @@ def told_about(base: str, source: str, examples: int) -> list[tuple[Told, Fix | 
     """
     with subject_from(base, source) as subject:
         with contextlib.closing(open_backend("sim", subject)) as backend:
-            report = run_search(
-                subject, backend, ranks=DEFAULT_RANKS, examples=examples, seed=SEED
-            )
+            settings = Settings(examples=examples, seed=SEED)
+            report = run_search(subject, backend, settings)
         return [(_told(entry, subject.name), entry.fix) for entry in report.violations]
 
 

@@ -28,7 +28,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.processes.child_process import end_when_closed
 from syncverify.processes.owner_link import leave_owner
 from syncverify.search.first_violation import first_met
-from syncverify.search.result import SearchPlan
+from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 
 ROOT = PACKAGE.parent
@@ -193,9 +193,9 @@ def _search(answer: Connection, ranks: int, examples: int) -> None:
     except Exception as error:  # noqa: BLE001  # a mistake can make an import fail in any way
         answer.send((f"{type(error.__cause__ or error).__name__} on import", 0))
         return
-    plan = SearchPlan(ranks, examples, SEED)
+    settings = Settings(ranks=ranks, examples=examples, seed=SEED)
     with closing(SimBackend()) as backend:
-        found, played = first_met(subject, backend, plan)
+        found, played = first_met(subject, backend, settings)
     answer.send(("{} ({})".format(*found.violation.identity) if found else "", played))
 
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from syncverify.backends.choice import open_backend
-from syncverify.defaults import DEFAULT_RANKS, PROBED_EXAMPLES, PROBED_SIMPLER
 from syncverify.report.beyond import Observing
+from syncverify.settings import PROBED_EXAMPLES, PROBED_SIMPLER, Settings
 from syncverify.subjects.subject import resolve
 from syncverify.verification import run_search
 
@@ -24,14 +24,9 @@ def main(name: str, backend_name: str, scenarios: str, seed: str, file: str) -> 
     own = resolve(name)
     plain = replace(own, capabilities=own.capabilities.plain())
     with closing(open_backend(backend_name, plain)) as backend:
-        report = run_search(
-            plain,
-            backend,
-            ranks=DEFAULT_RANKS,
-            examples=PROBED_EXAMPLES,
-            seed=int(seed),
-            observing=Observing(int(scenarios), PROBED_SIMPLER),
-        )
+        settings = Settings(examples=PROBED_EXAMPLES, seed=int(seed))
+        observing = Observing(int(scenarios), PROBED_SIMPLER)
+        report = run_search(plain, backend, settings, observing)
     Path(file).write_text(json.dumps(report.to_json(), allow_nan=False))
 
 

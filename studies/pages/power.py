@@ -13,12 +13,12 @@ from typing import Any, Final
 from hypothesis import Phase
 
 from studies.documents import RESULTS, Document, table
-from syncverify.defaults import DEFAULT_RANKS
 from syncverify.scenario.contract import EVERYTHING, PLAIN_CONTRACT, Capabilities
 from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Draw, Drawing
+from syncverify.settings import DEFAULT_RANKS
 
 FIGURES = RESULTS / "power.json"
 CONTRACTS: Final = {"plain": PLAIN_CONTRACT, "everything": EVERYTHING}

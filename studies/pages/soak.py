@@ -19,10 +19,10 @@ import torch
 
 from syncverify.backends.choice import open_backend
 from syncverify.command.process_exit import run_command
-from syncverify.defaults import BACKEND_NAMES
 from syncverify.plain_text import counted
 from syncverify.processes.calls import run_in_processes
 from syncverify.report.report import Report
+from syncverify.settings import BACKEND_NAMES, Settings
 from syncverify.subjects.subject import resolve
 from syncverify.verification import run_search
 
@@ -79,13 +79,8 @@ def search(wanted: tuple[str, int, str]) -> dict[str, Any]:
     torch.set_num_threads(1)
     subject = resolve(name)
     with closing(open_backend(backend_name, subject)) as backend:
-        report = run_search(
-            subject,
-            backend,
-            ranks=RANKS,
-            examples=EXAMPLES_PER_SEED,
-            seed=seed,
-        )
+        settings = Settings(ranks=RANKS, examples=EXAMPLES_PER_SEED, seed=seed)
+        report = run_search(subject, backend, settings)
     return as_line(report)
 
 

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from studies.peers.roster import Peer
 from syncverify.backends.choice import AnyBackend
 from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
 from syncverify.verification import run_search
 
@@ -64,7 +65,8 @@ def play(
     Returns:
         The row of the table.
     """
-    report = run_search(subject, backend, ranks=RANKS, examples=examples, seed=seed)
+    settings = Settings(ranks=RANKS, examples=examples, seed=seed)
+    report = run_search(subject, backend, settings)
     found = [each.violation for each in report.violations]
     return PeerResult(
         subject.name,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from studies import redteam
-from syncverify.defaults import DEFAULT_RANKS
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
+from syncverify.settings import DEFAULT_RANKS
 from syncverify.subjects.subject import Subject, resolve
 
 Marked = TypeVar("Marked", bound=type[Any])

@@ -12,7 +12,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.errors import SyncverifyError
 from syncverify.program.warnings_once import show_warnings_once
 from syncverify.search.first_violation import first_met
-from syncverify.search.result import SearchPlan
+from syncverify.settings import Settings
 
 Verdict = Literal["caught", "missed", "accused", "silent", "not judged"]
 SEED = 0
@@ -53,8 +53,8 @@ def score_of(name: str, examples: int) -> Score:
 
 
 def _searched(program: Program, backend: SimBackend, examples: int) -> Score:
-    plan = SearchPlan(program.max_ranks, examples, SEED)
-    found, played = first_met(program.resolved(), backend, plan)
+    settings = Settings(ranks=program.max_ranks, examples=examples, seed=SEED)
+    found, played = first_met(program.resolved(), backend, settings)
     if found is None:
         silent: Verdict = "missed" if program.is_wrong else "silent"
         return Score(program.name, silent, examples=played)

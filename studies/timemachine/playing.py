@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import click
 
 from studies.timemachine.pairs import FOLDER, Pair
-from syncverify.defaults import DEFAULT_RANKS
+from syncverify.settings import DEFAULT_RANKS
 
 ROOT: Final = Path(__file__).parents[2]
 SEED: Final = 0

@@ -12,10 +12,10 @@ from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.known_groups import require_known_groups
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
-from syncverify.defaults import BACKEND_NAMES, NCCL_NAMES
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.program.modules import provide_layers
 from syncverify.scenario.contract import Capabilities
+from syncverify.settings import BACKEND_NAMES, NCCL_NAMES
 from syncverify.sim.device.nccl_names import known_libraries
 from syncverify.sim.known_torch import require_known_torch, require_tested_torch
 from syncverify.subjects.subject import Subject

@@ -19,8 +19,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from syncverify.backends.loopback import use_loopback
 from syncverify.backends.rank_groups import KeptTransports, end_groups, has_all_ends
 from syncverify.backends.recording import CollectiveRecording
-from syncverify.defaults import NCCL_NAMES
 from syncverify.program.process_groups import num_groups
+from syncverify.settings import NCCL_NAMES
 from syncverify.sim.known_torch import Mechanism, require_known_torch
 from syncverify.sim.network.threaded_world import (
     init_fake_process_group,

@@ -7,8 +7,8 @@ import os
 import torch
 import torch.distributed as dist
 
-from syncverify.defaults import NCCL_NAMES
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.settings import NCCL_NAMES
 
 
 def own_device(

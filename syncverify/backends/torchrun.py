@@ -44,12 +44,12 @@ from syncverify.backends.rank_groups import KeptTransports
 from syncverify.backends.roll_call import call_roll, facts_about
 from syncverify.backends.signs_of_life import Pulse, RemoteRank
 from syncverify.backends.store_gathering import StoreGathering
-from syncverify.defaults import NCCL_NAMES
 from syncverify.errors import NoVerdictError, UsageError
 from syncverify.processes.owner_link import Ends, listen
 from syncverify.program.late_imports import import_dynamo
 from syncverify.replay_line import replay_line
 from syncverify.scenario.scenario import Scenario
+from syncverify.settings import NCCL_NAMES
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.run import RankRun, Run

@@ -15,36 +15,33 @@ from typing import Any
 
 import click
 
-from syncverify.command.number_types import FiniteNumber
 from syncverify.command.process_exit import BAD_USAGE
 from syncverify.command.shared_options import (
-    any_backend,
     backend_with_data,
     contract_option,
     count_option,
     examples,
     format_option,
-    jobs_option,
     json_file,
     json_option,
-    number_option,
     replay_files,
     report_option,
     seed_option,
+    setting_option,
+    setting_options,
     subject_argument,
 )
-from syncverify.defaults import (
+from syncverify.replay_line import replay_line
+from syncverify.settings import (
     BACKEND_NAMES,
     DEFAULT_BANK_EXAMPLES,
     DEFAULT_BANK_SEED,
-    DEFAULT_EXAMPLES,
     DEFAULT_RANKS,
-    DEFAULT_SCHEDULES,
     DEFAULT_TWIN_EXAMPLES,
     PROBED_SCENARIOS,
     RECIPE_NAMES,
+    SETTINGS,
 )
-from syncverify.replay_line import replay_line
 from syncverify.trace.source_lines import CodeLine
 
 
@@ -77,23 +74,19 @@ def cli(context: click.Context) -> None:
     + "\n\nDefaults of a project are in [tool.syncverify] of its pyproject.toml.",
 )
 @subject_argument
-@any_backend
-@contract_option
-@number_option(
-    "--ranks", None, f"Worlds of up to this many ranks.  [default: {DEFAULT_RANKS}]"
-)
-@count_option("--examples", DEFAULT_EXAMPLES, "Scenarios to play.")
-@number_option(
-    "--seed", None, "Same seed, same scenarios.  [default: drawn and printed]", least=0
+@setting_options(
+    ranks={
+        "default": None,
+        "help": f"{SETTINGS['ranks'].meaning}  [default: {DEFAULT_RANKS}]",
+    }
 )
 @click.option(
-    "--schedules", default=DEFAULT_SCHEDULES, show_default=True,
-    metavar="default|drawn|all[:N]|pct[:N]",
-    help="Timings to play where they matter; at most N runs of a scenario.",
+    "--no-database", is_flag=True,
+    help="Keep no violations and play none first; overrides the project's default.",
 )  # fmt: skip
 @click.option(
-    "--time-limit", type=FiniteNumber(min=0, min_open=True), default=None,
-    metavar="SECONDS", help="Stop early.",
+    "--no-beyond", is_flag=True,
+    help="Skip features beyond the contract, which take two thirds of the time on sim.",
 )  # fmt: skip
 @report_option
 @replay_files
@@ -102,36 +95,6 @@ def cli(context: click.Context) -> None:
     help="Write violations here as SARIF 2.1.0, which code hosts show beside the lines.",
 )  # fmt: skip
 @format_option
-@jobs_option("Processes that search in parallel; same seed and jobs, same report.")
-@click.option(
-    "--database", type=click.Path(file_okay=False, path_type=Path), default=None,
-    metavar="DIRECTORY",
-    help="Keep violations here, such as in .syncverify; the next run plays them first.",
-)  # fmt: skip
-@click.option(
-    "--no-database", is_flag=True,
-    help="Keep no violations and play none first; overrides the project's default.",
-)  # fmt: skip
-@click.option(
-    "--require-coverage", type=FiniteNumber(0, 100), default=None, metavar="PERCENT",
-    help="Fail unless scenarios had every feature value and this share of pairs.",
-)  # fmt: skip
-@click.option(
-    "--fail-under-lines", type=FiniteNumber(0, 100), default=None, metavar="PERCENT",
-    help="Fail unless this share of the lines in the subject's functions ran.",
-)  # fmt: skip
-@click.option(
-    "--stop-at-first", is_flag=True,
-    help="End at the first violation: shrink and report that one alone.",
-)  # fmt: skip
-@click.option(
-    "--no-beyond", is_flag=True,
-    help="Skip features beyond the contract, which take two thirds of the time on sim.",
-)  # fmt: skip
-@click.option(
-    "--focus", default=None, metavar="TOPIC",
-    help="Give most scenarios a special value of a topic, such as bucket_cap.",
-)  # fmt: skip
 @click.option(
     "--tables", is_flag=True,
     help="Print tables: what scenarios contained, lines, features beyond the contract.",
@@ -149,7 +112,7 @@ def run(**options: Any) -> None:
     def play() -> None:
         from syncverify.command.run import RunOptions, execute
 
-        execute(RunOptions(**options), began)
+        execute(RunOptions.of(options), began)
 
     def record(token: str, summary: str, lines: list[CodeLine], num_runs: int) -> None:
         from syncverify.command.lost import record
@@ -170,7 +133,7 @@ def run(**options: Any) -> None:
 @subject_argument
 @contract_option
 @backend_with_data
-@number_option("--ranks", DEFAULT_RANKS, "Worlds of up to this many ranks.")
+@setting_option("ranks")
 @count_option("--scenarios", PROBED_SCENARIOS, "Scenarios of each feature.")
 @seed_option(0)
 @click.option(
@@ -329,7 +292,7 @@ def init(path: Path, like: str) -> None:
     help="Look for a fix of each defect, and for its guilty line in the report.",
 )  # fmt: skip
 @seed_option(DEFAULT_BANK_SEED)
-@jobs_option("Processes that play entries in parallel.")
+@setting_option("jobs", help="Processes that play entries in parallel.")
 @json_option("Write the table here.")
 def bank(**options: Any) -> None:
     """Play the bank of known defects: is each one caught, and its fixed twin left alone?"""

@@ -15,7 +15,6 @@ from syncverify.command.playing import leave, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
 from syncverify.command.report_so_far import ReportSoFar
-from syncverify.defaults import CONFIRMING_EXAMPLES, PROBED_EXAMPLES, PROBED_SIMPLER
 from syncverify.plain_text import counted
 from syncverify.report.annotations import say_annotations
 from syncverify.report.beyond import ObservationInterrupted, Observing
@@ -31,6 +30,12 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
 from syncverify.search.needed_features import with_needed_features
 from syncverify.search.schedules import ScheduleChoice
+from syncverify.settings import (
+    CONFIRMING_EXAMPLES,
+    PROBED_EXAMPLES,
+    PROBED_SIMPLER,
+    Settings,
+)
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_options import check_worlds
 from syncverify.verification import run_search
@@ -150,14 +155,13 @@ def _violation_of_found(
     """Return the first violation of the found contract, with the features that it needs."""
     found = found_contract(plain.capabilities, report.beyond).capabilities
     asked = replace(plain, capabilities=found)
-    later = run_search(
-        asked,
-        backend,
+    settings = Settings(
         ranks=options.ranks,
         examples=CONFIRMING_EXAMPLES,
         seed=options.seed,
         stop_at_first=True,
     )
+    later = run_search(asked, backend, settings)
     if not later.violations:
         return None
     judge = Judge(asked, backend, ScheduleChoice(), options.seed)
@@ -187,14 +191,12 @@ def _probe(
         f"seed {options.seed}",
     )
     observing = Observing(options.scenarios, PROBED_SIMPLER, progress.observed)
+    settings = Settings(
+        ranks=options.ranks,
+        examples=PROBED_EXAMPLES,
+        seed=options.seed,
+        progress=progress,
+    )
     progress.report.begin(subject, backend.name, options.seed)
     with progress:
-        return run_search(
-            subject,
-            backend,
-            ranks=options.ranks,
-            examples=PROBED_EXAMPLES,
-            seed=options.seed,
-            progress=progress,
-            observing=observing,
-        )
+        return run_search(subject, backend, settings, observing)

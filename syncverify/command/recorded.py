@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from syncverify.defaults import BACKEND_NAMES
 from syncverify.errors import ScenarioFormatError, UsageError
 from syncverify.scenario.token import decode, file_text
+from syncverify.settings import BACKEND_NAMES
 
 
 def with_recorded(token_or_file: str, options: Mapping[str, Any]) -> dict[str, Any]:

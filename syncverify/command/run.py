@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Self
 
 import click
 from rich.table import Table
@@ -19,7 +20,6 @@ from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATIO
 from syncverify.command.progress import SearchProgress
 from syncverify.command.replay_files import ReplayFiles
 from syncverify.command.report_so_far import ReportSoFar
-from syncverify.defaults import DEFAULT_RANKS
 from syncverify.plain_text import counted
 from syncverify.report.annotations import say_annotations
 from syncverify.report.beyond import ObservationInterrupted, Observing
@@ -29,13 +29,10 @@ from syncverify.report.report import Report
 from syncverify.report.sarif import sarif_log
 from syncverify.report.text import diagnosis
 from syncverify.scenario.space import Space
+from syncverify.settings import DEFAULT_RANKS, SETTINGS, Settings
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_options import check_worlds
-from syncverify.verification import (
-    check_schedules,
-    draw_seed,
-    run_search,
-)
+from syncverify.verification import check_schedules, run_search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,39 +40,33 @@ class RunOptions:
     """Values of the options, by the names that click gives; the help explains each."""
 
     subject: str
-    contract: str | None
-    backend: str
-    ranks: int | None
-    examples: int
-    seed: int | None
-    schedules: str
-    time_limit: float | None
+    settings: Settings
+    has_ranks: bool
+    files: ReplayFiles
     json_path: Path | None
-    html_path: Path | None
-    trace_path: Path | None
-    dumps_path: Path | None
     sarif_path: Path | None
-    jobs: int
-    database: Path | None
-    no_database: bool
-    require_coverage: float | None
-    fail_under_lines: float | None
     tables: bool
-    stop_at_first: bool
-    no_beyond: bool
-    focus: str | None
     shown_as: str
     quiet: bool
 
-    @property
-    def replay_files(self) -> ReplayFiles:
-        """Return the files that show violations once more."""
-        return ReplayFiles(self.html_path, self.trace_path, self.dumps_path)
-
-    @property
-    def kept_in(self) -> Path | None:
-        """Return the folder of violations; None to keep nothing."""
-        return None if self.no_database else self.database
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """Return the values, by the names that click gives."""
+        own = {name for name in cls.__dataclass_fields__ if name in options}
+        given = {name: options[name] for name in SETTINGS if name in options}
+        has_ranks = given["ranks"] is not None
+        ranks = given["ranks"] if has_ranks else DEFAULT_RANKS
+        database = None if options["no_database"] else given["database"]
+        beyond = (
+            given["backend"] == "sim" and not options["no_beyond"]
+        )  # processes take long
+        changed = {"ranks": ranks, "database": database, "beyond": beyond}
+        return cls(
+            settings=Settings(**{**given, **changed}),
+            has_ranks=has_ranks,
+            files=ReplayFiles.of(options),
+            **{name: options[name] for name in own},
+        )
 
 
 def execute(options: RunOptions, began: float) -> None:
@@ -83,36 +74,40 @@ def execute(options: RunOptions, began: float) -> None:
 
     `began` is the value of `time.monotonic()` at which the command began.
     """
+    settings = options.settings
     progress = SearchProgress(
         CommandConsole(is_quiet=options.quiet),
-        options.examples,
+        settings.examples,
         options.subject,
-        options.backend,
-        options.contract or "",
+        settings.backend,
+        str(settings.contract or ""),
         ReportSoFar(options.json_path),
         names_features=options.tables,
     )
-    with playing(lambda: progress.in_words(options.kept_in), backend=options.backend):
+    folder = settings.database
+    assert folder is None or isinstance(folder, Path)  # by its option
+    with playing(lambda: progress.in_words(folder), backend=settings.backend):
         _execute(options, progress, began)
 
 
 def _execute(options: RunOptions, progress: SearchProgress, began: float) -> None:
-    subject = resolve(options.subject, options.contract)
-    check_schedules(options.schedules, options.backend)
+    settings = options.settings
+    subject = resolve(options.subject, settings.contract)
+    check_schedules(settings.schedules, settings.backend)
     check_folder(options.json_path)
-    options.replay_files.check()
+    options.files.check()
     check_folder(options.sarif_path)
-    with closing(open_backend(options.backend, subject)) as backend:
+    with closing(open_backend(settings.backend, subject)) as backend:
         follow_leader(backend, subject)
         try:
             report = _search(options, subject, backend, progress)
             report = replace(report, seconds=time.monotonic() - began)
         except ObservationInterrupted as interrupt:
             _tell(options, progress, interrupt.report)
-            options.replay_files.write(interrupt.report, subject, backend)
+            options.files.write(interrupt.report, subject, backend)
             raise
-        options.replay_files.write(report, subject, backend)
-    gap = report.gap(options.require_coverage, options.fail_under_lines)
+        options.files.write(report, subject, backend)
+    gap = report.gap(settings.require_coverage, settings.require_lines)
     _tell(options, progress, report)
     if gap is not None:
         click.echo(f"{COMMAND_NAME}: {gap}", err=True)
@@ -126,46 +121,26 @@ def _search(
     progress: SearchProgress,
 ) -> Report:
     """Say which search follows, and search."""
-    most = backend.world_size if isinstance(backend, TorchrunBackend) else DEFAULT_RANKS
-    ranks = options.ranks or most
+    settings = replace(options.settings, progress=progress)
+    if isinstance(backend, TorchrunBackend) and not options.has_ranks:
+        settings = replace(settings, ranks=backend.world_size)
+    ranks, own = settings.ranks, subject.capabilities
     check_ranks(backend.name, ranks)
     check_worlds(subject.factory, subject.name, ranks)
-    if options.focus:
-        Space(subject.capabilities, ranks).require_focus(options.focus)
-    seed = draw_seed() if options.seed is None else options.seed
+    if settings.focus:
+        Space(own, ranks).require_focus(settings.focus)
     progress.console.print(
-        f"verifying {options.subject} on {options.backend}: "
-        f"{counted(options.examples, 'scenario')}, up to {counted(ranks, 'rank')}, seed {seed}"
-        + (f", focus {options.focus}" if options.focus else ""),
+        f"verifying {options.subject} on {settings.backend}: "
+        f"{counted(settings.examples, 'scenario')}, up to {counted(ranks, 'rank')}, "
+        f"seed {settings.seed}"
+        + (f", focus {settings.focus}" if settings.focus else ""),
     )
-    progress.report.begin(subject, backend.name, seed)
+    progress.can_skip_features = not own.fail_on_wrong
+    observes = settings.beyond or own.fail_on_wrong
+    progress.report.begin(subject, backend.name, settings.random_seed)
     with progress:
-        return run_search(
-            subject,
-            backend,
-            ranks=ranks,
-            examples=options.examples,
-            seed=seed,
-            schedules=options.schedules,
-            time_limit_seconds=options.time_limit,
-            progress=progress,
-            jobs=options.jobs,
-            database=options.kept_in,
-            stop_at_first=options.stop_at_first,
-            observing=_observing(options, subject, progress),
-            focus=options.focus,
-        )
-
-
-def _observing(
-    options: RunOptions, subject: Subject, progress: SearchProgress
-) -> Observing | None:
-    """Return how features beyond the contract are observed; processes would take long."""
-    is_wanted = options.backend == "sim" and not options.no_beyond
-    progress.can_skip_features = not subject.capabilities.fail_on_wrong
-    if is_wanted or subject.capabilities.fail_on_wrong:
-        return Observing(tell=progress.observed)
-    return None
+        observing = Observing(tell=progress.observed) if observes else None
+        return run_search(subject, backend, settings, observing)
 
 
 def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None:

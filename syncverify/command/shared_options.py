@@ -5,25 +5,62 @@ No torch is imported here: see Note [Late imports] in `options.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from syncverify import bounds
-from syncverify.command.number_types import WholeNumber
-from syncverify.defaults import BACKEND_NAMES
+from syncverify.command.number_types import FiniteNumber, WholeNumber
+from syncverify.settings import BACKEND_NAMES, DEFAULTS, SETTINGS, Setting
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def backend_option(*names: str) -> Option:
-    """Return the option that chooses a backend among some."""
-    return click.option(
-        "--backend", type=click.Choice(names), default="sim", show_default=True,
-        help="Where the ranks run.",
-    )  # fmt: skip
+def setting_option(name: str, **changes: Any) -> Option:
+    """Return the option of a setting; `changes` are other arguments of `click.option`."""
+    setting, default = SETTINGS[name], DEFAULTS[name]
+    words = f"  [default: {setting.default}]" if setting.default else ""
+    how: dict[str, Any] = {
+        "default": default,
+        "show_default": default is not None and setting.kind != "flag",
+        "metavar": setting.metavar,
+        "help": f"{setting.meaning}{words}",
+        **_type_of(setting),
+        **changes,
+    }
+    return click.option(f"--{setting.option}", name, **how)
+
+
+def _type_of(setting: Setting) -> dict[str, Any]:
+    match setting.kind:
+        case "choice":
+            return {"type": click.Choice(BACKEND_NAMES)}
+        case "integer":
+            return {"type": WholeNumber(setting.least, setting.most)}
+        case "seconds":
+            kind = FiniteNumber(min=0, min_open=True)
+            return {"type": kind, "metavar": "SECONDS"}
+        case "percent":
+            return {"type": FiniteNumber(0, 100), "metavar": "PERCENT"}
+        case "folder":
+            return {"type": click.Path(file_okay=False, path_type=Path)}
+        case "flag":
+            return {"is_flag": True}
+    return {}
+
+
+def setting_options(**changes: Mapping[str, Any]) -> Option:
+    """Add the options of all settings; `changes` of `click.option` are by their names."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name, setting in reversed([*SETTINGS.items()]):
+            if setting.option:
+                command = setting_option(name, **changes.get(name, {}))(command)
+        return command
+
+    return add
 
 
 def examples(*lines: str) -> str:
@@ -48,24 +85,15 @@ def count_option(name: str, default: int, words: str, least: int = 1) -> Option:
     return number_option(name, default, words, least, bounds.MAX_COUNT)
 
 
-def jobs_option(words: str) -> Option:
-    """Return the option of processes side by side."""
-    return number_option("--jobs", 1, words, most=bounds.MAX_JOBS)
-
-
 def seed_option(default: int) -> Option:
     """Return the option of the seed."""
-    return number_option("--seed", default, "Same seed, same scenarios.", least=0)
+    words = SETTINGS["seed"].meaning
+    return setting_option("seed", default=default, show_default=True, help=words)
 
 
 subject_argument = click.argument("subject")
-any_backend = backend_option(*BACKEND_NAMES)
-backend_with_data = backend_option("sim", "gloo")
-contract_option = click.option(
-    "--contract", default=None, metavar="NAME|FILE",
-    help="What SUBJECT promises: plain, everything, a built-in subject's name, or a "
-    "TOML file.  [default: the subject's own, or plain]",
-)  # fmt: skip
+backend_with_data = setting_option("backend", type=click.Choice(("sim", "gloo")))
+contract_option = setting_option("contract")
 json_file = click.Path(dir_okay=False, path_type=Path)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from syncverify.defaults import OBSERVED_SCENARIOS, OBSERVED_SIMPLER
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.report import Report
 from syncverify.report.text import violation_text
@@ -18,6 +17,7 @@ from syncverify.search.observation import (
     features_beyond,
     observe,
 )
+from syncverify.settings import OBSERVED_SCENARIOS, OBSERVED_SIMPLER
 from syncverify.subjects.subject import Subject
 
 # Receives a feature, its number from 1, the number of all features, and the rating of the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from syncverify.scenario.schedule import Schedule
 from syncverify.scenario.space import Space
 from syncverify.search.isolation import independent_backend, without_local_constants
 from syncverify.search.outer_test import outside_of_tests
+from syncverify.settings import Settings
 from syncverify.strategies.scenarios import scenarios
 from syncverify.strategies.schedules import schedules
 
@@ -60,6 +62,17 @@ class Drawing:
     def __post_init__(self) -> None:
         """Refuse a contract that leaves no scenario of so few ranks."""
         Space(self.capabilities, self.max_ranks).require_scenarios()
+
+    @classmethod
+    def of(cls, capabilities: Capabilities, settings: Settings) -> Self:
+        """Return the scenarios that a search plays."""
+        return cls(
+            capabilities,
+            settings.ranks,
+            settings.examples,
+            settings.random_seed,
+            settings.focus,
+        )
 
     def drawn(self) -> list[Scenario]:
         """Return the scenarios of the sequence."""

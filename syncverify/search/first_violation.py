@@ -11,12 +11,13 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Judge, JudgedRun
 from syncverify.search.result import (
     Progress,
-    SearchPlan,
     SilentProgress,
     distinct_identities,
 )
+from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.search import judge_each_scenario
 from syncverify.search.shrinking import shrink
+from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
 
 
@@ -34,7 +35,7 @@ class FirstViolation:
 
 
 def find_first(
-    subject: Subject, backend: Backend, plan: SearchPlan, progress: Progress
+    subject: Subject, backend: Backend, settings: Settings, progress: Progress
 ) -> FirstViolation:
     """Return the first violation of a search, shrunk.
 
@@ -42,7 +43,7 @@ def find_first(
     `progress` receives each scenario and each run for shrinking.
     """
     started = time.monotonic()
-    drawing, judge = _search_of(subject, backend, plan)
+    drawing, judge = _search_of(subject, backend, settings)
     first, num_examples = _explore(drawing, judge, progress)
     seconds = time.monotonic() - started
     if first is None:
@@ -53,19 +54,18 @@ def find_first(
 
 
 def first_met(
-    subject: Subject, backend: Backend, plan: SearchPlan
+    subject: Subject, backend: Backend, settings: Settings
 ) -> tuple[FoundViolation | None, int]:
     """Return the first violation of a search as it was met, and the scenarios up to it."""
-    return _explore(*_search_of(subject, backend, plan), SilentProgress())
+    return _explore(*_search_of(subject, backend, settings), SilentProgress())
 
 
 def _search_of(
-    subject: Subject, backend: Backend, plan: SearchPlan
+    subject: Subject, backend: Backend, settings: Settings
 ) -> tuple[Drawing, Judge]:
-    drawing = Drawing(
-        subject.capabilities, plan.max_ranks, plan.num_examples, plan.random_seed
-    )
-    return drawing, Judge(subject, backend, plan.choice, plan.random_seed)
+    drawing = Drawing.of(subject.capabilities, settings)
+    choice = ScheduleChoice.parse(settings.schedules)
+    return drawing, Judge(subject, backend, choice, settings.random_seed)
 
 
 def _explore(

@@ -21,8 +21,9 @@ from syncverify.program.warnings_once import show_warnings_once
 from syncverify.search.drawing import EndedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
-from syncverify.search.result import Progress, SearchPlan, SearchResult, merged
+from syncverify.search.result import Progress, SearchResult, merged
 from syncverify.search.search import search
+from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
 
 
@@ -34,13 +35,15 @@ class SearchJob:
         index: Number of the process.
         subject: Result of `pack_subject`.
         backend: Name of the backend.
-        plan: Plan of the share.
+        settings: Settings of the share.
+        known: Violations that are not shrunk.
     """
 
     index: int
     subject: bytes
     backend: str
-    plan: SearchPlan
+    settings: Settings
+    known: frozenset[Identity]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,38 +76,45 @@ class ShrinkingRun:
 
 
 def search_in_parallel(
-    subject: Subject, backend: str, jobs: int, plan: SearchPlan, progress: Progress
+    subject: Subject,
+    backend: str,
+    settings: Settings,
+    progress: Progress,
+    known: frozenset[Identity] = frozenset(),
 ) -> SearchResult:
     """Return the merged result of a search with several processes.
 
-    Each process opens the backend of the given name. The plan is that of the whole search.
+    Each process opens the backend of the given name. The settings are those of the whole search.
     `progress` receives the progress of all processes together.
 
     Raises:
         SyncverifyError: A process raised it; it is raised again here.
     """
     packed, counts = pack_subject(subject), _JointProgress(progress)
-    shares = enumerate(_shares(plan, jobs))
+    shares = enumerate(_shares(settings))
     results = run_in_processes(
         _search_share,
-        [SearchJob(index, packed, backend, share) for index, share in shares],
-        jobs=jobs,
+        [SearchJob(index, packed, backend, share, known) for index, share in shares],
+        jobs=settings.jobs,
         hear=counts.hear,
-        stops=lambda: plan.stop_at_first and counts.has_met,
+        stops=lambda: settings.stop_at_first and counts.has_met,
     )
     with closing(results):
         by_index = {job.index: result for job, result in results}
     return merged([by_index[index] for index in sorted(by_index)])
 
 
-def _shares(plan: SearchPlan, jobs: int) -> Iterator[SearchPlan]:
-    """Yield the plan of each process; seeds are hashed, so that shares do not overlap."""
-    for index in range(min(jobs, plan.num_examples)):
-        digest = hashlib.sha256(f"{plan.random_seed}: {index} of {jobs}".encode())
+def _shares(settings: Settings) -> Iterator[Settings]:
+    """Yield the settings of each process; seeds are hashed, so that shares do not overlap."""
+    jobs = settings.jobs
+    for index in range(min(jobs, settings.examples)):
+        digest = hashlib.sha256(f"{settings.random_seed}: {index} of {jobs}".encode())
         yield replace(
-            plan,
-            num_examples=len(range(index, plan.num_examples, jobs)),
-            random_seed=int.from_bytes(digest.digest()[:4]),
+            settings,
+            examples=len(range(index, settings.examples, jobs)),
+            seed=int.from_bytes(digest.digest()[:4]),
+            database=None,  # this process keeps what is found
+            progress=None,
         )
 
 
@@ -156,4 +166,4 @@ def _search_share(job: SearchJob) -> SearchResult:
     show_warnings_once()
     subject = unpack_subject(job.subject)
     with closing(open_backend(job.backend, subject)) as backend:
-        return search(subject, backend, job.plan, _ToldProgress())
+        return search(subject, backend, job.settings, _ToldProgress(), job.known)

@@ -1,4 +1,4 @@
-"""The plan of a search, its progress, its result, and the merged result of several."""
+"""The progress of a search, its result, and the merged result of several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.occurrences import Occurrences, ranked
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.statistics import RunStatistics
 
 
@@ -51,32 +50,6 @@ class SilentProgress:
 
     def shrunk(self, violation: FoundViolation) -> None:
         """Do nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchPlan:
-    """Size and seed of a search.
-
-    Attributes:
-        max_ranks: Largest world size.
-        num_examples: Largest number of scenarios.
-        random_seed: Seed; equal seeds give equal scenarios and equal results.
-        time_limit_seconds: Seconds after which no run starts; None for no limit.
-        choice: Schedules to play.
-        known: Identities of violations that an earlier run has shrunk; they are not shrunk
-            again.
-        stop_at_first: Whether the first violation ends the exploration.
-        focus: Topic of which most scenarios have a special value; None for no focus.
-    """
-
-    max_ranks: int
-    num_examples: int
-    random_seed: int
-    time_limit_seconds: float | None = None
-    choice: ScheduleChoice = field(default_factory=ScheduleChoice)
-    known: frozenset[Identity] = frozenset()
-    stop_at_first: bool = False
-    focus: str | None = None
 
 
 @dataclass(slots=True)

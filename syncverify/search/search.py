@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from itertools import islice
 
@@ -38,17 +38,19 @@ from syncverify.search.budget import (
 from syncverify.search.complements import join_complements
 from syncverify.search.drawing import Draw, Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Backend, Judge, JudgedRun
+from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
 from syncverify.search.line_probe import played_lines
 from syncverify.search.missing_values import (
     num_reserved,
     scenarios_of_missing_values,
 )
 from syncverify.search.occurrences import Occurrences
-from syncverify.search.result import Progress, SearchPlan, SearchResult
+from syncverify.search.result import Progress, SearchResult
+from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.second_plays import SecondPlays
 from syncverify.search.shrinking import shrink
 from syncverify.search.statistics import StatisticsCollector
+from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
 
 _BACKENDS_OF_ONE_PROCESS = ("sim", "fake")
@@ -56,37 +58,38 @@ _DETERMINISM = subject_is_deterministic.__name__
 
 
 def search(
-    subject: Subject, backend: Backend, plan: SearchPlan, progress: Progress
+    subject: Subject,
+    backend: Backend,
+    settings: Settings,
+    progress: Progress,
+    known: Collection[Identity] = (),
 ) -> SearchResult:
     """Search for violations of a subject on a backend.
+
+    Violations in `known` are not shrunk: an earlier run has shrunk them.
 
     Returns:
         The coverage, the statistics, and the shrunk violations. `progress` receives each
         scenario and each run for shrinking.
     """
     started = time.monotonic()
-    limit = plan.time_limit_seconds
+    limit = settings.time_limit_seconds
     budget = Budget(deadline=None if limit is None else started + limit)
-    judge = Judge(subject, backend, plan.choice, plan.random_seed, budget)
-    drawing = Drawing(
-        subject.capabilities,
-        plan.max_ranks,
-        plan.num_examples,
-        plan.random_seed,
-        plan.focus,
-    )
+    choice = ScheduleChoice.parse(settings.schedules)
+    judge = Judge(subject, backend, choice, settings.random_seed, budget)
+    drawing = Drawing.of(subject.capabilities, settings)
     collector = judge.listener = StatisticsCollector()
     has_ranks_here = backend.name in _BACKENDS_OF_ONE_PROCESS
     with played_lines(subject.factory if has_ranks_here else None) as lines:
-        coverage, met = _explore(drawing, judge, plan, progress)
+        coverage, met = _explore(drawing, judge, settings, progress)
     stopped = judge.budget.stopped
     judge.listener = None  # shrinking plays variants of few scenarios over and over
     join_complements(judge, met)
     violations = list[FoundViolation]()
-    counting = met.counting()[: 1 if plan.stop_at_first else None]
+    counting = met.counting()[: 1 if settings.stop_at_first else None]
     # One more hang ends all shrinking.
     for identity in sorted(counting, key=lambda one: is_hang(one[1], backend.name)):
-        if identity not in plan.known:
+        if identity not in known:
             first = met.own[identity]
             least = shrink(drawing, judge, identity, first, progress, met)
             violations.append(least)
@@ -148,28 +151,28 @@ def judge_or_end(judge: Judge, scenario: Scenario) -> JudgedRun:
 
 
 def _explore(
-    drawing: Drawing, judge: Judge, plan: SearchPlan, progress: Progress
+    drawing: Drawing, judge: Judge, settings: Settings, progress: Progress
 ) -> tuple[Coverage, Occurrences]:
     """Play the scenarios; return their features and their violations."""
     coverage = Coverage(Space(drawing.capabilities, drawing.max_ranks))
     met = Occurrences()
-    reserved = num_reserved(plan.num_examples)
+    reserved = num_reserved(settings.examples)
 
     def take(scenario: Scenario, judged: JudgedRun) -> None:
         coverage.add(scenario, judged.applied)
         new = met.add(judged.violations)
-        for entry in new[: 1 if plan.stop_at_first else None]:
+        for entry in new[: 1 if settings.stop_at_first else None]:
             progress.found(entry)
         progress.played(coverage.num_scenarios, len(met.own))
-        if met.own and plan.stop_at_first:
+        if met.own and settings.stop_at_first:
             raise EndedError
-        if coverage.num_scenarios == plan.num_examples - reserved:
+        if coverage.num_scenarios == settings.examples - reserved:
             play_missing()
-        if coverage.num_scenarios >= plan.num_examples:
+        if coverage.num_scenarios >= settings.examples:
             raise EndedError
 
     def play_missing() -> None:
-        missing = scenarios_of_missing_values(coverage, plan.random_seed)
+        missing = scenarios_of_missing_values(coverage, settings.random_seed)
         for scenario in islice(missing, reserved):
             if judge.budget.stopped:
                 raise EndedError

@@ -12,16 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from syncverify.errors import UsageError
+from syncverify.settings import SETTINGS, SettingKind
 
-_KINDS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
-    **dict.fromkeys(("contract", "backend", "schedules", "database"), ("text", (str,))),
-    **dict.fromkeys(("ranks", "examples", "seed", "jobs"), ("an integer", (int,))),
-    **dict.fromkeys(
-        ("time-limit", "require-coverage", "fail-under-lines"),
-        ("a number", (int, float)),
-    ),
+# Names of settings by key.
+_NAMES: Final = {
+    setting.option: name for name, setting in SETTINGS.items() if setting.is_of_project
 }
-# Options of a search that `verify()` has as well.
+# Settings that hold for `verify()` in tests as well.
 _OF_VERIFY: Final = ("backend", "ranks", "examples", "seed", "schedules")
 
 
@@ -39,7 +36,7 @@ class ProjectFile:
 
     def of_run(self) -> dict[str, Any]:
         """Return the defaults of `syncverify run`, by the names of its parameters."""
-        found = {name.replace("-", "_"): value for name, value in self.defaults.items()}
+        found = {_NAMES[key]: value for key, value in self.defaults.items()}
         found.pop("contract", None)  # a subject's own contract counts more
         if "database" in found:
             found["database"] = str(self.path.parent / found["database"])
@@ -78,12 +75,22 @@ def _table(file: Path) -> dict[str, Any]:
 
 
 def _check(key: str, value: Any, file: Path) -> None:
-    if key not in _KINDS:
-        close = difflib.get_close_matches(key, _KINDS, n=1)
+    if key not in _NAMES:
+        close = difflib.get_close_matches(key, _NAMES, n=1)
         nearest = f"; the nearest key is {close[0]!r}" if close else ""
         raise UsageError(
             f"{str(file)!r}: unknown key {key!r} in [tool.syncverify]{nearest}"
         )
-    words, kinds = _KINDS[key]
+    words, kinds = _types(SETTINGS[_NAMES[key]].kind)
     if not isinstance(value, kinds) or isinstance(value, bool):
         raise UsageError(f"{str(file)!r}: expected {key} as {words}, got {value!r}")
+
+
+def _types(kind: SettingKind) -> tuple[str, tuple[type, ...]]:
+    """Return the type of a value in words, and its Python types."""
+    match kind:
+        case "integer":
+            return "an integer", (int,)
+        case "seconds" | "percent":
+            return "a number", (int, float)
+    return "text", (str,)

@@ -9,6 +9,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.report.beyond import Observing
 from syncverify.report.text import diagnosis, verdict
+from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 from syncverify.verification import run_search
 
@@ -20,9 +21,10 @@ class WaitsForEver(ViewBuckets):
         threading.Event().wait()
 
 
-def searched(subject: Any, **options: Any) -> Any:
-    numbers: dict[str, Any] = {"ranks": 2, "examples": 200, "seed": 0} | options
-    return run_search(resolve(subject), SimBackend(hang_timeout_seconds=0.5), **numbers)
+def searched(subject: Any, observing: Observing | None = None, **options: Any) -> Any:
+    settings = Settings(ranks=2, seed=0, **options)
+    backend = SimBackend(hang_timeout_seconds=0.5)
+    return run_search(resolve(subject), backend, settings, observing)
 
 
 @pytest.mark.long

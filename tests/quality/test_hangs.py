@@ -26,6 +26,7 @@ from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
+from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 from syncverify.verification import run_search
 from tests.programs import violations
@@ -297,7 +298,7 @@ def test_a_rank_that_waits_for_a_compiler_is_no_hang(
 @pytest.mark.nightly
 def test_search_for_a_hang_ends(sim: SimBackend) -> None:
     """Every example would hang: the search gives up after a few."""
-    report = run_search(resolve(Spins), sim, ranks=2, examples=50, seed=0)
+    report = run_search(resolve(Spins), sim, Settings(ranks=2, examples=50, seed=0))
     identities = {found.violation.identity for found in report.violations}
     assert identities == {("every_wait_completes", "never_returns")}
     assert report.examples < 50

@@ -257,7 +257,9 @@ def test_plugin_imports_no_part_that_is_heavy(tmp_path: Path) -> None:
     assert {"torch", "hypothesis", "click", "rich", "numpy"} & loaded == set()
     own = {name for name in loaded if name.startswith("syncverify.")}
     assert own == {
-        "syncverify.defaults",
+        "syncverify.bounds",
+        "syncverify.errors",
         "syncverify.plain_text",
         "syncverify.pytest_plugin",
+        "syncverify.settings",
     }

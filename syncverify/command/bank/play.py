@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from syncverify.backends.choice import AnyBackend
 from syncverify.bugbank.entry import Entry
 from syncverify.command.bank.guilt import shows_guilty_line
-from syncverify.defaults import (
-    DEFAULT_BANK_EXAMPLES,
-    DEFAULT_BANK_SEED,
-    DEFAULT_RANKS,
-    DEFAULT_TWIN_EXAMPLES,
-)
 from syncverify.repair.diagnosis import diagnosed
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.first_violation import FirstViolation, find_first
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.result import SearchPlan, SilentProgress
+from syncverify.search.result import SilentProgress
+from syncverify.settings import (
+    DEFAULT_BANK_EXAMPLES,
+    DEFAULT_BANK_SEED,
+    DEFAULT_TWIN_EXAMPLES,
+    Settings,
+)
 from syncverify.subjects.subject import Subject
 
 
@@ -188,5 +188,5 @@ class Player:
         return self._twins[key]
 
     def _search(self, subject: Subject, num_examples: int) -> FirstViolation:
-        plan = SearchPlan(DEFAULT_RANKS, num_examples, self._budget.seed)
-        return find_first(subject, self._backend, plan, SilentProgress())
+        settings = Settings(examples=num_examples, seed=self._budget.seed)
+        return find_first(subject, self._backend, settings, SilentProgress())

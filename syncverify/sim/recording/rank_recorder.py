@@ -11,7 +11,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
-from syncverify.defaults import NCCL_NAMES
+from syncverify.settings import NCCL_NAMES
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.recording.access_recording import AccessRecording
 from syncverify.sim.recording.engine_watch import EngineWatch

@@ -7,8 +7,8 @@ from syncverify.backends.choice import open_backend
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
-from syncverify.defaults import BACKEND_NAMES, NCCL_NAMES
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
+from syncverify.settings import BACKEND_NAMES, NCCL_NAMES
 from syncverify.subjects.subject import resolve
 
 SUBJECT = resolve("synchronizer")

@@ -16,6 +16,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.distribution import build_mesh
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.settings import Settings
 from syncverify.sim.network.threaded_world import init_fake_process_group
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import CollectiveLaunch
@@ -205,7 +206,7 @@ def test_what_ranks_agree_on_by_data_is_not_tried() -> None:
     names = {"event=raise_in_backward", "readiness=by_rank"}
     asked = Capabilities(features=frozenset(names))
     subject = resolve("synchronizer", asked)
-    report = run_search(subject, FakeBackend(), ranks=2, examples=10, seed=0)
+    report = run_search(subject, FakeBackend(), Settings(ranks=2, examples=10, seed=0))
     assert report.violations == ()
     assert report.explored[-1] == f"not tried on fake: {', '.join(sorted(names))}"
     assert "by_rank" not in str(report.coverage)

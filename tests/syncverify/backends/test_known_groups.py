@@ -11,8 +11,8 @@ from torch.distributed import distributed_c10d as c10d
 from syncverify.backends import known_groups, rank_groups, recording
 from syncverify.backends.choice import open_backend
 from syncverify.backends.known_groups import require_known_groups
-from syncverify.defaults import BACKEND_NAMES
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.settings import BACKEND_NAMES
 from syncverify.sim.known_torch import first_fault
 from syncverify.sim.network import threaded_world
 from syncverify.subjects.subject import resolve

@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 
 from syncverify.backends.rank_device import own_device
-from syncverify.defaults import NCCL_NAMES
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.settings import NCCL_NAMES
 
 
 class Machine:

@@ -9,7 +9,6 @@ import pytest
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entries
 from syncverify.bugbank.entry import Entry
-from syncverify.defaults import DEFAULT_BANK_EXAMPLES, DEFAULT_BANK_SEED, DEFAULT_RANKS
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import optional_features
@@ -17,8 +16,9 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.token import decode
 from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.judge import Judge, JudgedRun
-from syncverify.search.result import SearchPlan
+from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.search import judge_each_scenario
+from syncverify.settings import DEFAULT_BANK_EXAMPLES, DEFAULT_BANK_SEED, Settings
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import Subject, resolve
 
@@ -83,11 +83,9 @@ def test_search_under_the_contract_of_that_feature_finds_the_defect(
     entry: Entry,
 ) -> None:
     subject = resolve(entry.subject, asked(entry))
-    plan = SearchPlan(DEFAULT_RANKS, DEFAULT_BANK_EXAMPLES, DEFAULT_BANK_SEED)
-    drawing = Drawing(
-        subject.capabilities, plan.max_ranks, plan.num_examples, plan.random_seed
-    )
-    judge = Judge(subject, SimBackend(), plan.choice, plan.random_seed)
+    settings = Settings(examples=DEFAULT_BANK_EXAMPLES, seed=DEFAULT_BANK_SEED)
+    drawing = Drawing.of(subject.capabilities, settings)
+    judge = Judge(subject, SimBackend(), ScheduleChoice(), settings.random_seed)
     found: set[tuple[str, str]] = set()
 
     def take(_: Scenario, judged: JudgedRun) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 from syncverify.backends.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.result import SearchPlan, SearchResult, SilentProgress
+from syncverify.search.result import SearchResult, SilentProgress
 from syncverify.search.search import search
+from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Fault, RankRun, Run
 
@@ -70,7 +71,13 @@ def look(
     return search(
         resolve(subject),
         backend or SimBackend(),
-        SearchPlan(ranks, examples, seed, limit, stop_at_first=stop_at_first),
+        Settings(
+            ranks=ranks,
+            examples=examples,
+            seed=seed,
+            time_limit_seconds=limit,
+            stop_at_first=stop_at_first,
+        ),
         progress or Listening(),
     )
 

@@ -9,8 +9,9 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.search.judge import Identity
-from syncverify.search.result import SearchPlan, SilentProgress, merged
+from syncverify.search.result import SilentProgress, merged
 from syncverify.search.search import search
+from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject, resolve
 
 EARLY = ("accumulation_is_local_until_reduced", "reduced_early")
@@ -19,7 +20,7 @@ LOST = ("gradient_equals_reference", "micro_batch_missing")
 NOT_RESET = ("gradient_equals_reference", "not_reset")
 STALE = ("gradient_equals_reference", "stale")
 PARTLY = ("gradient_equals_reference", "rank_contribution_missing")
-PLAN = SearchPlan(max_ranks=4, num_examples=60, random_seed=0)
+SETTINGS = Settings(examples=60, seed=0)
 at_night = partial(pytest.param, marks=pytest.mark.nightly)
 
 
@@ -37,7 +38,7 @@ class LaunchesEarlyAndForgets(ViewBuckets):
 
 
 def found(subject: Subject) -> dict[tuple[str, str], set[tuple[str, str]]]:
-    result = search(subject, SimBackend(), PLAN, SilentProgress())
+    result = search(subject, SimBackend(), SETTINGS, SilentProgress())
     return {
         entry.violation.identity: {(one.property, one.cause) for one in entry.related}
         for entry in merged([result]).violations

@@ -13,8 +13,8 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Drawing, ReproducedError
 from syncverify.search.parallel import _shares
-from syncverify.search.result import SearchPlan
 from syncverify.search.simpler_scenarios import simpler_scenarios
+from syncverify.settings import Settings
 from syncverify.strategies import scenarios
 from syncverify.subjects.subject import resolve
 
@@ -47,12 +47,12 @@ def share_of_pairs(coverage: Coverage) -> float:
 def test_a_thorough_search_meets_every_value_and_all_pairs_but_few(
     random_seed: int, jobs: int
 ) -> None:
-    plan = SearchPlan(NUM_RANKS, 2000, random_seed)
-    shares = [plan] if jobs == 1 else _shares(plan, jobs)
+    plan = Settings(ranks=NUM_RANKS, examples=2000, seed=random_seed, jobs=jobs)
+    shares = [plan] if jobs == 1 else _shares(plan)
     coverage = counted(
         scenario
         for share in shares
-        for scenario in drawn(share.num_examples, random_seed=share.random_seed)
+        for scenario in drawn(share.examples, random_seed=share.random_seed)
     )
     assert coverage.missing_values() == []
     assert share_of_pairs(coverage) >= 0.99

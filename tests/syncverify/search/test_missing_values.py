@@ -16,8 +16,9 @@ from syncverify.search.missing_values import (
     num_reserved,
     scenarios_of_missing_values,
 )
-from syncverify.search.result import SearchPlan, SearchResult, SilentProgress
+from syncverify.search.result import SearchResult, SilentProgress
 from syncverify.search.search import search
+from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_searches import Failing
 from tests.syncverify.search.search_subjects import Naive
@@ -66,8 +67,8 @@ def test_many_parameters_are_in_one_bucket_on_several_ranks() -> None:
 
 
 def looked(examples: int) -> SearchResult:
-    plan = SearchPlan(2, examples, 0)
-    return search(resolve(Naive), Failing("sim", None), plan, SilentProgress())  # type: ignore[arg-type]
+    settings = Settings(ranks=2, examples=examples, seed=0)
+    return search(resolve(Naive), Failing("sim", None), settings, SilentProgress())  # type: ignore[arg-type]
 
 
 @pytest.mark.long

@@ -14,8 +14,9 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.occurrences import Occurrences
-from syncverify.search.result import SearchPlan, SilentProgress, merged
+from syncverify.search.result import SilentProgress, merged
 from syncverify.search.search import search
+from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_subjects import Doubles, Naive, SkipsThird
 
@@ -94,8 +95,8 @@ def test_a_consequence_in_one_process_may_be_a_violation_in_another() -> None:
 
 def explained(subject: Any) -> dict[Identity, set[str]]:
     """Search; return the identities that count, and the properties that each explains."""
-    plan = SearchPlan(2, 40, 0)
-    result = search(resolve(subject), SimBackend(), plan, SilentProgress())
+    settings = Settings(ranks=2, examples=40, seed=0)
+    result = search(resolve(subject), SimBackend(), settings, SilentProgress())
     return {
         entry.violation.identity: {one.property for one in entry.related}
         for entry in merged([result]).violations

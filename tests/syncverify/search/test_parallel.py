@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import syncverify.search.parallel
 from syncverify.errors import InternalError, SubjectError
 from syncverify.judge.violation import Violation
 from syncverify.processes import calls
@@ -20,14 +19,14 @@ from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
-from syncverify.search.parallel import search_in_parallel
+from syncverify.search.parallel import _shares, search_in_parallel
 from syncverify.search.result import (
-    SearchPlan,
     SearchResult,
     SilentProgress,
     merged,
 )
 from syncverify.search.statistics import RunStatistics
+from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_subjects import Doubles, Naive
 
@@ -56,8 +55,10 @@ def look(
     heard: Listening | None = None,
     stop_at_first: bool = False,
 ) -> SearchResult:
-    plan = SearchPlan(2, examples, 0, stop_at_first=stop_at_first)
-    return search_in_parallel(resolve(subject), "sim", 2, plan, heard or Listening())
+    settings = Settings(
+        ranks=2, examples=examples, seed=0, jobs=2, stop_at_first=stop_at_first
+    )
+    return search_in_parallel(resolve(subject), "sim", settings, heard or Listening())
 
 
 @pytest.mark.long
@@ -84,10 +85,10 @@ def test_the_first_violation_of_any_process_ends_all_explorations() -> None:
 
 
 def test_shares_are_equal_and_their_seeds_differ() -> None:
-    shares = list(syncverify.search.parallel._shares(SearchPlan(4, 11, 5), 3))
-    assert [share.num_examples for share in shares] == [4, 4, 3]
+    shares = list(_shares(Settings(examples=11, seed=5, jobs=3)))
+    assert [share.examples for share in shares] == [4, 4, 3]
     assert len({share.random_seed for share in shares}) == 3
-    assert len(list(syncverify.search.parallel._shares(SearchPlan(4, 2, 5), 3))) == 2
+    assert len(list(_shares(Settings(examples=2, seed=5, jobs=3)))) == 2
 
 
 class MakesNothing:

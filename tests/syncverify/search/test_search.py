@@ -17,8 +17,9 @@ from syncverify.judge.properties import check
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.result import SearchPlan, SearchResult
+from syncverify.search.result import SearchResult
 from syncverify.search.search import search
+from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Fault, Run
 from tests.syncverify.search.search_searches import (
@@ -301,9 +302,9 @@ def test_shrinking_stops_where_its_runs_are_spent(
 @pytest.mark.nightly
 def test_known_violations_are_not_made_small_again() -> None:
     known = frozenset(identities(look(Doubles)))
-    plan = SearchPlan(2, 20, 0, known=known)
+    settings = Settings(ranks=2, examples=20, seed=0)
     progress = Listening()
-    again = search(resolve(Doubles), SimBackend(), plan, progress)
+    again = search(resolve(Doubles), SimBackend(), settings, progress, known)
     assert again.violations == []
     assert "shrinking" not in {kind for kind, _, _ in progress.said}
 

@@ -12,9 +12,9 @@ import pytest
 
 from syncverify.adapters import LOCAL_MEAN
 from syncverify.command.init import RECIPES
-from syncverify.defaults import RECIPE_NAMES
 from syncverify.scenario.contract_file import read_contract
 from syncverify.scenario.feature_table import FEATURES
+from syncverify.settings import RECIPE_NAMES
 
 Call = Callable[..., Any]
 ROOT = Path(__file__).parents[4]

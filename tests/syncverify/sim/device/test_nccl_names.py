@@ -11,11 +11,11 @@ from torch import nn
 from torch.torch_version import TorchVersion
 
 from syncverify.backends.sim import SimBackend
-from syncverify.defaults import NCCL_NAMES
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.settings import NCCL_NAMES
 from syncverify.sim.device import nccl_names
 from syncverify.sim.device.nccl_names import Promises, known_libraries, promises_of
 from syncverify.subjects.subject import Subject
