@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -11,13 +12,14 @@ from syncverify.repair.diagnosis import diagnosed
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
+from syncverify.scenario.token import Reproducer
 from syncverify.search.beyond_contract import observing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
-from syncverify.search.judge import Identity, Judge, JudgedRun
+from syncverify.search.judge import Identity
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.outer_test import is_reported, unexplained
-from syncverify.search.schedules import ScheduleChoice
+from syncverify.search.replayed import Replayed, replayed
 from syncverify.subjects.contract_choice import ContractChoice
 from syncverify.subjects.subject import Subject, SubjectFactory, resolve
 
@@ -93,7 +95,7 @@ def play(
     __tracebackhide__ = True  # pytest shows the user's lines and the message
     try:
         found = observing(resolve(subject, contract), scenario)
-        judged = _judged(scenario, found, backend, schedule)
+        played = _played(Reproducer("", "", scenario, schedule), found, backend)
     except UsageError as error:
         # The caller's mistake: no line of the harness explains it.
         raise error.with_traceback(None) from error.__cause__
@@ -102,23 +104,20 @@ def play(
         found.name,
         backend,
         found.contract_choice,
-        _counting(judged.violations),
-        judged.launches_per_step,
+        _counting(played.found),
+        played.launches_per_step,
         found,
     )
 
 
 @default_torch_state()
-def _judged(
-    scenario: Scenario, subject: Subject, backend: str, schedule: Schedule
-) -> JudgedRun:
+def _played(reproducer: Reproducer, subject: Subject, backend: str) -> Replayed:
     with closing(open_backend(backend, subject)) as opened:
-        judge = Judge(subject, opened, ScheduleChoice(), random_seed=0)
-        return judge.judge_schedule(scenario, schedule)
+        return replayed(reproducer, subject, opened)
 
 
 def _counting(
-    violations: dict[Identity, FoundViolation],
+    violations: Mapping[Identity, FoundViolation],
 ) -> tuple[FoundViolation, ...]:
     """Return the violations that are no sign of another one, each with its signs."""
     met = Occurrences()

@@ -13,10 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from syncverify.backends.choice import open_backend
-from syncverify.report.beyond import Observing
 from syncverify.settings import PROBED_EXAMPLES, PROBED_SIMPLER, Settings
 from syncverify.subjects.subject import resolve
-from syncverify.verification import run_search
+from syncverify.verification import Observing, run_search
 
 
 def main(name: str, backend_name: str, scenarios: str, seed: str, file: str) -> None:

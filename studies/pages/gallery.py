@@ -20,11 +20,11 @@ from syncverify.bugbank.entry import Entry
 from syncverify.one_play import PlayedScenario, play
 from syncverify.report.html.page import page_model
 from syncverify.report.html.render import rendered
-from syncverify.report.replayed import replayed
 from syncverify.report.report import Report
 from syncverify.report.text import SMALLEST, violation_text
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.replayed import shown_again
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "gallery.md"
@@ -114,7 +114,7 @@ def _model(entry: Entry, played: PlayedScenario, found: FoundViolation) -> Any:
     told = Report(
         name, backend, 0, 1, 0.0, {}, (found,), contract=contract, is_replay=True
     )
-    run = replayed(found, subject, SimBackend())
+    run = shown_again(found, subject, SimBackend())
     return page_model(told, subject.capabilities, [run])
 
 

@@ -17,7 +17,6 @@ from syncverify.command.progress import SearchProgress
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.plain_text import counted
 from syncverify.report.annotations import say_annotations
-from syncverify.report.beyond import ObservationInterrupted, Observing
 from syncverify.report.console import CommandConsole, check_folder, write
 from syncverify.report.found_contract import compared, corrected, found_contract
 from syncverify.report.observed import ObservedFeature
@@ -38,7 +37,11 @@ from syncverify.settings import (
 )
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_options import check_worlds
-from syncverify.verification import run_search
+from syncverify.verification import (
+    ObservationInterrupted,
+    Observing,
+    run_search,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,8 @@ from syncverify.scenario.schedule import decisions_of
 from syncverify.scenario.token import Reproducer, load
 from syncverify.search.beyond_contract import observing
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Judge, ScheduledBackend
-from syncverify.search.replay import judge_again
-from syncverify.search.schedules import ScheduleChoice
+from syncverify.search.judge import ScheduledBackend
+from syncverify.search.replayed import replayed
 from syncverify.subjects.subject import Subject, resolve
 
 
@@ -79,9 +78,8 @@ def _violations(
     """Play the scenario, with the recorded schedule where a backend can follow it."""
     if not isinstance(backend, ScheduledBackend):
         _note_schedule(reproducer, backend.name)
-    judge = Judge(subject, backend, ScheduleChoice(), random_seed=0)
-    found = judge_again(judge, reproducer).violations.values()
-    return [diagnosed(entry, subject, backend) for entry in found]
+    found = replayed(reproducer, subject, backend).found
+    return [diagnosed(entry, subject, backend) for entry in found.values()]
 
 
 def _entry(reproducer: Reproducer) -> FoundViolation:

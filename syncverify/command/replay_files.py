@@ -13,9 +13,9 @@ from syncverify.dumps.writing import dumps_of
 from syncverify.errors import UsageError
 from syncverify.report.console import check_folder, say, write, write_json
 from syncverify.report.evidence import remedy_of
-from syncverify.report.replayed import Replayed, race_of, replayed
 from syncverify.report.report import Report
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.replayed import Replayed, race_of, shown_again
 from syncverify.subjects.subject import Subject
 from syncverify.timeline.timeline import timeline_of
 from syncverify.timeline.trace_events import trace_events
@@ -73,7 +73,7 @@ class ReplayFiles:
             return
         entries = report.violations or ((otherwise,) if otherwise else ())
         runs = [
-            None if backend is None else replayed(entry, subject, backend)
+            None if backend is None else shown_again(entry, subject, backend)
             for entry in entries
         ]
         if self.html is not None:
@@ -96,7 +96,7 @@ class ReplayFiles:
                     f"note: no violation was played again, so {str(path)!r} is not written"
                 )
             return
-        traces = [rank_run.trace for rank_run in first.judgement.run.ranks]
+        traces = [rank_run.trace for rank_run in first.run.ranks]
         if self.trace is not None:
             remedy = remedy_of(first.violation)
             values = trace_events(timeline_of(traces), race_of(first), remedy)

@@ -22,7 +22,6 @@ from syncverify.command.replay_files import ReplayFiles
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.plain_text import counted
 from syncverify.report.annotations import say_annotations
-from syncverify.report.beyond import ObservationInterrupted, Observing
 from syncverify.report.console import CommandConsole, check_folder, say, write_json
 from syncverify.report.observed_table import in_one_line, table_lines
 from syncverify.report.report import Report
@@ -32,7 +31,12 @@ from syncverify.scenario.space import Space
 from syncverify.settings import DEFAULT_RANKS, SETTINGS, Settings
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_options import check_worlds
-from syncverify.verification import check_schedules, run_search
+from syncverify.verification import (
+    ObservationInterrupted,
+    Observing,
+    check_schedules,
+    run_search,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,6 @@ from syncverify.errors import (
     ScenarioFormatError,
     UnknownLayerError,
 )
-from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.plain_text import counted
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.features import features_outside
@@ -32,8 +31,9 @@ from syncverify.scenario.token import Reproducer, decode, encode, other_version
 from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
+from syncverify.search.judge import Backend, Identity, Judge
 from syncverify.search.occurrences import Occurrences
+from syncverify.search.replayed import judge_again
 from syncverify.search.result import Progress, SearchResult
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import shrink
@@ -216,19 +216,6 @@ class _Entry:
     reproducer: Reproducer
     drop: Callable[[Reproducer], None]
     notes: list[str]
-
-
-def judge_again(judge: Judge, reproducer: Reproducer) -> JudgedRun:
-    """Play a reproducer as the search did: twice for a violation that two runs show.
-
-    Returns:
-        The judged run, with all its violations.
-
-    Raises:
-        OutOfBudgetError: The judge may make no more runs.
-    """
-    twice = reproducer.property == subject_is_deterministic.__name__
-    return judge.judge_schedule(reproducer.scenario, reproducer.schedule, twice=twice)
 
 
 def _play(

@@ -7,11 +7,10 @@ import pytest
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.report.beyond import Observing
 from syncverify.report.text import diagnosis, verdict
 from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
-from syncverify.verification import run_search
+from syncverify.verification import Observing, run_search
 
 
 class WaitsForEver(ViewBuckets):

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from syncverify.backends.sim import SimBackend
-from syncverify.command.export.played import Played
+from syncverify.command.export.played import played_with_methods
 from syncverify.command.export.script import Reproduction
 from syncverify.command.export.shown_gradient import ShownGradient, wrong_gradient_of
 from syncverify.command.export.subject_text import subject_text
@@ -19,7 +19,6 @@ from syncverify.judge.properties.accumulation import (
     accumulation_is_local_until_reduced,
 )
 from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.registry import judge_run
 from syncverify.judge.violation import Violation
 from syncverify.report.console import check_folder, say
 from syncverify.scenario.feature_table import FEATURES, PLAIN
@@ -72,14 +71,18 @@ def reproduction_of(
     Raises:
         UsageError: No script can show the violation.
     """
-    played = Played.of(reproducer, subject)
-    found = judge_run(played.scenario, played.run, subject.capabilities).violations
-    violation = _recorded(reproducer, subject, found)
+    played, methods = played_with_methods(reproducer, subject)
+    if (reproducer.property, reproducer.cause) not in played.found:
+        raise UsageError(
+            f"{subject.name} does not violate {reproducer.property} ({reproducer.cause}) in "
+            "the scenario of the token: there is nothing to export"
+        )
+    violation = played.violation
     return Reproduction(
         played.scenario,
         subject.capabilities,
         subject_text(subject, folder),
-        played.methods,
+        methods,
         subject.takes_count,
         _wrong_number(played.judgement, violation),
         f"{violation.property} ({violation.cause}): {violation.summary}",
@@ -100,19 +103,6 @@ def write_and_try(
         if trial.code is None or trial.shows_wrong_gradient:
             break
     return trial
-
-
-def _recorded(
-    reproducer: Reproducer, subject: Subject, found: list[Violation]
-) -> Violation:
-    """Return the recorded violation among those of the run."""
-    for violation in found:
-        if violation.identity == (reproducer.property, reproducer.cause):
-            return violation
-    raise UsageError(
-        f"{subject.name} does not violate {reproducer.property} ({reproducer.cause}) in the "
-        "scenario of the token: there is nothing to export"
-    )
 
 
 def _wrong_number(judgement: Judgement, violation: Violation) -> ShownGradient:

@@ -2,62 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from dataclasses import replace
+from typing import Any, Final
 
 from syncverify.backends.sim import SimBackend
-from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.reference import reference
 from syncverify.program.two_synchronizers import TwoSynchronizers
-from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.token import Reproducer
-from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.search.replayed import Replayed, replayed
 from syncverify.subjects.subject import Subject, same_signature
-from syncverify.trace.run import Run
 
 _OPTIONAL_METHODS: Final = (
     *("flush", "reset", "run_micro_batch", "set_required_accumulations"),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
-    """A run, and the optional methods of its synchronizers.
+def played_with_methods(
+    reproducer: Reproducer, subject: Subject
+) -> tuple[Replayed, frozenset[str]]:
+    """Play a reproducer on `sim`.
 
-    Attributes:
-        scenario: The scenario.
-        run: The run on simulated ranks.
-        judgement: The run beside the right gradients.
-        methods: Names of the optional methods that the synchronizer has.
+    Returns:
+        The play, and the names of the optional methods that the synchronizer has.
     """
+    methods = set[str]()
 
-    scenario: Scenario
-    run: Run
-    judgement: Judgement
-    methods: frozenset[str]
+    @same_signature(subject.factory)
+    def make(*given: Any) -> Any:
+        made = subject.factory(*given)
+        methods.update(_methods_of(made))
+        return made
 
-    @classmethod
-    def of(cls, reproducer: Reproducer, subject: Subject) -> Self:
-        """Play a reproducer with a subject."""
-        methods = set[str]()
-
-        @same_signature(subject.factory)
-        def make(*given: Any) -> Any:
-            made = subject.factory(*given)
-            methods.update(_methods_of(made))
-            return made
-
-        scenario = reproducer.scenario
-        run = SimBackend().run_scheduled(
-            scenario,
-            replace(subject, factory=make),
-            Decisions(Following(reproducer.schedule)),
-        )
-        if scenario.synchronizers == "two":
-            methods.update(_methods_of(TwoSynchronizers))
-        right = reference(scenario, subject.capabilities)
-        judgement = Judgement(scenario, run, right)
-        return cls(scenario, run, judgement, frozenset(methods))
+    played = replayed(reproducer, replace(subject, factory=make), SimBackend())
+    if reproducer.scenario.synchronizers == "two":
+        methods.update(_methods_of(TwoSynchronizers))
+    return played, frozenset(methods)
 
 
 def _methods_of(synchronizer: object) -> set[str]:

@@ -11,7 +11,7 @@ from syncverify.judge.properties.accumulation import (
 )
 from syncverify.report.html.engine_graph import DrawnGraph, GraphPoint
 from syncverify.report.html.moment import told_launches
-from syncverify.report.replayed import Replayed, race_of
+from syncverify.search.replayed import Replayed, race_of
 from syncverify.timeline.engine import owners
 from syncverify.trace.engine_log import EnginePass, EngineStep
 from syncverify.trace.records import CollectiveLaunch

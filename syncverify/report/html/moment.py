@@ -8,7 +8,7 @@ from typing import Any, Final
 from syncverify.judge.violation import Violation
 from syncverify.report.evidence import remedy_of
 from syncverify.report.html.record_words import short_name
-from syncverify.report.replayed import Replayed, race_of
+from syncverify.search.replayed import Replayed, race_of
 from syncverify.timeline.timeline import (
     Arrow,
     EventKind,

@@ -14,13 +14,13 @@ from syncverify.report.html.gradients import gradients_of
 from syncverify.report.html.guilty_edges import mark_guilty, micro_batch_of
 from syncverify.report.html.heat_map import heat_map
 from syncverify.report.html.moment import timeline_values
-from syncverify.report.replayed import Replayed, race_of
 from syncverify.report.report import Report
 from syncverify.report.text import verdict, violation_text
 from syncverify.report.witness import witness_lines
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.replayed import Replayed, race_of
 
 _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.command.export.execution import refuse_words
-from syncverify.command.export.played import Played
+from syncverify.command.export.played import played_with_methods
 from syncverify.command.export.script import Reproduction
 from syncverify.command.export.shown_gradient import shown_gradients
 from syncverify.command.export.subject_text import subject_text
@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 
 def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
     """Return a reproduction for the last `wait()`, and one for the end of the program."""
-    played = Played.of(Reproducer("", "", scenario), subject)
+    played, methods = played_with_methods(Reproducer("", "", scenario), subject)
     if played.run.fault is not None:  # refused, which the contract allows
         return []
     last = {each.moment.point: each for each in shown_gradients(played.judgement)}
@@ -35,7 +35,7 @@ def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
             scenario,
             subject.capabilities,
             text,
-            played.methods,
+            methods,
             subject.takes_count,
             shown,
             "",

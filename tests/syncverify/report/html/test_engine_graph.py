@@ -10,11 +10,11 @@ from syncverify.backends.sim import SimBackend
 from syncverify.judge.violation import Violation
 from syncverify.report.html.page import page_model
 from syncverify.report.html.render import rendered
-from syncverify.report.replayed import replayed
 from syncverify.report.report import Report
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.replayed import shown_again
 from syncverify.subjects.subject import resolve
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def page(
     subject = resolve(subject_name)
     entry = FoundViolation(Violation(name, cause, "", (0, 1), ("p",)), scenario)
     report = Report(subject_name, "sim", 0, 1, 0.0, {}, (entry,), is_replay=True)
-    run = replayed(entry, subject, SimBackend())
+    run = shown_again(entry, subject, SimBackend())
     return page_model(report, subject.capabilities, [run])
 
 

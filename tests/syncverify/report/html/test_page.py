@@ -14,12 +14,12 @@ from syncverify.report.html.contract_table import contract_table
 from syncverify.report.html.heat_map import heat_map
 from syncverify.report.html.page import page_model
 from syncverify.report.observed import ObservedFeature
-from syncverify.report.replayed import replayed
 from syncverify.report.report import Report
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.replayed import shown_again
 from syncverify.subjects.subject import resolve
 
 SCENARIO = Scenario(
@@ -39,7 +39,7 @@ def model(subject_name: str, name: str, cause: str) -> Any:
     violation = Violation(name, cause, "", (0, 1))
     entry = FoundViolation(violation, SCENARIO)
     report = Report(subject_name, "sim", 0, 1, 0.0, {}, (entry,))
-    run = replayed(entry, subject, backend)
+    run = shown_again(entry, subject, backend)
     assert run is not None
     return page_model(report, subject.capabilities, [run])
 
@@ -99,7 +99,7 @@ def test_violation_that_ends_the_process_is_not_played() -> None:
     entry = FoundViolation(
         Violation("every_rank_finishes", "process_died", ""), SCENARIO
     )
-    assert replayed(entry, resolve(TOO_OFTEN), SimBackend()) is None
+    assert shown_again(entry, resolve(TOO_OFTEN), SimBackend()) is None
 
 
 def test_graph_leads_from_the_loss_to_each_parameter() -> None:

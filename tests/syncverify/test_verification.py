@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from syncverify.backends.sim import SimBackend
-from syncverify.report.beyond import ObservationInterrupted, with_features
 from syncverify.report.observed_table import in_one_line
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
 from syncverify.search.observation import ObservationPlan, RatedFeature, Rating
 from syncverify.subjects.subject import resolve
+from syncverify.verification import ObservationInterrupted, with_features
 
 PLAN = ObservationPlan(max_ranks=2, num_scenarios=1, num_simpler=0, random_seed=0)
 FEATURES = ["event=rebind", "use=twice", "use=masked"]
@@ -23,7 +23,7 @@ class Observed:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, interrupted_at: str) -> None:
         self.interrupted_at = interrupted_at
         self.log = list[str]()
-        module = "syncverify.report.beyond"
+        module = "syncverify.verification"
         monkeypatch.setattr(f"{module}.features_beyond", lambda _: FEATURES)
         monkeypatch.setattr(f"{module}.observe", self.observe)
 

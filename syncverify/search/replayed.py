@@ -1,0 +1,155 @@
+"""A scenario that is played once more: for a replay, a page, a script or one play by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from syncverify.backends.choice import AnyBackend
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.ordering.races import EarlyFree, Race
+from syncverify.judge.properties.determinism import subject_is_deterministic
+from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.reference import reference
+from syncverify.judge.violation import Violation
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.token import Reproducer
+from syncverify.search.budget import OutOfBudgetError
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
+from syncverify.search.schedules import ScheduleChoice, ScheduleCoverage
+from syncverify.subjects.subject import Subject
+from syncverify.timeline.timeline import RecordKey
+from syncverify.trace.run import Run
+
+# These end the process, or keep it for good.
+_NOT_AGAIN = frozenset({"process_died", "never_returns"})
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A scenario that was played once more.
+
+    Attributes:
+        scenario: The scenario.
+        capabilities: Contract of the subject.
+        run: The run.
+        found: Its violations, by identity.
+        violation: The violation of the reproducer as the run shows it, or as it was known.
+        launches_per_step: Largest number of collectives that a rank launched, by the number
+            of steps, rounded up.
+    """
+
+    scenario: Scenario
+    capabilities: Capabilities
+    run: Run
+    found: Mapping[Identity, FoundViolation]
+    violation: Violation
+    launches_per_step: int
+
+    @cached_property
+    def judgement(self) -> Judgement:
+        """The run beside its reference."""
+        right = reference(self.scenario, self.capabilities, self.run.device)
+        return Judgement(self.scenario, self.run, right)
+
+
+@dataclass(slots=True)
+class _LastRun:
+    """A listener that keeps the last run, of which a verdict tells."""
+
+    run: Run | None = field(default=None)
+
+    def run_judged(self, scenario: Scenario, run: Run) -> None:
+        """Keep a run."""
+        self.run = run
+
+    def scenario_refused(self, scenario: Scenario) -> None:
+        """Ignore that the subject refused it."""
+
+    def schedules_played(self, scenario: Scenario, coverage: ScheduleCoverage) -> None:
+        """Ignore schedules: one is played."""
+
+
+def judge_again(judge: Judge, reproducer: Reproducer) -> JudgedRun:
+    """Play a reproducer as the search did: twice for a violation that two runs show.
+
+    Returns:
+        The judged run, with all its violations.
+
+    Raises:
+        OutOfBudgetError: The judge may make no more runs.
+    """
+    twice = reproducer.property == subject_is_deterministic.__name__
+    return judge.judge_schedule(reproducer.scenario, reproducer.schedule, twice=twice)
+
+
+def replayed(
+    reproducer: Reproducer,
+    subject: Subject,
+    backend: Backend,
+    known: Violation | None = None,
+) -> Replayed:
+    """Play the scenario of a reproducer, with its schedule, and judge it by all properties.
+
+    Returns:
+        The play. Its violation is `known` where the run does not show it.
+
+    Raises:
+        OutOfBudgetError: The backend has lost its ranks.
+    """
+    kept = _LastRun()
+    judge = Judge(subject, backend, ScheduleChoice(), random_seed=0, listener=kept)
+    judged = judge_again(judge, reproducer)
+    identity = (reproducer.property, reproducer.cause)
+    same = judged.violations.get(identity)
+    known = known or Violation(*identity, "it does not occur")
+    assert kept.run is not None
+    return Replayed(
+        reproducer.scenario,
+        subject.capabilities,
+        kept.run,
+        judged.violations,
+        known if same is None else same.violation,
+        judged.launches_per_step,
+    )
+
+
+def shown_again(
+    entry: FoundViolation, subject: Subject, backend: AnyBackend
+) -> Replayed | None:
+    """Play the scenario of a violation for its trace and its gradients.
+
+    Returns:
+        None where the run would end or hold the process, or the backend has lost its ranks.
+    """
+    if entry.violation.cause in _NOT_AGAIN:
+        return None
+    if isinstance(backend, SimBackend):
+        # One that has not learned to leave accesses out.
+        backend = SimBackend(watches_engine=True)
+    try:
+        return replayed(entry.reproducer, subject, backend, entry.violation)
+    except OutOfBudgetError:
+        return None
+
+
+def race_of(shown: Replayed) -> tuple[RecordKey, RecordKey] | None:
+    """Return the two records of a run that nothing orders, if a violation is about two."""
+    unordered = shown.violation.unordered
+    match unordered:
+        case Race():
+            pair: tuple[object, object] = (unordered.first, unordered.second)
+        case EarlyFree():
+            pair = (unordered.use, unordered.freed)
+        case None:
+            return None
+    # By identity: the judge may have left records out, which moves the others.
+    trace = shown.run.ranks[unordered.rank].trace
+    places = {id(record): index for index, record in enumerate(trace)}
+    first, second = (places.get(id(record)) for record in pair)
+    if first is None or second is None:  # the run does not show the violation any more
+        return None
+    return (unordered.rank, first), (unordered.rank, second)
