@@ -28,9 +28,6 @@ strategy                    draws
 `schedules`                 the timing of a run on the `sim` backend
 =========================== ============================================================
 
-`usages`, `launches` and `events` are earlier names of `used_by`, `caller_streams` and
-`step_events`.
-
 All strategies shrink toward a plain training step on one rank. They construct legal values
 and filter none away, so Hypothesis discards no example. A `capabilities` argument restricts
 a strategy to the contract of one subject.
@@ -64,17 +61,11 @@ from syncverify.strategies.training_programs import (
     step_events,
 )
 
-events = step_events
-launches = caller_streams
-usages = used_by
-
 __all__ = [
     "accumulations",
     "backwards",
     "bucket_caps",
     "caller_streams",
-    "events",
-    "launches",
     "meshes",
     "module_parameter_lists",
     "modules",
@@ -86,7 +77,6 @@ __all__ = [
     "schedules",
     "shapes",
     "step_events",
-    "usages",
     "used_by",
     "uses",
 ]

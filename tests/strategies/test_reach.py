@@ -157,12 +157,6 @@ def test_public_names() -> None:
     }  # fmt: skip
 
 
-def test_earlier_names_stay() -> None:
-    assert strategies.events is strategies.step_events
-    assert strategies.launches is strategies.caller_streams
-    assert strategies.usages is strategies.used_by
-
-
 def throws_draws_away(source: str) -> bool:
     calls = [
         node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)
