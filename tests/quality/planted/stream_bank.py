@@ -147,7 +147,7 @@ STREAMS = [
     ),
     StreamDefect(
         "reduction-never-overlaps", OVERLAP, "never_overlapped",
-        f"none did; such as all_reduce SUM of 4 x float32 over ranks [0, 1], at {LAUNCH} "
+        f"none did in 2 possible steps; for example all_reduce SUM of 4 x float32 over ranks [0, 1], at {LAUNCH} "
         "in step 1, wait",
         scenario=TWO,
     ),
