@@ -71,7 +71,7 @@ def _counts(capabilities: Capabilities, num_samples: int) -> dict[str, Any]:
     values, pairs = Counter[str](), Counter[tuple[str, str]]()
 
     def count(scenario: Scenario, _: Draw) -> None:
-        found = sorted({"=".join(feature) for feature in features_of(scenario)})
+        found = sorted({str(feature) for feature in features_of(scenario)})
         values.update(found)
         pairs.update((a, b) for n, a in enumerate(found) for b in found[n + 1 :])
 
@@ -83,7 +83,7 @@ def _counts(capabilities: Capabilities, num_samples: int) -> dict[str, Any]:
     ]
     shares = [
         pairs[one, other] / num_samples
-        for one, other in (sorted(map("=".join, pair)) for pair in space.pairs())
+        for one, other in (sorted(map(str, pair)) for pair in space.pairs())
     ]
     return {
         "values": {name: values[name] for name in listed},

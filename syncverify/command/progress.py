@@ -19,6 +19,7 @@ from rich.progress import (
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.plain_text import counted
 from syncverify.report.text import brief
+from syncverify.scenario.feature_row import Feature
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.observation import Rating
 
@@ -122,7 +123,7 @@ class SearchProgress:
 
     def _continue_line(self, feature: str, rating: Rating | None) -> None:
         """Print features of one topic in one line: `use: twice right, masked wrong`."""
-        topic, _, value = feature.partition("=")
+        topic, value = Feature.of(feature)
         if rating is not None:
             text = f" {rating}"
         elif topic == self._topic:

@@ -56,7 +56,7 @@ def _execute(
     check_ranks(backend, reproducer.scenario.mesh.num_ranks)
     found = observing(resolved, reproducer.scenario)
     not_played = features_not_played(backend, found.capabilities)
-    if not not_played.isdisjoint(map("=".join, optional_features(reproducer.scenario))):
+    if not not_played.isdisjoint(map(str, optional_features(reproducer.scenario))):
         raise UsageError(
             f"{backend} does not play {', '.join(sorted(not_played))}: its collectives move "
             "no data; replay on sim"

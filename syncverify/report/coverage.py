@@ -41,13 +41,13 @@ class CoverageSummary:
         capabilities = coverage.space.capabilities
         values = coverage.space.values().values()
         pairs = {
-            ("=".join(one), "=".join(other)): count
+            (str(one), str(other)): count
             for (one, other), count in coverage.pair_counts().items()
         }
         return cls(
             num_values=sum(map(len, values)),
             num_pairs=len(pairs),
-            missing_values=tuple(map("=".join, coverage.missing_values())),
+            missing_values=tuple(map(str, coverage.missing_values())),
             missing_pairs=tuple(pair for pair, count in pairs.items() if not count),
             pairs=pairs,
             applied={

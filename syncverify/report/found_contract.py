@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from syncverify.report.observed import EXPLAINED, ObservedFeature, with_rating
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.features import optional_features
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.observation import Rating, rating_of
@@ -73,7 +74,7 @@ def corrected(
     Returns:
         The observations, with other ratings for the features of the scenario.
     """
-    blamed = set(map("=".join, optional_features(found.scenario)))
+    blamed = set(map(str, optional_features(found.scenario)))
     return [
         _corrected(each, found, diagnosis, sorted(blamed - {each.feature}))
         if each.feature in blamed
@@ -117,7 +118,7 @@ def compared(own: Capabilities, observed: Sequence[ObservedFeature]) -> Iterator
 
 
 def _said(own: Capabilities, feature: str) -> str:
-    topic, _, value = feature.partition("=")
+    topic, value = Feature.of(feature)
     if not own.covers(topic, value):
         return "not asked"
     return "refused" if own.may_refuse(topic, value) else "right"

@@ -10,6 +10,7 @@ from typing import Final
 from syncverify.plain_text import counted
 from syncverify.report.fitting import MAX_LINES, fitted
 from syncverify.report.observed import EXPLAINED, ObservedFeature, with_rating
+from syncverify.scenario.feature_row import Feature
 from syncverify.search.observation import INTERRUPTED, OUT_OF_TIME, RATINGS, Rating
 
 _MEANINGS: Final[dict[Rating, str]] = {
@@ -114,7 +115,7 @@ def _lines_of_rating(
     else:
         by_topic = defaultdict[str, list[str]](list)
         for each in listed:
-            topic, _, value = each.feature.partition("=")
+            topic, value = Feature.of(each.feature)
             by_topic[topic].append(value)
         for topic, values in by_topic.items():
             yield from _wrapped(f"{topic}: {', '.join(values)}")

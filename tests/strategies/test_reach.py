@@ -133,7 +133,7 @@ def never_met(listed: list[Scenario], capabilities: Capabilities) -> list[str]:
     coverage = Coverage(Space(capabilities, 4))
     for scenario in listed:
         coverage.add(scenario)
-    return ["=".join(feature) for feature in coverage.missing_values()]
+    return [str(feature) for feature in coverage.missing_values()]
 
 
 def test_default_search_leaves_no_feature_out(default_searches: list[Scenario]) -> None:

@@ -83,7 +83,7 @@ class Caught:
 
 def _smallest_contract(scenario: Scenario) -> str:
     """Return the features of a scenario beyond plain training steps, or `plain`."""
-    features = sorted({*map("=".join, optional_features(scenario))})
+    features = sorted({*map(str, optional_features(scenario))})
     return ", ".join(features) or "plain"
 
 

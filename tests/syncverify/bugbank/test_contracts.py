@@ -38,7 +38,7 @@ WITH_FEATURES = [
 def features_of(entry: Entry) -> frozenset[str]:
     """Return the features of the smallest scenario that was found."""
     scenario = decode(CAUGHT[entry.id]["token"]).scenario
-    return frozenset(map("=".join, optional_features(scenario)))
+    return frozenset(map(str, optional_features(scenario)))
 
 
 def asked(entry: Entry) -> Capabilities:
