@@ -222,7 +222,7 @@ class _Meetings:
                         tuple(silent),
                         evidence=Disagreement(
                             named=(launch.source,),
-                            details=(Event(f"rank {rank}: {launch.moment}"),),
+                            events=(Event(f"rank {rank}: {launch.moment}"),),
                         ),
                     )
                     return

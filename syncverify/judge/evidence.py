@@ -52,7 +52,7 @@ class Evidence:
         is_proven: Whether the trace leaves no other cause.
         is_certain: Whether the run leaves no other cause, if the trace tells this one.
         readings: Other mistakes that give the same value.
-        shown: The event that the summary tells of; None where it tells of none.
+        events: Events in the order of a report; one without words is that of the summary.
         named: Lines that the summary or an explanation names, beside those of events.
     """
 
@@ -62,13 +62,8 @@ class Evidence:
     is_proven: bool = True
     is_certain: bool = True
     readings: tuple[str, ...] = ()
-    shown: Event | None = None
+    events: tuple[Event, ...] = ()
     named: tuple[Origin, ...] = ()
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        """Return the events in the order of a report."""
-        return () if self.shown is None else (self.shown,)
 
     @property
     def named_lines(self) -> tuple[SourceLine, ...]:
@@ -85,7 +80,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongGradient(Evidence):
-    """A gradient beside the right one.
+    """A gradient beside the right one, and the reductions of its rank and step as events.
 
     Attributes:
         parameter: Name of the parameter.
@@ -94,7 +89,6 @@ class WrongGradient(Evidence):
         reduction: `sum` or `mean`.
         expected, observed: First elements, flattened.
         explanation: The mistake that gives this value.
-        collectives: The rank's reductions of the step.
     """
 
     parameter: str
@@ -104,12 +98,6 @@ class WrongGradient(Evidence):
     expected: Elements
     observed: Elements
     explanation: str
-    collectives: tuple[Event, ...]
-
-    @property
-    @override
-    def events(self) -> tuple[Event, ...]:
-        return self.collectives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,31 +125,12 @@ class Ownership(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistimed(Evidence):
-    """A collective at a moment at which none is allowed.
-
-    Attributes:
-        collective: The launch.
-    """
-
-    collective: CollectiveLaunch
-
-    @property
-    @override
-    def events(self) -> tuple[Event, ...]:
-        return (Event("", self.collective),)
+    """A collective at a moment at which none is allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReducedTwice(Evidence):
     """Two reductions of the same memory."""
-
-    first: Event
-    second: Event
-
-    @property
-    @override
-    def events(self) -> tuple[Event, ...]:
-        return (self.first, self.second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,50 +139,28 @@ class TooFewElements(Evidence):
 
     owed_numel: int
     exchanged_numel: int
-    collectives: tuple[Event, ...]
-
-    @property
-    @override
-    def events(self) -> tuple[Event, ...]:
-        return self.collectives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disordered(Evidence):
-    """Two uses of memory without an order, in words.
+    """Two uses of memory without an order, in words; the first event has to come first.
 
     Attributes:
-        first: The use that has to come first.
-        second: The use that does not wait for it, or the next owner of the memory.
         memory: The memory.
         remedy: Waits that order the two; None where they would order them the wrong way.
         streams: Where each stream is made.
         waits: Waits that were made in between.
     """
 
-    first: Event
-    second: Event
     memory: str
     remedy: str | None
     streams: tuple[str, ...]
     waits: tuple[str, ...]
 
-    @property
-    @override
-    def events(self) -> tuple[Event, ...]:
-        return (self.first, self.second)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement(Evidence):
     """Events of ranks that exclude each other."""
-
-    details: tuple[Event, ...]
-
-    @property
-    @override
-    def events(self) -> tuple[Event, ...]:
-        return self.details
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

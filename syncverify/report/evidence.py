@@ -31,19 +31,19 @@ _MAY_BE_NULL: Final = frozenset({"expected", "observed", "micro_batch"})
 def titled_events(evidence: Evidence) -> Iterator[tuple[str, Sequence[Event]]]:
     """Yield lists of events, each with its title."""
     match evidence:
-        case Disordered():
-            yield "first:", [evidence.first]
-            yield "second:", [evidence.second]
+        case Disordered(events=(first, second)):
+            yield "first:", [first]
+            yield "second:", [second]
             yield "memory:", [Event(evidence.memory)]
             if evidence.remedy is not None:
                 yield "remedy:", [Event(evidence.remedy)]
             yield "", [*map(Event, evidence.streams)]
             yield "waits:", [*map(Event, evidence.waits)]
-        case ReducedTwice(first=first, second=second):
+        case ReducedTwice(events=(first, second)):
             yield "first:", [first]
             yield "second:", [second]
         case WrongGradient() | TooFewElements():
-            yield "collective:", evidence.collectives
+            yield "collective:", evidence.events
         case _:
             yield "", details(evidence)
 
@@ -51,7 +51,7 @@ def titled_events(evidence: Evidence) -> Iterator[tuple[str, Sequence[Event]]]:
 def details(evidence: Evidence) -> Sequence[Event]:
     """Return events without a title."""
     match evidence:
-        case Disagreement(details=events):
+        case Disagreement(events=events):
             return events
         case Ended(details=lines):
             return [Event(str(line)) for line in lines]
@@ -88,10 +88,15 @@ def _reshaped(evidence: Evidence) -> dict[str, Any]:
     match evidence:
         case DifferentReplicas(gradients=gradients):
             return {f"rank {rank}": values for rank, values in gradients.items()}
-        case Mistimed(collective=launch):
-            return {"moment": str(launch.moment), "is_proven": True}
-        case Disagreement():
-            return {"is_proven": True}
+        case Mistimed(events=(Event(use=use),)):
+            words = {"collective": str(use), "moment": str(use.moment) if use else ""}
+            return {**words, "is_proven": True}
+        case Disordered(events=(first, second)) | ReducedTwice(events=(first, second)):
+            return {"first": first.words, "second": second.words}
+        case WrongGradient(events=events) | TooFewElements(events=events):
+            return {"collectives": [each.words for each in events]}
+        case Disagreement(events=events):
+            return {"details": [each.words for each in events], "is_proven": True}
         case PlayedAgain():
             return {"details": [event.words for event in details(evidence)]}
     return {}
@@ -99,8 +104,6 @@ def _reshaped(evidence: Evidence) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     match value:
-        case Event(words=words):
-            return words
         case str() | int() | float() | None:
             return value
         case list() | tuple() if not hasattr(value, "_fields"):

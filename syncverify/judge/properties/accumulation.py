@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from syncverify.judge.evidence import Mistimed
+from syncverify.judge.evidence import Event, Mistimed
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.circumstances import (
     after_like_step,
@@ -90,7 +90,7 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
             f"{', and later reduced the result again' if is_again else ''}: {record}",
             rank,
             ", ".join(record.parameters) or None,
-            Mistimed(rank=rank, step=step, collective=record),
+            Mistimed(rank=rank, step=step, events=(Event("", record),)),
             shows=sign | left_over,
             explained_by=sign,
         )

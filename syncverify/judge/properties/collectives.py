@@ -89,8 +89,7 @@ def _reduced_twice(
                 ReducedTwice(
                     rank=rank,
                     step=step,
-                    first=launched(first),
-                    second=launched(second),
+                    events=(launched(first), launched(second)),
                 ),
             )
 
@@ -135,7 +134,7 @@ def _too_few_elements(
                 step=step,
                 owed_numel=owed,
                 exchanged_numel=exchanged,
-                collectives=tuple(map(launched, launches)),
+                events=tuple(map(launched, launches)),
             ),
             explained_by=_LOSSES,
         )

@@ -64,7 +64,7 @@ def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Finding]:
         for waiting, rank in itertools.pairwise([*cycle, cycle[0]])
     )
     for rank in ranks:
-        evidence = Disagreement(details=events)
+        evidence = Disagreement(events=events)
         yield Finding(cause, summary, rank, None, evidence)
 
 

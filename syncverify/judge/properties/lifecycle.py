@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from syncverify.judge.decoding import explain
-from syncverify.judge.evidence import Evidence, Left, Mistimed, ended
+from syncverify.judge.evidence import Event, Evidence, Left, Mistimed, ended
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.circumstances import (
     after_earlier_steps,
@@ -199,7 +199,7 @@ def _late_collectives(judgement: Judgement, rank: int) -> Iterator[Finding]:
     for record in launches_of(judgement.run.ranks[rank].trace):
         if record.moment.phase == "after_unbind":
             summary = f"rank {rank} issued a collective after unbind(): {record}"
-            evidence = Mistimed(rank=rank, collective=record)
+            evidence = Mistimed(rank=rank, events=(Event("", record),))
             yield Finding("collective_after_unbind", summary, rank, None, evidence)
 
 

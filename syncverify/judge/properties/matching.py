@@ -93,7 +93,7 @@ def _absences(
             peer, launch = next(iter(launches.items()))
             summary = f"rank {rank} never issues a collective of rank {peer}: {launch}"
             details = f"rank {peer}: {launch}, in {launch.moment}"
-            evidence = Disagreement(details=(Event(details, launch),))
+            evidence = Disagreement(events=(Event(details, launch),))
             yield Finding(
                 "collective_missing",
                 summary,
@@ -200,6 +200,6 @@ def _both(
 ) -> Iterator[Finding]:
     """Yield the finding of each of two ranks; the text of the cause ends the summary."""
     summary = f"ranks {[*events]} met in one collective and disagree{cause.text}"
-    evidence = Disagreement(named=cause.lines, details=tuple(events.values()))
+    evidence = Disagreement(named=cause.lines, events=tuple(events.values()))
     for rank, name in zip(events, names, strict=True):
         yield Finding(cause.kind, summary, rank, name, evidence)

@@ -64,8 +64,7 @@ def evidence(
     use, *later = _uses(unordered)
     return Disordered(
         rank=unordered.rank,
-        first=Event(first, use),
-        second=Event(second, *later),
+        events=(Event(first, use), Event(second, *later)),
         memory=f"{_memory(unordered)}{_gradients(parameters)}",
         remedy=str(disorder.remedy or "no single wait orders them"),
         streams=tuple(_origins(unordered, disorder, trace)),

@@ -91,7 +91,7 @@ def overlap_is_possible(judgement: Judgement) -> Iterator[Finding]:
         rank,
         ", ".join(launch.parameters),
         NotOverlapped(
-            rank=rank, shown=Event("", launch), possible=measured.num_possible
+            rank=rank, events=(Event("", launch),), possible=measured.num_possible
         ),
     )
 

@@ -282,7 +282,7 @@ def _finding(
             expected=_values(expected.value()),
             observed=_values(observed),
             explanation=cause.text,
-            collectives=tuple(map(launched, _collectives(judgement, expected))),
+            events=tuple(map(launched, _collectives(judgement, expected))),
             is_proven=is_proven,
             is_certain=cause.is_certain,
             readings=tuple(readings[:_SHOWN_READINGS]),

@@ -50,7 +50,7 @@ CASES = [
             expected=[1.0, float("inf")],
             observed=None,
             explanation="it is gone",
-            collectives=(SECOND,),
+            events=(SECOND,),
             is_proven=False,
             readings=("it is late",),
         ),
@@ -81,7 +81,7 @@ CASES = [
         {"step": 0, "replicas": [0, 1], "right_on": [1], "owner": 0},
     ),
     (
-        Mistimed(rank=0, collective=LAUNCH),
+        Mistimed(rank=0, events=(Event("", LAUNCH),)),
         {
             "rank": 0,
             "collective": str(LAUNCH),
@@ -89,15 +89,14 @@ CASES = [
             "is_proven": True,
         },
     ),
-    (ReducedTwice(first=SECOND, second=SECOND), {"first": "two", "second": "two"}),
+    (ReducedTwice(events=(SECOND, SECOND)), {"first": "two", "second": "two"}),
     (
-        TooFewElements(owed_numel=8, exchanged_numel=4, collectives=()),
+        TooFewElements(owed_numel=8, exchanged_numel=4),
         {"owed_numel": 8, "exchanged_numel": 4, "collectives": []},
     ),
     (
         Disordered(
-            first=SECOND,
-            second=SECOND,
+            events=(SECOND, SECOND),
             memory="bytes",
             remedy=None,
             streams=("side",),
@@ -111,7 +110,7 @@ CASES = [
             "waits": [],
         },
     ),
-    (Disagreement(details=(SECOND,)), {"details": ["two"], "is_proven": True}),
+    (Disagreement(events=(SECOND,)), {"details": ["two"], "is_proven": True}),
     (
         Ended(kind="raised", details=("rank 0", CodeLine(HERE, "g()")), groups="mesh"),
         {
@@ -146,7 +145,7 @@ def test_each_family_keeps_its_keys(evidence: Evidence, values: dict[str, Any]) 
 
 
 def test_code_stands_behind_an_event() -> None:
-    evidence = Disagreement(details=(FIRST, SECOND))
+    evidence = Disagreement(events=(FIRST, SECOND))
     data = evidence_json(Violation("p", "c", "", evidence=evidence))
     assert data["code"] == {"one": [f'{HERE}: """{__doc__}"""']}
     assert evidence.lines == (HERE,)
@@ -154,7 +153,7 @@ def test_code_stands_behind_an_event() -> None:
 
 def test_events_of_an_order_have_titles() -> None:
     words = {"memory": "bytes", "remedy": "wait", "streams": (), "waits": ("a", "b")}
-    evidence = Disordered(first=FIRST, second=SECOND, **words)  # type: ignore[arg-type]
+    evidence = Disordered(events=(FIRST, SECOND), **words)  # type: ignore[arg-type]
     titled = [
         (title, [e.words for e in each]) for title, each in titled_events(evidence)
     ]

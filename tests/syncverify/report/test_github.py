@@ -70,7 +70,7 @@ def test_without_a_checkout_the_working_directory_counts(
 def of_job(path: str) -> str:
     line = SourceLine(path, 31, "step")
     event = Event(f"rank 0: all_reduce at {line}")
-    evidence = Disagreement(named=(line,), details=(event,))
+    evidence = Disagreement(named=(line,), events=(event,))
     return annotation_of_job(Violation("p", "c", "they disagree", evidence=evidence))
 
 

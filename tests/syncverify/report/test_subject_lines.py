@@ -43,7 +43,7 @@ def test_lines_that_ran_here_alone_are_a_fact_and_no_verdict() -> None:
 
 def test_lines_that_stand_above_are_not_reported_once_more() -> None:
     event = Event("all_reduce SUM, at a.py:7 in reduce (step 0, wait)")
-    again = replace(VIOLATION, evidence=Disagreement(details=(event,)))
+    again = replace(VIOLATION, evidence=Disagreement(events=(event,)))
     entry = replace(ENTRY, violation=again, deciders=RAN_HERE)
     text = violation_text(entry, subject="ddp", backend="sim")
     assert "  ran only where it fails:\n              a.py:8 in reduce: " in text

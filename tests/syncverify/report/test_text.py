@@ -48,7 +48,7 @@ VIOLATION = Violation(
     evidence=WrongGradient(
         rank=0, parameter="p0", local_shape=(3,), contributing_ranks=(0, 2),
         reduction="sum", expected=[1.0, -2.5, 1048576.0], observed=[1.0, 0.0, 3e-05],
-        explanation="rank 2 is missing", collectives=(SENT,), is_proven=False,
+        explanation="rank 2 is missing", events=(SENT,), is_proven=False,
     ),
 )  # fmt: skip
 ENTRY = FoundViolation(VIOLATION, SCENARIO, is_smallest=True)
@@ -373,7 +373,7 @@ def test_violations_that_one_explains_are_in_json() -> None:
 def test_a_violation_fits_sixty_lines_and_keeps_what_matters() -> None:
     """However many collectives, parameters and consequences there are."""
     collectives = tuple(Event(f"collective {n}") for n in range(40))
-    evidence = replace(VIOLATION.evidence, collectives=collectives)
+    evidence = replace(VIOLATION.evidence, events=collectives)
     entry = FoundViolation(
         replace(VIOLATION, evidence=evidence),
         replace(

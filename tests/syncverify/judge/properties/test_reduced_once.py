@@ -51,8 +51,10 @@ def test_the_same_bytes_of_one_parameter_may_be_reduced_once() -> None:
     assert finding.evidence == ReducedTwice(
         rank=0,
         step=0,
-        first=Event(f"{first} (step 0, micro-batch 0, backward)", first),
-        second=Event(f"{second} (step 0, wait)", second),
+        events=(
+            Event(f"{first} (step 0, micro-batch 0, backward)", first),
+            Event(f"{second} (step 0, wait)", second),
+        ),
     )
 
 
@@ -126,7 +128,7 @@ def test_as_much_is_exchanged_as_is_owed() -> None:
         step=0,
         owed_numel=8,
         exchanged_numel=4,
-        collectives=(launched(launches[0]),),
+        events=(launched(launches[0]),),
     )
 
 
