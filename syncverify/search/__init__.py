@@ -14,8 +14,9 @@ module                  content
 `found_violation`       a violation with the scenario and schedule that show it
 `occurrences`           the violations of all scenarios, and which of them explain others
 `keeping`               violations are saved when they are met
-`result`                plan, progress and result of a search
+`result`                progress and result of a search
 `first_violation`       a search that ends with the first violation
+`replayed`              a scenario that is played once more
 `replay`                violations saved by earlier runs, played first
 `parallel`              a search by several processes
 `isolation`             independence from torch modes, local files and addresses
