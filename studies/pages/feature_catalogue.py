@@ -71,7 +71,7 @@ def _of_graphs() -> Iterator[Row]:
         showing.sort(key=lambda each: len(each.shown_by))
         test = "test_feature_is_needed_for_a_defect"
         if FEATURES[Feature.of(feature)].rare:
-            test = "test_defect_shows_through_what_is_asked_for"
+            test = "test_defect_shows_through_its_feature"
         name = f"test_graph_defects.py::{test}[{feature}]"
         yield Row(feature, tuple(each.subject for each in showing), name)
 

@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "syncverify/report/html/": {"jinja2", "markupsafe"},
     "syncverify/search/": {"hypothesis"},
     "syncverify/search/line_probe.py": {"slipcover"},
+    "syncverify/settings.py": {"hypothesis"},  # for types alone
     "syncverify/subjects/": {
         "d9d",
         "deepspeed",

@@ -166,8 +166,8 @@ REFUSED = {
     "token with a line break": (("replay", "sv2-a\nb", "ddp"), None),
     "scenario that the subject does not promise": (
         ("replay", encode(Reproducer("p", "c", SHARDED)), "ddp"),
-        ("subject 'ddp' does not promise to handle parameters=sharded, parameters=uneven or "
-        "empty shard: its capabilities leave that out; replay with a subject that "
+        ("subject 'ddp' does not promise to handle parameters=uneven or empty shard, "
+        "parameters=sharded: its capabilities leave that out; replay with a subject that "
         "covers it"),
     ),
 }  # fmt: skip
