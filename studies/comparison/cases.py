@@ -47,12 +47,12 @@ def case_of(entry: Entry) -> Case | None:
     if token is None:
         return None
     return Case(
-        entry.id,
-        entry.section,
-        entry.silent,
-        entry.defect(),
-        entry.fixed(),
-        decode(token),
+        id=entry.id,
+        section=entry.section,
+        is_silent=entry.silent,
+        defect=entry.defect(),
+        twin=entry.fixed(),
+        reproducer=decode(token),
     )
 
 

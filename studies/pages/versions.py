@@ -13,9 +13,10 @@ import json
 import os
 import platform
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from xml.etree import ElementTree
 
 import click
@@ -25,14 +26,13 @@ from studies.documents import RESULTS, ROOT, Document, table
 from syncverify.command.process_exit import run_command
 
 STORED: Final = RESULTS / "versions.json"
-Play = dict[str, Any]
 _HEAD: Final = """\
 # Versions
 
-Written by `python -m studies.pages.versions` from stored results; a test compares. Each row is a pair of
-Python and torch in the table `[tool.versions]` of `pyproject.toml`, with the last time that the
-tests were played on it. `make versions` plays all pairs whose Python is installed, and CI plays
-each pair for each change.
+Written by `python -m studies.pages.versions` from stored results; a test compares. Each row is
+a pair of Python and torch in the table `[tool.versions]` of `pyproject.toml`, with the last
+time that the tests were played on it. `make versions` plays all pairs whose Python is
+installed, and CI plays each pair for each change.
 
 * *tests*: `quick` are those of `make test`; `all` has the searches and processes of `make long` too.
 * *skipped*: tests that need a GPU or the package of another project.
@@ -40,72 +40,109 @@ each pair for each change.
   cores. A load above the cores means that other work ran beside the tests, and that the seconds
   say little.
 """
-_COLUMNS: Final = (
-    *("Python", "torch", "played on", "tests", "passed", "failed", "skipped"),
-    *("seconds", "load"),
-)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """The tests, played once on a pair of versions.
+
+    Attributes:
+        python: Version of Python, such as `3.11.7`.
+        torch: Version of torch with its build, such as `2.13.0+cpu`.
+        date: Day in UTC, such as `2026-11-27`.
+        tests: `quick` or `all`.
+        passed: Number of tests that passed.
+        failed: Number of tests that failed or raised an error.
+        skipped: Number of tests that were skipped.
+        seconds: Time of the whole play.
+        load: Mean number of processes that wanted a core, over 15 minutes.
+        num_cores: Cores of the machine.
+    """
+
+    python: str
+    torch: str
+    date: str
+    tests: str
+    passed: int
+    failed: int
+    skipped: int
+    seconds: int
+    load: float
+    num_cores: int
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Python without its patch number, torch without its build."""
+        return self.python.rpartition(".")[0], self.torch.partition("+")[0]
+
+
+_COLUMNS: Final[dict[str, Callable[[Play], str]]] = {
+    "Python": lambda play: play.python,
+    "torch": lambda play: play.torch,
+    "played on": lambda play: play.date,
+    "tests": lambda play: play.tests,
+    "passed": lambda play: f"{play.passed:,}",
+    "failed": lambda play: f"{play.failed:,}",
+    "skipped": lambda play: f"{play.skipped:,}",
+    "seconds": lambda play: f"{play.seconds:,}",
+    "load": lambda play: f"{play.load} on {play.num_cores}",
+}
 
 
 def pairs() -> list[tuple[str, str]]:
     """Return the pairs of Python and torch that the tests are played on."""
-    table = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    return [(python, torch) for python, torch in table["tool"]["versions"]["pairs"]]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    return [(python, number) for python, number in project["tool"]["versions"]["pairs"]]
 
 
 def play_of(junit: Path, tests: str) -> Play:
-    """Return the figures of a play of this interpreter and its torch, from pytest's file."""
+    """Return the play of this interpreter and its torch, from pytest's file."""
     suite = next(ElementTree.parse(junit).getroot().iter("testsuite"))
     number = {
         name: int(suite.attrib[name])
         for name in ("tests", "errors", "failures", "skipped")
     }
     failed = number["errors"] + number["failures"]
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "date": suite.attrib["timestamp"][:10],
-        "tests": tests,
-        "passed": number["tests"] - failed - number["skipped"],
-        "failed": failed,
-        "skipped": number["skipped"],
-        "seconds": round(float(suite.attrib["time"])),
-        "load": f"{os.getloadavg()[2]:.1f} on {os.cpu_count()}",
-    }
-
-
-def is_of(play: Play, pair: tuple[str, str]) -> bool:
-    """Tell whether a play was on a pair: builds and patch releases of Python are one."""
-    python, number = play["python"].rpartition(".")[0], play["torch"].partition("+")[0]
-    return (python, number) == pair
+    return Play(
+        python=platform.python_version(),
+        torch=torch.__version__,
+        date=suite.attrib["timestamp"][:10],
+        tests=tests,
+        passed=number["tests"] - failed - number["skipped"],
+        failed=failed,
+        skipped=number["skipped"],
+        seconds=round(float(suite.attrib["time"])),
+        load=round(os.getloadavg()[2], 1),
+        num_cores=os.cpu_count() or 1,
+    )
 
 
 def stored(plays: list[Play], play: Play) -> list[Play]:
-    """Return the plays with a new one in the place of an earlier one of its versions."""
-    pair = play["python"].rpartition(".")[0], play["torch"].partition("+")[0]
-    return [*(each for each in plays if not is_of(each, pair)), play]
+    """Return the plays with a new one in the place of an earlier one of its pair."""
+    return [*(each for each in plays if each.pair != play.pair), play]
 
 
 def page() -> str:
     """Return the page."""
-    return "\n".join([_HEAD, *rows(json.loads(STORED.read_text("utf-8"))), ""])
+    return "\n".join([_HEAD, *rows(plays_stored()), ""])
+
+
+def plays_stored() -> list[Play]:
+    """Return the last play of each pair."""
+    return [Play(**play) for play in json.loads(STORED.read_text("utf-8"))]
 
 
 def rows(plays: list[Play]) -> Iterator[str]:
     """Yield the table of plays, with a row for each pair."""
-    return table(_COLUMNS, (_row(pair, plays) for pair in pairs()))
+    by_pair = {play.pair: play for play in plays}
+    return table([*_COLUMNS], (_row(pair, by_pair.get(pair)) for pair in pairs()))
 
 
-def _row(pair: tuple[str, str], plays: list[Play]) -> list[str]:
-    found = next((each for each in plays if is_of(each, pair)), None)
-    return [*pair, "never", *["-"] * 6] if found is None else _cells(found)
-
-
-def _cells(play: Play) -> list[str]:
-    names = ("python", "torch", "date", "tests", "passed", "failed", "skipped")
-    numbers = (
-        f"{each:,}" if isinstance(each := play[name], int) else each for name in names
-    )
-    return [*numbers, f"{play['seconds']:,}", play["load"]]
+def _row(pair: tuple[str, str], play: Play | None) -> list[str]:
+    if play is None:
+        cells = [*pair, "never"]
+        return cells + ["-"] * (len(_COLUMNS) - len(cells))
+    return [text_of(play) for text_of in _COLUMNS.values()]
 
 
 @click.command()
@@ -116,7 +153,7 @@ def _cells(play: Play) -> list[str]:
 def main(junit: Path | None, tests: str) -> None:
     """Store the play of a file that pytest wrote, and write the page."""
     if junit is not None:
-        plays = stored(json.loads(STORED.read_text("utf-8")), play_of(junit, tests))
+        plays = [asdict(each) for each in stored(plays_stored(), play_of(junit, tests))]
         STORED.write_text(json.dumps(plays, indent=1) + "\n", encoding="utf-8")
     PAGE.write()
 

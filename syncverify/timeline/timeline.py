@@ -71,8 +71,9 @@ class TimelineEvent:
         moment: Point of the training run, in words.
         source: Origin of the work; None where a record has none.
         parameters: Names of parameters with gradients in the memory.
-        num_bytes: Bytes that are written; of a collective, bytes that are contributed.
-        is_open: Whether a collective never ends, for some rank does not launch it.
+        num_bytes: Bytes that are written, or else read; of a collective, bytes that the rank
+            contributes; of memory that is freed, its size.
+        is_open: Whether a collective never ends, because some rank never launches it.
     """
 
     place: LanePoint
@@ -108,13 +109,13 @@ class Timeline:
 
     Attributes:
         lanes: Lanes of each rank, `calls` first, then streams in the order of their use.
-        events: One entry for each record that takes a place, by rank and position.
+        events: One entry for each record except `SubjectReturn`, by rank and position.
         arrows: Relations between places.
         num_ticks: Length in ticks.
     """
 
     lanes: Mapping[int, tuple[str, ...]]
-    events: Mapping[tuple[int, int], TimelineEvent]
+    events: Mapping[RecordKey, TimelineEvent]
     arrows: tuple[Arrow, ...]
     num_ticks: int
 
@@ -176,9 +177,7 @@ class _Builder:
             self.marks[at.rank, record.mark] = at
         elif isinstance(record, StreamWait | HostWait):
             tail = self.marks.get((at.rank, record.mark))
-            if (
-                tail is not None
-            ):  # a wait for an event that nobody recorded does nothing
+            if tail is not None:  # a wait for an unrecorded event has no effect
                 self.arrows.append(Arrow("order", tail, at))
 
     def _call(
@@ -244,7 +243,7 @@ class _Builder:
                 if isinstance(wait, CollectiveWait):
                     self._connect_wait((rank, index), wait)
 
-    def _connect_wait(self, key: tuple[int, int], record: CollectiveWait) -> None:
+    def _connect_wait(self, key: RecordKey, record: CollectiveWait) -> None:
         launched = self.launches.get(record.key, {}).get(key[0])
         if launched is not None:
             head = self.events[key].place

@@ -1,7 +1,6 @@
 """The log of a rank's backward passes: nodes of the autograd engine, in the order of their run.
 
-The log is kept only where a reader wants to see it (a report page): positions in it refer to the
-trace of the same rank.
+The log is kept for report pages alone. Positions in it refer to the trace of the same rank.
 """
 
 from __future__ import annotations
@@ -66,7 +65,8 @@ class EnginePass:
 
     Attributes:
         moment: Call of the rank program that was under way.
-        first: Number of its first node. Numbers are unique on a rank.
+        first: Number of its first node: node i of `nodes` has number `first + i`. Numbers are
+            unique on a rank.
         nodes: Nodes that it may run, in the order of a breadth-first walk.
         steps: Nodes and hooks in the order in which they began.
         within: Node of an earlier pass that was running; None outside of passes.

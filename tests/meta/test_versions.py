@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +77,10 @@ def test_a_play_takes_the_place_of_an_earlier_one_on_the_same_pair(
 ) -> None:
     (tmp_path / "junit.xml").write_text(JUNIT)
     play = versions.play_of(tmp_path / "junit.xml", "quick")
-    assert (play["passed"], play["failed"], play["skipped"]) == (6982, 3, 4)
-    assert (play["date"], play["seconds"]) == ("2026-11-27", 638)
-    play |= {"python": "3.12.1", "torch": "2.15.0+cu132"}
-    others = [play | {"python": "3.13.0"}, play | {"python": "3.12.9", "failed": 0}]
+    assert (play.passed, play.failed, play.skipped) == (6982, 3, 4)
+    assert (play.date, play.seconds) == ("2026-11-27", 638)
+    play = replace(play, python="3.12.1", torch="2.15.0+cu132")
+    others = [replace(play, python="3.13.0"), replace(play, python="3.12.9", failed=0)]
     assert versions.stored(others, play) == [others[0], play]
     assert "| 3.12.1 | 2.15.0+cu132 | 2026-11-27 | quick | 6,982 | 3 | 4 | 638 |" in (
         "\n".join(versions.rows([play]))

@@ -13,7 +13,6 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
-from syncverify import synchronizer
 from syncverify.synchronizer import (
     GradientSynchronizer,
     LateAccumulationError,
@@ -228,7 +227,7 @@ WORLDS = {
 def test_programs_give_exact_sums(world_size: int, tmp_path: Path) -> None:
     environment = os.environ | {
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(synchronizer.__file__).parents[1]),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
     }
     ranks = [
         subprocess.Popen(

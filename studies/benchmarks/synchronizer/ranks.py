@@ -1,4 +1,4 @@
-"""Ranks as processes, which end with the measurement or with this process."""
+"""Run gloo ranks as processes of one thread; they end with the measurement."""
 
 import tempfile
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def times_of_ranks(
 def run_on_ranks(
     num_ranks: int, program: Callable[..., Any], *arguments: object
 ) -> list[Any]:
-    """Run an importable function on gloo ranks of one thread; return results by rank.
+    """Run an importable function on gloo ranks; return results by rank.
 
     Raises:
         InternalError: A rank has no result; all ranks are ended.
@@ -35,6 +35,7 @@ def run_on_ranks(
     with tempfile.TemporaryDirectory() as folder:
         store = f"file://{Path(folder) / 'store'}"
         play = partial(_run_rank, num_ranks, store, program, arguments)
+        # All ranks at once, since they wait for each other; closing ends those that are left.
         with closing(run_in_processes(play, range(num_ranks), jobs=num_ranks)) as ended:
             by_rank = dict(ended)
     return [by_rank[rank] for rank in range(num_ranks)]
@@ -48,5 +49,6 @@ def _run_rank(
     rank: int,
 ) -> Any:
     torch.set_num_threads(1)
+    # The process ends with the program, and its group with the process.
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=num_ranks)
     return program(*arguments)

@@ -25,11 +25,11 @@ def all_properties_hold(judgement: Judgement) -> Verdict:
 
 
 HARNESS = Method(
-    "syncverify",
-    "syncverify",
-    "sim",
-    all_properties_hold,
-    "All properties, on `sim`, in the smallest scenario as it is, without the repeated "
+    id="syncverify",
+    title="syncverify",
+    rig="sim",
+    judge=all_properties_hold,
+    about="All properties, on `sim`, in the smallest scenario, and not in its form of many "
     "steps. The search of `syncverify` found this scenario, from nothing; the other methods "
     "are given it. The bank and the properties have the same authors, so this row says that "
     "these defects are within reach, not that all defects are. A mistake that no property "

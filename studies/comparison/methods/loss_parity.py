@@ -13,7 +13,7 @@ from syncverify.scenario.layout import local_shape
 from syncverify.scenario.specs import ParameterSpec
 
 RELATIVE_TOLERANCE = 0.01
-# Root mean square over all parameters and steps.
+# Root mean square of the updates, relative to weights of size 1.
 _RELATIVE_UPDATE = 0.1
 
 Key = tuple[str, int]  # parameter and rank
@@ -49,6 +49,7 @@ def losses_agree(judgement: Judgement) -> Verdict:
         strict=True,
     )
     for step, (loss, expected) in enumerate(curves):
+        # `not <=` in the place of `>`: a loss that is NaN is an alarm.
         if not abs(loss - expected) <= RELATIVE_TOLERANCE * abs(expected):
             return alarm(f"loss of step {step} is {loss:g}, expected {expected:g}")
     return SILENT
@@ -72,9 +73,11 @@ def _loss(
 ) -> float:
     if not count:
         return 0.0
-    owned = judgement.reference.micro_batches
+    gradient_of = judgement.reference.micro_batches
     terms = (
-        (weight * owned[MicroBatchKey(name, rank, step, micro_batch)]).sum().item()
+        (weight * gradient_of[MicroBatchKey(name, rank, step, micro_batch)])
+        .sum()
+        .item()
         for (name, rank), weight in weights.items()
         for micro_batch in range(count)
     )
@@ -114,7 +117,7 @@ LOSS_PARITY = Method(
     "The mean loss of each of 10 steps of SGD is compared with that of the same training "
     f"in one process, within {RELATIVE_TOLERANCE:.0%} of it. That is strict: functional "
     "tests of Megatron-LM allow 1% (`test_grpo_training_loop.py`) or 5% for the LM loss. The "
-    "learning rate moves weights by a tenth of their size in a step, far more than in "
+    f"learning rate moves weights by {_RELATIVE_UPDATE:.0%} of their size in a step, far more than in "
     "practice, so that a wrong gradient weighs more. Losses of scenarios are linear in the "
     "parameters, hence gradients do not depend on the weights, and SGD is replayed from the "
     "gradients that each rank had after `wait()` on gloo; the single process has the "

@@ -17,7 +17,7 @@ _FORMATS = {
 }
 
 
-def tensor_text(
+def _tensor_text(
     value: torch.Tensor, dtype: str, memory_format: str = "contiguous"
 ) -> str:
     """Return an expression for a tensor of a dtype in a memory format."""
@@ -27,10 +27,16 @@ def tensor_text(
 def tensor_by_rank(
     values: Mapping[int, torch.Tensor], dtype: str, memory_format: str = "contiguous"
 ) -> str:
-    """Return an expression for a tensor that may differ between ranks."""
+    """Return an expression for a tensor that may differ between ranks.
+
+    Args:
+        values: The tensor, by global rank. Where they differ, the expression reads `rank`.
+        dtype: Name of the dtype.
+        memory_format: Name of a format in `syncverify/scenario/distribution.py`.
+    """
     typed = "" if dtype == "float32" else f", dtype=torch.{dtype}"
     if len({value.shape for value in values.values()}) > 1:
-        listed = {r: tensor_text(v, dtype, memory_format) for r, v in values.items()}
+        listed = {r: _tensor_text(v, dtype, memory_format) for r, v in values.items()}
         return _by_rank(listed)
     value = next(iter(values.values()))
     if not value.numel():

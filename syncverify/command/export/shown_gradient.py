@@ -26,8 +26,8 @@ class ShownGradient:
     Attributes:
         spec: The parameter.
         moment: Moment at which the gradient is read.
-        expected: Right gradient in float64, by rank; not of ranks that are not judged.
-        may_be_missing: Whether no gradient at all is right, too.
+        expected: Right gradient in float64, by global rank. Judged ranks only.
+        may_be_missing: Whether a missing gradient is also right.
         is_wrong: Whether it was wrong on some rank.
     """
 
@@ -41,7 +41,11 @@ class ShownGradient:
 def wrong_gradient_of(
     judgement: Judgement, violation: Violation
 ) -> ShownGradient | None:
-    """Return the gradient that a violation is about, or else the first wrong one of the run."""
+    """Return the gradient that a violation is about, or else the first wrong one of the run.
+
+    Returns:
+        None if no gradient of the run is wrong.
+    """
     step = violation.evidence.step
     micro_batch = violation.evidence.micro_batch
     first = None
@@ -79,7 +83,7 @@ def shown_gradients(judgement: Judgement) -> Iterator[ShownGradient]:
 
 def _is_wrong(expected: ExpectedGradient, observation: Observation) -> bool:
     gradient = observation.gradients[expected.spec.name]
-    if not expected.count:  # nothing has contributed, or may
+    if not expected.count:  # no micro-batch contributes: None and zeros are right
         return gradient is not None and bool(gradient.any())
     return explain(expected, gradient) is not None
 
@@ -89,34 +93,39 @@ def _expected(
 ) -> ExpectedGradient | None:
     """Return the right gradient of a rank at an observation; None if no property judges it."""
     reference, step = judgement.reference, observation.step
-    own = (rank,), 1
     if judgement.was_refused(step):
         return None
-    if not spec.requires_grad or observation.point == "zeroed":
-        return ExpectedGradient(reference, spec, rank, step, 0, *own)
+    if spec.requires_grad and observation.point == "reduced":
+        return _expected_sum(judgement, spec, rank, step)
+    count = 0
     match observation.point:
-        case "accumulated":
+        case "accumulated" if spec.requires_grad:
             if not _is_kept_in_grad(reference, spec, observation):
                 return None
             count = 1 + (observation.micro_batch or 0)
-            return ExpectedGradient(reference, spec, rank, step, count, *own)
-        case "reduced":
-            owned = judgement.run.ranks[rank].owned
-            if reference.capabilities.gradients == "owner" and (
-                owned is None or spec.name not in owned
-            ):
-                return None
-            count = step_plan.num_micro_batches(judgement.scenario, step)
-            ranks = reference.contributors(spec, rank)
-            divisor = reference.divisor(spec, rank)
-            return ExpectedGradient(reference, spec, rank, step, count, ranks, divisor)
-    return ExpectedGradient(reference, spec, rank, step, 1, *own)
+        case "unbound" if spec.requires_grad:
+            count = 1  # a plain backward
+    return ExpectedGradient(
+        reference, spec, rank, step, count, ranks=(rank,), divisor=1
+    )
+
+
+def _expected_sum(
+    judgement: Judgement, spec: ParameterSpec, rank: int, step: int
+) -> ExpectedGradient | None:
+    """Return the right gradient after `wait()`; None on a rank that does not own it."""
+    reference, owned = judgement.reference, judgement.run.ranks[rank].owned
+    is_owned = owned is not None and spec.name in owned
+    if reference.capabilities.gradients == "owner" and not is_owned:
+        return None
+    count = step_plan.num_micro_batches(judgement.scenario, step)
+    ranks, divisor = reference.contributors(spec, rank), reference.divisor(spec, rank)
+    return ExpectedGradient(reference, spec, rank, step, count, ranks, divisor)
 
 
 def _is_kept_in_grad(
     reference: Reference, spec: ParameterSpec, observation: Observation
 ) -> bool:
     """Tell whether `.grad` has to hold the sum of the micro-batches so far."""
-    reduces_each = reference.capabilities.reduces_each_micro_batch
-    is_trained = spec.requires_grad and observation.gradients[spec.name] is not None
-    return is_trained and not reduces_each
+    has_gradient = observation.gradients[spec.name] is not None
+    return has_gradient and not reference.capabilities.reduces_each_micro_batch

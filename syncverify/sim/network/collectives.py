@@ -66,7 +66,7 @@ def agree(calls: Sequence[CollectiveCall | None], seat: int, other: int) -> bool
         return _layout([*one.inputs, *one.outputs]) == _layout(
             [*two.inputs, *two.outputs]
         )
-    if _terms(one) != _terms(two):
+    if _must_be_equal(one) != _must_be_equal(two):
         return False
     if one.operation in _PART_FOR_EACH_RANK:
         return _fits(one, two, seat, other) and _fits(two, one, other, seat)
@@ -97,8 +97,8 @@ def deliver(values: Tensors, outputs: Tensors) -> None:
 def taken(tensor: torch.Tensor) -> torch.Tensor:
     """Copy the elements that a call sends, in the order in which they lie in memory.
 
-    NCCL moves memory and knows no strides, so a transposed tensor arrives in other places of a
-    tensor that is not. Elements with gaps between them are sent row by row.
+    NCCL moves memory and knows no strides, so the elements of a transposed tensor arrive at other
+    indices of a contiguous one. Elements with gaps between them are sent row by row.
 
     Returns:
         A tensor of shape (numel,).
@@ -135,7 +135,7 @@ def _layout(tensors: Tensors) -> list[tuple[torch.dtype, int]]:
     return [(tensor.dtype, tensor.numel()) for tensor in tensors]
 
 
-def _terms(call: CollectiveCall) -> tuple[object, ...]:
+def _must_be_equal(call: CollectiveCall) -> tuple[object, ...]:
     inputs = _layout(call.inputs) if call.operation in _SAME_INPUTS else None
     outputs = _layout(call.outputs) if call.operation in _SAME_OUTPUTS else None
     return (call.operation, call.reduce_op, call.root, inputs, outputs)
@@ -144,8 +144,8 @@ def _terms(call: CollectiveCall) -> tuple[object, ...]:
 def _fits(
     giver: CollectiveCall, taker: CollectiveCall, giver_seat: int, taker_seat: int
 ) -> bool:
-    given, taken = giver.inputs[taker_seat], taker.outputs[giver_seat]
-    return _layout([given]) == _layout([taken])
+    sent, received = giver.inputs[taker_seat], taker.outputs[giver_seat]
+    return _layout([sent]) == _layout([received])
 
 
 def _at_root(compute_all: _Compute) -> _Compute:

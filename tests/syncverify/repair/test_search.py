@@ -77,7 +77,7 @@ def fix_of(entry_id: str) -> Fix | None:
 def test_the_fix_of_a_defect(entry_id: str, place: str, lines: tuple[str, ...]) -> None:
     fix = fix_of(entry_id)
     assert fix is not None
-    assert fix.place.endswith(place)
+    assert str(fix.place).endswith(place)
     assert (fix.lines, fix.max_ranks) == (lines, 4)
     assert fix.num_others > 9
     # The subject is as it was.
@@ -205,7 +205,7 @@ def test_the_last_bucket_is_sent_by_wait_and_not_each_parameter_alone() -> None:
     fix = find_fix(found, subject, BACKEND)
     assert fix is not None
     assert fix.lines[-1] == "+ self.reduce_bucket()"
-    assert fix.place.endswith(" in wait")
+    assert str(fix.place).endswith(" in wait")
 
 
 class NotesTheOrder(PlainGrads):
