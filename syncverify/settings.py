@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 # Names of NCCL in torch; see Note [Names of NCCL] in `syncverify/sim/device/nccl_names.py`.
 NCCL_NAMES = ("nccl", "nccl2", "nccl-lazy", "nccl-legacy")
 BACKEND_NAMES = ("sim", "gloo", *NCCL_NAMES, "fake")
+# Values of `--format`, with what each prints beside the text; `syncverify/report/annotations.py`
+# has a writer for each.
+REPORT_FORMATS = {
+    "text": "",
+    "github": "also annotate each violation at its line of code.",
+}
 RECIPE_NAMES = ("ddp", "hooks", "optimizer", "globals")  # of `syncverify init`
 
 DEFAULT_RANKS = 4  # largest world

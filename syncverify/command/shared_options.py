@@ -13,7 +13,13 @@ import click
 
 from syncverify import bounds
 from syncverify.command.number_types import FiniteNumber, WholeNumber
-from syncverify.settings import BACKEND_NAMES, DEFAULTS, SETTINGS, Setting
+from syncverify.settings import (
+    BACKEND_NAMES,
+    DEFAULTS,
+    REPORT_FORMATS,
+    SETTINGS,
+    Setting,
+)
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -104,9 +110,9 @@ def json_option(words: str) -> Option:
 
 report_option = json_option("Write the report here.")
 format_option = click.option(
-    "--format", "shown_as", type=click.Choice(["text", "github"]), default="text",
+    "--format", "shown_as", type=click.Choice([*REPORT_FORMATS]), default="text",
     show_default=True,
-    help="github: also annotate each violation at its line of code.",
+    help=" ".join(f"{name}: {words}" for name, words in REPORT_FORMATS.items() if words),
 )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from syncverify.judge.violation import Violation
 from syncverify.replay_line import replay_line
@@ -16,10 +17,13 @@ from syncverify.search.found_violation import FoundViolation
 
 
 def say_annotations(shown_as: str, report: Report) -> None:
-    """Print annotations if `--format` is "github", and none if it is "text"."""
-    if shown_as == "github":
-        for line in workflow_commands(report):
-            say(line)
+    """Print what a value of `--format` adds to the text."""
+    for line in _WRITERS[shown_as](report):
+        say(line)
+
+
+def _nothing(_: Report) -> Iterator[str]:
+    yield from ()
 
 
 def workflow_commands(report: Report) -> Iterator[str]:
@@ -32,6 +36,13 @@ def workflow_commands(report: Report) -> Iterator[str]:
     if report.has_failed and not report.violations:
         for feature in with_rating(report.beyond, "wrong"):
             yield annotation(f"{feature.feature} is wrong: {feature.summary}")
+
+
+# One for each of `REPORT_FORMATS`.
+_WRITERS: Final[dict[str, Callable[[Report], Iterator[str]]]] = {
+    "text": _nothing,
+    "github": workflow_commands,
+}
 
 
 def annotation_of_job(violation: Violation) -> str:

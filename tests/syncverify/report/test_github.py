@@ -6,9 +6,11 @@ import pytest
 
 from syncverify.judge.evidence import Disagreement, Event
 from syncverify.judge.violation import Violation
+from syncverify.report import annotations
 from syncverify.report.annotations import annotation_of_job
 from syncverify.report.checkout import checkout
 from syncverify.report.github import annotation
+from syncverify.settings import REPORT_FORMATS
 from syncverify.trace.source_lines import SourceLine
 
 REPOSITORY = Path(__file__).parents[3]
@@ -83,3 +85,7 @@ def test_a_violation_of_a_job_names_a_file_of_the_checkout(clone: Path) -> None:
     assert of_job("gone.py") == "::error title=syncverify::" + message.format(
         "gone.py:31"
     )
+
+
+def test_each_format_has_a_writer() -> None:
+    assert annotations._WRITERS.keys() == REPORT_FORMATS.keys()
