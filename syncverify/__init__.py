@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from syncverify.scenario.scenario import Scenario as Scenario
     from syncverify.scenario.specs import MeshSpec as MeshSpec
     from syncverify.scenario.specs import ParameterSpec as ParameterSpec
+    from syncverify.simulation.regions import region as region
+    from syncverify.simulation.simulate import simulate as simulate
     from syncverify.verification import verify as verify
 
 __all__ = [
@@ -37,6 +39,8 @@ __all__ = [
     "assert_right",
     "check",
     "play",
+    "region",
+    "simulate",
     "verify",
 ]
 
@@ -55,6 +59,8 @@ _MODULES = {
     "assert_right": "syncverify.one_play",
     "play": "syncverify.one_play",
     "check": "syncverify.pytest_plugin",
+    "region": "syncverify.simulation.regions",
+    "simulate": "syncverify.simulation.simulate",
     "verify": "syncverify.verification",
 }
 

@@ -24,7 +24,12 @@ from syncverify.sim.recording.foreign_threads import (
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.decisions import Decisions
-from syncverify.sim.turns.scheduler import HANG_TIMEOUT_SECONDS, RankThread, Scheduler
+from syncverify.sim.turns.scheduler import (
+    HANG_TIMEOUT_SECONDS,
+    MAX_STEPS_PER_RANK,
+    RankThread,
+    Scheduler,
+)
 from syncverify.sim.turns.stalls import Stall
 
 
@@ -39,6 +44,7 @@ class SimulatedMachine:
             progress.
         recorders: One recorder a rank, for another way to record than the usual one.
         completes_in_order: Whether each communicator completes its collectives in order.
+        max_steps_per_rank: Steps that a run may take, by rank; see Note [The step bound].
     """
 
     def __init__(
@@ -50,6 +56,7 @@ class SimulatedMachine:
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
         recorders: Sequence[RankRecorder] | None = None,
         completes_in_order: bool = False,
+        max_steps_per_rank: int = MAX_STEPS_PER_RANK,
     ) -> None:
         self._num_ranks = num_ranks
         self.recorders = recorders or [
@@ -60,6 +67,7 @@ class SimulatedMachine:
             progress=lambda: sum(len(recorder.trace) for recorder in self.recorders),
             decisions=decisions,
             hang_timeout_seconds=hang_timeout_seconds,
+            max_steps_per_rank=max_steps_per_rank,
         )
         for recorder in self.recorders:
             recorder.streams.scheduler = self._scheduler

@@ -17,9 +17,10 @@ from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.slots import ParameterSlot
 from syncverify.trace.source_lines import Origin, SourceLine
 
-_Recorded = Literal["bind", "backward", "wait", "zero_grad", "unbind", "after_unbind"]
-# Records of an announcement have "zero_grad", and an exception of it names the method.
-Phase = _Recorded | Literal["set_required_accumulations"]
+# Of a synchronizer "bind", "backward", "wait", "zero_grad", "unbind" and "after_unbind". Records
+# of an announcement have "zero_grad", and an exception of it names the method,
+# "set_required_accumulations". Of any other program its regions, and "" outside of them.
+Phase = str
 
 DEFAULT_STREAM = "default"
 HOST = "host"  # the stream of operators that the host runs itself
@@ -82,7 +83,7 @@ class Moment:
     """Point of the training run at which a record was made.
 
     Attributes:
-        phase: Call of the rank program that was under way.
+        phase: Call of the rank program, or region of a program, that was under way.
         step: Optimizer step, from 0.
         micro_batch: Micro-batch of the step, from 0; None outside of a backward.
     """
@@ -93,7 +94,9 @@ class Moment:
 
     @override
     def __str__(self) -> str:
-        """Say it in words."""
+        """Say it in words; "" outside of all regions of a program."""
+        if not self.phase:
+            return ""
         if self.micro_batch is None:
             return f"step {self.step}, {self.phase}"
         return f"step {self.step}, micro-batch {self.micro_batch}, {self.phase}"

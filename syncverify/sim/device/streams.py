@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
@@ -20,6 +20,7 @@ from syncverify.trace.records import (
     DEFAULT_STREAM,
     HostWait,
     Mark,
+    Moment,
     StreamCreated,
     StreamWait,
 )
@@ -76,6 +77,15 @@ class RankStreams:
         """Tell the subject of a device that its tensors and streams are on."""
         self.seen = SeenDevice(device, self.is_on_host)
         self.default.device = device
+
+    @contextmanager
+    def at(self, moment: Moment) -> Iterator[None]:
+        """Stamp the records of a block with a moment."""
+        before, self._recorder.moment = self._recorder.moment, moment
+        try:
+            yield
+        finally:
+            self._recorder.moment = before
 
     @property
     def is_alone(self) -> bool:

@@ -1,0 +1,1 @@
+"""Any program on simulated ranks: `syncverify.simulate(program, ranks=4)`."""

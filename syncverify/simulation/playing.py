@@ -1,0 +1,142 @@
+"""One play of a program: any function, run on each rank of a simulated machine."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from syncverify.backends.faults import threads_fault
+from syncverify.errors import RunEndedError, SyncverifyError
+from syncverify.program.exact_arithmetic import exact_arithmetic
+from syncverify.program.late_imports import import_dynamo
+from syncverify.program.process_settings import restored_settings
+from syncverify.program.rank_environment import ranks_per_machine
+from syncverify.program.subject_error import SubjectRaisedError
+from syncverify.sim.machine import SimulatedMachine
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.sim.turns.decisions import Decisions
+from syncverify.trace.records import Moment
+from syncverify.trace.run import RankRun, Run
+
+Program = Callable[..., Any]
+Device = Literal["cuda", "cpu"]
+
+# Outside of all regions.
+_ANYWHERE: Final = Moment("", 0)
+# An import within a program takes seconds.
+_HANG_TIMEOUT_SECONDS: Final = 30.0
+_MAX_STEPS_PER_RANK: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A program and the machine that plays it.
+
+    Attributes:
+        program: The program; it gets its rank, unless it takes no argument.
+        num_ranks: Number of ranks.
+        device: Device that the program hears from torch.
+    """
+
+    program: Program
+    num_ranks: int
+    device: Device
+
+    def call(self, rank: int) -> Any:
+        """Call the program on a rank."""
+        takes_rank = bool(inspect.signature(self.program).parameters)
+        return self.program(rank) if takes_rank else self.program()
+
+    def recorders(self) -> list[RankRecorder]:
+        """Make the recorders of a play."""
+        return [RankRecorder() for _ in range(self.num_ranks)]
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A play.
+
+    Attributes:
+        run: Traces, and the reason of an early end.
+        results: What the program returned, by rank; None where it did not return.
+    """
+
+    run: Run
+    results: tuple[Any, ...]
+
+
+def play(
+    setup: Setup,
+    decisions: Decisions | None = None,
+    recorders: Sequence[RankRecorder] | None = None,
+) -> Played:
+    """Play a program on all of its ranks.
+
+    Args:
+        setup: The program and its machine.
+        decisions: Decisions in the place of timing; None takes the default ones.
+        recorders: Recorders, by rank, for another way to record than the usual one.
+
+    Returns:
+        The play.
+
+    Raises:
+        EnvironmentNotSupportedError: The program asks for what the machine does not simulate.
+        InternalError: The machine is at fault.
+    """
+    import_dynamo()
+    machine = SimulatedMachine(
+        setup.num_ranks,
+        decisions=decisions,
+        recorders=recorders or setup.recorders(),
+        hang_timeout_seconds=_HANG_TIMEOUT_SECONDS,
+        max_steps_per_rank=_MAX_STEPS_PER_RANK,
+        completes_in_order=setup.device == "cuda",
+    )
+    results: list[Any] = [None] * setup.num_ranks
+    for rank, recorder in enumerate(machine.recorders):
+        recorder.moment = _ANYWHERE
+        if setup.device == "cuda":
+            _tell_cuda(recorder, rank, setup.num_ranks)
+
+    def on_rank(rank: int) -> None:
+        results[rank] = _call(setup, rank, machine.recorders[rank])
+
+    with exact_arithmetic(), restored_settings():
+        threads, stall = machine.run(on_rank)
+    fault = threads_fault(threads, stall, machine.world.mismatch)
+    ranks = tuple(RankRun(trace=recorder.trace) for recorder in machine.recorders)
+    return Played(Run("sim", ranks, fault), tuple(results))
+
+
+def _tell_cuda(recorder: RankRecorder, rank: int, num_ranks: int) -> None:
+    local_rank = rank % ranks_per_machine(num_ranks)
+    recorder.streams.backends.default = "nccl"
+    recorder.streams.tell(torch.device("cuda", local_rank))
+
+
+def _call(setup: Setup, rank: int, recorder: RankRecorder) -> Any:
+    """Call the program on a rank, and read what it returns on its current stream.
+
+    Raises:
+        SubjectRaisedError: The program raised.
+    """
+    try:
+        with recorder.recording_accesses():
+            result = setup.call(rank)
+            leaves = [each for each in tree_leaves(result) if _is_read(each)]
+            recorder.read("return", leaves)
+            return result
+    except (SyncverifyError, RunEndedError):
+        raise
+    except BaseException as error:  # the program's, of any class
+        raise SubjectRaisedError(recorder.moment, error) from error
+
+
+def _is_read(value: object) -> bool:
+    return isinstance(value, torch.Tensor)

@@ -1,0 +1,143 @@
+"""Simulate a program on ranks that share nothing: the way in for any program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from syncverify.errors import EnvironmentNotSupportedError, UsageError
+from syncverify.judge.properties.any_program import judge_any
+from syncverify.judge.violation import Violation
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
+from syncverify.search.schedules import (
+    COMPLETE,
+    FIRST,
+    RANDOM,
+    SAME,
+    ScheduleChoice,
+    ScheduleCoverage,
+)
+from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.sim.turns.exploration import Exploration
+from syncverify.sim.turns.pct import PriorityRuns
+from syncverify.sim.turns.turn_log import order_matters
+from syncverify.simulation.playing import Device, Played, Program, Setup, play
+from syncverify.simulation.simulation import FoundInProgram, Simulation
+
+
+def simulate(
+    program: Program,
+    ranks: int = 2,
+    *,
+    device: Device = "cuda",
+    schedules: str = "default",
+    schedule: Schedule = DEFAULT_SCHEDULE,
+    seed: int = 0,
+) -> Simulation:
+    """Run a program on simulated ranks, in this process and without a GPU, and judge it.
+
+    Each rank calls `program(rank)`, or `program()`, inside a default process group. Streams,
+    events and collectives work as on GPUs with NCCL, and each access to memory is recorded.
+
+    Args:
+        program: A function that may use all of `torch.distributed`.
+        ranks: Number of ranks.
+        device: Device that torch names to the program: `cuda` or `cpu`.
+        schedules: Orders of the ranks to play: `default`, `all[:N]` or `pct[:N]`, as for
+            `syncverify run --schedules`.
+        schedule: Choices of the first run, as a report names them.
+        seed: Seed of the random orders of `pct`.
+
+    Returns:
+        The results by rank, and all that is wrong. It raises no error of the program.
+
+    Raises:
+        UsageError: An argument is wrong.
+    """
+    if ranks < 1:
+        raise UsageError(f"expected 1 rank or more, not {ranks}")
+    choice = ScheduleChoice.parse(schedules)
+    setup = Setup(program, ranks, device)
+    unplayed = Simulation(_name(program), ranks, device, seed)
+    try:
+        return _Plays(setup).of(choice, schedule, unplayed)
+    except EnvironmentNotSupportedError as error:
+        return replace(unplayed, refused=str(error))
+
+
+@dataclass(slots=True)
+class _Plays:
+    """The plays of a program, one schedule after another.
+
+    Attributes:
+        setup: The program and its machine.
+        found: What is wrong, by identity, with the schedule that showed it first.
+        shown: The first play with a violation, or else the first play.
+        num_runs: Number of plays.
+    """
+
+    setup: Setup
+    found: dict[object, FoundInProgram] = field(default_factory=dict)
+    shown: Played | None = None
+    num_runs: int = 0
+
+    def of(
+        self, choice: ScheduleChoice, schedule: Schedule, unplayed: Simulation
+    ) -> Simulation:
+        """Play all schedules of a choice, and return what came of them."""
+        first = Decisions(Following(schedule))
+        self._play(first)
+        coverage = self._play_others(choice, first, unplayed.seed)
+        assert self.shown is not None
+        return replace(
+            unplayed,
+            results=self.shown.results,
+            violations=tuple(self.found.values()),
+            run=self.shown.run,
+            num_runs=self.num_runs,
+            coverage=coverage,
+        )
+
+    def _play_others(
+        self, choice: ScheduleChoice, first: Decisions, seed: int
+    ) -> ScheduleCoverage:
+        """Play all other schedules of a choice, and return the part of all that was played."""
+        turns, num_ranks = first.turn_log, self.setup.num_ranks
+        if not (first.met_question or order_matters(turns, num_ranks)):
+            return ScheduleCoverage(SAME)
+        if choice.mode == "default":
+            return ScheduleCoverage(FIRST)
+        if choice.mode == "all":
+            exploration = Exploration(num_ranks)
+            for decisions in islice(exploration.runs(), choice.max_runs):
+                self._play(decisions)
+            if exploration.is_complete:
+                counted = exploration.num_classes, exploration.num_interleavings
+                return ScheduleCoverage(COMPLETE, *counted)
+        num_runs = 1 if choice.mode == "drawn" else choice.max_runs
+        priorities = PriorityRuns(num_ranks, len(turns))
+        for decisions in priorities.runs(num_runs, seed):
+            self._play(decisions)
+        chance = priorities.probability(num_runs)
+        return ScheduleCoverage(RANDOM, probability=chance)
+
+    def _play(self, decisions: Decisions) -> None:
+        played = play(self.setup, decisions)
+        self.num_runs += 1
+        is_for_nccl = self.setup.device == "cuda"
+        violations = judge_any(played.run, is_for_nccl=is_for_nccl)
+        taken = Schedule.of(decisions.taken)
+        new = {_key(each): FoundInProgram(each, taken) for each in violations}
+        if self.shown is None or (new and not self.found):
+            self.shown = played
+        self.found = {**new, **self.found}
+
+
+def _key(violation: Violation) -> object:
+    """Return what is equal for one defect in two runs."""
+    return violation.identity, violation.evidence.lines
+
+
+def _name(program: Program) -> str:
+    module = getattr(program, "__module__", "")
+    return f"{module}:{getattr(program, '__qualname__', repr(program))}"

@@ -1,0 +1,65 @@
+"""The result of a simulation, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from syncverify.judge.violation import Violation
+from syncverify.scenario.schedule import Schedule
+from syncverify.search.schedules import ScheduleCoverage
+from syncverify.trace.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class FoundInProgram:
+    """A violation, and the schedule that leads to it.
+
+    Attributes:
+        violation: The property that does not hold, with its cause.
+        schedule: Choices where timing could decide.
+    """
+
+    violation: Violation
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What came of a program on all of its ranks.
+
+    Attributes:
+        program: Name of the program.
+        num_ranks: Number of ranks.
+        device: Device that the program heard of.
+        seed: Seed of random schedules.
+        results: What the program returned, by rank, in the first run with a violation, or
+            else in the first run. Empty where the program was refused.
+        violations: One entry for each defect, in the order in which they were found.
+        run: Traces and fault of the run that gave the results; None where refused.
+        num_runs: Number of runs.
+        coverage: The part of all schedules that was played; None where refused.
+        refused: What the machine does not simulate; "" where it played the program.
+    """
+
+    program: str
+    num_ranks: int
+    device: str
+    seed: int
+    results: tuple[Any, ...] = ()
+    violations: tuple[FoundInProgram, ...] = ()
+    run: Run | None = None
+    num_runs: int = 0
+    coverage: ScheduleCoverage | None = None
+    refused: str = ""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the program was played, and nothing is wrong."""
+        return not (self.violations or self.refused)
+
+    def __str__(self) -> str:
+        """Return the report."""
+        from syncverify.simulation.text import text_of  # noqa: PLC0415
+
+        return text_of(self)

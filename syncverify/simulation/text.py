@@ -1,0 +1,62 @@
+"""A simulation in words: each violation, and what was played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from syncverify.plain_text import counted, named
+from syncverify.report.evidence import titled_events
+from syncverify.search.schedules import COMPLETE, FIRST, RANDOM, SAME, ScheduleCoverage
+from syncverify.simulation.simulation import FoundInProgram, Simulation
+from syncverify.trace.source_lines import CodeLine, with_code
+
+
+def text_of(simulation: Simulation) -> str:
+    """Return the report of a simulation."""
+    count = len(simulation.violations)
+    blocks = list[str]()
+    for number, found in enumerate(simulation.violations, start=1):
+        title = "VIOLATION" if count == 1 else f"VIOLATION {number} of {count}"
+        blocks.append("\n".join(_violation(found, title)))
+    return "\n\n".join([*blocks, _verdict(simulation)])
+
+
+def _violation(found: FoundInProgram, title: str) -> Iterator[str]:
+    violation, shown = found.violation, set[CodeLine]()
+    yield f"{title}: {violation.property} ({violation.cause})"
+    yield f"  {violation.summary}"
+    for heading, events in titled_events(violation.evidence):
+        for event in events:
+            yield f"  {heading:<11} {event.words}"
+            for line in with_code(event.origins):
+                if line not in shown:
+                    yield f"              {line}"
+                shown.add(line)
+    yield f"  seen on:    {named('rank', violation.ranks) if violation.ranks else 'all ranks'}"
+    if choices := found.schedule.choices:
+        yield f"  schedule:   {','.join(map(str, choices))}"
+
+
+def _verdict(simulation: Simulation) -> str:
+    told = f"told {simulation.device}" if simulation.device != "cpu" else "cpu"
+    scope = f"{counted(simulation.num_ranks, 'rank')}, {told}"
+    if simulation.refused:
+        return f"NOT SIMULATED: {simulation.program} ({scope}): {simulation.refused}"
+    assert simulation.coverage is not None
+    played = f"{counted(simulation.num_runs, 'run')}: {_schedules(simulation.coverage)}"
+    count = len(simulation.violations)
+    title = counted(count, "VIOLATION").upper() if count else "NO VIOLATION"
+    return f"{title}: {simulation.program} ({scope}, {played})"
+
+
+def _schedules(coverage: ScheduleCoverage) -> str:
+    match coverage.extent:
+        case extent if extent == SAME:
+            return "timing cannot matter"
+        case extent if extent == FIRST:
+            return "the default timing; other timings may differ, see schedules="
+        case extent if extent == COMPLETE:
+            return "every timing that can matter"
+        case extent if extent == RANDOM:
+            return "random timings"
+    return coverage.extent
