@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves
 
 from syncverify.backends.faults import threads_fault
@@ -64,16 +65,20 @@ class Played:
     Attributes:
         run: Traces, and the reason of an early end.
         results: What the program returned, by rank; None where it did not return.
+        values: Copies of the tensors in it, by rank, made when the rank returned.
     """
 
     run: Run
     results: tuple[Any, ...]
+    values: tuple[list[torch.Tensor], ...]
 
 
 def play(
     setup: Setup,
     decisions: Decisions | None = None,
     recorders: Sequence[RankRecorder] | None = None,
+    *,
+    is_prompt: bool = False,
 ) -> Played:
     """Play a program on all of its ranks.
 
@@ -81,6 +86,7 @@ def play(
         setup: The program and its machine.
         decisions: Decisions in the place of timing; None takes the default ones.
         recorders: Recorders, by rank, for another way to record than the usual one.
+        is_prompt: Whether each collective ends where it is issued.
 
     Returns:
         The play.
@@ -98,20 +104,25 @@ def play(
         max_steps_per_rank=_MAX_STEPS_PER_RANK,
         completes_in_order=setup.device == "cuda",
     )
-    results: list[Any] = [None] * setup.num_ranks
+    machine.world.is_prompt = is_prompt
+    returned = [_Returned() for _ in range(setup.num_ranks)]
     for rank, recorder in enumerate(machine.recorders):
         recorder.moment = _ANYWHERE
         if setup.device == "cuda":
             _tell_cuda(recorder, rank, setup.num_ranks)
 
     def on_rank(rank: int) -> None:
-        results[rank] = _call(setup, rank, machine.recorders[rank])
+        returned[rank] = _call(setup, rank, machine.recorders[rank])
 
     with exact_arithmetic(), restored_settings():
         threads, stall = machine.run(on_rank)
     fault = threads_fault(threads, stall, machine.world.mismatch)
     ranks = tuple(RankRun(trace=recorder.trace) for recorder in machine.recorders)
-    return Played(Run("sim", ranks, fault), tuple(results))
+    return Played(
+        Run("sim", ranks, fault),
+        tuple(each.result for each in returned),
+        tuple(each.values for each in returned),
+    )
 
 
 def _tell_cuda(recorder: RankRecorder, rank: int, num_ranks: int) -> None:
@@ -120,7 +131,13 @@ def _tell_cuda(recorder: RankRecorder, rank: int, num_ranks: int) -> None:
     recorder.streams.tell(torch.device("cuda", local_rank))
 
 
-def _call(setup: Setup, rank: int, recorder: RankRecorder) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    result: Any = None
+    values: list[torch.Tensor] = field(default_factory=list)
+
+
+def _call(setup: Setup, rank: int, recorder: RankRecorder) -> _Returned:
     """Call the program on a rank, and read what it returns on its current stream.
 
     Raises:
@@ -129,14 +146,18 @@ def _call(setup: Setup, rank: int, recorder: RankRecorder) -> Any:
     try:
         with recorder.recording_accesses():
             result = setup.call(rank)
-            leaves = [each for each in tree_leaves(result) if _is_read(each)]
-            recorder.read("return", leaves)
-            return result
+            tensors = [each for each in map(_local, tree_leaves(result)) if each is not None]
+            recorder.read("return", tensors)
+        with torch.no_grad():
+            return _Returned(result, [each.clone() for each in tensors])
     except (SyncverifyError, RunEndedError):
         raise
     except BaseException as error:  # the program's, of any class
         raise SubjectRaisedError(recorder.moment, error) from error
 
 
-def _is_read(value: object) -> bool:
-    return isinstance(value, torch.Tensor)
+def _local(value: object) -> torch.Tensor | None:
+    """Return a tensor of a result, of a DTensor the part of this rank; None for other values."""
+    if isinstance(value, DTensor):
+        value = value.to_local()
+    return value.detach() if isinstance(value, torch.Tensor) else None

@@ -21,6 +21,7 @@ from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.sim.turns.exploration import Exploration
 from syncverify.sim.turns.pct import PriorityRuns
 from syncverify.sim.turns.turn_log import order_matters
+from syncverify.simulation.harm import harm_of
 from syncverify.simulation.playing import Device, Played, Program, Setup, play
 from syncverify.simulation.simulation import FoundInProgram, Simulation
 
@@ -92,11 +93,17 @@ class _Plays:
         return replace(
             unplayed,
             results=self.shown.results,
-            violations=tuple(self.found.values()),
+            violations=tuple(map(self._with_harm, self.found.values())),
             run=self.shown.run,
             num_runs=self.num_runs,
             coverage=coverage,
         )
+
+    def _with_harm(self, found: FoundInProgram) -> FoundInProgram:
+        pair = found.violation.unordered
+        if pair is None:
+            return found
+        return replace(found, harm=harm_of(pair, self.setup, found.schedule))
 
     def _play_others(
         self, choice: ScheduleChoice, first: Decisions, seed: int

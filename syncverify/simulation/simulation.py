@@ -12,16 +12,34 @@ from syncverify.trace.run import Run
 
 
 @dataclass(frozen=True, slots=True)
+class Harm:
+    """A value that a rank returns in one legal order, and another one in another order.
+
+    Attributes:
+        rank: Global rank.
+        as_queued: First elements of the value in the order in which the host queues.
+        other: Those of the other order.
+    """
+
+    rank: int
+    as_queued: list[float]
+    other: list[float]
+
+
+@dataclass(frozen=True, slots=True)
 class FoundInProgram:
     """A violation, and the schedule that leads to it.
 
     Attributes:
         violation: The property that does not hold, with its cause.
         schedule: Choices where timing could decide.
+        harm: Another value that the program returns in another order of its streams; None
+            where the violation is not about streams, or no such order was found.
     """
 
     violation: Violation
     schedule: Schedule
+    harm: Harm | None = None
 
 
 @dataclass(frozen=True, slots=True)

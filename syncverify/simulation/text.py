@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from syncverify.plain_text import counted, named
 from syncverify.report.evidence import titled_events
+from syncverify.report.witness import numbers_text
 from syncverify.search.schedules import COMPLETE, FIRST, RANDOM, SAME, ScheduleCoverage
 from syncverify.simulation.simulation import FoundInProgram, Simulation
 from syncverify.trace.source_lines import CodeLine, with_code
@@ -32,6 +33,9 @@ def _violation(found: FoundInProgram, title: str) -> Iterator[str]:
                 if line not in shown:
                     yield f"              {line}"
                 shown.add(line)
+    if harm := found.harm:
+        yield f"  harm:       rank {harm.rank} returns {numbers_text(harm.as_queued)} in one legal order,"
+        yield f"              and {numbers_text(harm.other)} in another one"
     yield f"  seen on:    {named('rank', violation.ranks) if violation.ranks else 'all ranks'}"
     if choices := found.schedule.choices:
         yield f"  schedule:   {','.join(map(str, choices))}"

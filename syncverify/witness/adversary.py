@@ -231,6 +231,10 @@ class AdversarialRecorder(RankRecorder):
         self._run_late_work()
         super().finish()
 
+    def late_read(self, step: int) -> list[torch.Tensor] | None:
+        """Return what the read of a step saw, if it ran late."""
+        return self._late_reads.get(step)
+
     def corrected(self, played: RankRun) -> RankRun:
         """Return a rank's run with each gradient as late work left it.
 
@@ -241,7 +245,7 @@ class AdversarialRecorder(RankRecorder):
         return replace(played, observations=observations)
 
     def _corrected(self, observation: Observation) -> Observation:
-        late = self._late_reads.get(observation.step)
+        late = self.late_read(observation.step)
         if late is None or observation.point != "reduced":
             return observation
         seen = observation.gradients

@@ -180,6 +180,8 @@ class SimulatedCommunicator(dist.ProcessGroup):
         if self._coalesced is not None:
             self._coalesced.append(work)
             return work
+        if self.world.is_prompt and peers is None:  # messages may be issued in a circle
+            work.settle_in_turn()
         return work if self.promises.keeps_results else DroppableHandle(work)
 
     def _stream_of(self, pair: tuple[int, int] | None) -> str:

@@ -71,6 +71,8 @@ class SimulatedWorld:
         mismatch: The first disagreement, which ended the run.
         completes_in_order: Whether the collectives of a communicator complete in the order of
             their calls, as on NCCL.
+        is_prompt: Whether the host waits for each collective where it issues it. No stream
+            waits with it, so the trace is that of a device that is faster than the host.
         failing_from_step: Step from which on each collective between ranks fails, as after
             the loss of a connection; None if none fails.
     """
@@ -80,6 +82,7 @@ class SimulatedWorld:
     collectives: dict[CollectiveKey, Rendezvous] = field(default_factory=dict)
     mismatch: Mismatch | None = None
     completes_in_order: bool = False
+    is_prompt: bool = False
     failing_from_step: int | None = None
 
     def rendezvous(self, key: CollectiveKey) -> Rendezvous:

@@ -1,0 +1,84 @@
+"""The harm of a race: a legal order of the streams in which the program returns another value.
+
+A race says that a value may be wrong. To show one, the program is played again with the first
+use of the pair running late, as the streams allow, and what it returns is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+import torch
+
+from syncverify.judge.ordering.inversions import Inversion, inversions
+from syncverify.judge.ordering.races import Unordered, is_same_work, judge_orderings
+from syncverify.scenario.schedule import Schedule
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.simulation.playing import Setup, play
+from syncverify.simulation.simulation import Harm
+from syncverify.trace.run import Traces
+from syncverify.witness.adversary import AdversarialRecorder, Lateness
+
+# Each order costs a play; where this many are harmless, more of them rarely are not.
+_MAX_ORDERS: Final = 8
+_NUM_SHOWN: Final = 8
+# Tensors that each rank returned.
+Values = Sequence[list[torch.Tensor]]
+
+
+def harm_of(pair: Unordered, setup: Setup, schedule: Schedule) -> Harm | None:
+    """Return the first harm of the orders in which a pair runs the other way round.
+
+    Returns:
+        None where no order that could be played changes a returned value.
+    """
+    return next(_harms(pair, setup, Following(schedule)), None)
+
+
+def _harms(pair: Unordered, setup: Setup, policy: Following) -> Iterator[Harm]:
+    recorders = [RankRecorder(keeps_everything=True) for _ in range(setup.num_ranks)]
+    queued = play(setup, Decisions(policy), recorders)
+    # The machine is late: a collective that nobody waits for has not run at all.
+    prompt = play(setup, Decisions(policy), is_prompt=True)
+    if prompt.run.fault is None:
+        yield from _changes(queued.values, prompt.values)
+    traces = [each.trace for each in queued.run.ranks]
+    found = judge_orderings(traces)
+    alike = (
+        each
+        for each in (*found.races, *found.early_frees)
+        if is_same_work(each, pair)
+    )
+    orders = (order for each in alike for order in inversions(each, traces))
+    for order in islice(orders, _MAX_ORDERS):
+        yield from _changes(queued.values, _inverted(setup, policy, order, traces))
+
+
+def _inverted(
+    setup: Setup, policy: Following, order: Inversion, traces: Traces
+) -> Values:
+    """Return the values of another order; none where it cannot be played to the end."""
+    adversary = AdversarialRecorder(Lateness.of(order, traces[order.rank]))
+    recorders = setup.recorders()
+    recorders[order.rank] = adversary
+    played = play(setup, Decisions(policy), recorders)
+    if adversary.gave_up or played.run.fault is not None:
+        return ()
+    values = [*played.values]
+    values[order.rank] = adversary.late_read(0) or values[order.rank]
+    return values
+
+
+def _changes(queued: Values, other: Values) -> Iterator[Harm]:
+    """Yield the tensors that differ; values that no order has written are not told."""
+    for rank, (ours, theirs) in enumerate(zip(queued, other, strict=False)):
+        for one, two in zip(ours, theirs, strict=False):
+            if not torch.allclose(one, two, rtol=0, atol=0, equal_nan=True):
+                yield Harm(rank, _elements(one), _elements(two))
+
+
+def _elements(value: torch.Tensor) -> list[float]:
+    return value.flatten()[:_NUM_SHOWN].tolist()
