@@ -219,6 +219,50 @@ def _replay(token: str, options: Mapping[str, Any]) -> None:
     execute(token, *named, ReplayFiles.of(options), options["shown_as"])
 
 
+@cli.command(
+    short_help="Run any program on simulated ranks, and judge it.",
+    epilog=examples(
+        "simulate train.py:step --ranks 4",
+        "simulate mypackage.tests:pipeline --ranks 4 --schedules all:200",
+    ),
+)
+@click.argument("program")
+@setting_option(
+    "ranks", default=DEFAULT_RANKS, help="Number of ranks.", show_default=True
+)
+@click.option(
+    "--device", type=click.Choice(("cuda", "cpu")), default="cuda", show_default=True,
+    help="Device that torch names to the program.",
+)  # fmt: skip
+@click.option(
+    "--schedules", default="default", metavar="WHICH", show_default=True,
+    help="Orders of the ranks to play: default, all[:N], pct[:N].",
+)  # fmt: skip
+@click.option(
+    "--schedule", default="", metavar="CHOICES",
+    help="Choices of the first run, as a report prints them: it plays that run again.",
+)  # fmt: skip
+@seed_option(0)
+@click.option(
+    "--names-torch", is_flag=True, help="Name torch's own lines in the report too."
+)
+@report_option
+def simulate(**options: Any) -> None:
+    """Run PROGRAM, a function of its rank, on simulated ranks with streams, and judge it.
+
+    PROGRAM is module:function or file.py:function.
+    """
+    from syncverify.command.owner import owned
+    from syncverify.program.late_imports import after_imports
+
+    def play() -> None:
+        from syncverify.command.simulate import SimulateOptions, execute
+
+        execute(SimulateOptions(**options))
+
+    owned(after_imports(play), None, f"syncverify simulate {options['program']}")
+
+
 @cli.command()
 @click.argument(
     "dumps", nargs=-1, required=True, metavar="DUMP...", type=click.Path(path_type=Path)

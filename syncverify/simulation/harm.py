@@ -48,9 +48,7 @@ def _harms(pair: Unordered, setup: Setup, policy: Following) -> Iterator[Harm]:
     traces = [each.trace for each in queued.run.ranks]
     found = judge_orderings(traces)
     alike = (
-        each
-        for each in (*found.races, *found.early_frees)
-        if is_same_work(each, pair)
+        each for each in (*found.races, *found.early_frees) if is_same_work(each, pair)
     )
     orders = (order for each in alike for order in inversions(each, traces))
     for order in islice(orders, _MAX_ORDERS):

@@ -146,7 +146,9 @@ def _call(setup: Setup, rank: int, recorder: RankRecorder) -> _Returned:
     try:
         with recorder.recording_accesses():
             result = setup.call(rank)
-            tensors = [each for each in map(_local, tree_leaves(result)) if each is not None]
+            tensors = [
+                each for each in map(_local, tree_leaves(result)) if each is not None
+            ]
             recorder.read("return", tensors)
         with torch.no_grad():
             return _Returned(result, [each.clone() for each in tensors])

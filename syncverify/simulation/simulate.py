@@ -24,6 +24,7 @@ from syncverify.sim.turns.turn_log import order_matters
 from syncverify.simulation.harm import harm_of
 from syncverify.simulation.playing import Device, Played, Program, Setup, play
 from syncverify.simulation.simulation import FoundInProgram, Simulation
+from syncverify.trace.source_lines import naming_torch
 
 
 def simulate(
@@ -34,6 +35,7 @@ def simulate(
     schedules: str = "default",
     schedule: Schedule = DEFAULT_SCHEDULE,
     seed: int = 0,
+    names_torch: bool = False,
 ) -> Simulation:
     """Run a program on simulated ranks, in this process and without a GPU, and judge it.
 
@@ -48,6 +50,7 @@ def simulate(
             `syncverify run --schedules`.
         schedule: Choices of the first run, as a report names them.
         seed: Seed of the random orders of `pct`.
+        names_torch: Whether reports name torch's own lines, for whoever works on torch.
 
     Returns:
         The results by rank, and all that is wrong. It raises no error of the program.
@@ -61,7 +64,8 @@ def simulate(
     setup = Setup(program, ranks, device)
     unplayed = Simulation(_name(program), ranks, device, seed)
     try:
-        return _Plays(setup).of(choice, schedule, unplayed)
+        with naming_torch(is_on=names_torch):
+            return _Plays(setup).of(choice, schedule, unplayed)
     except EnvironmentNotSupportedError as error:
         return replace(unplayed, refused=str(error))
 

@@ -1,11 +1,13 @@
-"""A simulation in words: each violation, and what was played."""
+"""A simulation as text and as JSON: each violation, and what was played."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
 
 from syncverify.plain_text import counted, named
-from syncverify.report.evidence import titled_events
+from syncverify.report.evidence import evidence_json, titled_events
 from syncverify.report.witness import numbers_text
 from syncverify.search.schedules import COMPLETE, FIRST, RANDOM, SAME, ScheduleCoverage
 from syncverify.simulation.simulation import FoundInProgram, Simulation
@@ -19,7 +21,7 @@ def text_of(simulation: Simulation) -> str:
     for number, found in enumerate(simulation.violations, start=1):
         title = "VIOLATION" if count == 1 else f"VIOLATION {number} of {count}"
         blocks.append("\n".join(_violation(found, title)))
-    return "\n\n".join([*blocks, _verdict(simulation)])
+    return "\n\n".join([*blocks, verdict(simulation)])
 
 
 def _violation(found: FoundInProgram, title: str) -> Iterator[str]:
@@ -41,7 +43,7 @@ def _violation(found: FoundInProgram, title: str) -> Iterator[str]:
         yield f"  schedule:   {','.join(map(str, choices))}"
 
 
-def _verdict(simulation: Simulation) -> str:
+def verdict(simulation: Simulation) -> str:
     told = f"told {simulation.device}" if simulation.device != "cpu" else "cpu"
     scope = f"{counted(simulation.num_ranks, 'rank')}, {told}"
     if simulation.refused:
@@ -64,3 +66,29 @@ def _schedules(coverage: ScheduleCoverage) -> str:
         case extent if extent == RANDOM:
             return "random timings"
     return coverage.extent
+
+
+def json_of(simulation: Simulation) -> dict[str, Any]:
+    """Return a report as plain JSON values."""
+    return {
+        "program": simulation.program,
+        "ranks": simulation.num_ranks,
+        "device": simulation.device,
+        "seed": simulation.seed,
+        "runs": simulation.num_runs,
+        "schedules": simulation.coverage.extent if simulation.coverage else "",
+        "refused": simulation.refused,
+        "violations": [*map(_violation_json, simulation.violations)],
+    }
+
+
+def _violation_json(found: FoundInProgram) -> dict[str, Any]:
+    violation = found.violation
+    return {
+        "property": violation.property,
+        "summary": violation.summary,
+        "ranks": list(violation.ranks),
+        "schedule": list(found.schedule.choices),
+        "evidence": evidence_json(violation),
+        "harm": None if found.harm is None else asdict(found.harm),
+    }

@@ -13,7 +13,8 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from types import CodeType, FrameType
@@ -39,6 +40,20 @@ _TORCH = str(Path(_SPEC.origin).parent) + os.sep
 _SHARDING = tuple(
     str(Path(_TORCH) / "distributed" / part)
     for part in ("fsdp/_fully_shard", "_composable/replicate_with_fsdp.py")
+)
+# Folders of torch whose lines `naming_torch` names, and files in them that only pass calls on.
+_NAMED_OF_TORCH = tuple(
+    str(Path(_TORCH) / part)
+    for part in ("amp", "distributed", "nn", "optim", "utils/checkpoint.py")
+)
+_PASSING_ON = tuple(
+    str(Path(_TORCH) / part)
+    for part in (
+        "distributed/c10d_logger.py",
+        "distributed/distributed_c10d.py",
+        "nn/modules/module.py",
+        "optim/optimizer.py",
+    )
 )
 _WITH_HOOKS = (
     str(Path(_HARNESS) / "program"),
@@ -71,6 +86,7 @@ RawFrames = tuple[tuple[CodeType, int], ...]
 # Cached: there are few files, and every operator asks about some of them.
 _IS_SUBJECT: dict[str, bool] = {}
 _IS_NAMED: dict[str, bool] = {}
+_names_torch = False
 
 
 class NoLine(Enum):
@@ -224,8 +240,23 @@ def _is_subject(filename: str) -> bool:
     return known
 
 
+@contextmanager
+def naming_torch(*, is_on: bool = True) -> Iterator[None]:
+    """Name torch's own lines in traces, as those of a subject, for the length of a block."""
+    global _names_torch  # noqa: PLW0603  # asked for every operator
+    before, _names_torch = _names_torch, is_on
+    _IS_NAMED.clear()
+    try:
+        yield
+    finally:
+        _names_torch = before
+        _IS_NAMED.clear()
+
+
 def _is_named(filename: str) -> bool:
     known = filename.startswith(_SHARDING) or is_subject_line(filename)
+    if _names_torch and filename.startswith(_NAMED_OF_TORCH):
+        known = not filename.startswith(_PASSING_ON)
     _IS_NAMED[filename] = known
     return known
 
