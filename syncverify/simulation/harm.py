@@ -17,8 +17,8 @@ from syncverify.judge.ordering.races import Unordered, is_same_work, judge_order
 from syncverify.scenario.schedule import Schedule
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.simulation.outcome import Harm
 from syncverify.simulation.playing import Setup, play
-from syncverify.simulation.simulation import Harm
 from syncverify.trace.run import Traces
 from syncverify.witness.adversary import AdversarialRecorder, Lateness
 

@@ -22,8 +22,9 @@ from syncverify.sim.turns.exploration import Exploration
 from syncverify.sim.turns.pct import PriorityRuns
 from syncverify.sim.turns.turn_log import order_matters
 from syncverify.simulation.harm import harm_of
+from syncverify.simulation.outcome import FoundInProgram
 from syncverify.simulation.playing import Device, Played, Program, Setup, play
-from syncverify.simulation.simulation import FoundInProgram, Simulation
+from syncverify.simulation.simulation import Simulation
 from syncverify.trace.source_lines import naming_torch
 
 

@@ -1,83 +1,37 @@
-"""The result of a simulation, as a value."""
+"""The result of a simulation: its values, and its report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from syncverify.judge.violation import Violation
-from syncverify.scenario.schedule import Schedule
-from syncverify.search.schedules import ScheduleCoverage
-from syncverify.trace.run import Run
+from typing_extensions import override
+
+from syncverify.simulation.outcome import Outcome
+from syncverify.simulation.text import json_of, text_of
+
+
+class ProgramIsWrongError(AssertionError):
+    """A simulation found violations; the text is its report."""
 
 
 @dataclass(frozen=True, slots=True)
-class Harm:
-    """A value that a rank returns in one legal order, and another one in another order.
+class Simulation(Outcome):
+    """What came of a program on all of its ranks; `str()` gives the report."""
 
-    Attributes:
-        rank: Global rank.
-        as_queued: First elements of the value in the order in which the host queues.
-        other: Those of the other order.
-    """
-
-    rank: int
-    as_queued: list[float]
-    other: list[float]
-
-
-@dataclass(frozen=True, slots=True)
-class FoundInProgram:
-    """A violation, and the schedule that leads to it.
-
-    Attributes:
-        violation: The property that does not hold, with its cause.
-        schedule: Choices where timing could decide.
-        harm: Another value that the program returns in another order of its streams; None
-            where the violation is not about streams, or no such order was found.
-    """
-
-    violation: Violation
-    schedule: Schedule
-    harm: Harm | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Simulation:
-    """What came of a program on all of its ranks.
-
-    Attributes:
-        program: Name of the program.
-        num_ranks: Number of ranks.
-        device: Device that the program heard of.
-        seed: Seed of random schedules.
-        results: What the program returned, by rank, in the first run with a violation, or
-            else in the first run. Empty where the program was refused.
-        violations: One entry for each defect, in the order in which they were found.
-        run: Traces and fault of the run that gave the results; None where refused.
-        num_runs: Number of runs.
-        coverage: The part of all schedules that was played; None where refused.
-        refused: What the machine does not simulate; "" where it played the program.
-    """
-
-    program: str
-    num_ranks: int
-    device: str
-    seed: int
-    results: tuple[Any, ...] = ()
-    violations: tuple[FoundInProgram, ...] = ()
-    run: Run | None = None
-    num_runs: int = 0
-    coverage: ScheduleCoverage | None = None
-    refused: str = ""
-
-    @property
-    def is_right(self) -> bool:
-        """Whether the program was played, and nothing is wrong."""
-        return not (self.violations or self.refused)
-
+    @override
     def __str__(self) -> str:
-        """Return the report."""
-        from syncverify.simulation.text import text_of  # noqa: PLC0415
-
         return text_of(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain JSON values."""
+        return json_of(self)
+
+    def check(self) -> None:
+        """Do nothing if the program was played and nothing is wrong.
+
+        Raises:
+            ProgramIsWrongError: A violation was found, or the program was not played.
+        """
+        if not self.is_right:
+            raise ProgramIsWrongError(str(self))

@@ -10,11 +10,11 @@ from syncverify.plain_text import counted, named
 from syncverify.report.evidence import evidence_json, titled_events
 from syncverify.report.witness import numbers_text
 from syncverify.search.schedules import COMPLETE, FIRST, RANDOM, SAME, ScheduleCoverage
-from syncverify.simulation.simulation import FoundInProgram, Simulation
+from syncverify.simulation.outcome import FoundInProgram, Outcome
 from syncverify.trace.source_lines import CodeLine, with_code
 
 
-def text_of(simulation: Simulation) -> str:
+def text_of(simulation: Outcome) -> str:
     """Return the report of a simulation."""
     count = len(simulation.violations)
     blocks = list[str]()
@@ -43,7 +43,8 @@ def _violation(found: FoundInProgram, title: str) -> Iterator[str]:
         yield f"  schedule:   {','.join(map(str, choices))}"
 
 
-def verdict(simulation: Simulation) -> str:
+def verdict(simulation: Outcome) -> str:
+    """Return the last line of a report: violations, and what was played."""
     told = f"told {simulation.device}" if simulation.device != "cpu" else "cpu"
     scope = f"{counted(simulation.num_ranks, 'rank')}, {told}"
     if simulation.refused:
@@ -68,7 +69,7 @@ def _schedules(coverage: ScheduleCoverage) -> str:
     return coverage.extent
 
 
-def json_of(simulation: Simulation) -> dict[str, Any]:
+def json_of(simulation: Outcome) -> dict[str, Any]:
     """Return a report as plain JSON values."""
     return {
         "program": simulation.program,

@@ -243,7 +243,7 @@ def _is_subject(filename: str) -> bool:
 @contextmanager
 def naming_torch(*, is_on: bool = True) -> Iterator[None]:
     """Name torch's own lines in traces, as those of a subject, for the length of a block."""
-    global _names_torch  # noqa: PLW0603  # asked for every operator
+    global _names_torch  # asked for every operator
     before, _names_torch = _names_torch, is_on
     _IS_NAMED.clear()
     try:
