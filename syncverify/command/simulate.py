@@ -18,7 +18,6 @@ from syncverify.report.console import check_folder, say, write
 from syncverify.scenario.schedule import Schedule
 from syncverify.simulation.playing import Device
 from syncverify.simulation.simulate import simulate
-from syncverify.simulation.text import json_of
 from syncverify.subjects.subject_path import imported
 
 
@@ -40,7 +39,8 @@ def execute(options: SimulateOptions) -> NoReturn:
     """Play, print the report, write files, and exit.
 
     Raises:
-        UsageError: The program cannot be found, or asks for what is not simulated.
+        EnvironmentNotSupportedError: The program asks for what is not simulated.
+        UsageError: The program cannot be found, or an option is wrong.
     """
     check_folder(options.json_path)
     with ending_when_interrupted(COMMAND_NAME):
@@ -57,7 +57,7 @@ def execute(options: SimulateOptions) -> NoReturn:
         raise EnvironmentNotSupportedError(f"not simulated: {simulation.refused}")
     say(str(simulation))
     if options.json_path is not None:
-        write(options.json_path, json.dumps(json_of(simulation), indent=2))
+        write(options.json_path, json.dumps(simulation.to_json(), indent=2))
     leave_at_once(VIOLATION if simulation.violations else 0)
 
 

@@ -47,9 +47,8 @@ def _harms(pair: Unordered, setup: Setup, policy: Following) -> Iterator[Harm]:
         yield from _changes(queued.values, prompt.values)
     traces = [each.trace for each in queued.run.ranks]
     found = judge_orderings(traces)
-    alike = (
-        each for each in (*found.races, *found.early_frees) if is_same_work(each, pair)
-    )
+    unordered: list[Unordered] = [*found.races, *found.early_frees]
+    alike = (each for each in unordered if is_same_work(each, pair))
     orders = (order for each in alike for order in inversions(each, traces))
     for order in islice(orders, _MAX_ORDERS):
         yield from _changes(queued.values, _inverted(setup, policy, order, traces))

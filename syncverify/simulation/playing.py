@@ -140,8 +140,13 @@ class _Returned:
 def _call(setup: Setup, rank: int, recorder: RankRecorder) -> _Returned:
     """Call the program on a rank, and read what it returns on its current stream.
 
+    Returns:
+        What it returned.
+
     Raises:
         SubjectRaisedError: The program raised.
+        SyncverifyError: The machine refuses a call.
+        RunEndedError: The run has ended.
     """
     try:
         with recorder.recording_accesses():
