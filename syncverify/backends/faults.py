@@ -23,7 +23,8 @@ def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
     original = error.original
     kind = kind_of(original)
     message = in_one_line(without_ids(message_of(original)))
-    raised = f"{kind} in {error.moment}: {message}"
+    within = f" in {error.moment}" if error.moment.phase else ""
+    raised = f"{kind}{within}: {message}"
     lines = outermost_frames(traceback.extract_tb(original.__traceback__))
     return Fault(
         "raised",

@@ -135,10 +135,14 @@ def _gradients(parameters: str | None) -> str:
 
 def _use(use: MemoryUse) -> str:
     if isinstance(use, CollectiveLaunch):
-        return f"{use} ({use.moment}), running on stream {use.runs_on!r}"
+        return f"{use}{_at(use)}, running on stream {use.runs_on!r}"
     if use.runs_on == HOST:
-        return f"{_short(use)} ({use.moment})"
-    return f"{_short(use)} ({use.moment}), on stream {use.runs_on!r}"
+        return f"{_short(use)}{_at(use)}"
+    return f"{_short(use)}{_at(use)}, on stream {use.runs_on!r}"
+
+
+def _at(use: MemoryUse) -> str:
+    return f" ({use.moment})" if use.moment.phase else ""
 
 
 def _short(use: MemoryUse) -> str:

@@ -105,10 +105,12 @@ def merged(
 
     Accesses and frees come from `raw`, all other records from `events`. `keeps_everything`
     yields operators on memory of one stream too, without that memory, and keeps the numbers
-    of storages.
+    of storages. Else such an operator is left out, unless it is the first one on the stream of
+    a pool since memory came back there: it may get that memory.
     """
     numbers = _GivenNumbers() if keeps_everything else _FinalNumbers()
     found, done = list[TraceRecord](), 0
+    given_back = set[str]()
     for entry in sorted(raw, key=lambda entry: entry.position):
         found += map(numbers.renumber, events[done : entry.position])
         done = entry.position
@@ -116,8 +118,11 @@ def merged(
             entry.index = len(found)
         elif isinstance(entry, RawFree):
             found.append(_freed(entry, numbers))
+            given_back.add(entry.storage.stream)
         else:
-            found += _access(entry, numbers)
+            is_kept = keeps_everything or entry.stream in given_back
+            given_back.discard(entry.stream)
+            found += _access(entry, numbers, is_kept=is_kept)
     found += map(numbers.renumber, events[done:])
     return found
 
@@ -138,8 +143,6 @@ def without_order(
 
 
 class _FinalNumbers:
-    keeps_everything = False
-
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
 
@@ -163,8 +166,6 @@ class _FinalNumbers:
 
 
 class _GivenNumbers(_FinalNumbers):
-    keeps_everything = True
-
     @override
     def of(self, number: int) -> int:
         return number
@@ -183,9 +184,11 @@ def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
     )
 
 
-def _access(raw: RawAccess, numbers: _FinalNumbers) -> Iterator[Access]:
+def _access(
+    raw: RawAccess, numbers: _FinalNumbers, *, is_kept: bool
+) -> Iterator[Access]:
     reads, writes = _regions(raw.reads, numbers), _regions(raw.writes, numbers)
-    if reads or writes or numbers.keeps_everything:
+    if reads or writes or is_kept:
         lines = (raw.line,) if isinstance(raw.line, NoLine) else frames_of(raw.line)
         source, *callers = lines
         yield Access(

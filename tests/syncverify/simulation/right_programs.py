@@ -1,0 +1,115 @@
+"""Unusual programs that are right: no simulation may accuse one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+def _ones(rank: int, size: int = 4) -> torch.Tensor:
+    return torch.ones(size, device="cuda") * (rank + 1)
+
+
+def waits_on_another_stream_first(rank: int) -> torch.Tensor:
+    side = torch.cuda.Stream()
+    work = dist.all_reduce(total := _ones(rank), async_op=True)
+    with torch.cuda.stream(side):
+        work.wait()
+    torch.cuda.current_stream().wait_stream(side)
+    return total
+
+
+def polls_until_done(rank: int) -> torch.Tensor:
+    work = dist.all_reduce(total := _ones(rank), async_op=True)
+    while not work.is_completed():
+        pass
+    return total
+
+
+def waits_for_the_last_of_a_group(rank: int) -> list[torch.Tensor]:
+    totals = [_ones(rank) for _ in range(3)]
+    works = [dist.all_reduce(each, async_op=True) for each in totals]
+    works[-1].wait()
+    return totals
+
+
+def pings_and_pongs(rank: int) -> torch.Tensor:
+    buffers = [_ones(rank), torch.empty(4, device="cuda")]
+    for step in range(4):
+        sent, got = buffers[step % 2], buffers[1 - step % 2]
+        sends = dist.P2POp(dist.isend, sent, 1 - rank)
+        receives = dist.P2POp(dist.irecv, got, 1 - rank)
+        for work in dist.batch_isend_irecv([sends, receives]):
+            work.wait()
+    return buffers[0]
+
+
+def ranks_take_other_branches(rank: int) -> torch.Tensor:
+    if rank:
+        total = _ones(rank)
+        dist.all_reduce(total)
+    else:
+        dist.all_reduce(total := torch.zeros(4, device="cuda"))
+    return total
+
+
+def overlaps_through_events(rank: int) -> torch.Tensor:
+    side, ready, done = torch.cuda.Stream(), torch.cuda.Event(), torch.cuda.Event()
+    bucket = _ones(rank)
+    ready.record()
+    with torch.cuda.stream(side):
+        ready.wait()
+        bucket.mul_(2)
+        done.record()
+    done.wait()
+    return bucket.add_(1)
+
+
+def records_a_stream(rank: int) -> torch.Tensor:
+    side = torch.cuda.Stream()
+    temporary = _ones(rank)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        total = temporary.sum()
+    temporary.record_stream(side)
+    del temporary
+    other = torch.zeros((), device="cuda")
+    torch.cuda.current_stream().wait_stream(side)
+    return total + other
+
+
+def synchronizes_the_device(rank: int) -> float:
+    with torch.cuda.stream(torch.cuda.Stream()):
+        scaled = _ones(rank) * 3
+    torch.cuda.synchronize()
+    return float(scaled.sum())
+
+
+def makes_a_group_of_one(rank: int) -> torch.Tensor:
+    groups = [dist.new_group([each]) for each in range(2)]
+    total = _ones(rank)
+    dist.all_reduce(total, group=groups[rank])
+    return total
+
+
+def exchanges_objects(rank: int) -> list[Any]:
+    found: list[Any] = [None, None]
+    dist.all_gather_object(found, {"rank": rank})
+    return found
+
+
+RIGHT: tuple[Callable[[int], Any], ...] = (
+    waits_on_another_stream_first,
+    polls_until_done,
+    waits_for_the_last_of_a_group,
+    pings_and_pongs,
+    ranks_take_other_branches,
+    overlaps_through_events,
+    records_a_stream,
+    synchronizes_the_device,
+    makes_a_group_of_one,
+    exchanges_objects,
+)

@@ -1,0 +1,152 @@
+"""`syncverify.simulate` runs any function on simulated ranks and judges what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from syncverify import UsageError, region, simulate
+from tests.syncverify.simulation.faulty_programs import FAULTS, Fault
+from tests.syncverify.simulation.right_programs import RIGHT
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.program.__name__)
+def test_a_fault_is_named_with_its_line(fault: Fault) -> None:
+    simulation = simulate(fault.program, 2)
+    (found,) = simulation.violations
+    assert found.violation.property == fault.property
+    assert fault.lines <= {line.number for line in found.violation.evidence.lines}
+    for number in fault.lines:
+        assert f":{number} in {fault.program.__name__}" in str(simulation)
+
+
+@pytest.mark.parametrize("program", RIGHT, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("schedules", ["default", "all:50"])
+def test_a_right_program_is_not_accused(
+    program: Callable[[int], Any], schedules: str
+) -> None:
+    simulation = simulate(program, 2, schedules=schedules)
+    assert simulation.is_right, str(simulation)
+    simulation.check()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [each for each in FAULTS if each.property == "streams_order_shared_memory"],
+    ids=lambda fault: fault.program.__name__,
+)
+def test_a_race_shows_another_value_that_is_returned(fault: Fault) -> None:
+    (found,) = simulate(fault.program, 2).violations
+    assert found.harm is not None
+    assert found.harm.as_queued != found.harm.other
+
+
+def test_ranks_return_their_results() -> None:
+    def program(rank: int) -> torch.Tensor:
+        total = torch.full((2,), float(rank))
+        dist.all_reduce(total)
+        return total
+
+    simulation = simulate(program, 3, device="cpu")
+    assert [each.tolist() for each in simulation.results] == [[3.0, 3.0]] * 3
+
+
+def test_a_program_need_not_take_its_rank() -> None:
+    assert simulate(lambda: dist.get_rank(), 2).results == (0, 1)
+
+
+def test_an_error_of_the_program_is_told_and_not_raised() -> None:
+    def program(rank: int) -> None:
+        if rank == 1:
+            raise ValueError("no such shard")
+        dist.barrier()
+
+    (found,) = simulate(program, 2).violations
+    assert found.violation.property == "every_rank_finishes"
+    assert found.violation.summary == "rank 1 raised ValueError: no such shard"
+    assert found.violation.ranks == (1,)
+
+
+def test_a_fault_that_one_timing_shows_has_its_schedule() -> None:
+    def program(rank: int) -> None:
+        work = dist.all_reduce(torch.ones(2, device="cuda"), async_op=True)
+        if work.is_completed():
+            dist.barrier()
+        work.wait()
+
+    simulation = simulate(program, 2, schedules="all")
+    (found,) = simulation.violations
+    assert found.violation.cause == "deadlock"
+    (again,) = simulate(program, 2, schedule=found.schedule).violations
+    assert again == found
+
+
+def test_a_region_is_named_in_the_report() -> None:
+    def program(rank: int) -> torch.Tensor:
+        total = torch.ones(2, device="cuda")
+        with region("reduce", step=3):
+            dist.all_reduce(total, async_op=True)
+        return total
+
+    assert "(step 3, reduce)" in str(simulate(program, 2))
+
+
+def test_a_region_outside_of_a_simulation_does_nothing() -> None:
+    with region("forward"):
+        pass
+
+
+def test_what_is_not_simulated_gives_no_verdict() -> None:
+    def program(rank: int) -> None:
+        if rank == 0:
+            dist.all_reduce(torch.ones(2, device="cuda"), async_op=True)
+        dist.recv(torch.ones(2, device="cuda"))
+
+    simulation = simulate(program, 2)
+    assert simulation.refused
+    assert not simulation.is_right
+    assert (simulation.violations, simulation.results) == ((), ())
+    with pytest.raises(AssertionError, match="NOT SIMULATED"):
+        simulation.check()
+
+
+def test_ranks_are_at_least_one() -> None:
+    with pytest.raises(UsageError, match="expected 1 rank or more, not 0"):
+        simulate(lambda: None, 0)
+
+
+def test_two_simulations_have_equal_reports() -> None:
+    program = FAULTS[0].program
+    assert str(simulate(program, 2)) == str(simulate(program, 2))
+
+
+def _queues(rank: int) -> torch.Tensor:
+    from torch.distributed.tensor import distribute_tensor, init_device_mesh
+    from torch.distributed.tensor.placement_types import Replicate, Shard
+
+    mesh = init_device_mesh("cuda", (2,))
+    parts = distribute_tensor(torch.arange(4.0, device="cuda"), mesh, [Shard(0)])
+    return parts.redistribute(placements=[Replicate()])
+
+
+def test_dtensors_are_results_too() -> None:
+    simulation = simulate(_queues, 2)
+    assert simulation.is_right, str(simulation)
+    assert simulation.results[1].to_local().tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_lines_of_torch_are_named_on_request() -> None:
+    def program(rank: int) -> torch.Tensor:
+        model = torch.nn.Linear(2, 2, device="cuda")
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            loss = model(torch.ones(1, 2, device="cuda"))
+        return loss
+
+    plain, named = (simulate(program, 1, names_torch=on) for on in (False, True))
+    assert "torch/nn/modules/linear.py" not in str(plain)
+    assert "torch/nn/modules/linear.py" in str(named)
