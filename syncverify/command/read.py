@@ -6,16 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from syncverify.command.process_exit import VIOLATION, tell_end
-from syncverify.dumps.judging import PROPERTIES, JobVerdict, judge_dumps
+from syncverify.dumps.judging import JobVerdict, judge_dumps
 from syncverify.dumps.reading import Dump, read_dumps
-from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.judge.properties.any_program import STATEMENTS
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted, named, noun_of
 from syncverify.report.annotations import annotation_of_job
 from syncverify.report.console import say
-
-_NAMES = frozenset(check.__name__ for check in PROPERTIES)
-_STATEMENTS = {e.name: e.statement for e in ALL_PROPERTIES if e.name in _NAMES}
 
 
 def execute(paths: Sequence[Path], shown_as: str) -> None:
@@ -53,7 +50,7 @@ def _lines(dumps: Mapping[int, Dump], verdict: JobVerdict) -> Iterator[str]:
 
 def _described(violation: Violation) -> Iterator[str]:
     yield f"VIOLATION: {violation.property} ({violation.cause})"
-    yield f"  {_STATEMENTS[violation.property]}"
+    yield f"  {STATEMENTS[violation.property]}"
     yield ""
     yield f"  {violation.summary}"
     for event in violation.evidence.events:

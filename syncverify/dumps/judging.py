@@ -26,15 +26,12 @@ from typing_extensions import override
 
 from syncverify.dumps.reading import Dump, Entry
 from syncverify.judge.evidence import Disagreement, Event
-from syncverify.judge.properties.judgement import Judgement, merge
+from syncverify.judge.properties.any_program import judge_traced
 from syncverify.judge.properties.launch_order import launch_order_agrees
 from syncverify.judge.properties.matching import collectives_match_across_ranks
-from syncverify.judge.reference import reference
+from syncverify.judge.traced import TracedRun
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import named
-from syncverify.scenario.contract import PLAIN_CONTRACT
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import (
     CollectiveKey,
@@ -45,10 +42,9 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.run import RankRun, Run
 
-PROPERTIES: Final = (collectives_match_across_ranks, launch_order_agrees)
-# The properties ask for a scenario; these two read nothing of it where no data moves.
-_NO_SCENARIO: Final = Scenario(
-    MeshSpec((1,), ("ranks",)), (ParameterSpec("none", (), ("R",)),), (1,), 1
+# Names of those properties of any program that entries tell of.
+PROPERTIES: Final = frozenset(
+    {collectives_match_across_ranks.__name__, launch_order_agrees.__name__}
 )
 # A group of coalesced operations has one sequence number for all of them.
 _MOST_COALESCED: Final = 2**20
@@ -88,13 +84,8 @@ def judge_dumps(dumps: Mapping[int, Dump]) -> JobVerdict:
     meetings = _Meetings(dumps)
     judged = meetings.judged()
     num_ranks = max(meetings.members) + 1
-    right = reference(_NO_SCENARIO, PLAIN_CONTRACT)
-    judgement = Judgement(_NO_SCENARIO, _run(judged, num_ranks), right)
-    violations = [
-        violation
-        for check in PROPERTIES
-        for violation in merge(check.__name__, check(judgement))
-    ]
+    traced = TracedRun(_run(judged, num_ranks))
+    violations = judge_traced(traced, PROPERTIES)
     return JobVerdict(
         (*violations, *meetings.without_dump()),
         len({launch.key for own in judged.values() for launch in own}),

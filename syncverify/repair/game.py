@@ -15,8 +15,7 @@ from syncverify.judge.ordering.races import is_same_work, judge_orderings
 from syncverify.judge.ordering.remedies import Disorder
 from syncverify.judge.properties import check
 from syncverify.judge.properties.consequences import consequences_of
-from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.reference import reference
+from syncverify.judge.traced import TracedRun
 from syncverify.repair.comparison import (
     Measured,
     is_unchanged,
@@ -215,8 +214,8 @@ class Game:
         scenario, told = self.found.scenario, self.found.violation.unordered
         decisions = Decisions(Following(self.found.schedule))
         run = self.backend.run_scheduled(scenario, self.subject, decisions)
-        known = reference(scenario, self.subject.capabilities)
-        found = Judgement(scenario, run, known).disorders
+        is_for_nccl = self.subject.capabilities.is_for_nccl
+        found = TracedRun(run, is_for_nccl=is_for_nccl).disorders
         return sorted(
             found,
             key=lambda each: not any(is_same_work(e, told) for e in each.found if told),

@@ -18,7 +18,7 @@ from syncverify.scenario.schedule import Schedule
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.simulation.outcome import Harm
-from syncverify.simulation.playing import Setup, play
+from syncverify.simulation.playing import SimulatedProgram, play
 from syncverify.trace.run import Traces
 from syncverify.witness.adversary import AdversarialRecorder, Lateness
 
@@ -29,7 +29,9 @@ _NUM_SHOWN: Final = 8
 Values = Sequence[list[torch.Tensor]]
 
 
-def harm_of(pair: Unordered, setup: Setup, schedule: Schedule) -> Harm | None:
+def harm_of(
+    pair: Unordered, setup: SimulatedProgram, schedule: Schedule
+) -> Harm | None:
     """Return the first harm of the orders in which a pair runs the other way round.
 
     Returns:
@@ -38,7 +40,9 @@ def harm_of(pair: Unordered, setup: Setup, schedule: Schedule) -> Harm | None:
     return next(_harms(pair, setup, Following(schedule)), None)
 
 
-def _harms(pair: Unordered, setup: Setup, policy: Following) -> Iterator[Harm]:
+def _harms(
+    pair: Unordered, setup: SimulatedProgram, policy: Following
+) -> Iterator[Harm]:
     recorders = [RankRecorder(keeps_everything=True) for _ in range(setup.num_ranks)]
     queued = play(setup, Decisions(policy), recorders)
     # The machine is late: a collective that nobody waits for has not run at all.
@@ -55,7 +59,7 @@ def _harms(pair: Unordered, setup: Setup, policy: Following) -> Iterator[Harm]:
 
 
 def _inverted(
-    setup: Setup, policy: Following, order: Inversion, traces: Traces
+    setup: SimulatedProgram, policy: Following, order: Inversion, traces: Traces
 ) -> Values:
     """Return the values of another order; none where it cannot be played to the end."""
     adversary = AdversarialRecorder(Lateness.of(order, traces[order.rank]))

@@ -35,7 +35,7 @@ _MAX_STEPS_PER_RANK: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class SimulatedProgram:
     """A program and the machine that plays it.
 
     Attributes:
@@ -74,7 +74,7 @@ class Played:
 
 
 def play(
-    setup: Setup,
+    setup: SimulatedProgram,
     decisions: Decisions | None = None,
     recorders: Sequence[RankRecorder] | None = None,
     *,
@@ -137,7 +137,7 @@ class _Returned:
     values: list[torch.Tensor] = field(default_factory=list)
 
 
-def _call(setup: Setup, rank: int, recorder: RankRecorder) -> _Returned:
+def _call(setup: SimulatedProgram, rank: int, recorder: RankRecorder) -> _Returned:
     """Call the program on a rank, and read what it returns on its current stream.
 
     Returns:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.judge.properties.any_program import judge_any
+from syncverify.judge.properties.any_program import judge_traced
+from syncverify.judge.traced import TracedRun
 from syncverify.judge.violation import Violation
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.search.schedules import (
@@ -23,7 +24,13 @@ from syncverify.sim.turns.pct import PriorityRuns
 from syncverify.sim.turns.turn_log import order_matters
 from syncverify.simulation.harm import harm_of
 from syncverify.simulation.outcome import FoundInProgram
-from syncverify.simulation.playing import Device, Played, Program, Setup, play
+from syncverify.simulation.playing import (
+    Device,
+    Played,
+    Program,
+    SimulatedProgram,
+    play,
+)
 from syncverify.simulation.simulation import Simulation
 from syncverify.trace.source_lines import naming_torch
 
@@ -62,7 +69,7 @@ def simulate(
     if ranks < 1:
         raise UsageError(f"expected 1 rank or more, not {ranks}")
     choice = ScheduleChoice.parse(schedules)
-    setup = Setup(program, ranks, device)
+    setup = SimulatedProgram(program, ranks, device)
     unplayed = Simulation(_name(program), ranks, device, seed)
     try:
         with naming_torch(is_on=names_torch):
@@ -82,7 +89,7 @@ class _Plays:
         num_runs: Number of plays.
     """
 
-    setup: Setup
+    setup: SimulatedProgram
     found: dict[object, FoundInProgram] = field(default_factory=dict)
     shown: Played | None = None
     num_runs: int = 0
@@ -137,7 +144,7 @@ class _Plays:
         played = play(self.setup, decisions)
         self.num_runs += 1
         is_for_nccl = self.setup.device == "cuda"
-        violations = judge_any(played.run, is_for_nccl=is_for_nccl)
+        violations = judge_traced(TracedRun(played.run, is_for_nccl=is_for_nccl))
         taken = Schedule.of(decisions.taken)
         new = {_key(each): FoundInProgram(each, taken) for each in violations}
         if self.shown is None or (new and not self.found):

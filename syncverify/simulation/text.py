@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from syncverify.judge.properties.any_program import STATEMENTS
 from syncverify.plain_text import counted, named
 from syncverify.report.evidence import evidence_json, titled_events
 from syncverify.report.witness import numbers_text
@@ -27,6 +28,8 @@ def text_of(simulation: Outcome) -> str:
 def _violation(found: FoundInProgram, title: str) -> Iterator[str]:
     violation, shown = found.violation, set[CodeLine]()
     yield f"{title}: {violation.property} ({violation.cause})"
+    yield f"  {STATEMENTS[violation.property]}"
+    yield ""
     yield f"  {violation.summary}"
     for heading, events in titled_events(violation.evidence):
         for event in events:

@@ -1,58 +1,84 @@
-"""What is judged of any program: nothing here reads a scenario."""
+"""The properties of any program: they read what ranks did, and no scenario."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
 
-from syncverify.judge.evidence import ended
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
-from syncverify.judge.ordering.remedies import Disorder, disorders
+from syncverify.judge.ordering.remedies import Disorder
+from syncverify.judge.properties.disagreements import skipped_by
+from syncverify.judge.properties.judgement import merge
+from syncverify.judge.properties.launch_order import launch_order_agrees
+from syncverify.judge.properties.lifecycle import (
+    early_end,
+    every_rank_finishes,
+    every_wait_completes,
+)
+from syncverify.judge.properties.matching import (
+    collectives_match_across_ranks,
+    mismatches,
+)
+from syncverify.judge.properties.ordering import memory_outlives_its_streams
 from syncverify.judge.properties.ordering_words import evidence, summary
+from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation
-from syncverify.trace.run import Run
+from syncverify.trace.run import FaultKind
+
+_ENDS: Final[Collection[FaultKind]] = ("raised", "process_died")
+_STALLS: Final[Collection[FaultKind]] = ("deadlock", "never_returns", "step_bound")
 
 
-def judge_any(run: Run, *, is_for_nccl: bool) -> list[Violation]:
-    """Judge what ranks did, whatever they ran."""
-    return [*_faults(run), *_disorders(run, is_for_nccl=is_for_nccl)]
+def judge_traced(
+    traced: Traced, names: Collection[str] | None = None
+) -> list[Violation]:
+    """Judge what ranks did by the properties of any program, or by some of them."""
+    return [
+        violation
+        for property_, find in _FINDERS.items()
+        if names is None or property_.__name__ in names
+        for violation in find(traced)
+    ]
 
 
-def _faults(run: Run) -> Iterator[Violation]:
-    fault = run.fault
-    if fault is None:
-        return
-    name = {
-        "raised": "every_rank_finishes",
-        "process_died": "every_rank_finishes",
-        "collective_mismatch": "collectives_match_across_ranks",
-    }.get(fault.kind, "every_wait_completes")
-    cause = f"{fault.kind}_{fault.identity}" if fault.identity else fault.kind
-    yield Violation(name, cause, fault.summary, fault.ranks, (), ended(fault))
+def streams_order_shared_memory(traced: Traced) -> Iterator[Violation]:
+    """Two uses of the same bytes, one of which writes, run in one order.
+
+    For all ranks: streams, events, waits for collectives and waits of the host order each
+    write of memory with all other uses of it.
+
+    Catches: a `wait()` that is forgotten or comes late, a stream that does not wait for
+    another one. Says nothing of memory of the host, or of other processes.
+    """
+    found = [each for each in traced.disorders if isinstance(each.found[0], Race)]
+    name = streams_order_shared_memory.__name__
+    yield from _of_lines(traced, found, name, "race")
 
 
-def _disorders(run: Run, *, is_for_nccl: bool) -> Iterator[Violation]:
-    traces = [rank.trace for rank in run.ranks]
-    found = disorders(traces)
-    if not (found or is_for_nccl):
-        found = disorders(traces, "host")
-    by_lines: dict[object, list[Disorder]] = {}
-    for each in found:
-        by_lines.setdefault(_lines(each.found[0]), []).append(each)
-    for alike in by_lines.values():
-        one = alike[0]
-        shown = one.found[0]
-        name, cause = (
-            ("memory_outlives_its_streams", "freed_in_use")
-            if isinstance(shown, EarlyFree)
-            else ("streams_order_shared_memory", "race")
-        )
+def _early_frees(traced: Traced) -> Iterator[Violation]:
+    found = [each for each in traced.disorders if isinstance(each.found[0], EarlyFree)]
+    name = memory_outlives_its_streams.__name__
+    yield from _of_lines(traced, found, name, "freed_in_use")
+
+
+def _of_lines(
+    traced: Traced, disorders: list[Disorder], name: str, cause: str
+) -> Iterator[Violation]:
+    """Yield one violation for each pair of lines: ranks that run one program share lines."""
+    by_lines = dict[object, list[Disorder]]()
+    for disorder in disorders:
+        by_lines.setdefault(_lines(disorder.found[0]), []).append(disorder)
+    for disorder, *others in by_lines.values():
+        shown = disorder.found[0]
+        pairs = [pair for each in (disorder, *others) for pair in each.found]
         yield Violation(
             name,
             cause,
-            summary(shown, one, None),
-            tuple(sorted({pair.rank for each in alike for pair in each.found})),
+            summary(shown, disorder, None),
+            tuple(sorted({pair.rank for pair in pairs})),
             (),
-            evidence(shown, one, None, traces[shown.rank]),
+            evidence(shown, disorder, None, traced.run.ranks[shown.rank].trace),
             shown,
         )
 
@@ -61,3 +87,37 @@ def _lines(found: Unordered) -> tuple[object, ...]:
     if isinstance(found, Race):
         return found.first.source, found.second.source
     return found.use.source, found.freed.stream
+
+
+def _ends(traced: Traced) -> Iterable[Violation]:
+    return merge(every_rank_finishes.__name__, early_end(traced.run, _ENDS))
+
+
+def _stalls(traced: Traced) -> Iterable[Violation]:
+    return merge(every_wait_completes.__name__, early_end(traced.run, _STALLS))
+
+
+def _mismatches(traced: Traced) -> Iterable[Violation]:
+    found = mismatches(traced.run, lambda met, _two: skipped_by(traced.run, met))
+    return merge(collectives_match_across_ranks.__name__, found)
+
+
+def _launch_orders(traced: Traced) -> Iterable[Violation]:
+    return merge(launch_order_agrees.__name__, launch_order_agrees(traced))
+
+
+# By the function whose name and first line of documentation are those of the property.
+_FINDERS: Final[
+    Mapping[Callable[..., Any], Callable[[Traced], Iterable[Violation]]]
+] = {
+    every_rank_finishes: _ends,
+    every_wait_completes: _stalls,
+    collectives_match_across_ranks: _mismatches,
+    launch_order_agrees: _launch_orders,
+    streams_order_shared_memory: streams_order_shared_memory,
+    memory_outlives_its_streams: _early_frees,
+}
+# What each property guarantees, by its name.
+STATEMENTS: Final[Mapping[str, str]] = {
+    each.__name__: str(inspect.getdoc(each)).partition("\n")[0] for each in _FINDERS
+}

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from syncverify.judge.properties.judgement import (
-    Judgement,
-    launches_of,
-    shared_launches,
-)
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.streams import overlap
 from syncverify.judge.reference import trainable
+from syncverify.judge.traced import launches_of, shared_launches
 from syncverify.scenario.feature_table import MANY, PLAIN
 from syncverify.scenario.layout import reduce_axes
 from syncverify.trace.records import (

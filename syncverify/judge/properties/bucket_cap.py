@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import torch
 
 from syncverify.judge.evidence import OverCap
-from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
+from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.judge.properties.sent import senders
+from syncverify.judge.traced import launches_of
 from syncverify.scenario.layout import local_shape
 
 

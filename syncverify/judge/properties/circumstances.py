@@ -17,12 +17,9 @@ from dataclasses import replace
 
 from syncverify.judge.evidence import WrongGradient
 from syncverify.judge.properties.contents import Contents
-from syncverify.judge.properties.judgement import (
-    Finding,
-    Judgement,
-    launches_of,
-)
+from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.judge.signs import Circumstance, Sign, Signs
+from syncverify.judge.traced import launches_of
 from syncverify.scenario import step_plan
 from syncverify.scenario.feature_table import EVENTS, PLAIN
 from syncverify.scenario.scenario import Scenario

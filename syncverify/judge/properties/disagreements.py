@@ -21,9 +21,10 @@ from dataclasses import replace
 import torch
 
 from syncverify.judge.cause import Cause
-from syncverify.judge.properties.judgement import Judgement, launches_of
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.sent import senders, true_slots
 from syncverify.judge.properties.skipping import skipper
+from syncverify.judge.traced import launches_of
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.trace.records import (
@@ -31,6 +32,7 @@ from syncverify.trace.records import (
     CollectiveLaunch,
     MatchedArguments,
 )
+from syncverify.trace.run import Run
 from syncverify.trace.slots import ParameterSlot
 
 Launches = dict[int, CollectiveLaunch]
@@ -46,8 +48,8 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
     """
     two = {rank: launches[rank] for rank in pair}
     if not all(isinstance(each, torch.dtype) for each in _dtypes(two)):
-        # A dump names dtypes in another way, and says nothing of memory.
-        return _skipped(judgement, launches)
+        # A barrier has no dtype: nothing is sent.
+        return skipped_by(judgement.run, launches)
     sent = _sent(judgement, two)
     foreign = {rank: _foreign(judgement, rank, two[rank], sent[rank]) for rank in sent}
     outside = {name for names in foreign.values() for name in names}
@@ -62,7 +64,7 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
     beside = next(_beside(judgement, two), "")
     if beside:
         return Cause("buckets_differ", beside)
-    return _skipped(judgement, launches)
+    return skipped_by(judgement.run, launches)
 
 
 def _right_group(judgement: Judgement, name: str, rank: int) -> str:
@@ -153,11 +155,10 @@ def _shares_bytes(slot: ParameterSlot, others: Sequence[ParameterSlot]) -> bool:
     )
 
 
-def _skipped(judgement: Judgement, launches: Launches) -> Cause:
+def skipped_by(run: Run, launches: Launches) -> Cause:
     """Return a mismatch, with the rank that skipped a collective where that is known."""
     rank, launch = next(iter(launches.items()))
-    trace = judgement.run.ranks[rank].trace
-    own = [e for e in launches_of(trace) if e.key[:2] == launch.key[:2]]
+    own = [e for e in launches_of(run.ranks[rank].trace) if e.key[:2] == launch.key[:2]]
     found = skipper(launches, own[: launch.sequence])
     if found is None:
         return Cause("collective_mismatch", "")

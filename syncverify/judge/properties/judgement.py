@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+
+from typing_extensions import override
 
 from syncverify.judge.evidence import NO_EVIDENCE, Evidence
-from syncverify.judge.ordering.happens_before import Semantics
 from syncverify.judge.ordering.races import Unordered
-from syncverify.judge.ordering.remedies import Disorder, disorders
 from syncverify.judge.reference import Reference
 from syncverify.judge.signs import Clues, Signs
+from syncverify.judge.traced import Traced, launches_of
 from syncverify.judge.violation import Violation
 from syncverify.scenario import step_plan
 from syncverify.scenario.features import may_raise, overflows, refuses_plain_steps
 from syncverify.scenario.scenario import Scenario
-from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import (
     REDUCING_OPERATIONS,
     CollectiveLaunch,
@@ -25,8 +24,8 @@ from syncverify.trace.records import (
 from syncverify.trace.run import RankRun, Run
 
 
-@dataclass(frozen=True)  # without slots: `cached_property` needs a dictionary
-class Judgement:
+@dataclass(frozen=True)
+class Judgement(Traced):
     """A run beside its reference.
 
     Attributes:
@@ -42,30 +41,9 @@ class Judgement:
     again: Run | None = None
 
     @property
-    def disorders(self) -> list[Disorder]:
-        """Work without an order; found once for all properties."""
-        return self._semantics_and_disorders[1]
-
-    @property
-    def semantics(self) -> Semantics:
-        """Rules under which the disorders show."""
-        return self._semantics_and_disorders[0]
-
-    @cached_property
-    def _semantics_and_disorders(self) -> tuple[Semantics, list[Disorder]]:
-        """Find disorders under the rules of streams, or else under those of gloo.
-
-        Note [Streams, then gloo]
-            A trace lists the requests of the host, in order, so it can be read twice: as a
-            GPU with streams would run it, and as gloo would, whose host runs every
-            operator itself and blocks in `wait()`. Almost every disorder on gloo is one
-            on streams as well. So gloo's rules are tried only where streams show none.
-        """
-        traces = [self._judged_records(rank_run) for rank_run in self.run.ranks]
-        found = disorders(traces, "stream")
-        if found or self.reference.capabilities.is_for_nccl:
-            return "stream", found
-        return "host", disorders(traces, "host")
+    @override
+    def has_stream_rules_alone(self) -> bool:
+        return self.reference.capabilities.is_for_nccl
 
     @property
     def refused_step(self) -> int | None:
@@ -85,6 +63,7 @@ class Judgement:
         """Tell whether the subject refused a step; the gradients of that step are not used."""
         return step == self.refused_step
 
+    @override
     def _judged_records(self, rank_run: RankRun) -> Sequence[TraceRecord]:
         """Return the trace of a rank without the refused step, whose gradients are not used."""
         refused, trace = self.refused_step, rank_run.trace
@@ -112,18 +91,6 @@ class Finding:
 
 
 Check = Callable[[Judgement], Iterator[Finding]]
-
-
-def launches_of(trace: Iterable[TraceRecord]) -> Iterator[CollectiveLaunch]:
-    """Yield the launches of a trace."""
-    return (record for record in trace if isinstance(record, CollectiveLaunch))
-
-
-def shared_launches(trace: Iterable[TraceRecord]) -> Iterator[CollectiveLaunch]:
-    """Yield the launches over two ranks or more, without messages from rank to rank."""
-    for launch in launches_of(trace):
-        if len(launch.ranks) > 1 and launch.operation not in POINT_TO_POINT:
-            yield launch
 
 
 def launches_of_step(trace: Iterable[TraceRecord], step: int) -> list[CollectiveLaunch]:

@@ -7,12 +7,8 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from syncverify.judge.evidence import Disagreement, Event
-from syncverify.judge.properties.judgement import (
-    Finding,
-    Judgement,
-    launches_of,
-    shared_launches,
-)
+from syncverify.judge.properties.judgement import Finding
+from syncverify.judge.traced import Traced, launches_of, shared_launches
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 
@@ -22,7 +18,7 @@ Orders = Mapping[int, Sequence[CollectiveLaunch]]
 Stuck = Mapping[int, tuple[CollectiveLaunch, set[int]]]
 
 
-def launch_order_agrees(judgement: Judgement) -> Iterator[Finding]:
+def launch_order_agrees(traced: Traced) -> Iterator[Finding]:
     """All ranks launch the collectives that they share in one common order.
 
     For all ranks: the launches of each rank, on all its communicators, fit into one order
@@ -36,7 +32,7 @@ def launch_order_agrees(judgement: Judgement) -> Iterator[Finding]:
     ranks that both send first wait for each other. Says nothing about one order being
     faster.
     """
-    traces = enumerate(rank_run.trace for rank_run in judgement.run.ranks)
+    traces = enumerate(rank_run.trace for rank_run in traced.run.ranks)
     launches = {rank: [*launches_of(trace)] for rank, trace in traces}
     shared = {rank: [*shared_launches(own)] for rank, own in launches.items()}
     stuck = _stuck(_in_step(shared))

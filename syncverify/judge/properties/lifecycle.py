@@ -12,16 +12,13 @@ from syncverify.judge.properties.circumstances import (
     after_earlier_steps,
     after_like_step,
 )
-from syncverify.judge.properties.judgement import (
-    Finding,
-    Judgement,
-    launches_of,
-)
+from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.reference import trainable
-from syncverify.judge.signs import Raised
+from syncverify.judge.signs import Raised, Sign
+from syncverify.judge.traced import launches_of
 from syncverify.plain_text import counted
-from syncverify.trace.run import Fault, FaultKind, Leftovers
+from syncverify.trace.run import Fault, FaultKind, Leftovers, Run
 
 _TOO_EARLY = "hook_too_early"
 
@@ -224,6 +221,20 @@ def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Finding]:
 
 def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Finding]:
     fault = judgement.run.fault
+    if fault is None:
+        return
+    is_raised = fault.kind == "raised"
+    signs = after_earlier_steps(judgement.scenario, fault.step, fault.step)
+    left_over = after_like_step(judgement.scenario, fault.step)
+    for finding in early_end(judgement.run, kinds):
+        shows = finding.shows | left_over if is_raised else finding.shows
+        explained_by = finding.shows | signs if is_raised else frozenset[Sign]()
+        yield replace(finding, shows=shows, explained_by=explained_by)
+
+
+def early_end(run: Run, kinds: Collection[FaultKind]) -> Iterator[Finding]:
+    """Find the ranks of a fault of some kinds, in the run of any program."""
+    fault = run.fault
     if fault is None or fault.kind not in kinds or fault.hook == "hook left":
         return
     cause = fault_identity(fault)[1]
@@ -231,18 +242,8 @@ def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Findi
     if cause == _TOO_EARLY:
         summary += ": this hook runs before autograd adds the gradient to `.grad`"
     place = frozenset({Raised(fault.identity, next(reversed(fault.details), None))})
-    signs = after_earlier_steps(judgement.scenario, fault.step, fault.step)
-    left_over = after_like_step(judgement.scenario, fault.step)
     for rank in fault.ranks:
-        yield Finding(
-            cause,
-            summary,
-            rank,
-            None,
-            ended(fault),
-            shows=(place | left_over) if fault.kind == "raised" else place,
-            explained_by=(place | signs) if fault.kind == "raised" else frozenset(),
-        )
+        yield Finding(cause, summary, rank, None, ended(fault), shows=place)
 
 
 def fault_identity(fault: Fault) -> tuple[str, str]:

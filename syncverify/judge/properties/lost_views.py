@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.properties.gradient_facts import GradientFacts, memory, where
-from syncverify.judge.properties.judgement import launches_of
+from syncverify.judge.traced import launches_of
 from syncverify.scenario.feature_table import EVENTS
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.records import Moment

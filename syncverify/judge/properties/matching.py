@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.evidence import Disagreement, Event, ended
 from syncverify.judge.properties.disagreements import why
-from syncverify.judge.properties.judgement import (
-    Finding,
-    Judgement,
-    launches_of,
-)
+from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.properties.sent import true_slots
+from syncverify.judge.traced import launches_of
 from syncverify.scenario.layout import local_shape
 from syncverify.trace.records import (
     REDUCING_OPERATIONS,
     CollectiveKey,
     CollectiveLaunch,
 )
+from syncverify.trace.run import Run
 from syncverify.trace.slots import ParameterSlot
 
 # These combine the same bytes of all ranks' buffers. In other operations, such as an
 # all-gather, each rank may contribute different parameters.
 _COMBINING = REDUCING_OPERATIONS | {"broadcast"}
 
+_MISSING = "collective_missing"
+
 MatchedLaunches = dict[int, CollectiveLaunch]
+# Why two of the ranks disagree.
+Reason = Callable[[MatchedLaunches, tuple[int, int]], Cause]
 
 
 def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Finding]:
@@ -45,23 +49,39 @@ def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Finding]:
     gradients that are sent from `.grad` itself, and permits a rank without bytes of a
     parameter.
     """
-    matched = _matched_launches(judgement)
-    found = [*_disagreements(judgement, matched), *_absences(judgement, matched)]
-    yield from found or _reported(judgement)
-    for launches in matched.values():
+    for finding in mismatches(judgement.run, partial(why, judgement)):
+        yield (
+            replace(finding, shows=skips(judgement))
+            if finding.cause == _MISSING
+            else finding
+        )
+    for launches in _matched_launches(judgement.run).values():
         yield from _mixed_up(judgement, launches)
 
 
-def _matched_launches(judgement: Judgement) -> dict[CollectiveKey, MatchedLaunches]:
+def mismatches(run: Run, reason: Reason) -> Iterator[Finding]:
+    """Find collectives on which ranks do not agree, in the traces of any program.
+
+    Args:
+        run: The run.
+        reason: Returns why two ranks disagree, from the launches of a collective by rank and
+            the two ranks.
+    """
+    matched = _matched_launches(run)
+    found = [*_disagreements(matched, reason), *_absences(run, matched)]
+    yield from found or _reported(run)
+
+
+def _matched_launches(run: Run) -> dict[CollectiveKey, MatchedLaunches]:
     matched: dict[CollectiveKey, MatchedLaunches] = {}
-    for rank, rank_run in enumerate(judgement.run.ranks):
+    for rank, rank_run in enumerate(run.ranks):
         for launch in launches_of(rank_run.trace):
             matched.setdefault(launch.key, {})[rank] = launch
     return matched
 
 
 def _disagreements(
-    judgement: Judgement, matched: dict[CollectiveKey, MatchedLaunches]
+    matched: dict[CollectiveKey, MatchedLaunches], reason: Reason
 ) -> Iterator[Finding]:
     """Find the first collective of each communicator in which ranks disagree.
 
@@ -77,36 +97,28 @@ def _disagreements(
             ):
                 seen.add((name, ranks))
                 events = _of_ranks({one: launch, other: theirs})
-                cause = why(judgement, launches, (one, other))
-                yield from _both(cause, events)
+                yield from _both(reason(launches, (one, other)), events)
 
 
 def _absences(
-    judgement: Judgement, matched: dict[CollectiveKey, MatchedLaunches]
+    run: Run, matched: dict[CollectiveKey, MatchedLaunches]
 ) -> Iterator[Finding]:
     """Find ranks that issue fewer collectives than their peers, though the run ended."""
-    if judgement.run.fault is not None:  # ranks may not have reached their launches
+    if run.fault is not None:  # ranks may not have reached their launches
         return
-    played = {rank for rank, own in enumerate(judgement.run.ranks) if own.trace}
+    played = {rank for rank, own in enumerate(run.ranks) if own.trace}
     for (_, ranks, _), launches in matched.items():
         for rank in sorted((played & {*ranks}) - launches.keys()):
             peer, launch = next(iter(launches.items()))
             summary = f"rank {rank} never issues a collective of rank {peer}: {launch}"
             details = f"rank {peer}: {launch}, in {launch.moment}"
             evidence = Disagreement(events=(Event(details, launch),))
-            yield Finding(
-                "collective_missing",
-                summary,
-                rank,
-                None,
-                evidence,
-                shows=skips(judgement),
-            )
+            yield Finding(_MISSING, summary, rank, None, evidence)
 
 
-def _reported(judgement: Judgement) -> Iterator[Finding]:
+def _reported(run: Run) -> Iterator[Finding]:
     """Take over a mismatch from the backend: it sees sizes that the trace does not have."""
-    fault = judgement.run.fault
+    fault = run.fault
     if fault is not None and fault.kind == "collective_mismatch":
         for rank in fault.ranks:
             evidence = ended(fault)

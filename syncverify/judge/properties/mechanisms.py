@@ -30,7 +30,6 @@ from syncverify.judge.properties.gradient_facts import (
     until,
     where,
 )
-from syncverify.judge.properties.judgement import launches_of
 from syncverify.judge.properties.lost_views import moved, view_lost
 from syncverify.judge.properties.sent import elements, senders, sends
 from syncverify.judge.properties.unsent import (
@@ -39,6 +38,7 @@ from syncverify.judge.properties.unsent import (
     not_reset,
     zeros_of_nobody,
 )
+from syncverify.judge.traced import launches_of
 from syncverify.scenario.layout import ranks_along
 from syncverify.scenario.specs import PARTIAL, REPLICATE
 from syncverify.trace.records import (

@@ -22,14 +22,10 @@ from dataclasses import replace
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
 from syncverify.judge.properties.circumstances import after_like_step
-from syncverify.judge.properties.judgement import (
-    Finding,
-    Judgement,
-    early_launches,
-    launches_of,
-)
+from syncverify.judge.properties.judgement import Finding, Judgement, early_launches
 from syncverify.judge.properties.ordering_words import evidence, summary
 from syncverify.judge.signs import Early, Pair, Sign, Signs, Unawaited
+from syncverify.judge.traced import launches_of
 from syncverify.trace.records import (
     CollectiveLaunch,
     MemoryUse,

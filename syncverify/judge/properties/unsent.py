@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from syncverify.judge.cause import Cause
 from syncverify.judge.properties.circumstances import is_like
 from syncverify.judge.properties.gradient_facts import GradientFacts, where
-from syncverify.judge.properties.judgement import launches_of, launches_of_step
+from syncverify.judge.properties.judgement import launches_of_step
 from syncverify.judge.properties.sent import elements, senders, sent_parameters
+from syncverify.judge.traced import launches_of
 from syncverify.trace.records import REDUCING_OPERATIONS, CollectiveLaunch
 
 

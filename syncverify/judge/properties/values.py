@@ -29,11 +29,7 @@ from syncverify.judge.properties.after_wait import (
 from syncverify.judge.properties.circumstances import (
     with_circumstances,
 )
-from syncverify.judge.properties.judgement import (
-    Finding,
-    Judgement,
-    launches_of,
-)
+from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.judge.properties.mechanisms import mechanism
 from syncverify.judge.properties.other_explanations import (
     other_readings,
@@ -43,6 +39,7 @@ from syncverify.judge.properties.other_explanations import (
 from syncverify.judge.properties.owners import owned_after_wait, wrong_owners
 from syncverify.judge.rounding import explain_rounded
 from syncverify.judge.signs import Signs
+from syncverify.judge.traced import launches_of
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.features import overflows
 from syncverify.scenario.layout import local_shape, reduce_axes

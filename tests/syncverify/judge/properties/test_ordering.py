@@ -188,7 +188,7 @@ def test_traces_are_judged_once_for_all_properties(
         calls.append(given)
         return []
 
-    monkeypatch.setattr("syncverify.judge.properties.judgement.disorders", count)
+    monkeypatch.setattr("syncverify.judge.traced.disorders", count)
     assert violations(STEPS, STEPS) == []
     assert [semantics for _, semantics in calls] == ["stream", "host"]
 

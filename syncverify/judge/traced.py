@@ -1,0 +1,90 @@
+"""What ranks did, whatever they ran: a run, and the work without an order in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from typing_extensions import override
+
+from syncverify.judge.ordering.happens_before import Semantics
+from syncverify.judge.ordering.remedies import Disorder, disorders
+from syncverify.trace.operations import POINT_TO_POINT
+from syncverify.trace.records import CollectiveLaunch, TraceRecord
+from syncverify.trace.run import RankRun, Run
+
+
+class Traced:  # without slots: `cached_property` needs a dictionary
+    """What ranks did.
+
+    Attributes:
+        run: Traces, and the reason of an early end.
+    """
+
+    run: Run
+
+    @property
+    def has_stream_rules_alone(self) -> bool:
+        """Whether the program runs with NCCL alone, so that gloo's rules say nothing."""
+        return False
+
+    @property
+    def disorders(self) -> list[Disorder]:
+        """Work without an order; found once for all properties."""
+        return self._semantics_and_disorders[1]
+
+    @property
+    def semantics(self) -> Semantics:
+        """Rules under which the disorders show."""
+        return self._semantics_and_disorders[0]
+
+    @cached_property
+    def _semantics_and_disorders(self) -> tuple[Semantics, list[Disorder]]:
+        """Find disorders under the rules of streams, or else under those of gloo.
+
+        Note [Streams, then gloo]
+            A trace lists the requests of the host, in order, so it can be read twice: as a
+            GPU with streams would run it, and as gloo would, whose host runs every
+            operator itself and blocks in `wait()`. Almost every disorder on gloo is one
+            on streams as well. So gloo's rules are tried only where streams show none.
+        """
+        traces = [self._judged_records(rank_run) for rank_run in self.run.ranks]
+        found = disorders(traces, "stream")
+        if found or self.has_stream_rules_alone:
+            return "stream", found
+        return "host", disorders(traces, "host")
+
+    def _judged_records(self, rank_run: RankRun) -> Sequence[TraceRecord]:
+        """Return the part of a rank's trace that is judged."""
+        return rank_run.trace
+
+
+@dataclass(frozen=True)
+class TracedRun(Traced):
+    """The run of any program.
+
+    Attributes:
+        run: Traces, and the reason of an early end.
+        is_for_nccl: Whether the program runs with NCCL alone.
+    """
+
+    run: Run
+    is_for_nccl: bool = False
+
+    @property
+    @override
+    def has_stream_rules_alone(self) -> bool:
+        return self.is_for_nccl
+
+
+def launches_of(trace: Iterable[TraceRecord]) -> Iterator[CollectiveLaunch]:
+    """Yield the launches of a trace."""
+    return (record for record in trace if isinstance(record, CollectiveLaunch))
+
+
+def shared_launches(trace: Iterable[TraceRecord]) -> Iterator[CollectiveLaunch]:
+    """Yield the launches over two ranks or more, without messages from rank to rank."""
+    for launch in launches_of(trace):
+        if len(launch.ranks) > 1 and launch.operation not in POINT_TO_POINT:
+            yield launch
