@@ -102,7 +102,7 @@ class Fault:
     """A program with a fault, and what a simulation has to say of it."""
 
     program: Callable[[int], Any]
-    property: str
+    violates: str
 
     @property
     def lines(self) -> set[int]:

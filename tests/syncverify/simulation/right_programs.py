@@ -95,12 +95,6 @@ def makes_a_group_of_one(rank: int) -> torch.Tensor:
     return total
 
 
-def exchanges_objects(rank: int) -> list[Any]:
-    found: list[Any] = [None, None]
-    dist.all_gather_object(found, {"rank": rank})
-    return found
-
-
 RIGHT: tuple[Callable[[int], Any], ...] = (
     waits_on_another_stream_first,
     polls_until_done,
@@ -111,5 +105,4 @@ RIGHT: tuple[Callable[[int], Any], ...] = (
     records_a_stream,
     synchronizes_the_device,
     makes_a_group_of_one,
-    exchanges_objects,
 )

@@ -18,7 +18,7 @@ from tests.syncverify.simulation.right_programs import RIGHT
 def test_a_fault_is_named_with_its_line(fault: Fault) -> None:
     simulation = simulate(fault.program, 2)
     (found,) = simulation.violations
-    assert found.violation.property == fault.property
+    assert found.violation.property == fault.violates
     assert fault.lines <= {line.number for line in found.violation.evidence.lines}
     for number in fault.lines:
         assert f":{number} in {fault.program.__name__}" in str(simulation)
@@ -36,7 +36,7 @@ def test_a_right_program_is_not_accused(
 
 @pytest.mark.parametrize(
     "fault",
-    [each for each in FAULTS if each.property == "streams_order_shared_memory"],
+    [each for each in FAULTS if each.violates == "streams_order_shared_memory"],
     ids=lambda fault: fault.program.__name__,
 )
 def test_a_race_shows_another_value_that_is_returned(fault: Fault) -> None:
