@@ -8,7 +8,7 @@ torch/optim/optimizer.py, `register_optimizer_step_pre_hook`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 from torch.nn.modules import module
@@ -21,26 +21,28 @@ class GlobalHooks:
     """The registered hooks as they are now, to be compared later."""
 
     def __init__(self) -> None:
-        self._hooks = {name: dict(registry) for name, registry in _registries().items()}
+        self._hooks = {
+            name: dict(registry) for name, registry in hook_registries().items()
+        }
 
     def changed(self) -> tuple[str, ...]:
         """Say which registries have other hooks now."""
         return tuple(
             f"the number of {name} is {len(registry)}, was {len(self._hooks[name])}"
-            for name, registry in _registries().items()
+            for name, registry in hook_registries().items()
             if registry.keys() != self._hooks[name].keys()
         )
 
     def restore(self) -> None:
         """Remove what was registered since, and register what was removed."""
-        for name, registry in _registries().items():
+        for name, registry in hook_registries().items():
             if registry.keys() != self._hooks[name].keys():
                 registry.clear()
                 registry.update(self._hooks[name])
 
 
 @functools.cache  # torch makes each registry once
-def _registries() -> Mapping[str, MutableMapping[int, Any]]:
+def hook_registries() -> Mapping[str, MutableMapping[int, Any]]:
     """Return each registry by a name, such as `forward_pre_hooks of all modules`."""
     return {
         f"{name.removeprefix(_PREFIX)} of all {owned}": registry
@@ -48,3 +50,14 @@ def _registries() -> Mapping[str, MutableMapping[int, Any]]:
         for name, registry in vars(owner).items()
         if name.startswith(_PREFIX) and name.endswith(_SUFFIX)
     }
+
+
+def full_backward_hooks() -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """Return how to read, and to set, of which kind the backward hooks of all modules are.
+
+    torch allows one kind, that of the first hook.
+    """
+    name = "_global_is_full_backward_hook"
+    return functools.partial(getattr, module, name), functools.partial(
+        setattr, module, name
+    )

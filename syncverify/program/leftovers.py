@@ -120,7 +120,7 @@ class Before:
             attributes={name: found for name, found in tensors.items() if found},
             shared_parameters=tuple(name for name in now if name not in self._sharing),
             settings=self._settings.changed(),
-            thread_settings=self._settings.thread_changed(),
+            thread_settings=self._settings.rank_changed(),
             reseeded=self._settings.reseeded(),
             repeating=self.draws.repeating(),
         )
@@ -185,24 +185,13 @@ def calls_of_backward(loss: torch.Tensor) -> tuple[SourceLine, ...]:
 def drop_what_is_undone(runs: Iterable[RankRun], before: ProcessSettings) -> None:
     """Drop changes of the process that another rank has undone by now; all ranks have ended.
 
-    Ranks that are threads share a process: one may look while another one is in a block, and
-    may draw a number that the other one, at the end of its block, makes the generator repeat.
-    Numbers that repeat count only if they do on all ranks.
+    Ranks that are threads share some settings: one may look while another one is in a block.
     """
-    changed, reseeded = before.changed(), before.reseeded()
-    ended = [(run, run.leftovers) for run in runs if run.leftovers is not None]
-    repeating = [{*left.repeating} for _, left in ended]
-    for run, left in ended:
-        run.leftovers = replace(
-            left,
-            settings=tuple(each for each in left.settings if each in changed),
-            reseeded=tuple(each for each in left.reseeded if each in reseeded),
-            repeating=tuple(
-                each
-                for each in left.repeating
-                if all(each in names for names in repeating)
-            ),
-        )
+    changed = before.changed()
+    for run in runs:
+        if (left := run.leftovers) is not None:
+            settings = tuple(each for each in left.settings if each in changed)
+            run.leftovers = replace(left, settings=settings)
 
 
 def _sharing_storage(gradients: dict[str, torch.Tensor]) -> tuple[str, ...]:

@@ -75,8 +75,8 @@ def _flushes_denormal() -> bool:
     return sys.float_info.min / 2 == 0.0
 
 
-# Settings of the whole process.
-_SETTINGS: Final[Mapping[str, _Setting]] = {
+# Settings of the whole process, of which each rank of a job has its own.
+_RANK_SETTINGS: Final[Mapping[str, _Setting]] = {
     "torch's default dtype": _Setting(torch.get_default_dtype, torch.set_default_dtype),
     "torch's deterministic algorithms": _Setting(
         torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms
@@ -91,6 +91,9 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "cuDNN's benchmark mode": _of_cudnn("benchmark"),
     "cuDNN's deterministic mode": _of_cudnn("deterministic"),
     "cuDNN's use of TF32": _of_cudnn("allow_tf32")._replace(read=_allows_tf32),
+}
+# Settings of the whole process that ranks which are threads share.
+_SETTINGS: Final[Mapping[str, _Setting]] = {
     "Python's cycle collector": _Setting(
         gc.isenabled, lambda mode: gc.enable() if mode else gc.disable()
     ),
@@ -134,23 +137,28 @@ class ProcessSettings:
 
     def __init__(self) -> None:
         self._settings = _values(_SETTINGS)
+        self._rank_settings = _values(_RANK_SETTINGS)
         self._restored = _values(_RESTORED)
         self._thread_settings = _values(_THREAD_SETTINGS)
         self._generators = Generators()
         self._surroundings = _Surroundings()
 
     def changed(self) -> tuple[str, ...]:
-        """Name the settings of the process that have another value now, and the functions."""
-        functions = (f"{name} is replaced" for name in relied_functions.replaced())
+        """Name the settings that have another value now, and that ranks as threads share."""
         return (
             *_differences(_SETTINGS, self._settings),
             *self._surroundings.changed(),
-            *functions,
         )
 
-    def thread_changed(self) -> tuple[str, ...]:
-        """Name the settings of this thread, which made the object, with another value now."""
-        return (*_differences(_THREAD_SETTINGS, self._thread_settings),)
+    def rank_changed(self) -> tuple[str, ...]:
+        """Name the settings of this rank or thread, and the functions, that differ now."""
+        functions = (f"{name} is replaced" for name in relied_functions.replaced())
+        return (
+            *_differences(_THREAD_SETTINGS, self._thread_settings),
+            *_differences(_RANK_SETTINGS, self._rank_settings),
+            *self._surroundings.hooks_changed(),
+            *functions,
+        )
 
     def reseeded(self) -> tuple[str, ...]:
         """Name the generators that were seeded since; drawing from them is no seeding."""
@@ -159,6 +167,7 @@ class ProcessSettings:
     def restore(self) -> None:
         """Give settings their values back."""
         _restore(_SETTINGS, self._settings)
+        _restore(_RANK_SETTINGS, self._rank_settings)
         _restore(_RESTORED, self._restored)
         _restore(_THREAD_SETTINGS, self._thread_settings)
         self._surroundings.restore()
@@ -184,7 +193,11 @@ class _Surroundings:
         filters: tuple[str, ...] = ()
         if self._list_of_filters != self._filters:
             filters = ("Python's filters of warnings are not those of before",)
-        return (*self._changed_variables(), *filters, *self._hooks.changed())
+        return (*self._changed_variables(), *filters)
+
+    def hooks_changed(self) -> tuple[str, ...]:
+        """Name the changes of global hooks, unless an import may have made them."""
+        return () if self._has_imported() else self._hooks.changed()
 
     def restore(self) -> None:
         """Undo the changes."""
@@ -241,6 +254,11 @@ def _restore(settings: Mapping[str, _Setting], before: Mapping[str, Any]) -> Non
     for name, setting in settings.items():
         if setting.read() != before[name]:
             setting.set(before[name])
+
+
+def settings_of_ranks() -> Iterator[_Setting]:
+    """Yield the settings of the process of which each rank of a job has its own."""
+    yield from _RANK_SETTINGS.values()
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import torch
 
+from syncverify.trace.source_lines import is_harness_line
+
 _OWNERS: Final[tuple[tuple[str, Any, tuple[str, ...]], ...]] = (
     (
         "torch",
@@ -31,12 +33,18 @@ _ORIGINALS: Final = tuple(
 
 
 def replaced() -> tuple[str, ...]:
-    """Name the functions that somebody has replaced."""
+    """Name the functions that a subject has replaced; the machine replaces some of them too."""
     return tuple(
         text
         for text, owner, name, original in _ORIGINALS
-        if getattr(owner, name) is not original
+        if (present := getattr(owner, name)) is not original
+        and not _is_of_harness(present)
     )
+
+
+def _is_of_harness(function: Any) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is not None and is_harness_line(code.co_filename)
 
 
 def restore() -> None:

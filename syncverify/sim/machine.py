@@ -17,6 +17,7 @@ from syncverify.sim.network.process_group import SimulatedProcessGroup
 from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore
 from syncverify.sim.network.threaded_world import thread_local_world
+from syncverify.sim.per_rank.state import StateOfRanks
 from syncverify.sim.rank_environment import rank_environment
 from syncverify.sim.recording.foreign_threads import (
     refusing_threads_that_communicate,
@@ -62,8 +63,10 @@ class SimulatedMachine:
         self.recorders = recorders or [
             RankRecorder(records_accesses=records_accesses) for _ in range(num_ranks)
         ]
+        self._state = StateOfRanks()
         self._scheduler = Scheduler(
             num_ranks,
+            on_turn=self._state.turn_to,
             progress=lambda: sum(len(recorder.trace) for recorder in self.recorders),
             decisions=decisions,
             hang_timeout_seconds=hang_timeout_seconds,
@@ -112,7 +115,9 @@ class SimulatedMachine:
             obvious_plans(),
             rank_environment(),
         )
-        with world, backend, plans, modules, cycles, threads, variables:
+        with (
+            world, backend, plans, modules, cycles, threads, variables, self._state.apart(),
+        ):  # fmt: skip
             return self._scheduler.run(run_rank)
 
 

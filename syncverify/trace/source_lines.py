@@ -148,6 +148,11 @@ def is_subject_line(filename: str) -> bool:
     return filename.startswith(_PACKAGES) or not filename.startswith(_RUNTIME)
 
 
+def is_harness_line(filename: str) -> bool:
+    """Tell whether a file is the harness's, and of none of its subjects."""
+    return filename.startswith(_HARNESS) and not filename.startswith(_SUBJECTS)
+
+
 @functools.cache
 def helpers_of_torch() -> tuple[str, ...]:
     """Return the folders and files of the packages that torch requires, or may use.

@@ -87,6 +87,7 @@ class Scheduler:
     Args:
         num_ranks: Number of ranks.
         progress: Returns a number that grows while ranks make progress.
+        on_turn: Called with the rank that gets the turn, before it does.
         decisions: Decisions in place of timing; None takes option 0 everywhere.
         hang_timeout_seconds: Seconds without progress; see `Silence`.
         max_steps_per_rank: Steps that a run may take, divided by its number of ranks.
@@ -98,6 +99,7 @@ class Scheduler:
         num_ranks: int,
         *,
         progress: Callable[[], int],
+        on_turn: Callable[[int], None] = lambda _: None,
         decisions: Decisions | None = None,
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
         max_steps_per_rank: int = MAX_STEPS_PER_RANK,
@@ -106,6 +108,7 @@ class Scheduler:
         self._num_ranks = num_ranks
         self._hang_timeout_seconds = hang_timeout_seconds
         self._progress = progress
+        self._on_turn = on_turn
         self._silence = Silence(ThisProcess(), tick=0.0)
         self._decisions = decisions or Decisions()
         self._next: int | None = None
@@ -255,6 +258,7 @@ class Scheduler:
             if chosen is None:
                 return deadlock(self._positions())
             last = chosen.rank
+            self._on_turn(last)
             chosen.turn.release()
             if not self._await_return():
                 stack = tuple(chosen.stack())
@@ -307,6 +311,7 @@ class Scheduler:
         self._ended = True
         for own in self._ranks:
             if not own.finished:
+                self._on_turn(own.rank)
                 own.turn.release()
             # Joined in any case: a thread that has just finished may still be shutting down,
             # and an interrupt there would do harm.
