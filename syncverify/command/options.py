@@ -247,6 +247,10 @@ def _replay(token: str, options: Mapping[str, Any]) -> None:
     "--names-torch", is_flag=True, help="Name torch's own lines in the report too."
 )
 @report_option
+@click.option(
+    "--html", "html_path", type=json_file, default=None, metavar="PATH",
+    help="Write the report here as a page with timelines.",
+)  # fmt: skip
 def simulate(**options: Any) -> None:
     """Run PROGRAM, a function of its rank, on simulated ranks with streams, and judge it.
 

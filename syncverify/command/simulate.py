@@ -11,7 +11,7 @@ from syncverify.command.process_exit import (
     COMMAND_NAME,
     VIOLATION,
     ending_when_interrupted,
-    leave_at_once,
+    tell_end,
 )
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.report.console import check_folder, say, write
@@ -33,6 +33,7 @@ class SimulateOptions:
     seed: int
     names_torch: bool
     json_path: Path | None
+    html_path: Path | None
 
 
 def execute(options: SimulateOptions) -> NoReturn:
@@ -43,6 +44,7 @@ def execute(options: SimulateOptions) -> NoReturn:
         UsageError: The program cannot be found, or an option is wrong.
     """
     check_folder(options.json_path)
+    check_folder(options.html_path)
     with ending_when_interrupted(COMMAND_NAME):
         simulation = simulate(
             _found(options.program),
@@ -58,7 +60,11 @@ def execute(options: SimulateOptions) -> NoReturn:
     say(str(simulation))
     if options.json_path is not None:
         write(options.json_path, json.dumps(simulation.to_json(), indent=2))
-    leave_at_once(VIOLATION if simulation.violations else 0)
+    if options.html_path is not None:
+        simulation.write_html(options.html_path)
+    code = VIOLATION if simulation.violations else 0
+    tell_end(code)
+    raise SystemExit(code)
 
 
 def _found(path: str) -> Any:

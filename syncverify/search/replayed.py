@@ -8,7 +8,6 @@ from functools import cached_property
 
 from syncverify.backends.choice import AnyBackend
 from syncverify.backends.sim import SimBackend
-from syncverify.judge.ordering.races import EarlyFree, Race
 from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
@@ -21,7 +20,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
 from syncverify.search.schedules import ScheduleChoice, ScheduleCoverage
 from syncverify.subjects.subject import Subject
-from syncverify.timeline.timeline import RecordKey
+from syncverify.timeline.timeline import RecordKey, places_of
 from syncverify.trace.run import Run
 
 # These end the process, or keep it for good.
@@ -138,18 +137,4 @@ def shown_again(
 
 def race_of(shown: Replayed) -> tuple[RecordKey, RecordKey] | None:
     """Return the two records of a run that nothing orders, if a violation is about two."""
-    unordered = shown.violation.unordered
-    match unordered:
-        case Race():
-            pair: tuple[object, object] = (unordered.first, unordered.second)
-        case EarlyFree():
-            pair = (unordered.use, unordered.freed)
-        case None:
-            return None
-    # By identity: the judge may have left records out, which moves the others.
-    trace = shown.run.ranks[unordered.rank].trace
-    places = {id(record): index for index, record in enumerate(trace)}
-    first, second = (places.get(id(record)) for record in pair)
-    if first is None or second is None:  # the run does not show the violation any more
-        return None
-    return (unordered.rank, first), (unordered.rank, second)
+    return places_of(shown.violation.unordered, shown.run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from syncverify.judge.violation import Violation
@@ -33,12 +33,14 @@ class FoundInProgram:
     Attributes:
         violation: The property that does not hold, with its cause.
         schedule: Choices where timing could decide.
+        run: The run that showed it first.
         harm: Another value that the program returns in another order of its streams; None
             where the violation is not about streams, or no such order was found.
     """
 
     violation: Violation
     schedule: Schedule
+    run: Run = field(repr=False, compare=False)
     harm: Harm | None = None
 
 
@@ -54,7 +56,7 @@ class Outcome:
         results: What the program returned, by rank, in the first run with a violation, or
             else in the first run. Empty where the program was refused.
         violations: One entry for each defect, in the order in which they were found.
-        run: Traces and fault of the run that gave the results; None where refused.
+        run: Traces and fault of that run; None where refused.
         num_runs: Number of runs.
         coverage: The part of all schedules that was played; None where refused.
         refused: What the machine does not simulate; "" where it played the program.

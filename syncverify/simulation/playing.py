@@ -23,6 +23,7 @@ from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions
 from syncverify.trace.records import Moment
 from syncverify.trace.run import RankRun, Run
+from syncverify.trace.source_lines import NoLine
 
 Program = Callable[..., Any]
 Device = Literal["cuda", "cpu"]
@@ -154,7 +155,7 @@ def _call(setup: SimulatedProgram, rank: int, recorder: RankRecorder) -> _Return
             tensors = [
                 each for each in map(_local, tree_leaves(result)) if each is not None
             ]
-            recorder.read("return", tensors)
+            recorder.read("return", tensors, NoLine.RETURN)
         with torch.no_grad():
             return _Returned(result, [each.clone() for each in tensors])
     except (SyncverifyError, RunEndedError):

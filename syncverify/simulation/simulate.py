@@ -32,6 +32,7 @@ from syncverify.simulation.playing import (
     play,
 )
 from syncverify.simulation.simulation import Simulation
+from syncverify.subjects.subject_path import path_of
 from syncverify.trace.source_lines import naming_torch
 
 
@@ -70,7 +71,7 @@ def simulate(
         raise UsageError(f"expected 1 rank or more, not {ranks}")
     choice = ScheduleChoice.parse(schedules)
     setup = SimulatedProgram(program, ranks, device)
-    unplayed = Simulation(_name(program), ranks, device, seed)
+    unplayed = Simulation(path_of(program), ranks, device, seed)
     try:
         with naming_torch(is_on=names_torch):
             return _Plays(setup).of(choice, schedule, unplayed)
@@ -146,7 +147,9 @@ class _Plays:
         is_for_nccl = self.setup.device == "cuda"
         violations = judge_traced(TracedRun(played.run, is_for_nccl=is_for_nccl))
         taken = Schedule.of(decisions.taken)
-        new = {_key(each): FoundInProgram(each, taken) for each in violations}
+        new = {
+            _key(each): FoundInProgram(each, taken, played.run) for each in violations
+        }
         if self.shown is None or (new and not self.found):
             self.shown = played
         self.found = {**new, **self.found}
@@ -155,8 +158,3 @@ class _Plays:
 def _key(violation: Violation) -> object:
     """Return what is equal for one defect in two runs."""
     return violation.identity, violation.evidence.lines
-
-
-def _name(program: Program) -> str:
-    module = getattr(program, "__module__", "")
-    return f"{module}:{getattr(program, '__qualname__', repr(program))}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
+from syncverify.report.console import write
 from syncverify.simulation.outcome import Outcome
+from syncverify.simulation.page import page_of
 from syncverify.simulation.text import json_of, text_of
 
 
@@ -26,6 +29,14 @@ class Simulation(Outcome):
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain JSON values."""
         return json_of(self)
+
+    def write_html(self, path: Path) -> None:
+        """Write the report as one page, with the run tick by tick.
+
+        Raises:
+            UsageError: The file cannot be written.
+        """
+        write(path, page_of(self))
 
     def check(self) -> None:
         """Do nothing if the program was played and nothing is wrong.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -21,11 +22,39 @@ def text_of(simulation: Outcome) -> str:
     blocks = list[str]()
     for number, found in enumerate(simulation.violations, start=1):
         title = "VIOLATION" if count == 1 else f"VIOLATION {number} of {count}"
-        blocks.append("\n".join(_violation(found, title)))
+        blocks.append(violation_text(simulation, found, title))
     return "\n\n".join([*blocks, verdict(simulation)])
 
 
-def _violation(found: FoundInProgram, title: str) -> Iterator[str]:
+def violation_text(
+    simulation: Outcome, found: FoundInProgram, title: str = "VIOLATION"
+) -> str:
+    """Return the lines of one violation, the last one of which plays its run again."""
+    lines = [*_lines(found, title)]
+    if ":" in simulation.program:
+        lines.append(f"  replay:     {replay_line(simulation, found)}")
+    return "\n".join(lines)
+
+
+def replay_line(simulation: Outcome, found: FoundInProgram) -> str:
+    """Return the command that plays the run of a violation again."""
+    words = ["syncverify", "simulate", shlex.quote(simulation.program)]
+    words += ["--ranks", str(simulation.num_ranks), "--device", simulation.device]
+    if choices := found.schedule.choices:
+        words += ["--schedule", ",".join(map(str, choices))]
+    return " ".join(words)
+
+
+def harm_lines(found: FoundInProgram) -> Iterator[str]:
+    """Yield the lines about another value that the program returns."""
+    if harm := found.harm:
+        yield (
+            f"rank {harm.rank} returns {numbers_text(harm.as_queued)} in one legal order,"
+        )
+        yield f"and {numbers_text(harm.other)} in another one"
+
+
+def _lines(found: FoundInProgram, title: str) -> Iterator[str]:
     violation, shown = found.violation, set[CodeLine]()
     yield f"{title}: {violation.property} ({violation.cause})"
     yield f"  {STATEMENTS[violation.property]}"
@@ -34,16 +63,12 @@ def _violation(found: FoundInProgram, title: str) -> Iterator[str]:
     for heading, events in titled_events(violation.evidence):
         for event in events:
             yield f"  {heading:<11} {event.words}"
-            for line in with_code(event.origins):
-                if line not in shown:
-                    yield f"              {line}"
-                shown.add(line)
-    if harm := found.harm:
-        yield f"  harm:       rank {harm.rank} returns {numbers_text(harm.as_queued)} in one legal order,"
-        yield f"              and {numbers_text(harm.other)} in another one"
+            new = [line for line in with_code(event.origins) if line not in shown]
+            shown.update(new)
+            yield from (f"              {line}" for line in new)
+    for number, line in enumerate(harm_lines(found)):
+        yield f"  {'' if number else 'harm:':<11} {line}"
     yield f"  seen on:    {named('rank', violation.ranks) if violation.ranks else 'all ranks'}"
-    if choices := found.schedule.choices:
-        yield f"  schedule:   {','.join(map(str, choices))}"
 
 
 def verdict(simulation: Outcome) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.timeline.ticks import Ticks, ticks_of
 from syncverify.trace.records import (
     Access,
@@ -23,7 +24,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Run, Traces
 from syncverify.trace.source_lines import NoLine, Origin
 
 CALLS = "calls"  # lane of the program that queues all work
@@ -123,6 +124,26 @@ class Timeline:
 def timeline_of(traces: Traces) -> Timeline:
     """Lay out the traces of all ranks; see Note [Ticks]."""
     return _Builder(traces, ticks_of(traces)).built()
+
+
+def places_of(
+    unordered: Unordered | None, run: Run
+) -> tuple[RecordKey, RecordKey] | None:
+    """Return the places of two records that nothing orders; None if the run lacks one."""
+    match unordered:
+        case Race():
+            pair: tuple[object, object] = (unordered.first, unordered.second)
+        case EarlyFree():
+            pair = (unordered.use, unordered.freed)
+        case None:
+            return None
+    # By identity: the judge may have left records out, which moves the others.
+    trace = run.ranks[unordered.rank].trace
+    places = {id(record): index for index, record in enumerate(trace)}
+    first, second = (places.get(id(record)) for record in pair)
+    if first is None or second is None:  # the run does not show the violation any more
+        return None
+    return (unordered.rank, first), (unordered.rank, second)
 
 
 @dataclass(slots=True)

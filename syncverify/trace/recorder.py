@@ -27,7 +27,7 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.regions import MemoryRegion, tensor_region
 from syncverify.trace.slots import ParameterSlot, find_slots
-from syncverify.trace.source_lines import Origin, SourceLine
+from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 from syncverify.trace.tensor_hooks import (
     hooked_early,
     is_in_tensor_hook,
@@ -137,8 +137,13 @@ class Recorder:
         """Record accesses of the training program's optimizer, for the length of a block."""
         return nullcontext()
 
-    def read(self, operator: str, tensors: Iterable[torch.Tensor]) -> None:
-        """Record that the training program reads local tensors on the current stream."""
+    def read(
+        self,
+        operator: str,
+        tensors: Iterable[torch.Tensor],
+        reader: NoLine = NoLine.OPTIMIZER,
+    ) -> None:
+        """Record that the program reads local tensors on the current stream."""
 
     def computing_loss(
         self, parameters: Iterable[torch.Tensor]

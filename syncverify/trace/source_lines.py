@@ -94,6 +94,7 @@ class NoLine(Enum):
 
     AUTOGRAD = "autograd"
     OPTIMIZER = "optimizer"
+    RETURN = "the return of the program"
     UNKNOWN = "unknown line"
 
     @override

@@ -41,6 +41,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.run import Observation, RankRun
+from syncverify.trace.source_lines import NoLine
 
 _COUNTED = (Access, CollectiveLaunch, CollectiveWait)
 # Stands for memory that no correct program reads.
@@ -166,10 +167,15 @@ class AdversarialRecorder(RankRecorder):
         return result
 
     @override
-    def read(self, operator: str, tensors: Iterable[torch.Tensor]) -> None:
+    def read(
+        self,
+        operator: str,
+        tensors: Iterable[torch.Tensor],
+        reader: NoLine = NoLine.OPTIMIZER,
+    ) -> None:
         self._catch_up()
         given, step, number = list(tensors), self.moment.step, self._num_operators
-        super().read(operator, given)
+        super().read(operator, given, reader)
         self._num_operators += 1
         if self._is_late(number, self._lateness.operators):
 

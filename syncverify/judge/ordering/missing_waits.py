@@ -41,6 +41,8 @@ class BeforeUse:
 
     @override
     def __str__(self) -> str:
+        if self.source is NoLine.RETURN:
+            return f"before {self.source}"
         if isinstance(self.source, NoLine):
             return f"before {self.source} goes on"
         return f"before {self.source}"

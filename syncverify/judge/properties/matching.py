@@ -28,8 +28,6 @@ from syncverify.trace.slots import ParameterSlot
 # all-gather, each rank may contribute different parameters.
 _COMBINING = REDUCING_OPERATIONS | {"broadcast"}
 
-_MISSING = "collective_missing"
-
 MatchedLaunches = dict[int, CollectiveLaunch]
 # Why two of the ranks disagree.
 Reason = Callable[[MatchedLaunches, tuple[int, int]], Cause]
@@ -52,7 +50,7 @@ def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Finding]:
     for finding in mismatches(judgement.run, partial(why, judgement)):
         yield (
             replace(finding, shows=skips(judgement))
-            if finding.cause == _MISSING
+            if finding.cause == "collective_missing"
             else finding
         )
     for launches in _matched_launches(judgement.run).values():
@@ -113,7 +111,7 @@ def _absences(
             summary = f"rank {rank} never issues a collective of rank {peer}: {launch}"
             details = f"rank {peer}: {launch}, in {launch.moment}"
             evidence = Disagreement(events=(Event(details, launch),))
-            yield Finding(_MISSING, summary, rank, None, evidence)
+            yield Finding("collective_missing", summary, rank, None, evidence)
 
 
 def _reported(run: Run) -> Iterator[Finding]:

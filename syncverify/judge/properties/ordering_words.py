@@ -148,6 +148,8 @@ def _at(use: MemoryUse) -> str:
 def _short(use: MemoryUse) -> str:
     if isinstance(use, CollectiveLaunch):
         return f"{use.operation} at {use.source}"
+    if use.source is NoLine.RETURN:
+        return str(use.source)
     by = _BY.get(use.source, f"at {use.source}")
     on_host = " on the host" if use.runs_on == HOST else ""
     return f"{use.operator} {by}{on_host}"

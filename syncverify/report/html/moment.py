@@ -8,13 +8,13 @@ from typing import Any, Final
 from syncverify.judge.violation import Violation
 from syncverify.report.evidence import remedy_of
 from syncverify.report.html.record_words import short_name
-from syncverify.search.replayed import Replayed, race_of
 from syncverify.timeline.timeline import (
     Arrow,
     EventKind,
     LanePoint,
     RecordKey,
     TimelineEvent,
+    places_of,
     timeline_of,
 )
 from syncverify.trace.records import CollectiveLaunch
@@ -32,15 +32,13 @@ _SHORT: Final[dict[EventKind, str]] = {
 _MOST_PARAMETERS: Final = 3
 
 
-def timeline_values(replayed: Replayed) -> dict[str, Any]:
-    """Return lanes, events, arrows and the race of a replayed violation."""
-    run = replayed.judgement.run
+def timeline_values(run: Run, violation: Violation | None) -> dict[str, Any]:
+    """Return lanes, events, arrows and the race of a violation that a run shows."""
     timeline = timeline_of([rank_run.trace for rank_run in run.ranks])
     places = {key: number for number, key in enumerate(timeline.events)}
-    race = race_of(replayed)
-    told = {
-        places[key] for key in (*(race or ()), *told_launches(replayed.violation, run))
-    }
+    race = places_of(violation.unordered, run) if violation else None
+    launches = told_launches(violation, run) if violation else ()
+    told = {places[key] for key in (*(race or ()), *launches)}
     return {
         "ticks": timeline.num_ticks,
         "lanes": [
@@ -57,7 +55,7 @@ def timeline_values(replayed: Replayed) -> dict[str, Any]:
         and {
             "first": places[race[0]],
             "second": places[race[1]],
-            "remedy": remedy_of(replayed.violation),
+            "remedy": remedy_of(violation) if violation else "",
         },
     }
 

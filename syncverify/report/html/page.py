@@ -46,6 +46,7 @@ def page_model(
         "failed": report.has_failed,
         "judged": not report.verifies_nothing,
         "facts": _facts(report),
+        "timeline": None,
         "explored": None if report.is_replay else _explored(report, capabilities),
         "violations": [
             _violation(report, entry, replay)
@@ -90,7 +91,9 @@ def _violation(
         "summary": violation.summary,
         "diagnosis": violation_text(entry, **names),
         "replay": replay_line(entry.token, *names.values()),
-        "timeline": None if replay is None else timeline_values(replay),
+        "timeline": None
+        if replay is None
+        else timeline_values(replay.run, replay.violation),
         "gradients": [] if replay is None else gradients_of(replay.judgement),
         "witness": [*witness_lines(entry.witness)],
         "graph": None if replay is None else _graph(entry, replay),

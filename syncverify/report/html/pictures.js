@@ -128,5 +128,7 @@ for (const section of document.querySelectorAll("[data-violation]")) {
   });
   within(".graph", (host) => drawGraph(host, violation.graph));
 }
+const run = document.querySelector("#run .timeline");
+if (run) new Timeline(run, page.timeline);
 const heat = document.querySelector(".heat-map");
 if (heat) new HeatMap(heat, page.explored.coverage);

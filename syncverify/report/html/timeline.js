@@ -369,7 +369,8 @@ class Timeline {
 }
 
 function described(event) {
-  const lines = [event.name, `rank ${event.rank}, ${event.lane}`, event.moment];
+  const lines = [event.name, `rank ${event.rank}, ${event.lane}`];
+  if (event.moment) lines.push(event.moment);
   if (event.parameters.length) lines.push(`gradient of ${event.parameters.join(", ")}`);
   if (event.bytes) lines.push(`${event.bytes.toLocaleString("en")} bytes`);
   if (event.source) lines.push(`by ${event.source}`);

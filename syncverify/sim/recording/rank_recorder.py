@@ -159,14 +159,19 @@ class RankRecorder(Recorder):
             del held
 
     @override
-    def read(self, operator: str, tensors: Iterable[torch.Tensor]) -> None:
+    def read(
+        self,
+        operator: str,
+        tensors: Iterable[torch.Tensor],
+        reader: NoLine = NoLine.OPTIMIZER,
+    ) -> None:
         if self._records_accesses:
             by_stream: dict[str, list[torch.Tensor]] = {}
             for tensor in tensors:
                 stream = HOST if self.is_on_host(tensor) else self.current_stream()
                 by_stream.setdefault(stream, []).append(tensor)
             for stream, read in by_stream.items():
-                self._note_read(operator, stream, read, NoLine.OPTIMIZER)
+                self._note_read(operator, stream, read, reader)
 
     def _note_read(
         self,

@@ -1,0 +1,52 @@
+"""The page of a simulation: the page of a report, with the timeline of the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syncverify.judge.properties.any_program import STATEMENTS
+from syncverify.report.html.moment import timeline_values
+from syncverify.report.html.render import rendered
+from syncverify.simulation.outcome import FoundInProgram, Outcome
+from syncverify.simulation.text import harm_lines, replay_line, verdict, violation_text
+
+
+def page_of(simulation: Outcome) -> str:
+    """Return the page as one self-contained document."""
+    return rendered(
+        {
+            "subject": simulation.program,
+            "verdict": verdict(simulation),
+            "failed": bool(simulation.violations),
+            "judged": not simulation.refused,
+            "facts": [
+                ["ranks", str(simulation.num_ranks)],
+                ["device", simulation.device],
+                ["runs", f"{simulation.num_runs:,}"],
+                ["violations", str(len(simulation.violations))],
+            ],
+            "explored": None,
+            "timeline": timeline_values(simulation.run, None)
+            if simulation.run and not simulation.violations
+            else None,
+            "violations": [
+                _violation(simulation, each) for each in simulation.violations
+            ],
+        }
+    )
+
+
+def _violation(simulation: Outcome, found: FoundInProgram) -> dict[str, Any]:
+    violation = found.violation
+    return {
+        "property": violation.property,
+        "cause": violation.cause,
+        "statement": STATEMENTS[violation.property],
+        "summary": violation.summary,
+        "diagnosis": violation_text(simulation, found),
+        "replay": replay_line(simulation, found),
+        "timeline": timeline_values(found.run, violation),
+        "gradients": [],
+        "witness": [*harm_lines(found)],
+        "graph": None,
+    }
