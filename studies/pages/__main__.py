@@ -49,6 +49,7 @@ PAGES: Final = (
     mistakes.PAGE,
     power.PAGE,
     property_catalogue.PAGE,
+    property_catalogue.PART,
     redteam.PAGE,
     stored_runs.PART,
     timemachine.PAGE,

@@ -5,14 +5,14 @@ from typing import Final
 
 from studies.documents import Document, table
 from syncverify.judge.evidence import Evidence
-from syncverify.report.causes import MEANINGS
-from syncverify.report.hints import certainty, hint_of
+from syncverify.judge.properties.registry import CAUSES
+from syncverify.report.hints import certainty
 
 HEAD = """\
 # Causes
 
-Written by `make catalogue` from `syncverify/report/causes.py` and `hints.py` there; a test
-compares. A violation has a property, which says what does not hold, and a cause, which says
+Written by `make catalogue` from the modules of properties, and from `syncverify/judge/cause.py` for
+the causes that several properties have; a test compares. A violation has a property, which says what does not hold, and a cause, which says
 what mistake was made. How sure a cause is stands beside it in a report:
 
 - *certain*: the run shows it, for example by a call, a line or a missing wait.
@@ -35,10 +35,10 @@ def page() -> str:
 
 
 def _rows() -> Iterator[tuple[str, ...]]:
-    for cause, meaning in MEANINGS.items():
+    for cause, mistake in CAUSES.items():
         sure = certainty(cause, Evidence(is_proven=False)).partition(":")[0]
         sure = sure if sure in {"certain", "likely"} else "open"
-        yield f"`{cause}`", meaning, sure, hint_of(cause)
+        yield f"`{cause}`", mistake.meaning, sure, mistake.hint
 
 
 PAGE: Final = Document("docs/reference/causes.md", page)

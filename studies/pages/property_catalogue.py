@@ -9,14 +9,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from studies.documents import Document
+from studies.documents import Document, table
 from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.judge.properties.registry import Property
-from tests.quality.planted import forms, remains
-from tests.quality.planted.bank import DEFECTS
-from tests.quality.planted.modules import MODULE_DEFECTS, ModuleGrads
-from tests.quality.planted.stream_bank import STREAM_DEFECTS
-from tests.quality.planted.timing import ReducesInRandomOrder, ReducesInSeededOrder
+from syncverify.judge.properties.property import Property
+from tests.quality.planted.witnesses import witnesses
 
 HEAD = """\
 # Property catalogue
@@ -44,32 +40,8 @@ def parts(entry: Property) -> tuple[str, str, str]:
     return _one_line(details), _one_line(caught), _one_line(limits)
 
 
-def witnesses(entry: Property) -> tuple[type, type] | None:
-    """Return a defect that violates a property, and its correct twin."""
-    if entry.name == "subject_is_deterministic":
-        return ReducesInRandomOrder, ReducesInSeededOrder
-    if entry.name == forms.PROPERTY:
-        return forms.AssignsLocalPart, forms.Reforms
-    if entry.name == remains.GROWTH:
-        return remains.KeepsHandles, remains.KeepsFewHandles
-    if entry.name == remains.CAP:
-        return remains.CountsCapInElements, remains.KeepsCap
-    for of_streams in STREAM_DEFECTS:
-        if of_streams.property == entry.name:
-            return of_streams.subject, of_streams.twin
-    for of_module in MODULE_DEFECTS:
-        if of_module.property == entry.name:
-            return of_module.subject, ModuleGrads
-    by_rank = sorted(DEFECTS, key=lambda defect: defect.property != entry.name)
-    for defect in by_rank:
-        if entry.name in {defect.property, *defect.also}:
-            return defect.subject, defect.twin
-    return None
-
-
 def _entry(entry: Property) -> Iterator[str]:
     details, caught, limits = parts(entry)
-    shown = witnesses(entry)
     yield f"## `{entry.name}`\n"
     yield f"{entry.statement}\n"
     if details:
@@ -78,7 +50,7 @@ def _entry(entry: Property) -> Iterator[str]:
     yield f"- **Applies:** {entry.condition[0].lower()}{entry.condition[1:]}{data}"
     yield f"- **Catches:** {caught}"
     yield f"- **Leaves open:** {limits}"
-    if shown is not None:
+    if shown := witnesses().get(entry.name):
         yield f"- **Shown by:** {_named(shown[0])}; silent on {_named(shown[1])}"
     yield ""
 
@@ -95,4 +67,11 @@ def _named(subject: type) -> str:
     return f"`{subject.__module__}:{subject.__qualname__}`"
 
 
+def examples() -> str:
+    """Return the table of docs/properties.md."""
+    rows = ((f"`{each.name}`", each.example) for each in ALL_PROPERTIES)
+    return "\n".join(table(("property", "one of the bugs it catches"), rows))
+
+
 PAGE: Final = Document("docs/reference/properties.md", catalogue)
+PART: Final = Document("docs/properties.md", examples, "properties")

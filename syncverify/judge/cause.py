@@ -1,33 +1,231 @@
-"""The cause of a wrong gradient, as the judge tells it."""
+"""Causes: the mistakes that violations are known by, and the cause of one wrong gradient."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from typing import Final
 
+from syncverify.judge.signs import Circumstance
 from syncverify.trace.source_lines import Origin
 
-# Causes that tell the place or the count of an error, but not its reason. Another scenario,
-# often a smaller one, may show a better cause of the same defect.
-VAGUE_CAUSES = frozenset({"unexplained", "miscounted", "partly_wrong", "out_of_bound"})
 
-# Causes that the value of a gradient tells. Several mistakes may lead to one value; where the
-# trace of the run leaves only one, that one is certain.
-VALUE_CAUSES = frozenset(
-    {
-        "contribution_doubled",
-        "foreign_contribution",
-        "micro_batch_missing",
-        "misplaced",
-        "never_written",
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A cause that violations may have: its short name, and the words that explain it.
+
+    Attributes:
+        name: Short name, stable across scenarios.
+        meaning: The mistake, in one sentence.
+        hint: The repair to try first.
+        hint_of_means: The repair under a contract of means; "" if it is the same.
+        is_vague: Whether it tells the place or the count of an error, but not its reason.
+            Another scenario, often a smaller one, may show a better cause of the same defect.
+        is_of_value: Whether the value of a gradient tells it. Several mistakes may lead to one
+            value; where the trace of the run leaves only one, that one is certain.
+        shows: What it explains that occurs under some circumstance alone; see Note [When it
+            is wrong].
+        leads_to: Causes of the same property that the same defect has then as well.
+    """
+
+    name: str
+    meaning: str
+    hint: str
+    _: KW_ONLY
+    hint_of_means: str = ""
+    is_vague: bool = False
+    is_of_value: bool = False
+    shows: Circumstance | None = None
+    leads_to: tuple[str, ...] = ()
+
+
+# Causes that several properties have. A cause of one property alone is in the module of that one.
+OF_SEVERAL: Final = (
+    Mistake(
+        "gradient_missing",
+        "`.grad` is None after wait()",
+        "leave the reduced gradient in `.grad` after wait()",
+    ),
+    Mistake(
+        "wrong_shape",
+        "the gradient has another shape than its parameter",
+        "give every gradient the local shape of its parameter",
+    ),
+    Mistake(
+        "wrong_dtype",
+        "the gradient has another dtype than its parameter requires",
+        "accumulate and reduce in the gradient's dtype, `param.grad_dtype` if set",
+    ),
+    Mistake(
         "not_finite",
-        "rank_contribution_missing",
-        "reduced_early",
+        "Inf or NaN where the right gradient is finite",
+        "clear buffers before their first use, and scale before sums overflow",
+        is_of_value=True,
+    ),
+    Mistake(
+        "overflow_hidden",
+        "a finite number where a contribution is Inf or NaN",
+        "keep Inf and NaN: the training program needs them to skip the step",
+    ),
+    Mistake(
+        "never_written",
+        "the gradient is all zeros",
+        "accumulate into the very memory that `.grad` shows after wait()",
+        is_of_value=True,
+    ),
+    Mistake(
+        "erased",
+        "the gradient was there, and was cleared or multiplied by 0",
+        "clear gradients in zero_grad() only, and check the factors that multiply them",
+    ),
+    Mistake(
+        "view_lost",
+        "`.grad` does not lie any more in the memory that is reduced",
+        "in every backward, check that `.grad` is the view, and copy it back if not",
+    ),
+    Mistake(
+        "hook_too_early",
+        "a hook sends or reads `.grad` before autograd has added to it",
+        (
+            "register the hook with `register_post_accumulate_grad_hook`: a hook of "
+            "`register_hook` or `register_prehook` runs before autograd adds to `.grad`"
+        ),
+        shows=Circumstance.IN_TENSOR_HOOK,
+    ),
+    Mistake(
+        "not_reset",
+        "a step was right, and an equal step after it reduced nothing",
+        (
+            "reset counters and flags of a step in wait() or zero_grad(): the first step "
+            "was right, and this one starts with the state that it left"
+        ),
+        shows=Circumstance.AFTER_RIGHT_STEP,
+    ),
+    Mistake(
+        "not_reduced",
+        "no collective with other ranks has the gradient in that step",
+        (
+            "launch every bucket, the last one too, over all ranks with replicas, before "
+            "wait() returns"
+        ),
+    ),
+    Mistake(
         "result_dropped",
-        "rounded",
+        "the gradient was reduced, and the result is not in `.grad`",
+        "copy the reduced values into the memory of `.grad`, or reduce that memory itself",
+        is_of_value=True,
+    ),
+    Mistake(
+        "rank_contribution_missing",
+        "contributions of some ranks are missing",
+        (
+            "reduce every bucket, over every mesh axis on which its parameters are "
+            "Replicate, and wait for it"
+        ),
+        is_of_value=True,
+    ),
+    Mistake(
+        "foreign_contribution",
+        "ranks contribute that hold other parts",
+        (
+            "reduce only over mesh axes on which the parameter is Replicate; ordinary "
+            "tensors stay local"
+        ),
+        is_of_value=True,
+    ),
+    Mistake(
+        "reduced_early",
+        "it was reduced before its last micro-batch",
+        "reduce once per step, after the backward of its last micro-batch",
+        is_of_value=True,
+    ),
+    Mistake(
+        "reduced_twice",
+        "a sum over ranks was summed again",
+        (
+            "launch each bucket once per step, over the ranks of each mesh axis or over "
+            "those of all axes at once, and reset its state in zero_grad()"
+        ),
+    ),
+    Mistake(
+        "micro_batch_missing",
+        "contributions of some micro-batches are missing",
+        "add each micro-batch to the accumulated gradient, and clear it in zero_grad() only",
+        is_of_value=True,
+    ),
+    Mistake(
+        "contribution_doubled",
+        "some contribution is counted twice",
+        "reduce each gradient once per step, and never add to one already reduced",
+        is_of_value=True,
+    ),
+    Mistake(
         "scaled",
+        "every element is multiplied by one factor",
+        "reduce once, and do not divide or multiply: the contract promises the sum",
+        hint_of_means=(
+            "reduce once, and divide the sum once, by the number of ranks that contribute: "
+            "the contract promises the mean"
+        ),
+        is_of_value=True,
+    ),
+    Mistake(
         "stale",
-    }
+        "it contains gradients of an earlier step",
+        "clear the memory that is reduced, and point `.grad` at it again in zero_grad()",
+        is_of_value=True,
+    ),
+    Mistake(
+        "misplaced",
+        "the values are those of another parameter",
+        (
+            "use the same bucket offset where a gradient is written and where it is read, "
+            "and fill buckets in the same order on every rank"
+        ),
+        is_of_value=True,
+    ),
+    Mistake(
+        "memory_shared",
+        "two gradients lie in the same bytes",
+        "give each parameter its own slice of a bucket, and count elements in one place only",
+    ),
+    Mistake(
+        "rounded",
+        "it was summed in a narrower dtype",
+        "accumulate and reduce in the gradient's dtype, on every leg of the reduction",
+        is_of_value=True,
+    ),
+    Mistake(
+        "out_of_bound",
+        "it is farther off than rounding in its dtype can be",
+        "send and sum gradients in their dtype, and each in its parameter's memory format",
+        is_vague=True,
+    ),
+    Mistake(
+        "partly_wrong",
+        "some elements are wrong",
+        "check the offset and length of this parameter's slice in its bucket",
+        is_vague=True,
+    ),
+    Mistake(
+        "miscounted",
+        "contributions are counted too often or too rarely",
+        "check how often each backward is reduced and accumulated",
+        is_vague=True,
+    ),
+    Mistake(
+        "unexplained",
+        "no known mistake gives this value",
+        "compare the collectives above with those of a step that is right",
+        is_vague=True,
+    ),
+    Mistake(
+        "failure_hidden",
+        "a collective failed, and no error came to the training program",
+        "re-raise errors from `wait()`; nothing that a failed group sends is right",
+    ),
 )
+VAGUE_CAUSES: Final = frozenset(each.name for each in OF_SEVERAL if each.is_vague)
+VALUE_CAUSES: Final = frozenset(each.name for each in OF_SEVERAL if each.is_of_value)
 
 
 def is_exception(cause: str) -> bool:

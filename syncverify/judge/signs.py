@@ -20,7 +20,8 @@ Note [One defect or two]
     | `Unawaited` | the line that does not wait | work of that line that fits no other property |
     | `Raised` | an exception, by its class and the last line | the same exception on another rank or in another step |
 
-    Whether one property may violate another is decided by the table in `consequences.py`.
+    Whether one property may violate another is declared by the two: `Property.leads_to`
+    and `Property.follows`.
 """
 
 from __future__ import annotations

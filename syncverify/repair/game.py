@@ -11,10 +11,10 @@ from types import CodeType, FunctionType
 from typing import Any, Final
 
 from syncverify.backends.sim import SimBackend
+from syncverify.judge.consequences import consequences_of
 from syncverify.judge.ordering.races import is_same_work, judge_orderings
 from syncverify.judge.ordering.remedies import Disorder
 from syncverify.judge.properties import check
-from syncverify.judge.properties.consequences import consequences_of
 from syncverify.judge.traced import TracedRun
 from syncverify.repair.comparison import (
     Measured,

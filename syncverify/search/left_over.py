@@ -20,8 +20,8 @@ from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.judge.consequences import consequences_of
 from syncverify.judge.properties import check
-from syncverify.judge.properties.consequences import consequences_of
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import NOT_SET, Spot, state_of

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from syncverify.judge.consequences import clues_of, may_cause, other_forms
 from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.judge.properties.consequences import clues_of, may_cause, other_forms
 from syncverify.judge.properties.lifecycle import zero_grad_clears
 from syncverify.judge.signs import Clues
 from syncverify.search.found_violation import FoundViolation, RelatedViolation

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from syncverify.judge.properties.consequences import other_forms
+from syncverify.judge.consequences import other_forms
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario

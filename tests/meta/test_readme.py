@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from syncverify import PropertyViolation, verify
-from syncverify.judge.properties import ALL_PROPERTIES
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -22,16 +21,6 @@ def test_the_example_of_the_readme_is_caught(monkeypatch: pytest.MonkeyPatch) ->
     (subject,) = re.findall(r"syncverify run (examples\.[\w:]+)", README)
     with pytest.raises(PropertyViolation, match="reduced_early"):
         verify(subject, examples=20, seed=0)
-
-
-def test_the_page_of_properties_lists_each() -> None:
-    page = (ROOT / "docs" / "properties.md").read_text()
-    listed = re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE)
-    assert [entry.name for entry in ALL_PROPERTIES] == listed
-
-
-def test_readme_states_the_number_of_properties() -> None:
-    assert f"The {len(ALL_PROPERTIES)} [properties]" in README
 
 
 def test_readme_is_short() -> None:

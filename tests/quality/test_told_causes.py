@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import local, local_grad
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
-from syncverify.judge.properties.consequences import clues_of, other_forms
+from syncverify.judge.consequences import clues_of, other_forms
 from syncverify.judge.signs import Circumstance, Clues
 from syncverify.judge.violation import Violation
 from syncverify.report.hints import certainty, hint_of

@@ -16,12 +16,18 @@ from syncverify.judge.properties.judgement import (
     Judgement,
     early_launches,
 )
+from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import may_hold_gradients
 from syncverify.judge.properties.values import after_wait, compare
 from syncverify.judge.reference import trainable
 from syncverify.judge.signs import Early
 from syncverify.scenario import step_plan
 from syncverify.trace.run import Observation
+
+
+def accumulates(judgement: Judgement) -> bool:
+    """A step has two micro-batches or more, and gradients were read between them."""
+    return any(seen.micro_batch is not None for seen in judgement.observations)
 
 
 def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Finding]:
@@ -48,6 +54,21 @@ def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Findin
         after_wait(judgement, reduced=True), after_wait(judgement, reduced=False)
     )
     yield from compare(judgement, _accumulated(judgement), ends)
+
+
+ACCUMULATION_IS_LOCAL_UNTIL_REDUCED = Property(
+    accumulation_is_local_until_reduced,
+    order=50,
+    applies=accumulates,
+    example="a bucket that fires one micro-batch early",
+    needs_data=False,
+    leads_to=(
+        "reduce_reads_after_accumulation",
+        "bucket_is_exclusive_while_reducing",
+        "collectives_match_across_ranks",
+        "each_bucket_reduced_once_per_step",
+    ),
+)
 
 
 def _accumulated(

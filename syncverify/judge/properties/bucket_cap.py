@@ -7,11 +7,21 @@ from collections.abc import Iterator
 
 import torch
 
+from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import OverCap
 from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import senders
+from syncverify.judge.reference import trainable
 from syncverify.judge.traced import launches_of
-from syncverify.scenario.layout import local_shape
+from syncverify.scenario.layout import local_shape, reduce_axes
+
+
+def keeps_a_cap(judgement: Judgement) -> bool:
+    """The subject promises to keep the bucket cap, and two gradients or more are reduced."""
+    scenario, promises = judgement.scenario, judgement.reference.capabilities
+    reduced = [s for s in trainable(scenario) if reduce_axes(scenario.mesh, s)]
+    return promises.keeps_bucket_cap and len(reduced) > 1
 
 
 def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Finding]:
@@ -44,6 +54,26 @@ def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Finding]:
                     rank=rank, named=(launch.source,), bytes=num_bytes, cap=cap
                 )
                 yield Finding("over_cap", summary, rank, None, evidence)
+
+
+BUCKET_FITS_THE_CAP = Property(
+    bucket_fits_the_cap,
+    order=180,
+    applies=keeps_a_cap,
+    example="a cap that is ignored, or that counts elements as bytes, where the contract promises `keeps_bucket_cap`",
+    needs_data=False,
+    promise="keeps_bucket_cap",
+    causes=(
+        Mistake(
+            "over_cap",
+            "a bucket is larger than its cap",
+            (
+                "close a bucket before a gradient that would bring it over the cap; count bytes"
+                " of local parts"
+            ),
+        ),
+    ),
+)
 
 
 def gradient_bytes(judgement: Judgement, name: str, rank: int) -> int:

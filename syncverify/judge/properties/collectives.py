@@ -9,13 +9,14 @@ import torch
 
 from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import ReducedTwice, TooFewElements, launched
-from syncverify.judge.properties.after_wait import on_all_ranks
+from syncverify.judge.properties.after_wait import on_all_ranks, owes_reduction
 from syncverify.judge.properties.circumstances import with_circumstances
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
     launches_of_step,
 )
+from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.reference import trainable
 from syncverify.judge.signs import CauseSign
@@ -44,6 +45,15 @@ def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]
     reduced: `gradient_equals_reference` does.
     """
     yield from with_circumstances(judgement, _wrong_steps(judgement))
+
+
+EACH_BUCKET_REDUCED_ONCE_PER_STEP = Property(
+    each_bucket_reduced_once_per_step,
+    order=170,
+    applies=owes_reduction,
+    example="a bucket that is launched twice, or never",
+    needs_data=False,
+)
 
 
 def _wrong_steps(judgement: Judgement) -> Iterator[Finding]:

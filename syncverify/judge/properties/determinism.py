@@ -8,12 +8,19 @@ from itertools import zip_longest
 
 import torch
 
+from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import PlayedAgain
 from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.property import Property
 from syncverify.judge.signs import Circumstance
 from syncverify.plain_text import named
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.run import Observation, RankRun, Run
+
+
+def played_twice(judgement: Judgement) -> bool:
+    """The scenario was played twice (on `sim`: some of each search)."""
+    return judgement.again is not None
 
 
 def subject_is_deterministic(judgement: Judgement) -> Iterator[Finding]:
@@ -41,6 +48,32 @@ def subject_is_deterministic(judgement: Judgement) -> Iterator[Finding]:
     ends = _end(judgement.run), _end(again)
     if ends[0] != ends[1]:
         yield _finding("ends_otherwise", "the run ended", *ends, None)
+
+
+SUBJECT_IS_DETERMINISTIC = Property(
+    subject_is_deterministic,
+    order=230,
+    applies=played_twice,
+    example="an order that comes from a set, from `id()` or from the clock",
+    needs_data=False,
+    causes=(
+        Mistake(
+            "acts_otherwise",
+            "a second run of the same program takes another way",
+            "do not use the order of a set, id(), the clock or unseeded random numbers",
+        ),
+        Mistake(
+            "sums_otherwise",
+            "a second run of the same program has other gradients",
+            "do not use the clock or unseeded random numbers in gradients",
+        ),
+        Mistake(
+            "ends_otherwise",
+            "a second run of the same program ends otherwise",
+            "replay a few times: the failure depends on chance",
+        ),
+    ),
+)
 
 
 def _events(rank: int, one: RankRun, other: RankRun) -> Finding | None:

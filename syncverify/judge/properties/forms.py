@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties.after_wait import each_after_wait
 from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.property import Property
+
+
+def wait_returned(judgement: Judgement) -> bool:
+    """A `wait()` returned."""
+    return judgement.was_seen("reduced")
 
 
 def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Finding]:
@@ -36,3 +43,44 @@ def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Finding]:
                 spec.name,
                 Evidence(rank=rank, step=observation.step),
             )
+
+
+GRADIENT_HAS_FORM_OF_PARAMETER = Property(
+    gradient_has_form_of_parameter,
+    order=130,
+    applies=wait_returned,
+    example="an ordinary tensor for a DTensor, another mesh, a graph that is kept",
+    needs_data=False,
+    causes=(
+        Mistake(
+            "wrong_type",
+            "a DTensor has an ordinary tensor as gradient, or the other way round",
+            "assign a DTensor to the `.grad` of a DTensor, and an ordinary tensor to others",
+        ),
+        Mistake(
+            "wrong_mesh",
+            "the gradient is on another mesh than its parameter",
+            "assign a DTensor on the parameter's own `device_mesh`",
+        ),
+        Mistake(
+            "wrong_placements",
+            "the gradient has other placements than its parameter",
+            "assign a DTensor with the parameter's placements to `.grad`",
+        ),
+        Mistake(
+            "wrong_strides",
+            "the gradient has other strides than torch alone gives it",
+            "give `.grad` the parameter's strides, or make it contiguous",
+        ),
+        Mistake(
+            "keeps_graph",
+            "the gradient keeps a graph of autograd",
+            "reduce under `torch.no_grad()`, or assign `gradient.detach()`",
+        ),
+        Mistake(
+            "inference_tensor",
+            "the gradient was made in inference mode",
+            "reduce under `torch.no_grad()` rather than `inference_mode()`",
+        ),
+    ),
+)

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import PiledUp
 from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.property import Property
 from syncverify.scenario.feature_table import MANY, PLAIN
 from syncverify.scenario.scenario import Scenario
+
+
+def many_steps(judgement: Judgement) -> bool:
+    """A program has many steps, and a subject came to the end of them."""
+    most = max((len(rank_run.held) for rank_run in judgement.run.ranks), default=0)
+    return most >= MANY["steps"]
 
 
 def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Finding]:
@@ -42,6 +50,25 @@ def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Finding]:
                 evidence = PiledUp(rank=rank, held=counted)
                 yield Finding("piles_up", summary, rank, None, evidence)
                 break
+
+
+MEMORY_DOES_NOT_PILE_UP = Property(
+    memory_does_not_pile_up,
+    order=200,
+    applies=many_steps,
+    example="works, copies or events that a step adds and no step drops",
+    needs_data=False,
+    causes=(
+        Mistake(
+            "piles_up",
+            "objects of earlier steps are still held",
+            (
+                "drop handles, copies and records of a step in wait() or zero_grad(), and make "
+                "process groups once, in bind()"
+            ),
+        ),
+    ),
+)
 
 
 def _grows(counted: Sequence[int], *, spans: tuple[int, ...]) -> bool:

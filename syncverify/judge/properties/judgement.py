@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from typing_extensions import override
 
@@ -21,7 +22,7 @@ from syncverify.trace.records import (
     CollectiveLaunch,
     TraceRecord,
 )
-from syncverify.trace.run import RankRun, Run
+from syncverify.trace.run import Observation, RankRun, Run
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,25 @@ class Judgement(Traced):
     @override
     def has_stream_rules_alone(self) -> bool:
         return self.reference.capabilities.is_for_nccl
+
+    @property
+    def traces(self) -> Iterator[list[TraceRecord]]:
+        """The trace of each rank."""
+        return (rank_run.trace for rank_run in self.run.ranks)
+
+    @property
+    def records(self) -> Iterator[TraceRecord]:
+        """The traces of all ranks, one after the other."""
+        return chain.from_iterable(self.traces)
+
+    @property
+    def observations(self) -> Iterator[Observation]:
+        """The observations of all ranks."""
+        return chain.from_iterable(rank.observations for rank in self.run.ranks)
+
+    def was_seen(self, point: str) -> bool:
+        """Tell whether a rank read its gradients at a point, such as `reduced`."""
+        return any(seen.point == point for seen in self.observations)
 
     @property
     def refused_step(self) -> int | None:

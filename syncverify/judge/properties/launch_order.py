@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
+from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import Disagreement, Event
-from syncverify.judge.properties.judgement import Finding
+from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.property import Property
 from syncverify.judge.traced import Traced, launches_of, shared_launches
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
@@ -16,6 +19,12 @@ Orders = Mapping[int, Sequence[CollectiveLaunch]]
 # By rank that does not reach its end: the launch at which it stands, and the ranks that are
 # missing there.
 Stuck = Mapping[int, tuple[CollectiveLaunch, set[int]]]
+
+
+def ranks_meet_twice(judgement: Judgement) -> bool:
+    """Some rank issues two collectives over two ranks or more."""
+    shared = (islice(shared_launches(trace), 2) for trace in judgement.traces)
+    return any(len(list(first_two)) == 2 for first_two in shared)
 
 
 def launch_order_agrees(traced: Traced) -> Iterator[Finding]:
@@ -44,6 +53,31 @@ def launch_order_agrees(traced: Traced) -> Iterator[Finding]:
             action = "exchange messages one by one"
             yield from _findings(stuck, "opposing_messages", action)
             return
+
+
+LAUNCH_ORDER_AGREES = Property(
+    launch_order_agrees,
+    order=40,
+    applies=ranks_meet_twice,
+    example="mesh axes taken in turns that depend on the rank",
+    needs_data=False,
+    leads_to=("every_wait_completes",),
+    causes=(
+        Mistake(
+            "deadlock_hazard",
+            "ranks launch on several communicators in orders that exclude each other",
+            "launch on all communicators in the same order on every rank",
+        ),
+        Mistake(
+            "opposing_messages",
+            "two ranks send to each other before either receives",
+            (
+                "issue crossing messages with batch_isend_irecv, or receive first on one of the"
+                " two ranks"
+            ),
+        ),
+    ),
+)
 
 
 def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Finding]:

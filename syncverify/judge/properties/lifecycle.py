@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from syncverify.judge.decoding import explain
-from syncverify.judge.evidence import Event, Evidence, Left, Mistimed, ended
-from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.cause import Mistake
+from syncverify.judge.evidence import Evidence, ended
 from syncverify.judge.properties.circumstances import (
     after_earlier_steps,
     after_like_step,
 )
 from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.judge.properties.other_explanations import skips
-from syncverify.judge.reference import trainable
+from syncverify.judge.properties.property import Property
+from syncverify.judge.properties.unbinding import unbind_restores_parameters
 from syncverify.judge.signs import Raised, Sign
-from syncverify.judge.traced import launches_of
-from syncverify.plain_text import counted
-from syncverify.trace.run import Fault, FaultKind, Leftovers, Run
+from syncverify.trace.run import Fault, FaultKind, Run
 
 _TOO_EARLY = "hook_too_early"
+
+
+def zeroed(judgement: Judgement) -> bool:
+    """A `zero_grad()` returned."""
+    return judgement.was_seen("zeroed")
+
+
+def to_every_run(judgement: Judgement) -> bool:
+    """Every run."""
+    return bool(judgement.run.ranks)
 
 
 def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
@@ -52,6 +60,39 @@ def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
             )
 
 
+EVERY_RANK_FINISHES = Property(
+    every_rank_finishes,
+    order=10,
+    applies=to_every_run,
+    example="an error on a legal program",
+    needs_data=False,
+    leads_to=("every_wait_completes",),
+    causes=(
+        Mistake(
+            "raised",
+            "the subject raised on a program that its contract covers",
+            (
+                "the training program is legal: pass this line the right value, or make it "
+                "accept this value"
+            ),
+        ),
+        Mistake(
+            "process_died",
+            "a rank's process ended by itself",
+            "run the replay line with --backend sim to see the Python error, if any",
+        ),
+        Mistake(
+            "unclear_error",
+            "an error names neither the mistake nor its repair",
+            (
+                "raise an error that names the caller's mistake and its repair; a bare Python "
+                "error, such as a KeyError, names neither"
+            ),
+        ),
+    ),
+)
+
+
 def every_wait_completes(judgement: Judgement) -> Iterator[Finding]:
     """Every wait and every loop ends.
 
@@ -64,6 +105,33 @@ def every_wait_completes(judgement: Judgement) -> Iterator[Finding]:
     """
     for finding in _fault(judgement, {"deadlock", "never_returns", "step_bound"}):
         yield replace(finding, shows=skips(judgement))
+
+
+EVERY_WAIT_COMPLETES = Property(
+    every_wait_completes,
+    order=20,
+    applies=to_every_run,
+    example="a rank that skips a collective; a wait that nothing ends",
+    needs_data=False,
+    leads_to=("each_bucket_reduced_once_per_step",),
+    causes=(
+        Mistake(
+            "deadlock",
+            "ranks wait for each other, and none can go on",
+            "issue the same collectives in the same order on every rank of a group",
+        ),
+        Mistake(
+            "never_returns",
+            "a rank keeps its turn, or waits for something that no rank brings",
+            "end every wait by an event of this step, and every loop by a bound",
+        ),
+        Mistake(
+            "step_bound",
+            "a rank polls for something that does not come",
+            "poll only for work that every rank does in this step, or wait instead",
+        ),
+    ),
+)
 
 
 def zero_grad_clears(judgement: Judgement) -> Iterator[Finding]:
@@ -89,134 +157,24 @@ def zero_grad_clears(judgement: Judgement) -> Iterator[Finding]:
                     )
 
 
-def unbind_restores_parameters(judgement: Judgement) -> Iterator[Finding]:
-    """After `unbind()`, parameters behave as if they had never been managed.
-
-    For all ranks: no hook is left on a parameter or called by a further backward, and the
-    training program's own hooks are still there. No two gradients or parameters came to
-    share a storage. No parameter keeps a tensor as a new attribute, or changed its value or
-    `requires_grad`. A further backward gives local gradients and issues no collective.
-    Settings of the process are as they were (defaults of torch, environment, hooks on all
-    modules), and no random generator was seeded or set back to an earlier state.
-
-    Catches: hooks that survive, buffers kept alive by gradients, late reductions. Does not
-    promise that the subject gives back its process groups, threads and streams. A subject
-    that owns the parameters may keep them in one storage.
-    """
-    for rank in range(judgement.scenario.mesh.num_ranks):
-        yield from _leftovers(judgement, rank)
-        yield from _late_collectives(judgement, rank)
-        yield from _plain_backward(judgement, rank)
-    yield from _raised_by_hook_left(judgement)
-
-
-def _leftovers(judgement: Judgement, rank: int) -> Iterator[Finding]:
-    left = judgement.run.ranks[rank].leftovers
-    if left is None:
-        return
-    for name, count in left.hooks.items():
-        are = "is" if count == 1 else "are"
-        summary = f"{counted(count, 'hook')} {are} left on {name!r} of rank {rank} after unbind()"
-        yield Finding("hook_left", summary, rank, name, Left(rank=rank, hooks=count))
-    for name in left.shared_gradients:
-        summary = (
-            f"the gradient of {name!r} still lies in a shared buffer after unbind()"
-        )
-        yield Finding("buffer_left", summary, rank, name, Left(rank=rank))
-    for name in left.changed:
-        summary = f"{name!r} of rank {rank} changed its value or requires_grad"
-        yield Finding("parameter_changed", summary, rank, name, Left(rank=rank))
-    for line in () if left.hooks else left.called:
-        summary = f"a backward on rank {rank} after unbind() still calls {line}"
-        yield Finding(
-            "hook_left", summary, rank, None, Left(rank=rank, named=(line,), line=line)
-        )
-    for name in left.lost_hooks:
-        summary = f"unbind() removed a hook on {name!r} of rank {rank} that was there before bind()"
-        yield Finding("hook_lost", summary, rank, name, Left(rank=rank))
-    for name, attributes in left.attributes.items():
-        named = ", ".join(f"`{attribute}`" for attribute in attributes)
-        summary = (
-            f"{name!r} of rank {rank} keeps a tensor in {named} after unbind(), and with it "
-            "the memory of that tensor"
-        )
-        yield Finding("attribute_left", summary, rank, name, Left(rank=rank))
-    if not judgement.reference.capabilities.owns_parameters:
-        for name in left.shared_parameters:
-            summary = (
-                f"{name!r} of rank {rank} lies in one storage with other parameters after "
-                "unbind(), which were apart before"
-            )
-            yield Finding("parameters_joined", summary, rank, name, Left(rank=rank))
-    yield from _of_process(left, rank)
-    yield from _rewound(judgement, left, rank)
-
-
-def _raised_by_hook_left(judgement: Judgement) -> Iterator[Finding]:
-    """Find a hook that plain backward after `unbind()` called, and that raised."""
-    fault = judgement.run.fault
-    if fault is None or fault.hook != "hook left":
-        return
-    if judgement.refused_step is None or not fault.is_clear:
-        for rank in fault.ranks:
-            summary = (
-                f"a plain backward after unbind() still calls a hook: {fault.summary}"
-            )
-            evidence = replace(ended(fault), rank=rank)
-            yield Finding("hook_left", summary, rank, None, evidence)
-
-
-def _of_process(left: Leftovers, rank: int) -> Iterator[Finding]:
-    for words in (*left.settings, *left.thread_settings):
-        summary = f"the subject left a setting of the process changed: {words}"
-        yield Finding("setting_changed", summary, rank, None, Left(rank=rank))
-    for name in left.reseeded:
-        summary = f"the subject seeded {name}, so the training program's random numbers repeat"
-        yield Finding("generator_seeded", summary, rank, None, Left(rank=rank))
-
-
-def _rewound(judgement: Judgement, left: Leftovers, rank: int) -> Iterator[Finding]:
-    # A generator that was seeded repeats numbers too, on ranks of one process on all of them.
-    seeded = {
-        name
-        for rank_run in judgement.run.ranks
-        if rank_run.leftovers is not None
-        for name in rank_run.leftovers.reseeded
-    }
-    for name in left.repeating:
-        if name not in seeded:
-            summary = (
-                f"the subject set {name} back to an earlier state, so rank {rank} drew a "
-                "number of an earlier step again"
-            )
-            yield Finding("generator_rewound", summary, rank, None, Left(rank=rank))
-
-
-def _late_collectives(judgement: Judgement, rank: int) -> Iterator[Finding]:
-    for record in launches_of(judgement.run.ranks[rank].trace):
-        if record.moment.phase == "after_unbind":
-            summary = f"rank {rank} issued a collective after unbind(): {record}"
-            evidence = Mistimed(rank=rank, events=(Event("", record),))
-            yield Finding("collective_after_unbind", summary, rank, None, evidence)
-
-
-def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Finding]:
-    step = judgement.scenario.num_steps
-    observation = judgement.run.ranks[rank].at("unbound", step)
-    if observation is None:
-        return
-    for spec in trainable(judgement.scenario):
-        expected = ExpectedGradient(
-            judgement.reference, spec, rank, step, 1, (rank,), 1
-        )
-        cause = explain(expected, observation.gradients[spec.name])
-        if cause is not None:
-            summary = (
-                f"a backward after unbind() gives {spec.name!r} of rank {rank} a wrong "
-                f"gradient: {cause.text}"
-            )
-            evidence = Left(rank=rank, explanation=cause.text)
-            yield Finding("backward_not_plain", summary, rank, spec.name, evidence)
+ZERO_GRAD_CLEARS = Property(
+    zero_grad_clears,
+    order=160,
+    applies=zeroed,
+    example="a buffer that is not cleared",
+    needs_data=False,
+    leads_to=("accumulation_is_local_until_reduced",),
+    # Numbers that zero_grad() leaves are added to. A sum that nobody sends, or that comes into
+    # other memory than `.grad`, is another mistake.
+    never_gives=("not_reduced", "result_dropped", "view_lost"),
+    causes=(
+        Mistake(
+            "gradient_left",
+            "a gradient is not zero after zero_grad()",
+            "in zero_grad(), clear the memory that `.grad` shows",
+        ),
+    ),
+)
 
 
 def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Finding]:

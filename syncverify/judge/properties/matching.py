@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from syncverify.judge.cause import Cause
+from syncverify.judge.cause import Cause, Mistake
 from syncverify.judge.evidence import Disagreement, Event, ended
 from syncverify.judge.properties.disagreements import why
 from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.judge.properties.other_explanations import skips
+from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import true_slots
-from syncverify.judge.traced import launches_of
+from syncverify.judge.signs import Circumstance
+from syncverify.judge.traced import launches_of, shared_launches
 from syncverify.scenario.layout import local_shape
 from syncverify.trace.records import (
     REDUCING_OPERATIONS,
@@ -31,6 +33,11 @@ _COMBINING = REDUCING_OPERATIONS | {"broadcast"}
 MatchedLaunches = dict[int, CollectiveLaunch]
 # Why two of the ranks disagree.
 Reason = Callable[[MatchedLaunches, tuple[int, int]], Cause]
+
+
+def ranks_meet(judgement: Judgement) -> bool:
+    """A rank issues a collective over two ranks or more."""
+    return any(shared_launches(judgement.records))
 
 
 def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Finding]:
@@ -55,6 +62,59 @@ def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Finding]:
         )
     for launches in _matched_launches(judgement.run).values():
         yield from _mixed_up(judgement, launches)
+
+
+COLLECTIVES_MATCH_ACROSS_RANKS = Property(
+    collectives_match_across_ranks,
+    order=30,
+    applies=ranks_meet,
+    example="two buckets of equal size, swapped on one rank",
+    needs_data=False,
+    leads_to=("launch_order_agrees", "every_rank_finishes", "every_wait_completes"),
+    causes=(
+        Mistake(
+            "collective_mismatch",
+            "ranks meet in one collective with other arguments",
+            (
+                "build and launch buckets in the same order on every rank: not in the order of "
+                "a set, of id() or of a hash"
+            ),
+            shows=Circumstance.OTHER_CONTENTS,
+        ),
+        Mistake(
+            "collective_missing",
+            "a rank issues fewer collectives than its peers",
+            "issue every collective on all ranks of its group, or on none",
+        ),
+        Mistake(
+            "groups_mixed",
+            "one bucket has gradients that belong to several groups of ranks",
+            (
+                "keep gradients in one bucket only if they are reduced over the same ranks: "
+                "make the group a part of the key of buckets"
+            ),
+            shows=Circumstance.OTHER_CONTENTS,
+        ),
+        Mistake(
+            "buckets_differ",
+            "ranks divide the same parameters into other buckets",
+            (
+                "fill buckets in the same order and to the same sizes on all ranks: not in the "
+                "order of a set, of id() or of a hash, and not by bytes that only one rank has"
+            ),
+            shows=Circumstance.OTHER_CONTENTS,
+        ),
+        Mistake(
+            "bucket_mismatch",
+            "one place of a bucket holds other parameters on another rank",
+            (
+                "put the same parameters into the n-th bucket on every rank, used or not: not "
+                "in the order of a set, of id() or of a hash"
+            ),
+            shows=Circumstance.OTHER_CONTENTS,
+        ),
+    ),
+)
 
 
 def mismatches(run: Run, reason: Reason) -> Iterator[Finding]:

@@ -19,23 +19,54 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from syncverify.judge.cause import Mistake
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
 from syncverify.judge.properties.circumstances import after_like_step
 from syncverify.judge.properties.judgement import Finding, Judgement, early_launches
 from syncverify.judge.properties.ordering_words import evidence, summary
+from syncverify.judge.properties.property import Property
 from syncverify.judge.signs import Early, Pair, Sign, Signs, Unawaited
 from syncverify.judge.traced import launches_of
 from syncverify.trace.records import (
+    Access,
     CollectiveLaunch,
     MemoryUse,
+    StorageFreed,
     SubjectReturn,
     TraceRecord,
 )
 from syncverify.trace.source_lines import NoLine, SourceLine, lines_among
 
+# A stream that stays current after a call makes later work run without an order.
+_CONTEXT = ("stream_context_is_restored",)
+_FAULTS = ("every_rank_finishes",)
+# Whatever runs first, a sum has its factor, its dtype and its shape.
+_OF_ANY_ORDER = ("scaled", "wrong_dtype", "wrong_shape")
 # The cause that is left where no other one fits: another disorder of its line explains it.
 _FALLBACK = "accumulated_unordered"
+
+
+def reduces_recorded_memory(judgement: Judgement) -> bool:
+    """A rank reduces, and some memory is used on several streams (recorded on `sim`)."""
+    return any(
+        any(launch.reduces for launch in launches_of(trace))
+        and any(isinstance(record, Access) for record in trace)
+        for trace in judgement.traces
+    )
+
+
+def zeroes_recorded_memory(judgement: Judgement) -> bool:
+    """`zero_grad()` touches memory that several streams use (recorded on `sim`)."""
+    return any(
+        isinstance(record, Access) and record.moment.phase == "zero_grad"
+        for record in judgement.records
+    )
+
+
+def frees_memory(judgement: Judgement) -> bool:
+    """Memory that several streams used is given back (recorded on `sim`)."""
+    return any(isinstance(record, StorageFreed) for record in judgement.records)
 
 
 def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Finding]:
@@ -53,6 +84,29 @@ def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Finding]:
     yield from _of_family(judgement, causes)
 
 
+REDUCE_READS_AFTER_ACCUMULATION = Property(
+    reduce_reads_after_accumulation,
+    order=60,
+    applies=reduces_recorded_memory,
+    example="a launch that does not wait for the stream that filled its bucket",
+    follows=_CONTEXT,
+    leads_to=_FAULTS,
+    never_gives=_OF_ANY_ORDER,
+    causes=(
+        Mistake(
+            "reduced_before_accumulated",
+            "a collective may start before the gradient is there",
+            "before the launch, make its stream wait for every stream that wrote into the bucket",
+        ),
+        Mistake(
+            "accumulated_unordered",
+            "two streams write a gradient, and neither waits",
+            "make the stream that prepares a bucket wait for the streams that accumulate into it",
+        ),
+    ),
+)
+
+
 def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Finding]:
     """While a reduction is in flight, nothing else touches the memory that it uses.
 
@@ -68,6 +122,29 @@ def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Finding
     yield from _of_family(judgement, causes)
 
 
+BUCKET_IS_EXCLUSIVE_WHILE_REDUCING = Property(
+    bucket_is_exclusive_while_reducing,
+    order=70,
+    applies=reduces_recorded_memory,
+    example="a bucket that is refilled or copied out in flight",
+    follows=_CONTEXT,
+    leads_to=_FAULTS,
+    never_gives=_OF_ANY_ORDER,
+    causes=(
+        Mistake(
+            "touched_in_flight",
+            "memory is used while a collective may still use it",
+            "make the next stream that uses this memory wait for the collective",
+        ),
+        Mistake(
+            "collectives_overlap",
+            "two collectives use the same memory, and neither waits",
+            "wait for the first collective before the second one is launched on its memory",
+        ),
+    ),
+)
+
+
 def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Finding]:
     """After a call of the subject, uses of gradients run after the work that the call queued.
 
@@ -78,6 +155,24 @@ def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Finding]:
     work. Does not promise anything to streams other than the current one.
     """
     yield from _of_family(judgement, {"read_before_reduced"})
+
+
+WAIT_ORDERS_READS_AFTER_REDUCE = Property(
+    wait_orders_reads_after_reduce,
+    order=80,
+    applies=reduces_recorded_memory,
+    example="a `wait()` that waits for nothing, or on the wrong stream",
+    follows=_CONTEXT,
+    leads_to=_FAULTS,
+    never_gives=_OF_ANY_ORDER,
+    causes=(
+        Mistake(
+            "read_before_reduced",
+            "the training program may read a gradient before it is reduced",
+            "in wait(), make the current stream wait for every reduction",
+        ),
+    ),
+)
 
 
 def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Finding]:
@@ -92,6 +187,29 @@ def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Finding]:
     yield from _of_family(judgement, {"zeroed_in_flight", "used_before_zeroed"})
 
 
+ZERO_GRAD_WAITS_FOR_REDUCE = Property(
+    zero_grad_waits_for_reduce,
+    order=90,
+    applies=zeroes_recorded_memory,
+    example="a bucket that is cleared in flight",
+    follows=_CONTEXT,
+    leads_to=("zero_grad_clears",),
+    never_gives=_OF_ANY_ORDER,
+    causes=(
+        Mistake(
+            "zeroed_in_flight",
+            "a gradient may be cleared while something still uses it",
+            "clear on a stream that has waited for the reductions",
+        ),
+        Mistake(
+            "used_before_zeroed",
+            "a gradient may be used before it is cleared",
+            "clear on the stream that accumulates, or make that stream wait",
+        ),
+    ),
+)
+
+
 def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Finding]:
     """Memory goes back to its pool only when no other stream may still use it.
 
@@ -103,6 +221,24 @@ def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Finding]:
     is given back at all.
     """
     yield from _of_family(judgement, {"freed_in_use"})
+
+
+MEMORY_OUTLIVES_ITS_STREAMS = Property(
+    memory_outlives_its_streams,
+    order=100,
+    applies=frees_memory,
+    example="a temporary dropped while a side stream uses it",
+    follows=_CONTEXT,
+    leads_to=_FAULTS,
+    never_gives=_OF_ANY_ORDER,
+    causes=(
+        Mistake(
+            "freed_in_use",
+            "memory may be given out again while a stream uses it",
+            "hold a reference until the stream of the pool has waited, or call record_stream()",
+        ),
+    ),
+)
 
 
 def unordered_work(judgement: Judgement, cause: str) -> Iterator[Unordered]:

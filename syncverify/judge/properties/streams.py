@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import Event, NotOverlapped, StreamChanged
 from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.property import Property
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.records import (
     Access,
@@ -17,6 +19,18 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.run import Run
+
+
+def calls_return(judgement: Judgement) -> bool:
+    """A call of the subject returns."""
+    return any(isinstance(record, SubjectReturn) for record in judgement.records)
+
+
+def could_overlap(judgement: Judgement) -> bool:
+    """The subject promises to overlap, and in some step a reduction could (on `sim`)."""
+    return judgement.reference.capabilities.overlaps_backward and bool(
+        overlap(judgement.scenario, judgement.run).num_possible
+    )
 
 
 def stream_context_is_restored(judgement: Judgement) -> Iterator[Finding]:
@@ -42,6 +56,24 @@ def stream_context_is_restored(judgement: Judgement) -> Iterator[Finding]:
                     None,
                     StreamChanged(rank=rank, moment=at, stream=stream),
                 )
+
+
+STREAM_CONTEXT_IS_RESTORED = Property(
+    stream_context_is_restored,
+    order=210,
+    applies=calls_return,
+    example="a side stream that stays current after a call",
+    needs_data=False,
+    # Whatever stream is current, a sum has its factor, its dtype and its shape.
+    never_gives=("scaled", "wrong_dtype", "wrong_shape"),
+    causes=(
+        Mistake(
+            "stream_changed",
+            "another stream is current after a call than before it",
+            "enter stream contexts with a `with` block, which leaves them",
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +126,22 @@ def overlap_is_possible(judgement: Judgement) -> Iterator[Finding]:
             rank=rank, events=(Event("", launch),), possible=measured.num_possible
         ),
     )
+
+
+OVERLAP_IS_POSSIBLE = Property(
+    overlap_is_possible,
+    order=220,
+    applies=could_overlap,
+    example="launches that all wait for the end of backward",
+    promise="overlaps_backward",
+    causes=(
+        Mistake(
+            "never_overlapped",
+            "no reduction starts before the end of backward",
+            "launch a bucket from the hook that sees its last gradient, not when backward ends",
+        ),
+    ),
+)
 
 
 def overlap(scenario: Scenario, run: Run) -> Overlap:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from syncverify.judge.cause import VALUE_CAUSES, Cause
+from syncverify.judge.cause import VALUE_CAUSES, Cause, Mistake
 from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import (
     DifferentReplicas,
@@ -25,6 +25,7 @@ from syncverify.judge.properties.after_wait import (
     AfterWait,
     each_after_wait,
     on_all_ranks,
+    owes_reduction,
 )
 from syncverify.judge.properties.circumstances import (
     with_circumstances,
@@ -37,6 +38,7 @@ from syncverify.judge.properties.other_explanations import (
     shown_signs,
 )
 from syncverify.judge.properties.owners import owned_after_wait, wrong_owners
+from syncverify.judge.properties.property import Property
 from syncverify.judge.rounding import explain_rounded
 from syncverify.judge.signs import Signs
 from syncverify.judge.traced import launches_of
@@ -46,8 +48,51 @@ from syncverify.scenario.layout import local_shape, reduce_axes
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Observation
 
+# Mistakes of these properties also give wrong numbers.
+_FOLLOWS = (
+    "zero_grad_clears",
+    "accumulation_is_local_until_reduced",
+    "reduce_reads_after_accumulation",
+    "bucket_is_exclusive_while_reducing",
+    "wait_orders_reads_after_reduce",
+    "memory_outlives_its_streams",
+    "collectives_match_across_ranks",
+    "every_rank_finishes",
+    "every_wait_completes",
+)
 _SHOWN_ELEMENTS = 16
 _SHOWN_READINGS = 3
+
+
+def exact_gradient_seen(judgement: Judgement) -> bool:
+    """A parameter is replicated, a `wait()` returned, and gradients are whole numbers."""
+    return judgement.scenario.module == PLAIN and _reduced_gradient_seen(judgement)
+
+
+def module_gradient_seen(judgement: Judgement) -> bool:
+    """A real module is trained, and a `wait()` returned."""
+    is_module = judgement.scenario.module != PLAIN
+    return is_module and judgement.was_seen("reduced")
+
+
+def replicas_compared(judgement: Judgement) -> bool:
+    """All ranks hold right gradients, one is replicated, and a `wait()` returned."""
+    is_on_all = judgement.reference.capabilities.gradients == "all ranks"
+    return is_on_all and _reduced_gradient_seen(judgement)
+
+
+def unreduced_gradient_seen(judgement: Judgement) -> bool:
+    """A parameter is frozen or no axis reduces it, and a `wait()` returned."""
+    mesh = judgement.scenario.mesh
+    return judgement.was_seen("reduced") and any(
+        not spec.requires_grad or not reduce_axes(mesh, spec)
+        for spec in judgement.scenario.parameters
+    )
+
+
+def _reduced_gradient_seen(judgement: Judgement) -> bool:
+    """A trainable parameter is replicated over two ranks, and a `wait()` returned."""
+    return owes_reduction(judgement) and judgement.was_seen("reduced")
 
 
 def gradient_equals_reference(judgement: Judgement) -> Iterator[Finding]:
@@ -71,6 +116,36 @@ def gradient_equals_reference(judgement: Judgement) -> Iterator[Finding]:
         yield from _still_partial(judgement)
 
 
+GRADIENT_EQUALS_REFERENCE = Property(
+    gradient_equals_reference,
+    order=110,
+    applies=exact_gradient_seen,
+    example="wrong divisor, wrong ranks, lost or doubled micro-batches",
+    follows=_FOLLOWS,
+    is_about_values=True,
+    causes=(
+        Mistake(
+            "still_partial",
+            "the gradient is summed, and marked as if it were not",
+            "assign a DTensor with the parameter's placements to `.grad`",
+        ),
+        Mistake(
+            "no_owner",
+            "no rank has the whole gradient",
+            (
+                "return True from owner() on one rank of each set of replicas, the same rank in"
+                " all steps"
+            ),
+        ),
+        Mistake(
+            "wrong_owner",
+            "another rank has the whole gradient than in an earlier step",
+            "reduce a parameter's gradient to the same rank in every step, its owner",
+        ),
+    ),
+)
+
+
 def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Finding]:
     """After `wait()`, a real module's gradient is as near naive DDP's as rounding allows.
 
@@ -89,6 +164,16 @@ def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Finding]:
     yield from wrong_owners(judgement)
     for is_reduced in (True, False):
         yield from compare(judgement, after_wait(judgement, reduced=is_reduced))
+
+
+GRADIENT_IS_WITHIN_ROUNDING = Property(
+    gradient_is_within_rounding,
+    order=120,
+    applies=module_gradient_seen,
+    example="on real modules: a wire format that keeps little but whole numbers",
+    follows=_FOLLOWS,
+    is_about_values=True,
+)
 
 
 def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
@@ -114,6 +199,23 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
                 spec.name,
                 FrozenGradient(rank=rank, step=step, observed=_values(gradient)),
             )
+
+
+UNREDUCED_STAY_LOCAL = Property(
+    unreduced_stay_local,
+    order=150,
+    applies=unreduced_gradient_seen,
+    example="sharded or ordinary parameters that are reduced after all",
+    follows=_FOLLOWS,
+    is_about_values=True,
+    causes=(
+        Mistake(
+            "frozen_received_gradient",
+            "a parameter with requires_grad=False has a gradient",
+            "leave parameters with requires_grad=False out of buckets",
+        ),
+    ),
+)
 
 
 def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
@@ -148,6 +250,26 @@ def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
                     gradients={first: _values(other), rank: _values(mine)},
                 ),
             )
+
+
+REPLICAS_AGREE = Property(
+    replicas_agree,
+    order=140,
+    applies=replicas_compared,
+    example="replicas that drift apart",
+    follows=(
+        "gradient_equals_reference",
+        "gradient_is_within_rounding",
+        "unreduced_stay_local",
+    ),
+    causes=(
+        Mistake(
+            "replicas_differ",
+            "replicas of one parameter have other gradients",
+            "reduce over every mesh axis on which the parameter is Replicate",
+        ),
+    ),
+)
 
 
 def after_wait(judgement: Judgement, *, reduced: bool) -> Iterator[AfterWait]:

@@ -16,7 +16,7 @@ from studies.mistakes.corpus import (
 from studies.mistakes.fixes import Cost, Played, applied, compared, played
 from studies.mistakes.playing import Told, told_about
 from studies.mistakes.scoring import OfferedFix, Score
-from syncverify.report.causes import MEANINGS
+from syncverify.judge.properties.registry import CAUSES
 from syncverify.trace.source_lines import SourceLine
 from syncverify.witness.fix import Fix
 
@@ -51,7 +51,7 @@ def test_a_mistake_changes_one_line(name: str) -> None:
 
 def test_causes_are_known() -> None:
     named = {cause for each in mistakes() for cause in (*each.causes, *each.true)}
-    assert {name for name in named if not name.startswith("raised_")} <= {*MEANINGS}
+    assert {name for name in named if not name.startswith("raised_")} <= {*CAUSES}
 
 
 def test_a_line_that_is_not_there() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import syncverify.judge
 from syncverify.judge.evidence import Evidence
+from syncverify.judge.properties.registry import CAUSES
 from syncverify.judge.violation import Violation
 from syncverify.report import hints
 from syncverify.scenario.scenario import Scenario
@@ -65,7 +66,7 @@ def causes_of_the_judge() -> set[str]:
 
 def test_each_cause_has_a_hint_and_each_hint_a_cause() -> None:
     """A cause without a hint is a KeyError while the report is printed."""
-    assert causes_of_the_judge() == {*hints._HINTS}
+    assert causes_of_the_judge() == {*CAUSES}
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from syncverify.judge.consequences import clues_of, other_forms
 from syncverify.judge.evidence import Disagreement, Evidence
-from syncverify.judge.properties.consequences import clues_of, other_forms
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.judge.violation import Violation
 from syncverify.trace.records import CollectiveLaunch

@@ -2,14 +2,14 @@
 
 import pytest
 
-from syncverify.judge.evidence import Evidence
-from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.judge.properties.consequences import (
+from syncverify.judge.consequences import (
     clues_of,
     consequences_of,
     may_cause,
     other_forms,
 )
+from syncverify.judge.evidence import Evidence
+from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.signs import CauseSign, Clues, Meeting
 from syncverify.judge.violation import Violation
 from syncverify.trace.source_lines import SourceLine

@@ -10,93 +10,18 @@ import functools
 from collections.abc import Mapping
 
 from syncverify.judge.cause import VAGUE_CAUSES
-from syncverify.judge.properties.accumulation import (
-    accumulation_is_local_until_reduced,
-)
-from syncverify.judge.properties.collectives import each_bucket_reduced_once_per_step
-from syncverify.judge.properties.judgement import Check
 from syncverify.judge.properties.launch_order import launch_order_agrees
-from syncverify.judge.properties.lifecycle import (
-    every_rank_finishes,
-    every_wait_completes,
-    unbind_restores_parameters,
-    zero_grad_clears,
-)
+from syncverify.judge.properties.lifecycle import every_wait_completes
 from syncverify.judge.properties.matching import collectives_match_across_ranks
-from syncverify.judge.properties.ordering import (
-    bucket_is_exclusive_while_reducing,
-    memory_outlives_its_streams,
-    reduce_reads_after_accumulation,
-    wait_orders_reads_after_reduce,
-    zero_grad_waits_for_reduce,
-)
-from syncverify.judge.properties.streams import stream_context_is_restored
-from syncverify.judge.properties.values import (
-    gradient_equals_reference,
-    gradient_is_within_rounding,
-    replicas_agree,
-    unreduced_stay_local,
-)
+from syncverify.judge.properties.registry import ALL_PROPERTIES, CAUSES
 from syncverify.judge.signs import Circumstance, Clues, Meeting, Signs
 from syncverify.judge.violation import Violation
 
 # Property and cause of a violation.
 Identity = tuple[str, str]
 
-_VALUES = (
-    gradient_equals_reference,
-    gradient_is_within_rounding,
-    unreduced_stay_local,
-)
-_ORDER = (
-    reduce_reads_after_accumulation,
-    bucket_is_exclusive_while_reducing,
-    wait_orders_reads_after_reduce,
-    memory_outlives_its_streams,
-)
-# What a property's violation may cause directly; consequences of consequences follow. A
-# property that is nowhere on the right, such as `unbind_restores_parameters`, is never a
-# consequence.
-_CAUSES: dict[Check, tuple[Check, ...]] = {
-    stream_context_is_restored: (*_ORDER, zero_grad_waits_for_reduce),
-    zero_grad_waits_for_reduce: (zero_grad_clears,),
-    zero_grad_clears: (accumulation_is_local_until_reduced, *_VALUES),
-    accumulation_is_local_until_reduced: (
-        reduce_reads_after_accumulation,
-        bucket_is_exclusive_while_reducing,
-        collectives_match_across_ranks,
-        each_bucket_reduced_once_per_step,
-        *_VALUES,
-    ),
-    **dict.fromkeys(_ORDER, (every_rank_finishes, *_VALUES)),
-    collectives_match_across_ranks: (
-        launch_order_agrees,
-        every_rank_finishes,
-        every_wait_completes,
-        *_VALUES,
-    ),
-    launch_order_agrees: (every_wait_completes,),
-    every_rank_finishes: (every_wait_completes, *_VALUES),
-    every_wait_completes: (each_bucket_reduced_once_per_step, *_VALUES),
-    **dict.fromkeys(_VALUES, (replicas_agree,)),
-}
-# Likewise within one property, where most causes are defects of their own.
-_CAUSES_WITHIN: dict[Identity, tuple[str, ...]] = {
-    (unbind_restores_parameters.__name__, "hook_left"): (
-        "collective_after_unbind",
-        "backward_not_plain",
-    ),
-}
-# Whatever runs first, a sum has its factor, its dtype and its shape.
-_OF_ANY_ORDER = frozenset({"scaled", "wrong_dtype", "wrong_shape"})
-# Numbers that zero_grad() leaves are added to. A sum that nobody sends, or that comes into
-# other memory than `.grad`, is another mistake.
-_OF_MISSING_SUMS = frozenset({"not_reduced", "result_dropped", "view_lost"})
-_ORDER_NAMES = frozenset(
-    check.__name__
-    for check in (*_ORDER, zero_grad_waits_for_reduce, stream_context_is_restored)
-)
-_VALUE_NAMES = frozenset(check.__name__ for check in _VALUES)
+_PROPERTIES = {each.name: each for each in ALL_PROPERTIES}
+_VALUE_NAMES = frozenset(each.name for each in ALL_PROPERTIES if each.is_about_values)
 # These say why ranks disagree, and come before other forms of the same property. A wrong group
 # also mixes groups in a bucket, and uneven parts of mixed groups move the ends of buckets.
 _PROVEN_DISAGREEMENTS = (
@@ -117,17 +42,6 @@ _DISAGREEMENTS = frozenset(
         (launch_order_agrees.__name__, "deadlock_hazard"),
     }
 )
-# Causes that explain what occurs under some circumstance alone; see Note [When it is wrong].
-_SHOWN = {
-    "hook_left": Circumstance.AFTER_REBINDING,
-    "buffer_left": Circumstance.AFTER_REBINDING,
-    "not_reset": Circumstance.AFTER_RIGHT_STEP,
-    "hook_too_early": Circumstance.IN_TENSOR_HOOK,
-    "collective_mismatch": Circumstance.OTHER_CONTENTS,
-    "bucket_mismatch": Circumstance.OTHER_CONTENTS,
-    "buckets_differ": Circumstance.OTHER_CONTENTS,
-    "groups_mixed": Circumstance.OTHER_CONTENTS,
-}
 # What is left when no other property of order fits; see Note [One disorder, one property].
 _FALLBACK = "accumulated_unordered"
 _NO_CLUES = Clues()
@@ -137,10 +51,9 @@ AllClues = Mapping[Identity, Clues]
 def may_cause(one: Identity, other: Identity) -> bool:
     """Tell whether the first violation may be the cause of the second, in one run."""
     if one[0] == other[0]:
-        return other[1] in _CAUSES_WITHIN.get(one, ())
-    if one[0] in _ORDER_NAMES and other[1] in _OF_ANY_ORDER:
-        return False
-    if one[0] == zero_grad_clears.__name__ and other[1] in _OF_MISSING_SUMS:
+        return one[1] in CAUSES and other[1] in CAUSES[one[1]].leads_to
+    entry = _PROPERTIES.get(one[0])
+    if entry is None or other[1] in entry.never_gives:
         return False
     return other[0] in consequences_of(one[0])
 
@@ -148,20 +61,18 @@ def may_cause(one: Identity, other: Identity) -> bool:
 @functools.cache
 def consequences_of(name: str) -> frozenset[str]:
     """Return the names of all properties that a violation of a property may violate."""
-    direct = {
-        following.__name__
-        for check, follows in _CAUSES.items()
-        if check.__name__ == name
-        for following in follows
-    }
+    direct = {each.name for each in ALL_PROPERTIES if name in each.follows}
+    if name in _PROPERTIES:
+        direct |= {*_PROPERTIES[name].leads_to}
     return frozenset(direct).union(*map(consequences_of, direct))
 
 
 def clues_of(violation: Violation) -> Clues:
     """Return the clues of a violation; a disagreement of ranks shows its source lines."""
     own = violation.clues
-    if violation.cause in _SHOWN:
-        own |= Clues(frozenset({_SHOWN[violation.cause]}))
+    mistake = CAUSES.get(violation.cause)
+    if mistake is not None and mistake.shows is not None:
+        own |= Clues(frozenset({mistake.shows}))
     if violation.identity not in _DISAGREEMENTS:
         return own
     lines = violation.evidence.named_lines

@@ -1,0 +1,228 @@
+"""The property of parameters after `unbind()`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from syncverify.judge.cause import Mistake
+from syncverify.judge.decoding import explain
+from syncverify.judge.evidence import Event, Left, Mistimed, ended
+from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.property import Property
+from syncverify.judge.reference import trainable
+from syncverify.judge.signs import Circumstance
+from syncverify.judge.traced import launches_of
+from syncverify.plain_text import counted
+from syncverify.trace.run import Leftovers
+
+
+def unbound(judgement: Judgement) -> bool:
+    """An `unbind()` returned."""
+    return any(rank_run.leftovers is not None for rank_run in judgement.run.ranks)
+
+
+def unbind_restores_parameters(judgement: Judgement) -> Iterator[Finding]:
+    """After `unbind()`, parameters behave as if they had never been managed.
+
+    For all ranks: no hook is left on a parameter or called by a further backward, and the
+    training program's own hooks are still there. No two gradients or parameters came to
+    share a storage. No parameter keeps a tensor as a new attribute, or changed its value or
+    `requires_grad`. A further backward gives local gradients and issues no collective.
+    Settings of the process are as they were (defaults of torch, environment, hooks on all
+    modules), and no random generator was seeded or set back to an earlier state.
+
+    Catches: hooks that survive, buffers kept alive by gradients, late reductions. Does not
+    promise that the subject gives back its process groups, threads and streams. A subject
+    that owns the parameters may keep them in one storage.
+    """
+    for rank in range(judgement.scenario.mesh.num_ranks):
+        yield from _leftovers(judgement, rank)
+        yield from _late_collectives(judgement, rank)
+        yield from _plain_backward(judgement, rank)
+    yield from _raised_by_hook_left(judgement)
+
+
+UNBIND_RESTORES_PARAMETERS = Property(
+    unbind_restores_parameters,
+    order=190,
+    applies=unbound,
+    example="hooks, buffers and settings that survive `unbind()`, and hooks of others that do not",
+    needs_data=False,
+    causes=(
+        Mistake(
+            "hook_left",
+            "a hook remains after unbind()",
+            "keep the handles of all hooks, and remove them in unbind()",
+            shows=Circumstance.AFTER_REBINDING,
+            leads_to=("collective_after_unbind", "backward_not_plain"),
+        ),
+        Mistake(
+            "buffer_left",
+            "a gradient still lies in a bucket after unbind()",
+            "set `.grad` to None, or to a copy, in unbind()",
+            shows=Circumstance.AFTER_REBINDING,
+        ),
+        Mistake(
+            "parameter_changed",
+            "a parameter has another value or requires_grad than before",
+            "do not change the values of parameters: change gradients only",
+        ),
+        Mistake(
+            "hook_lost",
+            "unbind() removed a hook of the training program",
+            "remove a hook by the handle that its registration returned, and no other",
+        ),
+        Mistake(
+            "attribute_left",
+            "a parameter keeps a tensor in an attribute after unbind()",
+            "in unbind(), delete the attributes that bind() gave to parameters",
+        ),
+        Mistake(
+            "parameters_joined",
+            "parameters lie in one storage after unbind()",
+            "in unbind(), give each parameter its own storage",
+        ),
+        Mistake(
+            "setting_changed",
+            "a default of torch or Python is another one afterwards",
+            "restore torch's defaults, with a context manager where there is one",
+        ),
+        Mistake(
+            "generator_seeded",
+            "the subject seeded a global generator of random numbers",
+            (
+                "draw from your own `torch.Generator` or `random.Random`; do not seed a global "
+                "generator"
+            ),
+        ),
+        Mistake(
+            "generator_rewound",
+            "the subject set a global generator back to an earlier state",
+            (
+                "save and restore the state in the same call, as `torch.random.fork_rng()` "
+                "does; do not restore one from bind()"
+            ),
+        ),
+        Mistake(
+            "collective_after_unbind",
+            "a collective was issued after unbind()",
+            "remove all hooks in unbind()",
+        ),
+        Mistake(
+            "backward_not_plain",
+            "backward after unbind() is not that of torch alone",
+            "in unbind(), restore all that bind() changed",
+        ),
+    ),
+)
+
+
+def _leftovers(judgement: Judgement, rank: int) -> Iterator[Finding]:
+    left = judgement.run.ranks[rank].leftovers
+    if left is None:
+        return
+    for name, count in left.hooks.items():
+        are = "is" if count == 1 else "are"
+        summary = f"{counted(count, 'hook')} {are} left on {name!r} of rank {rank} after unbind()"
+        yield Finding("hook_left", summary, rank, name, Left(rank=rank, hooks=count))
+    for name in left.shared_gradients:
+        summary = (
+            f"the gradient of {name!r} still lies in a shared buffer after unbind()"
+        )
+        yield Finding("buffer_left", summary, rank, name, Left(rank=rank))
+    for name in left.changed:
+        summary = f"{name!r} of rank {rank} changed its value or requires_grad"
+        yield Finding("parameter_changed", summary, rank, name, Left(rank=rank))
+    for line in () if left.hooks else left.called:
+        summary = f"a backward on rank {rank} after unbind() still calls {line}"
+        yield Finding(
+            "hook_left", summary, rank, None, Left(rank=rank, named=(line,), line=line)
+        )
+    for name in left.lost_hooks:
+        summary = f"unbind() removed a hook on {name!r} of rank {rank} that was there before bind()"
+        yield Finding("hook_lost", summary, rank, name, Left(rank=rank))
+    for name, attributes in left.attributes.items():
+        named = ", ".join(f"`{attribute}`" for attribute in attributes)
+        summary = (
+            f"{name!r} of rank {rank} keeps a tensor in {named} after unbind(), and with it "
+            "the memory of that tensor"
+        )
+        yield Finding("attribute_left", summary, rank, name, Left(rank=rank))
+    if not judgement.reference.capabilities.owns_parameters:
+        for name in left.shared_parameters:
+            summary = (
+                f"{name!r} of rank {rank} lies in one storage with other parameters after "
+                "unbind(), which were apart before"
+            )
+            yield Finding("parameters_joined", summary, rank, name, Left(rank=rank))
+    yield from _of_process(left, rank)
+    yield from _rewound(judgement, left, rank)
+
+
+def _raised_by_hook_left(judgement: Judgement) -> Iterator[Finding]:
+    """Find a hook that plain backward after `unbind()` called, and that raised."""
+    fault = judgement.run.fault
+    if fault is None or fault.hook != "hook left":
+        return
+    if judgement.refused_step is None or not fault.is_clear:
+        for rank in fault.ranks:
+            summary = (
+                f"a plain backward after unbind() still calls a hook: {fault.summary}"
+            )
+            evidence = replace(ended(fault), rank=rank)
+            yield Finding("hook_left", summary, rank, None, evidence)
+
+
+def _of_process(left: Leftovers, rank: int) -> Iterator[Finding]:
+    for words in (*left.settings, *left.thread_settings):
+        summary = f"the subject left a setting of the process changed: {words}"
+        yield Finding("setting_changed", summary, rank, None, Left(rank=rank))
+    for name in left.reseeded:
+        summary = f"the subject seeded {name}, so the training program's random numbers repeat"
+        yield Finding("generator_seeded", summary, rank, None, Left(rank=rank))
+
+
+def _rewound(judgement: Judgement, left: Leftovers, rank: int) -> Iterator[Finding]:
+    # A generator that was seeded repeats numbers too, on ranks of one process on all of them.
+    seeded = {
+        name
+        for rank_run in judgement.run.ranks
+        if rank_run.leftovers is not None
+        for name in rank_run.leftovers.reseeded
+    }
+    for name in left.repeating:
+        if name not in seeded:
+            summary = (
+                f"the subject set {name} back to an earlier state, so rank {rank} drew a "
+                "number of an earlier step again"
+            )
+            yield Finding("generator_rewound", summary, rank, None, Left(rank=rank))
+
+
+def _late_collectives(judgement: Judgement, rank: int) -> Iterator[Finding]:
+    for record in launches_of(judgement.run.ranks[rank].trace):
+        if record.moment.phase == "after_unbind":
+            summary = f"rank {rank} issued a collective after unbind(): {record}"
+            evidence = Mistimed(rank=rank, events=(Event("", record),))
+            yield Finding("collective_after_unbind", summary, rank, None, evidence)
+
+
+def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Finding]:
+    step = judgement.scenario.num_steps
+    observation = judgement.run.ranks[rank].at("unbound", step)
+    if observation is None:
+        return
+    for spec in trainable(judgement.scenario):
+        expected = ExpectedGradient(
+            judgement.reference, spec, rank, step, 1, (rank,), 1
+        )
+        cause = explain(expected, observation.gradients[spec.name])
+        if cause is not None:
+            summary = (
+                f"a backward after unbind() gives {spec.name!r} of rank {rank} a wrong "
+                f"gradient: {cause.text}"
+            )
+            evidence = Left(rank=rank, explanation=cause.text)
+            yield Finding("backward_not_plain", summary, rank, spec.name, evidence)

@@ -1,0 +1,32 @@
+"""For each property a defect that violates it, and a right program that comes close."""
+
+from typing import Any
+
+from syncverify.bugbank.catalogue import entries, entry_of
+from tests.quality.planted.forms import AssignsLocalPart, Reforms
+from tests.quality.planted.modules import ModuleGrads, SendsFixedPoint
+from tests.quality.planted.remains import (
+    CountsCapInElements,
+    KeepsCap,
+    KeepsFewHandles,
+    KeepsHandles,
+)
+from tests.quality.planted.timing import ReducesInRandomOrder, ReducesInSeededOrder
+
+# Replicas that differ come after a wrong gradient: at least one of them is wrong.
+_DIFFERS = entry_of("dp-group-ignores-sequence-parallel")
+# Of properties that no entry of the bug bank violates before all others.
+BESIDE_THE_BANK: dict[str, tuple[type[Any], type[Any]]] = {
+    "gradient_is_within_rounding": (SendsFixedPoint, ModuleGrads),
+    "gradient_has_form_of_parameter": (AssignsLocalPart, Reforms),
+    "replicas_agree": (_DIFFERS.subject, _DIFFERS.twin),
+    "bucket_fits_the_cap": (CountsCapInElements, KeepsCap),
+    "memory_does_not_pile_up": (KeepsHandles, KeepsFewHandles),
+    "subject_is_deterministic": (ReducesInRandomOrder, ReducesInSeededOrder),
+}
+
+
+def witnesses() -> dict[str, tuple[type[Any], type[Any]]]:
+    """Return the defect and the right program of each property; of several the first ones."""
+    of_bank = {each.property: (each.subject, each.twin) for each in reversed(entries())}
+    return of_bank | BESIDE_THE_BANK
