@@ -76,6 +76,20 @@ def tried(
     return machine, stall, [thread.error for thread in threads]
 
 
+def _device() -> str:
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"
+
+
+def on_its_device(program: Program) -> Program:
+    """Return a program that makes tensors on its device, by default."""
+
+    def placed(rank: int) -> None:
+        with torch.device(_device()):
+            program(rank)
+
+    return placed
+
+
 class Block(nn.Module):
     """Norm, two linear layers and a residual connection."""
 
@@ -107,7 +121,7 @@ def train(model: nn.Module, inputs: torch.Tensor, *, steps: int = 2) -> None:
 
 
 def _inputs(rank: int) -> torch.Tensor:
-    return torch.randn(4, 4, 8, generator=torch.Generator().manual_seed(rank))
+    return torch.randn(4, 4, 8, generator=torch.Generator("cpu").manual_seed(rank))
 
 
 def _sharded(model: nn.Sequential, mesh: Any) -> nn.Sequential:
@@ -119,20 +133,20 @@ def _sharded(model: nn.Sequential, mesh: Any) -> nn.Sequential:
 
 def fsdp2(rank: int) -> None:
     """Shard over all ranks."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh(_device(), (dist.get_world_size(),))
     train(_sharded(blocks(), mesh), _inputs(rank))
 
 
 def hsdp(rank: int) -> None:
     """Replicate over two groups of ranks, and shard within each."""
     names = ("replicate", "shard")
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
+    mesh = init_device_mesh(_device(), (2, 2), mesh_dim_names=names)
     train(_sharded(blocks(), mesh), _inputs(rank))
 
 
 def fsdp2_with_tensor_and_sequence_parallel(_: int) -> None:
     """Shard over two ranks, each a pair with tensor and sequence parallelism."""
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    mesh = init_device_mesh(_device(), (2, 2), mesh_dim_names=("dp", "tp"))
     model = blocks()
     plan = {
         "norm": SequenceParallel(),
@@ -173,7 +187,7 @@ def _pipeline(name: str, rank: int) -> None:
     num_stages = num_ranks if name in _ONE_STAGE else 2 * num_ranks
     mine = _stages_of(name, rank, num_ranks)
     stages = [
-        PipelineStage(blocks(count=1), index, num_stages, torch.device("cpu"))
+        PipelineStage(blocks(count=1), index, num_stages, torch.device(_device()))
         for index in mine
     ]
     given = stages[0] if name in _ONE_STAGE else stages
@@ -209,7 +223,7 @@ def ring(rank: int) -> None:
 
 def distributed_checkpoint(rank: int) -> None:
     """Save a sharded model with its optimizer, and load it into another one."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh(_device(), (dist.get_world_size(),))
     folder: list[str | None] = [tempfile.mkdtemp() if rank == 0 else None]
     dist.broadcast_object_list(folder)
     saved, loaded = (_trained(mesh, rank) for _ in range(2))

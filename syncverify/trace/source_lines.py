@@ -69,6 +69,28 @@ _WITH_HOOKS = (
         )
     ),
 )
+# Parts of torch that hand devices to C++ code, or print them, and one that compares those of
+# a forward, which a training program may run, with those of a backward.
+_NEAR_KERNELS = tuple(
+    str(Path(_TORCH) / part)
+    for part in (
+        "_decomp",
+        "_dynamo",
+        "_functorch",
+        "_higher_order_ops",
+        "_inductor",
+        "_ops.py",
+        "_prims",
+        "_refs",
+        "_subclasses",
+        "_tensor_str.py",
+        "distributed/tensor/_dispatch.py",
+        "fx",
+        "jit",
+        "library.py",
+        "utils/checkpoint.py",
+    )
+)
 _RUNTIME = str(Path(traceback.__file__).parent)
 # Installed packages lie inside the runtime's folder, and a subject may be one.
 _PACKAGES = str(Path(_TORCH).parent)
@@ -85,6 +107,7 @@ RawFrames = tuple[tuple[CodeType, int], ...]
 
 # Cached: there are few files, and every operator asks about some of them.
 _IS_SUBJECT: dict[str, bool] = {}
+_SEES_DEVICE: dict[str, bool] = {}
 _IS_NAMED: dict[str, bool] = {}
 _names_torch = False
 
@@ -282,6 +305,23 @@ def is_subject_above(depth: int) -> bool:
     """Tell whether the line that is so many calls above this one is the subject's."""
     filename = sys._getframe(depth).f_code.co_filename
     return _IS_SUBJECT[filename] if filename in _IS_SUBJECT else _is_subject(filename)
+
+
+def sees_device_above(depth: int) -> bool:
+    """Tell whether the line that is so many calls above this one sees a simulated device.
+
+    Args:
+        depth: Number of calls.
+
+    Returns:
+        False for lines of the harness, and for those of torch that are near to kernels.
+    """
+    filename = sys._getframe(depth).f_code.co_filename
+    known = _SEES_DEVICE.get(filename)
+    if known is None:
+        is_apart = is_harness_line(filename) or filename.startswith(_NEAR_KERNELS)
+        known = _SEES_DEVICE[filename] = not is_apart
+    return known
 
 
 def is_called_by(name: str) -> bool:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -21,37 +18,8 @@ def create_graph(losses: Losses) -> None:
 
 def anomaly(losses: Losses) -> None:
     """Detect anomalies except NaN: torch cannot look for NaN in a DTensor."""
-    with _DETECTION.on():
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
         losses.total().backward()
-
-
-class _SharedDetection:
-    """torch's switch of anomaly detection, shared by ranks on threads of one process.
-
-    The switch belongs to the process. Each rank may turn it on, and the last rank to leave
-    its block turns it off.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._num_users = 0
-
-    @contextmanager
-    def on(self) -> Iterator[None]:
-        """Detect anomalies until the last of all blocks ends."""
-        self._enter(1)
-        try:
-            yield
-        finally:
-            self._enter(-1)
-
-    def _enter(self, change: int) -> None:
-        with self._lock:
-            self._num_users += change
-            torch.autograd.set_detect_anomaly(self._num_users > 0, check_nan=False)
-
-
-_DETECTION = _SharedDetection()
 
 
 @functools.cache

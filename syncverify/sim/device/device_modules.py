@@ -115,9 +115,10 @@ def _function(
         streams = find()
         if streams is None and is_cuda:
             _refuse_own_thread()
-        if streams is None or not (for_harness or streams.serves_subject):
+        if streams is None or not (for_harness or streams.takes_copies):
             return original(*args, **kwargs)
-        return virtual(streams, *args, **kwargs)
+        with nullcontext() if for_harness else streams.copying():
+            return virtual(streams, *args, **kwargs)
 
     return by_thread
 

@@ -2,41 +2,70 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.distributed.tensor import DTensor
+
+from syncverify.sim.device.seen_generator import SeenGenerator
+
+
+class HostMemory(Protocol):
+    """Knows which memory is the host's."""
+
+    def is_on_host(self, tensor: torch.Tensor) -> bool:
+        """Tell whether the memory of a tensor is known to be the host's."""
+
+    def place_on_host(self, tensor: torch.Tensor) -> None:
+        """Note that the memory of a tensor is the host's."""
+
+    def place_on_device(self, tensor: torch.Tensor) -> None:
+        """Note that the memory of a tensor is the device's."""
+
+    def unrecorded(self) -> AbstractContextManager[None]:
+        """Leave out operators of which nobody else can use the memory yet."""
 
 
 class SeenDevice:
     """A CUDA device without memory of its own.
 
-    Every CPU tensor counts as one of the device, but for those that the subject made on the
-    host, or copied there, and their views.
+    Every CPU tensor counts as one of the device, but for those that were made on the host, or
+    copied there, and their views.
 
     Args:
         device: The device; its index is the rank.
-        is_on_host: Tells whether a tensor is known to lie in memory of the host.
+        memory: Memory of the rank.
 
     Attributes:
         device: As above.
+        memory: As above.
+        generator: Random generator of the device.
+        is_placing: Whether a function of torch runs with true devices.
     """
 
-    def __init__(
-        self, device: torch.device, is_on_host: Callable[[torch.Tensor], bool]
-    ) -> None:
+    def __init__(self, device: torch.device, memory: HostMemory) -> None:
         self.device = device
-        self._is_on_host = is_on_host
-        # By `id`, which names a storage while it lives; see Note [When a storage goes away].
-        self._kept = weakref.WeakValueDictionary[int, torch.UntypedStorage]()
+        self.memory = memory
+        self.generator = SeenGenerator()
+        self.is_placing = False
 
     def of(self, tensor: torch.Tensor) -> torch.device:
         """Return the device of a tensor, as the subject sees it."""
         real = tensor.device  # asked by a line of the harness: the truth
-        is_own = id(_storage(tensor)) in self._kept or self._is_on_host(tensor)
-        return self.device if real.type == "cpu" and not is_own else real
+        is_of_device = real.type == "cpu" and not self.memory.is_on_host(tensor)
+        return self.device if is_of_device else real
+
+    @contextmanager
+    def placing(self) -> Iterator[None]:
+        """Pass true devices on, for the length of a block."""
+        self.is_placing = True
+        try:
+            yield
+        finally:
+            self.is_placing = False
 
     def check_device(self, tensors: Iterable[torch.Tensor]) -> None:
         """Refuse memory of the host in a collective of NCCL.
@@ -49,17 +78,13 @@ class SeenDevice:
                 raise RuntimeError("No backend type associated with device type cpu")
 
     def keep_on_host(self, tensor: torch.Tensor) -> None:
-        """Note that the subject made a tensor in the memory of the host."""
-        storage = _storage(tensor)
-        if storage is not None:
-            self._kept[id(storage)] = storage
+        """Note that a line made a tensor in the memory of the host."""
+        if _has_memory(tensor):
+            self.memory.place_on_host(tensor)
 
 
-def _storage(tensor: Any) -> torch.UntypedStorage | None:
+def _has_memory(tensor: Any) -> bool:
+    """Tell whether a tensor has a place; sparse ones, stand-ins and others have none."""
     local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
-    try:
-        storage: torch.UntypedStorage = local.untyped_storage()
-    except (NotImplementedError, RuntimeError, AttributeError):
-        # Sparse tensors have no one place in memory, and a DTensor may lack its local part.
-        return None
-    return storage
+    is_plain = isinstance(local, torch.Tensor) and not isinstance(local, FakeTensor)
+    return is_plain and not local.is_meta and local.layout is torch.strided

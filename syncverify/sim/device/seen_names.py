@@ -3,10 +3,15 @@
 `device = "cuda"` of a contract puts these functions behind torch's names, for one run.
 
 Answers
-    A line of the subject that asks where a tensor is, or for the GPU, hears of `cuda:N`, where
-    N is the rank's number on its machine. Lines of torch and of the harness hear the truth.
+    A line that asks where a tensor is, or for the GPU, hears of `cuda:N`, where N is the rank's
+    number on its machine. So do lines of torch: an optimizer chooses its algorithm for GPUs.
+    Lines of the harness hear the truth, and lines of torch that are near to kernels.
 Places
     A CUDA device that any line passes to torch becomes the CPU.
+
+Memory of the host
+    A tensor that a line makes without a device, or on the CPU, lies in memory of the host, such
+    as the step counters of AdamW.
 
 C++ code goes on to see CPU tensors, and so does a function of torch that was imported by name
 before the run.
@@ -14,6 +19,7 @@ before the run.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,11 +30,13 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.program.rank_environment import local_world_size
+from syncverify.settings import NCCL_NAMES
 from syncverify.sim.device.device_functions import Replacement
+from syncverify.sim.device.seen_backends import SeenBackends
 from syncverify.sim.device.seen_device import SeenDevice
 from syncverify.sim.device.streams import own_streams
-from syncverify.sim.device.torch_internals import default_device
-from syncverify.trace.source_lines import is_subject_above
+from syncverify.sim.device.torch_internals import GROUP_TENSORS, default_device
+from syncverify.trace.source_lines import sees_device_above
 
 _GIB = 2**30
 _CPU = torch.device("cpu")
@@ -59,6 +67,16 @@ _CUDA: dict[str, Replacement] = {
     "max_memory_reserved": lambda *_, **__: 0,
     "reset_peak_memory_stats": lambda *_, **__: None,
 }
+# Of all generators, a rank sees its own.
+_GENERATOR: dict[str, Replacement] = {
+    "get_rng_state": lambda _, line, *__: _state(line),
+    "get_rng_state_all": lambda _, line: [_state(line)],
+    "initial_seed": lambda _, line: line.seen.generator.seed,
+    "manual_seed": lambda _, line, seed: line.seen.generator.manual_seed(seed),
+    "manual_seed_all": lambda _, line, seed: line.seen.generator.manual_seed(seed),
+    "set_rng_state": lambda _, line, state, *__: line.seen.generator.set_state(state),
+    "set_rng_state_all": lambda _, line, states: line.seen.generator.set_state(*states),
+}
 _ACCELERATOR: dict[str, Replacement] = {
     "current_accelerator": lambda *_, **__: torch.device("cuda"),
     "current_device_index": lambda _, line: line.seen.device.index,
@@ -66,12 +84,13 @@ _ACCELERATOR: dict[str, Replacement] = {
     "is_available": lambda *_: True,
 }
 _MAKERS = (
-    *("arange", "as_tensor", "asarray", "empty", "empty_permuted", "empty_strided"),
+    *("arange", "empty", "empty_permuted", "empty_strided"),
     *("eye", "full", "linspace", "logspace", "ones", "rand", "randint", "randn"),
-    *("randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros"),
+    *("randperm", "scalar_tensor", "tril_indices", "triu_indices", "zeros"),
     *("empty_like", "full_like", "ones_like", "rand_like", "randint_like"),
     *("randn_like", "zeros_like"),
 )
+_OF_DATA = ("as_tensor", "asarray", "tensor")
 _NEW = ("empty", "empty_strided", "full", "ones", "tensor", "zeros")
 
 
@@ -90,8 +109,11 @@ def seen_names() -> Iterator[tuple[Any, str, Any]]:
 
 def _answers() -> Iterator[tuple[Any, str, Replacement]]:
     yield torch.Tensor, "get_device", _index
-    for name, answer in _CUDA.items():
+    for name, answer in (_CUDA | _GENERATOR).items():
         yield torch.cuda, name, answer
+    yield *GROUP_TENSORS, _grouped
+    for name, device in _DEVICES_OF_GROUPS.items():
+        yield dist.distributed_c10d, name, device
     for name, answer in _ACCELERATOR.items():
         yield torch.accelerator, name, answer
     for owner in (dist, dist.distributed_c10d):
@@ -101,6 +123,8 @@ def _answers() -> Iterator[tuple[Any, str, Replacement]]:
 def _places() -> Iterator[tuple[Any, str, Replacement]]:
     for name in _MAKERS:
         yield torch, name, _make
+    for name in _OF_DATA:
+        yield torch, name, _take_data
     for name in _NEW:
         yield torch.Tensor, f"new_{name}", _make
     yield torch.Tensor, "cpu", _to_host
@@ -108,6 +132,7 @@ def _places() -> Iterator[tuple[Any, str, Replacement]]:
     yield torch.Tensor, "to", _to
     yield torch.Tensor, "type", _type
     yield DeviceMesh, "__init__", _mesh
+    yield torch.Tensor, "_make_wrapper_subclass", _wrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +141,13 @@ class _Line:
 
     Attributes:
         seen: Device that the subject sees.
-        is_subjects: Whether the line is the subject's.
+        backends: Backends that the subject sees.
+        sees: Whether the line sees the device.
     """
 
     seen: SeenDevice
-    is_subjects: bool
+    backends: SeenBackends
+    sees: bool
 
 
 def _calling_line() -> _Line | None:
@@ -128,15 +155,16 @@ def _calling_line() -> _Line | None:
     streams = own_streams()
     if streams is None or streams.seen is None:
         return None
-    return _Line(streams.seen, streams.serves_subject and is_subject_above(3))
+    sees = streams.serves_subject and sees_device_above(3)
+    return _Line(streams.seen, streams.backends, sees)
 
 
 def _answering(original: Replacement, answer: Replacement) -> Replacement:
-    """Let a function answer lines of the subject as a CUDA device would."""
+    """Let a function answer lines as a CUDA device would."""
 
     def function(*args: Any, **kwargs: Any) -> Any:
         line = _calling_line()
-        if line is None or not line.is_subjects:
+        if line is None or not line.sees:
             return original(*args, **kwargs)
         return answer(original, line, *args, **kwargs)
 
@@ -144,13 +172,19 @@ def _answering(original: Replacement, answer: Replacement) -> Replacement:
 
 
 def _placing(original: Replacement, place: Replacement) -> Replacement:
-    """Let a function take CUDA devices from any line, and note what the subject places."""
+    """Let a function take CUDA devices from any line, and note what a line places."""
 
     def function(*args: Any, **kwargs: Any) -> Any:
         line = _calling_line()
-        if line is None:
+        if line is None or line.seen.is_placing:
             return original(*args, **kwargs)
-        return place(original, line, *args, **kwargs)
+
+        def placing(*args: Any, **kwargs: Any) -> Any:
+            # A function mode gets the function by its name, and calls it again.
+            with line.seen.placing():
+                return original(*args, **kwargs)
+
+        return place(placing, line, *args, **kwargs)
 
     return function
 
@@ -158,6 +192,44 @@ def _placing(original: Replacement, place: Replacement) -> Replacement:
 def _index(original: Replacement, line: _Line, tensor: torch.Tensor) -> Any:
     index = line.seen.of(tensor).index
     return original(tensor) if index is None else index
+
+
+def _state(line: _Line) -> torch.Tensor:
+    state = line.seen.generator.state()
+    line.seen.keep_on_host(state)
+    return state
+
+
+def _device_of_group(
+    original: Replacement, line: _Line, group: Any = None, *args: Any
+) -> Any:
+    """Return the device that objects go through: NCCL moves memory of GPUs alone."""
+    if line.backends.of(getattr(group, "group_name", "")) in NCCL_NAMES:
+        return line.seen.device
+    return original(group, *args)
+
+
+_DEVICES_OF_GROUPS: dict[str, Replacement] = {
+    "_get_object_coll_device": lambda *args: str(_device_of_group(*args)),
+    "_get_pg_default_device": _device_of_group,
+}
+
+
+def _grouped(original: Replacement, line: _Line, *args: Any, **options: Any) -> Any:
+    """Group tensors by the device that a line sees, where C++ code finds the true one."""
+    groups = original(*args, **options)
+    return {
+        (line.seen.of(tensors[0][0]), dtype): (tensors, indices)
+        for (_, dtype), (tensors, indices) in groups.items()
+    }
+
+
+def _wrap(
+    original: Replacement, _: _Line, *args: Any, device: Any = None, **options: Any
+) -> Any:
+    """Make a tensor without memory of its own, such as a DTensor."""
+    named = {} if device is None else {"device": _real(_device(device))}
+    return original(*args, **named, **options)
 
 
 def _type_of_mesh(original: Replacement, _: _Line, mesh: DeviceMesh) -> Any:
@@ -179,22 +251,39 @@ def _make(
     original: Replacement, line: _Line, *args: Any,
     device: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
-    """Replacement a tensor, on the device of a tensor that comes first if none is named."""
-    source: Any = args[0] if isinstance(next(iter(args), None), torch.Tensor) else None
+    """Make a tensor, on the device of a tensor that comes first if none is named."""
+    source = _tensor_in(args)
     if device is None and source is not None:
-        wanted, made = line.seen.of(source), original(*args, **options)
+        wanted = line.seen.of(source)
+        make = functools.partial(original, *args, **options)
     else:
         wanted = default_device() if device is None else _device(device)
-        made = original(*args, device=_real(wanted), **options)
-        if made is source and _is_moved(line, made, wanted):
-            made = torch.empty_like(made).copy_(made)  # another device has other memory
-    if line.is_subjects and wanted.type == "cpu" and "out" not in options:
-        line.seen.keep_on_host(made)
+        make = functools.partial(original, *args, device=_real(wanted), **options)
+    if not line.sees or wanted.type != "cpu" or "out" in options:
+        return make()
+    if options.get("pin_memory"):
+        return make()  # places itself on the host
+    with line.seen.memory.unrecorded():  # the host fills it, before anybody else can
+        made = make()
+    line.seen.keep_on_host(made)
     return made
 
 
-def _is_moved(line: _Line, tensor: torch.Tensor, wanted: torch.device) -> bool:
-    return line.is_subjects and wanted.type != line.seen.of(tensor).type
+def _tensor_in(args: tuple[Any, ...]) -> Any:
+    first = next(iter(args), None)
+    return first if isinstance(first, torch.Tensor) else None
+
+
+def _take_data(original: Replacement, line: _Line, *args: Any, **options: Any) -> Any:
+    """Make a tensor of data; that of another tensor may lie on another device."""
+    source, device = _tensor_in(args), options.pop("device", None)
+    wanted = None if device is None else _device(device)
+    if source is None or (wanted and wanted.type not in {"cpu", "cuda"}):
+        return _make(original, line, *args, device=device, **options)
+    made = original(*args, **options)
+    if wanted is None or not line.sees or wanted.type == line.seen.of(source).type:
+        return made
+    return made.cpu() if wanted.type == "cpu" else torch.empty_like(made).copy_(made)
 
 
 def _to_host(
@@ -202,6 +291,7 @@ def _to_host(
 ) -> Any:  # fmt: skip
     if line.seen.of(tensor).type == "cpu":
         return tensor
+    line.seen.memory.place_on_device(tensor)
     copied = original(tensor, *args, **options)
     if copied is not tensor:  # the harness gets the tensor itself
         line.seen.keep_on_host(copied)
@@ -223,9 +313,7 @@ def _to(
     if not isinstance(named, int | str | torch.device):
         return original(tensor, *((named, *rest) if not by_name else rest), **options)
     wanted, now = _device(named), line.seen.of(tensor)
-    if wanted.type == "cpu" != now.type and (
-        line.is_subjects or isinstance(named, str)
-    ):
+    if wanted.type == "cpu" != now.type and (line.sees or isinstance(named, str)):
         return _to_host(lambda t: original(t, "cpu", *rest, **options), line, tensor)
     moved = original(tensor, _real(wanted), *rest, **options)
     if moved is tensor and wanted.type == "cuda" and now.type == "cpu":
@@ -238,7 +326,7 @@ def _type(
 ) -> Any:  # fmt: skip
     if dtype is None:
         name = original(tensor)
-        is_seen = line.is_subjects and line.seen.of(tensor).type == "cuda"
+        is_seen = line.sees and line.seen.of(tensor).type == "cuda"
         return name.replace("torch.", "torch.cuda.", 1) if is_seen else name
     if isinstance(dtype, type):
         dtype = f"{dtype.__module__}.{dtype.__name__}"

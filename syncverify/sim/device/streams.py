@@ -67,6 +67,7 @@ class RankStreams:
         self.callbacks: list[object] = []
         self.in_flight: list[dist.Work] = []
         self.serves_subject = False
+        self._is_copying = False
         self.seen: SeenDevice | None = None
         self.backends = SeenBackends()
         self.scheduler: Scheduler | None = None
@@ -75,7 +76,7 @@ class RankStreams:
 
     def tell(self, device: torch.device) -> None:
         """Tell the subject of a device that its tensors and streams are on."""
-        self.seen = SeenDevice(device, self.is_on_host)
+        self.seen = SeenDevice(device, self)
         self.default.device = device
 
     @contextmanager
@@ -86,6 +87,23 @@ class RankStreams:
             yield
         finally:
             self._recorder.moment = before
+
+    @property
+    def takes_copies(self) -> bool:
+        """Whether a function that copies is the subject's call, and not a part of one."""
+        return self.serves_subject and not self._is_copying
+
+    @contextmanager
+    def copying(self) -> Iterator[None]:
+        """Take all functions that copy for parts of one call, for the length of a block.
+
+        A function mode gets such a function by its name, and calls it again.
+        """
+        self._is_copying = True
+        try:
+            yield
+        finally:
+            self._is_copying = False
 
     @property
     def is_alone(self) -> bool:
@@ -150,6 +168,10 @@ class RankStreams:
     def place_on_host(self, tensor: torch.Tensor, *, is_pinned: bool = False) -> None:
         """Note that the memory of a tensor is the host's, by wish of the subject."""
         self._recorder.place_on_host(tensor, is_pinned=is_pinned)
+
+    def place_on_device(self, tensor: torch.Tensor) -> None:
+        """Note that the memory of a tensor is the device's, whatever its dtype."""
+        self._recorder.place_on_device(tensor)
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Tell whether copies may run while the host goes on."""

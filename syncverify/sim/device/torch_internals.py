@@ -24,11 +24,13 @@ from torch.utils._device import DeviceContext
 # Owners and names of functions that Python code of torch looks up at each call: the one under
 # `torch.futures.collect_all` and `wait_all`, the one that DistributedDataParallel gives its
 # hook to, those by which a mesh and functional collectives find a group, and the one under
-# `new_group` and all that makes groups by it.
+# `new_group` and all that makes groups by it, and the one by which optimizers and clipping
+# group tensors.
 COLLECT_ALL = torch._C, "_collect_all"  # noqa: SLF001
 REGISTER_COMM_HOOK = dist, "_register_comm_hook"
 RESOLVE_GROUP = dist.device_mesh, "_resolve_process_group"
 RESOLVE_GROUP_BY_NAME = dist.distributed_c10d, "_resolve_process_group"
+GROUP_TENSORS = torch._C, "_group_tensors_by_device_and_dtype"  # noqa: SLF001
 NEW_GROUP = dist.distributed_c10d, "_new_group_with_tag"
 
 

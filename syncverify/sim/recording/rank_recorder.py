@@ -266,6 +266,10 @@ class RankRecorder(Recorder):
             self._pinned.add(storage.number)
         self.streams.internal(HOST)
 
+    def place_on_device(self, tensor: torch.Tensor) -> None:
+        """Note that the memory of a tensor is the device's, whatever its dtype."""
+        self._storage_of(tensor).is_on_device = True
+
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Tell whether a copy of the tensor's memory may run while the host goes on."""
         return bool(self._pinned) and self._storage_of(tensor).number in self._pinned

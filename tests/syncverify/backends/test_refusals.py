@@ -57,7 +57,6 @@ ON_THE_RANK: dict[str, Ask] = {
     "pools of memory": lambda _: torch.cuda.MemPool(),
     "CUDA devices": lambda _: torch.zeros(1, device="cuda"),
     "CUDA devices (an imported name)": lambda _: current_stream(),
-    "capture by a stream": lambda _: torch.cuda.Stream().is_capturing(),
     "events of other processes": lambda _: torch.cuda.Event().ipc_handle(),
 }
 

@@ -162,7 +162,7 @@ def test_a_defect_in_the_branch_for_gpus_is_found_where_the_subject_is_seen() ->
     assert violations(doubles, NOT_TOLD) == []
 
 
-def test_lines_of_torch_hear_the_truth() -> None:
+def test_lines_of_torch_near_to_kernels_hear_the_truth() -> None:
     """Or torch's own code would look for kernels that are not there."""
     seen: list[str] = []
     assert violations(lambda g: seen.append(repr(g))) == []
