@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from typing import Final
 
 from syncverify.backends.messages import JobOutcome, unpack_result
 from syncverify.errors import InternalError, RunEndedError, SyncverifyError
@@ -14,8 +15,12 @@ from syncverify.sim.network.rendezvous import Mismatch
 from syncverify.sim.turns.scheduler import RankThread
 from syncverify.sim.turns.stalls import Stall
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
-from syncverify.trace.run import Detail, Fault, FaultKind
+from syncverify.trace.run import Detail, Fault, FaultKind, Misused
 from syncverify.trace.source_lines import CodeLine, Origin, outermost_frames
+
+_OF_A_LIST: Final = re.compile(
+    r"'list' object has no attribute|list indices must be|not list\b|unhashable type: 'list'"
+)
 
 
 def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
@@ -36,17 +41,22 @@ def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
         step=error.moment.step,
         phase=error.moment.phase,
         error=raised,
-        hook=_hook(error, lines),
+        is_of_hook_left=error.moment.phase == "after_unbind" and bool(lines),
+        misused=_misused(error, raised, lines),
     )
 
 
-def _hook(
-    error: SubjectRaisedError, lines: Collection[CodeLine]
-) -> Literal["", "tensor hook", "hook left"]:
-    """Return the kind of hook that raised, with its lines of the subject."""
-    if error.moment.phase == "after_unbind" and lines:
-        return "hook left"
-    return "tensor hook" if error.in_tensor_hook else ""
+def _misused(
+    error: SubjectRaisedError, raised: str, lines: Collection[CodeLine]
+) -> Misused:
+    """Return the value that Python refused to use.
+
+    Python says its type in words alone. The argument of a tensor hook may be None as well, for
+    an undefined gradient, so one of the lines has to read `.grad`.
+    """
+    if error.in_tensor_hook and "'NoneType'" in raised:
+        return "unset gradient" if any(".grad" in each.code for each in lines) else ""
+    return "list" if _OF_A_LIST.search(raised) else ""
 
 
 def _is_clear(error: BaseException) -> bool:

@@ -15,10 +15,7 @@ from syncverify.judge.properties.lifecycle import every_wait_completes
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.judge.properties.registry import ALL_PROPERTIES, CAUSES
 from syncverify.judge.signs import Circumstance, Clues, Meeting, Signs
-from syncverify.judge.violation import Violation
-
-# Property and cause of a violation.
-Identity = tuple[str, str]
+from syncverify.judge.violation import Identity, Violation
 
 _PROPERTIES = {each.name: each for each in ALL_PROPERTIES}
 _VALUE_NAMES = frozenset(each.name for each in ALL_PROPERTIES if each.is_about_values)

@@ -1,16 +1,17 @@
 """The evidence of a violation: facts as values, one class a family.
 
-`report/` makes texts and JSON of them.
+`report/` makes texts and JSON of them; JSON leaves out the fields without `repr`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from typing_extensions import override
 
+from syncverify.judge.ordering.races import Unordered
 from syncverify.trace.records import CollectiveLaunch, MemoryUse, Moment
 from syncverify.trace.run import Detail, Fault
 from syncverify.trace.source_lines import CodeLine, Origin, SourceLine, lines_among
@@ -150,12 +151,14 @@ class Disordered(Evidence):
         remedy: Waits that order the two; None where they would order them the wrong way.
         streams: Where each stream is made.
         waits: Waits that were made in between.
+        unordered: The race or early free.
     """
 
     memory: str
     remedy: str | None
     streams: tuple[str, ...]
     waits: tuple[str, ...]
+    unordered: Unordered = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,12 +175,14 @@ class Ended(Evidence):
         details: Where each rank stands, or the subject's lines on the stack.
         phase: Call of the rank program that raised; None for any other fault.
         groups: What the subject calls its groups, where it raised an error.
+        is_of_list: Whether Python refused to use a list.
     """
 
     kind: str
     details: tuple[Detail, ...]
     phase: str | None = None
     groups: str | None = None
+    is_of_list: bool = field(default=False, repr=False)
 
     @property
     @override
@@ -193,6 +198,7 @@ def ended(fault: Fault) -> Ended:
         details=fault.details,
         phase=fault.phase or None,
         named=fault.named,
+        is_of_list=fault.misused == "list",
     )
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import builtins
 from dataclasses import dataclass, field
 
-from syncverify.judge.evidence import NO_EVIDENCE, Evidence
+from syncverify.judge.evidence import NO_EVIDENCE, Disordered, Evidence
 from syncverify.judge.ordering.races import Unordered
 from syncverify.judge.signs import Clues
+
+# Property and cause of a violation.
+Identity = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,6 @@ class Violation:
         ranks: Global ranks that show it, in order.
         parameters: Names of the parameters concerned.
         evidence: The facts behind the summary.
-        unordered: The race or early free, for a violation of order; None for any other.
         clues: Signs that it shares with other violations of one defect.
     """
 
@@ -32,10 +34,15 @@ class Violation:
     ranks: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()
     evidence: Evidence = NO_EVIDENCE
-    unordered: Unordered | None = field(default=None, repr=False, compare=False)
     clues: Clues = field(default=Clues(), repr=False, compare=False)
 
     @builtins.property
-    def identity(self) -> tuple[str, str]:
+    def unordered(self) -> Unordered | None:
+        """Return the race or early free, for a violation of order; None for any other."""
+        evidence = self.evidence
+        return evidence.unordered if isinstance(evidence, Disordered) else None
+
+    @builtins.property
+    def identity(self) -> Identity:
         """Return property and cause, which tell the violations of a search apart."""
         return (self.property, self.cause)

@@ -69,7 +69,9 @@ def remedy_of(violation: Violation) -> str:
 def evidence_json(violation: Violation) -> dict[str, Any]:
     """Return plain values of the evidence for JSON, and the cause."""
     evidence = violation.evidence
-    own = [each.name for each in fields(evidence) if each.name not in _COMMON]
+    own = [
+        each.name for each in fields(evidence) if each.repr and each.name not in _COMMON
+    ]
     more = _OF_GRADIENTS if isinstance(evidence, WrongGradient) else ()
     values = {
         name: _plain(value)

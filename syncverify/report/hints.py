@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from syncverify.judge.cause import VAGUE_CAUSES, VALUE_CAUSES, is_exception
 from syncverify.judge.evidence import Ended, Evidence, WrongGradient
 from syncverify.judge.properties.registry import CAUSES
@@ -20,9 +18,6 @@ _OF_ANOTHER_COUNT = (
 )
 _SET_BACK = "reset the left-over values in wait() or zero_grad()"
 
-_OF_A_LIST = re.compile(
-    r"'list' object has no attribute|list indices must be|not list\b|unhashable type: 'list'"
-)
 _GROUPS = (
     "; {argument} is a list of lists of parameters, [[p0, p1], [p2]], and not a flat "
     "list or the dicts of an optimizer: `for group in {argument}: for parameter in "
@@ -61,8 +56,9 @@ def hint(violation: Violation) -> str:
             return hint_of(cause, evidence.reduction)
         return hint_of(cause)
     words = hint_of(cause)
-    is_of_list = _OF_A_LIST.search(violation.summary) is not None
-    if not (isinstance(evidence, Ended) and evidence.phase == "bind" and is_of_list):
+    if not (isinstance(evidence, Ended) and evidence.is_of_list):
+        return words
+    if evidence.phase != "bind":
         return words
     return words + _GROUPS.format(argument=evidence.groups or "param_groups")
 

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.lifecycle import fault_identity
+from syncverify.judge.violation import Identity as Identity
 from syncverify.program.generators import other_chance
 from syncverify.program.modules.layers import require_same_gradients
 from syncverify.scenario.features import refuses_plain_steps
@@ -34,9 +35,6 @@ from syncverify.sim.turns.turn_log import order_matters
 from syncverify.subjects.subject import Subject
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run
-
-# Property and cause of a violation.
-Identity = tuple[str, str]
 
 
 class Backend(Protocol):

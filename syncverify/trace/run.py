@@ -95,6 +95,9 @@ class Leftovers:
     called: tuple[SourceLine, ...] = ()
 
 
+Misused = Literal["", "list", "unset gradient"]
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """The reason that a run did not reach its end.
@@ -111,8 +114,9 @@ class Fault:
         phase: Call of the rank program that raised; "" for any other fault.
         error: The exception in words, without its rank: equal errors of two ranks or two
             subjects are equal texts.
-        hook: Kind of the hook that raised: `tensor hook` for one that runs before gradients
-            are accumulated, `hook left` for one that runs after `unbind()`; "" for any other.
+        is_of_hook_left: Whether a hook raised that still runs after `unbind()`.
+        misused: The value that Python refused to use: a list, or a `.grad` that is None in a
+            tensor hook; "" for any other.
     """
 
     kind: FaultKind
@@ -125,7 +129,8 @@ class Fault:
     step: int = 0
     phase: str = ""
     error: str = ""
-    hook: Literal["", "tensor hook", "hook left"] = ""
+    is_of_hook_left: bool = False
+    misused: Misused = ""
 
 
 class Held(NamedTuple):

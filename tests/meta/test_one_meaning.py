@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("strategies", "synchronizer", "syncverify")
 # Names that two modules still share. Rename one of the two, and take the name out.
-SHARED = {"Change", "Identity", "Placements", "Ranks", "Rendezvous"}
+SHARED = {"Change", "Placements", "Ranks", "Rendezvous"}
 
 
 def sources() -> Iterator[str]:

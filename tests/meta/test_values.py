@@ -21,6 +21,9 @@ ALLOWED: Final = {
 _CUTS = {"partition", "rpartition", "split", "rsplit"}
 _PREFIXES = {"startswith", "removeprefix"}
 _PLACE = re.compile(r"\\\.py| in ")  # in a regular expression
+_FINDS = {"findall", "finditer", "fullmatch", "match", "search"}
+# What the harness says of a fault or a violation.
+_TOLD = re.compile(r"\.(error|explanation|summary|words)$")
 _NAMES = re.compile(r"(^|_)(at|code|detail|line|origin|place|source|summary)s?$")
 
 
@@ -33,14 +36,28 @@ def parsed(text: str) -> Iterator[str]:
                 args=[ast.Constant(value=str() as by), *_],
             ):
                 is_cut = name in _CUTS and _separates_places(read, by)
-                is_cause = name in _PREFIXES and by == "raised_"
+                is_cause = name in _PREFIXES and (by == "raised_" or _is_told(read))
                 is_pattern = ast.unparse(read) == "re" and _PLACE.search(by)
                 if is_cut or is_cause or is_pattern:
                     yield ast.unparse(node)
+            case ast.Call(func=ast.Attribute(attr=name), args=args) if name in _FINDS:
+                if any(map(_is_told, args)):
+                    yield ast.unparse(node)
             case ast.Compare(left=ast.Call(func=ast.Name(id="str")), ops=[ast.In()]):
+                yield ast.unparse(node)
+            case ast.Compare(
+                left=ast.Constant(value=str()),
+                ops=[ast.In() | ast.NotIn()],
+                comparators=[text],
+            ) if _is_told(text):
                 yield ast.unparse(node)
             case _:
                 pass
+
+
+def _is_told(text: ast.expr) -> bool:
+    """Tell whether an expression is what the harness says, in words."""
+    return _TOLD.search(ast.unparse(text)) is not None
 
 
 def _separates_places(read: ast.expr, by: str) -> bool:
@@ -67,6 +84,9 @@ def test_no_module_parses_what_is_a_value() -> None:
         'PLACE = re.compile(r"(\\S+\\.py):(\\d+) in ")',
         'is_error = violation.cause.startswith("raised_")',
         "told = [each for each in trace if str(each) in words]",
+        "is_of_list = _OF_A_LIST.search(violation.summary) is not None",
+        "is_unset = \"'NoneType'\" in fault.error",
+        'is_late = violation.summary.startswith("rank 0: nothing orders")',
     ],
 )
 def test_a_planted_reader_is_found(planted: str) -> None:

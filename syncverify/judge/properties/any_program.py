@@ -79,7 +79,6 @@ def _of_lines(
             tuple(sorted({pair.rank for pair in pairs})),
             (),
             evidence(shown, disorder, None, traced.run.ranks[shown.rank].trace),
-            shown,
         )
 
 

@@ -9,7 +9,6 @@ from itertools import chain
 from typing_extensions import override
 
 from syncverify.judge.evidence import NO_EVIDENCE, Evidence
-from syncverify.judge.ordering.races import Unordered
 from syncverify.judge.reference import Reference
 from syncverify.judge.signs import Clues, Signs
 from syncverify.judge.traced import Traced, launches_of
@@ -105,7 +104,6 @@ class Finding:
     rank: int | None = None
     parameter: str | None = None
     evidence: Evidence = NO_EVIDENCE
-    unordered: Unordered | None = None
     shows: Signs = frozenset()
     explained_by: Signs = frozenset()
 
@@ -155,7 +153,6 @@ def merge(name: str, findings: Iterable[Finding]) -> list[Violation]:
             ranks=tuple(sorted({f.rank for f in found if f.rank is not None})),
             parameters=tuple(dict.fromkeys(f.parameter for f in found if f.parameter)),
             evidence=found[0].evidence,
-            unordered=found[0].unordered,
             clues=Clues(
                 frozenset().union(*(f.shows for f in found)),
                 frozenset(f.explained_by for f in found),

@@ -193,7 +193,7 @@ def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Findi
 def early_end(run: Run, kinds: Collection[FaultKind]) -> Iterator[Finding]:
     """Find the ranks of a fault of some kinds, in the run of any program."""
     fault = run.fault
-    if fault is None or fault.kind not in kinds or fault.hook == "hook left":
+    if fault is None or fault.kind not in kinds or fault.is_of_hook_left:
         return
     cause = fault_identity(fault)[1]
     summary = fault.summary
@@ -206,11 +206,9 @@ def early_end(run: Run, kinds: Collection[FaultKind]) -> Iterator[Finding]:
 
 def fault_identity(fault: Fault) -> tuple[str, str]:
     """Return the property and the cause of a fault of which no part was allowed."""
-    if fault.hook == "hook left":
+    if fault.is_of_hook_left:
         return unbind_restores_parameters.__name__, "hook_left"
-    # The argument of a tensor hook may be None as well, for an undefined gradient.
-    reads_grad = any(".grad" in str(line) for line in fault.details)
-    if fault.hook == "tensor hook" and "'NoneType'" in fault.error and reads_grad:
+    if fault.misused == "unset gradient":
         return every_rank_finishes.__name__, _TOO_EARLY
     ends = fault.kind in {"raised", "process_died"}
     violated = every_rank_finishes if ends else every_wait_completes

@@ -328,7 +328,6 @@ def _findings(
                 unordered.rank,
                 parameters,
                 told_of,
-                unordered,
                 shows | left_over,
                 _pairs([unordered])
                 | (_pairs([unordered], is_carried=True) if is_alone else frozenset())

@@ -69,6 +69,7 @@ def evidence(
         remedy=str(disorder.remedy or "no single wait orders them"),
         streams=tuple(_origins(unordered, disorder, trace)),
         waits=tuple(_waits_between(unordered, trace)),
+        unordered=unordered,
     )
 
 

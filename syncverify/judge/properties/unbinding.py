@@ -164,7 +164,7 @@ def _leftovers(judgement: Judgement, rank: int) -> Iterator[Finding]:
 def _raised_by_hook_left(judgement: Judgement) -> Iterator[Finding]:
     """Find a hook that plain backward after `unbind()` called, and that raised."""
     fault = judgement.run.fault
-    if fault is None or fault.hook != "hook left":
+    if fault is None or not fault.is_of_hook_left:
         return
     if judgement.refused_step is None or not fault.is_clear:
         for rank in fault.ranks:

@@ -24,9 +24,11 @@ from syncverify.judge.evidence import (
     TooFewElements,
     WrongGradient,
 )
+from syncverify.judge.ordering.races import Race
 from syncverify.judge.violation import Violation
 from syncverify.report.evidence import evidence_json, titled_events
 from syncverify.trace.records import Access, CollectiveLaunch, Moment
+from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.source_lines import CodeLine, SourceLine
 
 HERE = SourceLine(__file__, 1, "f")
@@ -35,6 +37,7 @@ USE = Access(NOW, "side", "aten.add_", (), (), HERE)
 LAUNCH = CollectiveLaunch(
     NOW, (0, 1), 0, "all_reduce", "SUM", "float32", 4, (), (), HERE
 )
+RACE = Race(0, 1, 2, USE, USE, MemoryRegion(0, 0, 4))
 FIRST, SECOND = Event("one", USE), Event("two")
 
 CASES = [
@@ -101,6 +104,7 @@ CASES = [
             remedy=None,
             streams=("side",),
             waits=(),
+            unordered=RACE,
         ),
         {
             "first": "two",
@@ -153,7 +157,7 @@ def test_code_stands_behind_an_event() -> None:
 
 def test_events_of_an_order_have_titles() -> None:
     words = {"memory": "bytes", "remedy": "wait", "streams": (), "waits": ("a", "b")}
-    evidence = Disordered(events=(FIRST, SECOND), **words)  # type: ignore[arg-type]
+    evidence = Disordered(events=(FIRST, SECOND), unordered=RACE, **words)  # type: ignore[arg-type]
     titled = [
         (title, [e.words for e in each]) for title, each in titled_events(evidence)
     ]

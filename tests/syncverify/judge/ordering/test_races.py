@@ -2,9 +2,11 @@
 
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from syncverify.judge.evidence import Disordered
 from syncverify.judge.ordering.races import (
     EarlyFree,
     Race,
@@ -176,7 +178,10 @@ def test_a_race_is_sent_with_its_violation_and_not_compared() -> None:
         SourceLine("a.py", 1, NoLine.UNKNOWN),
     )
     race = Race(0, 1, 2, use, use, MemoryRegion(0, 0, 4))
-    violation = Violation("p", "c", "s", unordered=race)
+    words: dict[str, Any] = {"memory": "", "remedy": "", "streams": (), "waits": ()}
+    evidence = Disordered(unordered=race, **words)
+    violation = Violation("p", "c", "s", evidence=evidence)
     sent = pickle.loads(pickle.dumps(violation))
     assert is_same_work(sent.unordered, race)
-    assert violation == replace(violation, unordered=None)
+    other = replace(evidence, unordered=replace(race, rank=1))
+    assert violation == replace(violation, evidence=other)
