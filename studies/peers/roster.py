@@ -6,6 +6,7 @@ from typing import Final
 from syncverify.backends.choice import AnyBackend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
+from syncverify.subjects.built_in import BUILT_INS
 from syncverify.subjects.subject import Subject
 
 # DeepSpeed takes long to make an engine, and sends the harness no message meanwhile.
@@ -33,40 +34,22 @@ class Peer:
         return SimBackend()
 
 
+_KNOWN: Final = {
+    "ddp-static-graph": {
+        "every_rank_finishes (raised_RuntimeError)",
+        "accumulation_is_local_until_reduced (reduced_early)",
+    },
+    "megatron-fsdp": {"every_rank_finishes (raised_RuntimeError)"},
+    "deepspeed-zero2": {
+        "gradient_equals_reference (rounded)",
+        "unreduced_stay_local (rounded)",
+    },
+}
+# All built-in subjects but ours; those of torch come first.
 PEERS: Final = {
-    "ddp": Peer(),
-    "ddp-bucket-view": Peer(),
-    "ddp-comm-hook": Peer(),
-    "ddp-find-unused": Peer(),
-    "ddp-static-graph": Peer(
-        known=frozenset(
-            {
-                "every_rank_finishes (raised_RuntimeError)",
-                "accumulation_is_local_until_reduced (reduced_early)",
-            }
-        )
-    ),
-    "replicate": Peer(),
-    "replicate-fsdp": Peer(),
-    "fsdp2": Peer(),
-    "hsdp": Peer(),
-    "d9d": Peer("d9d"),
-    "fairscale": Peer("fairscale"),
-    "megatron": Peer("megatron-core"),
-    "megatron-fsdp": Peer(
-        "megatron-fsdp", known=frozenset({"every_rank_finishes (raised_RuntimeError)"})
-    ),
-    "megatron-fsdp-whole": Peer("megatron-fsdp"),
-    "megatron-shards": Peer("megatron-core"),
-    "megatron-training": Peer("megatron-core"),
-    "deepspeed-zero1": Peer("deepspeed"),
-    "deepspeed-zero2": Peer(
-        "deepspeed",
-        known=frozenset(
-            {
-                "gradient_equals_reference (rounded)",
-                "unreduced_stay_local (rounded)",
-            }
-        ),
-    ),
+    name: Peer(each.package, known=frozenset(_KNOWN.get(name, ())))
+    for name, each in sorted(
+        BUILT_INS.items(), key=lambda item: (item[1].package != "torch", item[0])
+    )
+    if name != "synchronizer"
 }

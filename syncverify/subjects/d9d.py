@@ -5,10 +5,13 @@ from __future__ import annotations
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.missing_package import missing_package
 
+SUBJECTS = {"d9d": "D9dSubject"}
+PACKAGE = "d9d"
+
 try:
     from d9d.internals.grad_sync import GradientSynchronizer
 except ModuleNotFoundError as error:
-    raise missing_package("d9d", error) from error
+    raise missing_package(PACKAGE, error) from error
 
 
 class D9dSubject(GradientSynchronizer):  # type: ignore[misc]  # untyped, or missing

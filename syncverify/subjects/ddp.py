@@ -12,6 +12,8 @@ from typing_extensions import override
 
 from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
 
+SUBJECTS = {"ddp": "DistributedDataParallelSubject"}
+
 
 class DistributedDataParallelSubject(ModuleAdapter):
     """Gives DDP the subject API.

@@ -20,6 +20,13 @@ from typing_extensions import override
 from syncverify.adapters import LossModule
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 
+SUBJECTS = {
+    "ddp-bucket-view": "BucketViewSubject",
+    "ddp-comm-hook": "CommHookSubject",
+    "ddp-find-unused": "FindUnusedSubject",
+    "ddp-static-graph": "StaticGraphSubject",
+}
+
 
 class StaticGraphSubject(DistributedDataParallelSubject):
     """`static_graph=True`: learns in the first iteration the parameters of later ones.

@@ -17,6 +17,12 @@ from typing_extensions import override
 from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
 from syncverify.subjects.missing_package import missing_package
 
+SUBJECTS = {
+    "deepspeed-zero1": "ZeroOneSubject",
+    "deepspeed-zero2": "ZeroTwoSubject",
+}
+PACKAGE = "deepspeed"
+
 try:
     import deepspeed
 
@@ -25,7 +31,7 @@ try:
     import deepspeed.runtime.zero.muon.muon_optimizer  # noqa: F401
     from deepspeed.utils import groups, safe_get_full_grad
 except ModuleNotFoundError as error:
-    raise missing_package("deepspeed", error, options="") from error
+    raise missing_package(PACKAGE, error, options="") from error
 
 _CONFIG: dict[str, Any] = {
     "train_micro_batch_size_per_gpu": 1,

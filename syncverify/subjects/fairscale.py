@@ -12,11 +12,14 @@ from typing_extensions import override
 from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
 from syncverify.subjects.missing_package import missing_package
 
+SUBJECTS = {"fairscale": "FairscaleSubject"}
+PACKAGE = "fairscale"
+
 try:
     from fairscale.nn.data_parallel import ShardedDataParallel
     from fairscale.optim import OSS
 except ModuleNotFoundError as error:
-    raise missing_package("fairscale", error) from error
+    raise missing_package(PACKAGE, error) from error
 
 
 class FairscaleSubject(ModuleAdapter):

@@ -15,6 +15,12 @@ from typing_extensions import override
 from syncverify.adapters import LossModule, ModuleAdapter
 from syncverify.subjects.missing_package import missing_package
 
+SUBJECTS = {
+    "megatron": "MegatronSubject",
+    "megatron-shards": "ShardedMegatronSubject",
+}
+PACKAGE = "megatron-core"
+
 try:
     from megatron.core.distributed import (
         DistributedDataParallel,
@@ -23,7 +29,7 @@ try:
     from megatron.core.process_groups_config import ProcessGroupCollection
     from megatron.core.transformer import TransformerConfig
 except ModuleNotFoundError as error:
-    raise missing_package("megatron-core", error) from error
+    raise missing_package(PACKAGE, error) from error
 
 
 class MegatronSubject(ModuleAdapter):

@@ -18,10 +18,16 @@ from typing_extensions import override
 from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
 from syncverify.subjects.missing_package import missing_package
 
+SUBJECTS = {
+    "megatron-fsdp": "MegatronFsdpSubject",
+    "megatron-fsdp-whole": "WholeMegatronFsdpSubject",
+}
+PACKAGE = "megatron-fsdp"
+
 try:
     from megatron_fsdp import fully_shard_model, param_and_grad_buffer
 except ModuleNotFoundError as error:
-    raise missing_package("megatron-fsdp", error) from error
+    raise missing_package(PACKAGE, error) from error
 
 # A check of the shapes of shards, which copies a tensor to a GPU by `.cuda()`; parameters are
 # on the CPU here. It decides nothing but whether to raise.

@@ -13,6 +13,9 @@ from typing_extensions import override
 from syncverify.adapters import LossModule
 from syncverify.subjects.megatron import ShardedMegatronSubject
 
+SUBJECTS = {"megatron-training": "TrainingMegatronSubject"}
+PACKAGE = "megatron-core"
+
 _INSTANCES = 2
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import nn
 
+SUBJECTS = {"synchronizer": "OwnSynchronizer"}
+
 # By name: a harness that imports its subject can verify neither another nor a mutant of it.
 _PACKAGE: Any = import_module("syncverify.synchronizer")
 

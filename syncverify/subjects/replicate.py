@@ -21,6 +21,11 @@ from syncverify.subjects.fsdp2 import FullyShardedSubject
 from syncverify.subjects.fsdp2_options import OPTIONS_WITHOUT_SHARDS
 from syncverify.subjects.subject_options import SubjectOption
 
+SUBJECTS = {
+    "replicate": "ReplicateSubject",
+    "replicate-fsdp": "ReplicateAsFsdpSubject",
+}
+
 
 class ReplicateSubject(DistributedDataParallelSubject):
     """`replicate` of `torch/distributed/_composable/replicate.py`, over DDP's reducer.

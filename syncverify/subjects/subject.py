@@ -14,6 +14,7 @@ from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.names import check_names
+from syncverify.subjects.built_in import BUILT_INS
 from syncverify.subjects.contract_choice import (
     ContractChoice,
     built_in_contract,
@@ -35,28 +36,8 @@ from syncverify.subjects.subject_path import (
     path_of,
 )
 
-BUILT_IN_SUBJECTS = {
-    "synchronizer": "syncverify.subjects.own_synchronizer:OwnSynchronizer",
-    "d9d": "syncverify.subjects.d9d:D9dSubject",
-    "ddp": "syncverify.subjects.ddp:DistributedDataParallelSubject",
-    "ddp-bucket-view": "syncverify.subjects.ddp_variants:BucketViewSubject",
-    "ddp-comm-hook": "syncverify.subjects.ddp_variants:CommHookSubject",
-    "ddp-find-unused": "syncverify.subjects.ddp_variants:FindUnusedSubject",
-    "ddp-static-graph": "syncverify.subjects.ddp_variants:StaticGraphSubject",
-    "deepspeed-zero1": "syncverify.subjects.deepspeed:ZeroOneSubject",
-    "deepspeed-zero2": "syncverify.subjects.deepspeed:ZeroTwoSubject",
-    "fairscale": "syncverify.subjects.fairscale:FairscaleSubject",
-    "fsdp2": "syncverify.subjects.fsdp2:FullyShardedSubject",
-    "hsdp": "syncverify.subjects.fsdp2:HybridShardedSubject",
-    "megatron": "syncverify.subjects.megatron:MegatronSubject",
-    "megatron-fsdp": "syncverify.subjects.megatron_fsdp:MegatronFsdpSubject",
-    "megatron-fsdp-whole": "syncverify.subjects.megatron_fsdp:WholeMegatronFsdpSubject",
-    "megatron-shards": "syncverify.subjects.megatron:ShardedMegatronSubject",
-    "megatron-training": "syncverify.subjects.megatron_training:TrainingMegatronSubject",
-    "replicate": "syncverify.subjects.replicate:ReplicateSubject",
-    "replicate-fsdp": "syncverify.subjects.replicate:ReplicateAsFsdpSubject",
-}
-
+# The class of each built-in subject, by name.
+BUILT_IN_SUBJECTS: Final = {name: each.path for name, each in BUILT_INS.items()}
 
 # Called with groups of parameters, the size of a bucket in MiB, and the number of micro-batches
 # of the first step; that one only where `Subject.takes_count`.

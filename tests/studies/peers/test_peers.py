@@ -12,15 +12,10 @@ from studies.peers import stored_runs
 from studies.peers.__main__ import main
 from studies.peers.peer_result import PeerResult
 from studies.peers.roster import PEERS
-from syncverify.subjects.subject import BUILT_IN_SUBJECTS
 
 ROOT = Path(__file__).parents[3]
 SCRIPTS = sorted((ROOT / "examples" / "findings").glob("*.py"))
 FINDINGS = (ROOT / "docs" / "findings.md").read_text("utf-8")
-
-
-def test_all_built_in_subjects_but_ours_are_peers() -> None:
-    assert set(PEERS) == set(BUILT_IN_SUBJECTS) - {"synchronizer"}
 
 
 @pytest.mark.slow
