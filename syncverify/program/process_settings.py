@@ -85,8 +85,18 @@ _RANK_SETTINGS: Final[Mapping[str, _Setting]] = {
     "torch's precision of matrix products": _Setting(
         _precision, torch.set_float32_matmul_precision
     ),
+    # One call sets both.
     "autograd's detection of anomalies": _Setting(
-        torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly
+        torch.is_anomaly_enabled,
+        lambda mode: torch.autograd.set_detect_anomaly(
+            mode, check_nan=torch.is_anomaly_check_nan_enabled()
+        ),
+    ),
+    "autograd's look for NaN": _Setting(
+        torch.is_anomaly_check_nan_enabled,
+        lambda mode: torch.autograd.set_detect_anomaly(
+            torch.is_anomaly_enabled(), check_nan=mode
+        ),
     ),
     "cuDNN's benchmark mode": _of_cudnn("benchmark"),
     "cuDNN's deterministic mode": _of_cudnn("deterministic"),

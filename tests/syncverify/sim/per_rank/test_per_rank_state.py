@@ -291,6 +291,15 @@ def test_a_setting_is_of_the_rank_that_changes_it(
     assert one != other == before == read()
 
 
+def test_a_block_of_anomalies_without_a_look_for_nan_stays_one() -> None:
+    def program(_: int) -> tuple[bool, bool]:
+        with torch.autograd.set_detect_anomaly(True, check_nan=False):
+            dist.barrier()
+            return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+
+    assert results(program) == [(True, False)] * 2
+
+
 def test_printed_lines_go_where_their_rank_prints() -> None:
     def program(rank: int) -> str:
         text = io.StringIO()
