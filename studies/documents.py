@@ -1,4 +1,4 @@
-"""Pages that tools write from what is stored, whole or in part: a test compares each."""
+"""Parts of pages that tools write from what is stored: a test compares each."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ RESULTS: Final = ROOT / "studies" / "results"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A page, or a part of one, that a tool writes from what is stored.
+    """A part of a page that a tool writes from what is stored; people write the rest.
 
     Attributes:
         path: The page, from the root of the checkout.
-        text: Returns the page or the part, in Markdown.
-        part: Name of the part in `<!-- NAME -->` and `<!-- end of NAME -->`; empty for a whole
-            page.
+        text: Returns the part, in Markdown.
+        part: Name of the part in `<!-- NAME -->` and `<!-- end of NAME -->`; empty for a page
+            in which only facts about releases are filled in.
     """
 
     path: str
@@ -63,6 +63,11 @@ def with_part(page: Path, name: str, text: str) -> str:
         raise UsageError(f"{str(page)!r} lacks the lines {first} and {last}")
     space = "\n\n" if "\n" in text else ""
     return f"{before}{start}{space}{text.strip()}{space}{end}{after}"
+
+
+def write_part(page: Path, name: str, text: str) -> None:
+    """Write a new text between two marks of a page."""
+    page.write_text(with_part(page, name, text), encoding="utf-8")
 
 
 def table(head: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:

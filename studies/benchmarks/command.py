@@ -19,7 +19,7 @@ from rich.console import Console
 
 from studies.benchmarks.measure import Measure
 from studies.benchmarks.report import Report
-from studies.documents import with_part
+from studies.documents import with_part, write_part
 from syncverify.command import process_exit
 from syncverify.errors import UsageError
 
@@ -79,8 +79,7 @@ class Benchmark:
         if json_path is not None:
             json_path.write_text(json.dumps(report.to_json(), indent=2) + "\n")
         if document_path is not None:
-            text = with_part(document_path, self.name, report.markdown())
-            document_path.write_text(text, encoding="utf-8")
+            write_part(document_path, self.name, report.markdown())
 
 
 def _common_options() -> list[click.Parameter]:

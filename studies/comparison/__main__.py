@@ -10,7 +10,7 @@ import click
 import torch
 
 from studies.comparison.cases import case_of
-from studies.comparison.document import page_of
+from studies.comparison.document import PAGE, page_of
 from studies.comparison.methods.all_methods import METHODS
 from studies.comparison.outcomes import (
     Outcome,
@@ -21,6 +21,7 @@ from studies.comparison.outcomes import (
     store,
     stored,
 )
+from studies.documents import write_part
 from syncverify.bugbank.catalogue import entries
 from syncverify.command.process_exit import run_command
 from syncverify.processes.calls import run_in_processes
@@ -36,7 +37,7 @@ NOT_FOUND = 1
               default=None,
               help="Write outcomes here; an existing file is continued.")  # fmt: skip
 @click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path),
-              default=None, help="Write the page here.")  # fmt: skip
+              default=None, help="Write the figures between the marks of this page.")  # fmt: skip
 def main(
     only: tuple[str, ...], jobs: int, json_path: Path | None, markdown: Path | None
 ) -> int:
@@ -65,7 +66,7 @@ def main(
         outcomes[entry.id] = not_played(entry)
     if markdown is not None:
         text = page_of(_in_order(outcomes), len(entries()))
-        markdown.write_text(text, encoding="utf-8")
+        write_part(markdown, PAGE.part, text)
     return NOT_FOUND if missing else 0
 
 

@@ -9,65 +9,10 @@ from studies.comparison.outcomes import Outcome, stored
 from studies.documents import RESULTS, Document, table
 from syncverify.bugbank.catalogue import entries
 
-_OPENING = """\
-# Comparison with other methods
-
-<!-- Made by `python -m studies.comparison --markdown docs/comparison.md`; do not edit. -->
-
-The methods in use today to check that gradients are synchronized correctly, applied to the
-defects of the bug bank. Each method is given each defect in the smallest scenario that shows
-it, and the fixed twin of the defect in the same scenario; all methods but the last repeat the
-steps of the scenario until there are 10. A defect is *caught* if the method reports an error,
-and an alarm on a twin is a *false alarm*. A run that raises, dies or hangs needs no method to
-be noticed, and counts as caught. An error in which defect and twin end alike does not count:
-the subject refuses the scenario, or the place cannot play it. A method that does not apply to
-a defect misses it. Each defect was played once in each place: where threads of gloo or Python
-race, another run may end differently. A command continues the stored verdicts, and plays the
-missing ones. LocalTensor, DebugMode and syncverify were played on 2026-11-27 (torch 2.13.0), the
-other methods on that day where the smallest scenario had changed and the machine had time, and
-else on 2026-11-22.
-
-```console
-$ python -m studies.comparison --jobs 2 --json studies/results/comparison.json --markdown docs/comparison.md
-```
-
-The search of `syncverify` finds the scenarios and shrinks them; `syncverify bank --json` keeps
-them in `studies/results/bug-bank.json`. A defect without a scenario counts as missed by all
-methods. Where ranks are processes or threads on a CPU, the streams of `torch.cuda` are
-stand-ins that hold nothing, so that defects in subjects that use streams can be played there
-as well. Waits between these streams order nothing, since a CPU runs all operators in order.
-"""
 _SILENT = """\
 *Silent* defects give a wrong gradient, or waste time or memory, without an error or a hang on
 real hardware."""
 
-
-_NOT_IN_THE_TABLE = """\
-## Tools that read another program
-
-These two cannot play a class of the bank, so they have no column above. Small programs were written
-by hand for each, on 2026-11-27: the mistake, and the right program beside it.
-
-- [spmd_types](https://pypi.org/project/spmd-types/) 0.3.1 checks types of tensors (replicated, varying,
-  partial) at operators and collectives. The autograd engine makes `.grad` without a type, so each
-  gradient was annotated by hand. In its strict mode it stops at that gradient, also in the right
-  program; the table shows `typecheck("permissive")` on a fake process group of two ranks.
-- [llm-infra-verifier](https://github.com/NJUDeepEngine/llm-infra-verifier) (commit fafd60d, z3-solver
-  5.4.1) verifies programs of 48 operations in a form of its own. A person, a language model or a
-  lifter for TileLang writes them; it reads no Python class. A mistake that the translation drops
-  is gone.
-
-| program | spmd_types, annotated | llm-infra-verifier |
-|---|---|---|
-| right: one reduction | silent | silent |
-| right: the gradient is a view of a bucket, or is copied to one and back | alarm | no such operation |
-| the gradient is never reduced | alarm | alarm |
-| reduced twice | alarm; silent without annotations | alarm |
-| divided by 3 in place of 2 | silent | no such operation |
-| result read before `wait()` | no such notion | alarm |
-| handle never waited for | silent | alarm |
-| input overwritten while it is reduced | no such notion | silent |
-"""
 
 FIGURES: Final = RESULTS / "comparison.json"
 
@@ -78,17 +23,16 @@ def page() -> str:
 
 
 def page_of(outcomes: Sequence[Outcome], num_entries: int) -> str:
-    """Render the page.
+    """Render the part of the page that follows from outcomes.
 
     Args:
         outcomes: Outcomes, in the order of the bank.
         num_entries: Number of defects in the bank.
 
     Returns:
-        The page, in Markdown.
+        The part, in Markdown.
     """
     parts = [
-        _OPENING,
         "## Figures\n",
         _extent(outcomes, num_entries),
         "\n".join(_summary(outcomes)) + "\n",
@@ -100,7 +44,6 @@ def page_of(outcomes: Sequence[Outcome], num_entries: int) -> str:
         "## Each defect\n",
         "`x` caught, `-` missed, `!` false alarm on the twin, `.` not played.\n",
         "\n".join(_table(outcomes)) + "\n",
-        _NOT_IN_THE_TABLE,
         "## Words\n",
         "The first message of each method on a defect, or the reason for none; false alarms.\n",
         "\n".join(_words(outcomes)) + "\n",
@@ -189,4 +132,4 @@ def _cell(words: str) -> str:
     return "`" + words.replace("`", "'").replace("|", "/") + "`"
 
 
-PAGE: Final = Document("docs/comparison.md", page)
+PAGE: Final = Document("docs/comparison.md", page, "figures")

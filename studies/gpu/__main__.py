@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import torch
 
+from studies.documents import with_part, write_part
 from studies.gpu.all_parts import PARTS
 from studies.gpu.document import page, summary
 from studies.gpu.installation import versions
@@ -24,9 +25,11 @@ FAILED = 1
 @click.option("--only", multiple=True, type=click.Choice([part.name for part in PARTS]),
               help="A part; repeatable.")  # fmt: skip
 @click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path),
-              default=None, help="Write the page here.")  # fmt: skip
+              default=None, help="Write the results between the marks of this page.")  # fmt: skip
 def main(only: tuple[str, ...], markdown: Path | None) -> int:
     """Run the checks that need a GPU, as far as this machine can."""
+    if markdown is not None:
+        with_part(markdown, "parts", "")  # refuses it before minutes of work
     torch.set_num_threads(1)
     # Of the queues of a device: streams that share one wait for each other.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
@@ -44,7 +47,7 @@ def main(only: tuple[str, ...], markdown: Path | None) -> int:
     click.echo(summary(results))
     if markdown is not None:
         today = datetime.now(tz=UTC).date()
-        markdown.write_text(page(results, versions(), today), encoding="utf-8")
+        write_part(markdown, "parts", page(results, versions(), today))
     return FAILED if any(each.state == "failed" for _, each in results) else 0
 
 

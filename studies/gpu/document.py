@@ -6,21 +6,6 @@ from datetime import date
 from studies.documents import table
 from studies.gpu.part import Part, Result
 
-_OPENING = """\
-# On a GPU
-
-<!-- Made by `python -m studies.gpu`; do not edit. -->
-
-The checks that need a GPU, in one command of about ten minutes on one device:
-
-```console
-$ make gpu
-```
-
-It writes this page. The column *device* says where a part ran: a row with `cpu` tells
-nothing about GPUs. A part that failed makes exit code 1.
-"""
-
 
 def summary(results: Sequence[tuple[Part, Result]]) -> str:
     """Say in one line how many parts passed, failed and did not run."""
@@ -35,7 +20,7 @@ def summary(results: Sequence[tuple[Part, Result]]) -> str:
 def page(
     results: Sequence[tuple[Part, Result]], versions: Mapping[str, str], today: date
 ) -> str:
-    """Render the page.
+    """Render the part of the page that a run writes.
 
     Args:
         results: The parts that ran, in their order, each with its result.
@@ -43,7 +28,7 @@ def page(
         today: Date of the run.
 
     Returns:
-        The page, in Markdown.
+        The part, in Markdown.
     """
     facts = [*versions.items(), ("date", today.isoformat())]
     overview = [
@@ -51,7 +36,6 @@ def page(
         for part, result in results
     ]
     lines = [
-        _OPENING,
         *table(("machine", ""), facts),
         "",
         f"**{summary(results)}.**",
@@ -65,4 +49,4 @@ def page(
         lines += ["", f"## {part.title}", "", part.about, "", verdict]
         if result.lines:
             lines += ["", *result.lines]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(lines)

@@ -13,26 +13,6 @@ from studies.mistakes.fixes import NUM_SCENARIOS
 from studies.mistakes.scoring import EXAMPLES, Score
 
 FIGURES: Final = RESULTS / "mistakes.json"
-_HEAD: Final = f"""\
-# One-line mistakes
-
-Written by `python -m studies.mistakes` from `studies/mistakes/`; a test compares. Two right
-synchronizers, a class with buckets and a wrapper in the style of DDP, get forty mistakes of
-one line each. `syncverify` plays each of them: {EXAMPLES} scenarios on `sim`, seed 0.
-
-- *found*: the report has a violation.
-- *right cause*: the first violation has a cause that names the mistake. Which causes do is
-  written down beside each mistake, with the reason.
-- *wrong certain*: a cause that the report calls certain, and that the mistake does not have.
-- *fix*: each fix is applied to the source and played in {NUM_SCENARIOS} other scenarios beside
-  the right program. *ok* means: right, not more collectives, not fewer of them during backward,
-  no wait during backward, not more memory.
-
-```console
-$ python -m studies.mistakes --jobs 2                     # all of them
-$ python -m studies.mistakes --only counter-not-reset     # one, with its report
-```
-"""
 
 
 def stored() -> dict[str, Score]:
@@ -51,13 +31,17 @@ def write(scores: dict[str, Score]) -> None:
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the figures and the mistakes of the page."""
     scores = stored()
-    parts = [_HEAD, *summary(scores)]
+    extent = (
+        f"Each mistake is searched in {EXAMPLES} scenarios on `sim`, seed 0. Each fix is "
+        f"played in {NUM_SCENARIOS} other scenarios beside the right program."
+    )
+    parts = [extent, "", *summary(scores)]
     for kind in KINDS:
         own = [each for each in mistakes() if each.kind == kind]
         parts += ["", f"## {kind.capitalize()}", "", *_table(own, scores)]
-    return "\n".join([*parts, ""])
+    return "\n".join(parts)
 
 
 def summary(scores: dict[str, Score]) -> Iterator[str]:
@@ -136,4 +120,4 @@ def _cells(score: Score | None) -> list[str]:
     ]
 
 
-PAGE: Final = Document("docs/one-line-mistakes.md", page)
+PAGE: Final = Document("docs/one-line-mistakes.md", page, "mistakes")

@@ -9,24 +9,6 @@ from studies.pages.soak import lines, sums
 from tests.quality.test_alarms import OF_DDP, OF_DEEPSPEED, PROGRAMS
 
 FIGURES: Final = RESULTS / "soak.jsonl"  # of `make soak`
-HEAD = """\
-# False alarms
-
-Written by `make catalogue` from `studies/results/soak.jsonl` and
-`studies/results/bug-bank.json`; a test compares. Users turn off a harness that raises false
-alarms. So correct synchronizers are searched for violations, seed after seed: released
-ones, ours, and the fixed twins of the bug bank. Each violation is an alarm until it is shown
-to be a defect.
-
-```console
-$ make soak                          # goes on where it was cut off; hours
-$ syncverify bank --twin-examples 1000 --jobs 2 --json studies/results/bug-bank.json
-```
-
-The searches use up to 4 ranks, all features in the subject's contract, and the schedule that a
-run plays by default. Known defects of released synchronizers lie outside of their
-contracts here; the [findings](findings.md) describe them.
-"""
 TOLD = """\
 ## Alarms of earlier versions
 
@@ -36,7 +18,7 @@ repaired, and the program is a test (`tests/quality/test_alarms.py`):
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the figures and the list of the page."""
     rows = [*_soaked(), _twins()]
     rows.append(("all", "", sum(row[2] for row in rows), sum(row[3] for row in rows)))
     cells = [(name, on, f"{played:,}", alarms) for name, on, played, alarms in rows]
@@ -44,7 +26,7 @@ def page() -> str:
     listed = [f"- `synchronizer`: {name}" for name in PROGRAMS]
     listed += [f"- `ddp`: {name}" for name in OF_DDP]
     listed += [f"- `deepspeed-zero1`: {name}" for name in OF_DEEPSPEED]
-    return "\n".join([HEAD, *counted, "", TOLD, *listed, ""])
+    return "\n".join([*counted, "", TOLD, *listed])
 
 
 def _soaked() -> Iterator[tuple[str, str, int, int]]:
@@ -60,4 +42,4 @@ def _twins() -> tuple[str, str, int, int]:
     return f"{len(own)} twins of the [bug bank](bug-bank.md)", "sim", played, alarms
 
 
-PAGE: Final = Document("docs/false-alarms.md", page)
+PAGE: Final = Document("docs/false-alarms.md", page, "soaks")

@@ -10,56 +10,6 @@ from syncverify.bugbank.catalogue import SECTIONS, entries
 from syncverify.bugbank.entry import Entry
 
 FIGURES: Final = RESULTS / "bug-bank.json"  # of `syncverify bank --json`
-HEAD = """\
-# Bug bank
-
-Written by `make catalogue` from `syncverify/bugbank/` and from the figures in
-`studies/results/bug-bank.json`; a test compares. Each entry is one small module with a defect
-that a public report describes, put into a small synchronizer, and with its fixed twin,
-which has to be silent in the scenarios of the defect. The synchronizers use views into
-flat buckets, copies into buckets, buffers in turns, sums of reduced micro-batches, gradients
-left to autograd, or flags like those of `no_sync`. An entry copies the mechanism of the
-reported defect, and no code.
-
-```console
-$ syncverify bank                                  # all of them
-$ syncverify bank --only missing-record-stream     # one
-$ syncverify bank --backend gloo --jobs 4          # those that take no streams
-$ syncverify bank --twin-examples 1000 --json bank.json
-```
-
-A search ends at its first violation, which is then shrunk. Exit code 0 means that each
-defect was caught and each twin was silent, 1 that this is not so. A defect is *caught* by any
-violation; the *cause* is right if it is one that the entry names, which points to the mistake
-(nine entries name two, as the mistake shows otherwise in other scenarios). The *contract* is the smallest one that shows the defect: `plain`, for plain training
-steps alone, or the feature that a contract has to name. *Silent* defects give a wrong gradient,
-or waste time or memory, on real hardware without an error or a hang. `--diagnose` looks for a
-*fix* of each defect, as `syncverify run` does, and for a *guilty line* in the report: a line that the twin has not,
-or, where the defect lacks something, a line of the function that lacks it or calls that.
-The report shows a line if it has it among its events, under `missing at:` or `ran only where it
-fails:`, or in the fix. Bear in mind that most entries override one method of a synchronizer that is
-right. So the rule "the subject's own class comes first" finds more here than in a class without
-bases, and so does the candidate "ask the base class in place of this override" among fixes.
-"""
-LEFT_OUT = """\
-## Left out
-
-Reported defects that are not in the bank, since scenarios or properties cannot express them:
-
-| defect | reason |
-|---|---|
-| an infinite gradient skips a step (deepspeedai/DeepSpeed#8415), sums overflow in float16 (pytorch/pytorch#59576) | gradients are whole numbers that all sums can hold |
-| ranks weigh their means by tokens (huggingface/transformers#34373) | ranks do not weigh anything |
-| the norm counts replicas twice (NVIDIA-NeMo/RL#3788) | gradients are judged, norms are not |
-| zeros in place of no gradient (pytorch/pytorch#28294) | both are right here |
-| a weight gradient assigned after its hook (NVIDIA/Megatron-LM#6693) | autograd writes all gradients |
-| tied weights of two pipeline stages (NVIDIA/Megatron-LM#844) | there is one model, and no pipeline |
-| `record_stream` holds memory back (pytorch/pytorch#147168) | a report shows it, and it is no violation |
-| parameters start at addresses that slow kernels down (NVIDIA/Megatron-LM#4889) | alignment is not checked |
-| an error is reported in the next forward (pytorch/pytorch#68297) | reductions do not fail |
-| compiled autograd calls no hooks (pytorch/pytorch#109774) | too slow to be drawn |
-"""
-
 _COLUMNS: Final = (
     *("id, source", "mechanism", "trigger", "silent"),
     *("caught by", "contract", "scenarios", "shrunk to"),
@@ -67,13 +17,13 @@ _COLUMNS: Final = (
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the figures and the entries of the page."""
     played = {row["id"]: row for row in figures()["entries"]}
-    parts = [HEAD, *_summary(played), ""]
+    parts = [*_summary(played), ""]
     for section in SECTIONS:
         own = [entry for entry in entries() if entry.section == section]
         parts += [*_section(section, own, played), ""]
-    return "\n".join([*parts, LEFT_OUT])
+    return "\n".join(parts)
 
 
 def figures() -> Any:
@@ -148,4 +98,4 @@ def _link(source: str) -> str:
     return f"[{source}](https://github.com/{project}/issues/{number})"
 
 
-PAGE: Final = Document("docs/bug-bank.md", page)
+PAGE: Final = Document("docs/bug-bank.md", page, "entries")

@@ -13,26 +13,6 @@ VERDICTS: Final = ("passes", "refuses", "does not apply")
 _TORCH: Final = "https://github.com/pytorch/pytorch/blob"
 _D9D: Final = "https://github.com/d9d-project/d9d/blob"
 _INTERNAL: Final = "torch/testing/_internal/distributed/distributed_test.py"
-HEAD: Final = """\
-# Cases of other projects
-
-Written by `make catalogue` from `tests/conformance/cases.csv`; a test compares. d9d tests its
-synchronizer end to end, and torch tests DDP and `replicate`. Each row is one of these cases, by the
-name that the project gives it, and the test in `tests/conformance/` that plays the same situation
-with `GradientSynchronizer`. The tests are written anew, with whole numbers, and compare gradients
-bit by bit with autograd alone where the case allows it.
-
-| word | meaning |
-|---|---|
-| passes | the gradient or the training is what the case expects, or is right where the case expects that DDP refuses |
-| refuses | an error of the synchronizer that has a remedy; the test names its class |
-| does not apply | there is no such call here, or the case needs GPUs; no test |
-
-Where torch's wrapper means the same, the same test plays it as well: `[ddp]` or `[replicate]` in the
-name of the test. So torch confirms the expectation. Two and more ranks are threads of one process
-over gloo. Cases that are marked for GPUs, and mean the same on a CPU, are played on the CPU. Not
-listed are cases of collectives, of process groups, and of pipelines.
-"""
 
 
 class Suite(NamedTuple):
@@ -120,9 +100,9 @@ def cases() -> list[Case]:
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the tables."""
     listed = cases()
-    parts = [HEAD, *_counts(listed), ""]
+    parts = [*_counts(listed), ""]
     for key, suite in SUITES.items():
         own = [case for case in listed if case.suite == key]
         parts += [*_section(suite, own), ""]
@@ -155,4 +135,4 @@ def _section(suite: Suite, own: list[Case]) -> Iterator[str]:
     yield from table(("case", "here", "test", "note"), rows)
 
 
-PAGE: Final = Document("docs/synchronizer-conformance.md", page)
+PAGE: Final = Document("docs/synchronizer-conformance.md", page, "cases")

@@ -11,51 +11,6 @@ from studies.releases.marks import marked
 from syncverify.report.observed import EXPLAINED
 from syncverify.scenario.feature_table import OPTIONAL
 
-_HEAD = """\
-# Conformance
-
-Written by `python -m studies.pages.conformance` from `studies/results/conformance`; a test compares.
-Rows are the features of training programs beyond plain steps; [training
-programs](training-programs.md) and the [feature catalogue](reference/features.md) describe
-them. Columns are synchronizers. A cell says what happens in scenarios in which the feature is
-the only one beyond plain steps, so a cell needs no promise of the project: **no cell is a
-verdict**, and what a project documents is in [findings](findings.md).
-
-| rating | meaning |
-|---|---|
-| ok | the right gradient in each scenario |
-| refused | a clear error in some scenario, the right gradient in the others |
-| **wrong** | a wrong gradient without an error, a race, or a broken promise about memory and order |
-| **hangs** | some rank never ends |
-| **unclear** | a crash, or an error that does not say what to change |
-| - | not tried; the reasons follow the tables |
-
-Each rating in bold leads to its [smallest scenario](reference/conformance.md), with a line that
-plays the scenario again. A few scenarios do not show rare defects. `syncverify probe` plays more
-of them, and writes the contract that a synchronizer keeps.
-"""
-_COMMAND = """\
-## Make the table
-
-```console
-$ make conformance
-```
-
-plays what is missing in `studies/results/conformance`, and each column for which a newer release
-or a newer torch is installed. It goes on where it was cut off. To play a column again, delete its
-file. The environment is that of `make peers`: the newest release of each package on
-<!-- asked --><!-- / -->, which for megatron-core needs Python
-<!-- python megatron-core --><!-- / -->: `make conformance PYTHON=python3.12`. A column whose
-package is missing is left as it is.
-"""
-_SCENARIOS_HEAD = """\
-# Scenarios of the conformance table
-
-Written by `python -m studies.pages.conformance`; a test compares. Each entry is a cell of the
-[conformance table](../conformance.md) that is neither right nor refused: the rating, the number of
-scenarios with it, one sentence about the simplest one, and a line that plays it again. Modes
-of our synchronizer are played from a checkout.
-"""
 _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Parameters and meshes": (
         "mesh",
@@ -75,17 +30,17 @@ _MARKS: Final = {"right": "ok", "not tried": "-"}
 
 
 def page() -> str:
-    """Return the page with the table."""
+    """Return the tables of the page."""
     columns = [*observed_columns()]
-    parts = [_HEAD, *_overview(columns), ""]
+    parts = [*_overview(columns), ""]
     for title, topics in _GROUPS.items():
         parts += [f"## {title}", "", *_table(topics, columns), ""]
-    return "\n".join([*parts, *_not_tried(columns), _COMMAND])
+    return "\n".join([*parts, *_not_tried(columns)])
 
 
 def scenarios_page() -> str:
-    """Return the page with a scenario for each cell that is neither right nor refused."""
-    parts = [_SCENARIOS_HEAD]
+    """Return a scenario for each cell that is neither right nor refused."""
+    parts = list[str]()
     for column in observed_columns():
         if column.explained() or column.plain:
             parts += [f"## {column.column.name}", "", *_scenarios(column)]
@@ -224,5 +179,7 @@ def _of(names: list[str]) -> str:
     return f" ({', '.join(names)})"
 
 
-PAGE: Final = Document("docs/conformance.md", page)
-SCENARIOS_PAGE: Final = Document("docs/reference/conformance.md", scenarios_page)
+PAGE: Final = Document("docs/conformance.md", page, "table")
+SCENARIOS_PAGE: Final = Document(
+    "docs/reference/conformance.md", scenarios_page, "scenarios"
+)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from studies.documents import table, write_part
 from studies.pages import overflow
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
@@ -33,24 +34,6 @@ RIGHT, ERROR, WRONG = "right", "clear error", "SILENTLY WRONG"
 _ABOUT_VALUES = {"gradient_equals_reference", "replicas_agree", "unreduced_stay_local"}
 _NOT_PROMISED = "not promised"
 
-_INTRODUCTION = """\
-# Engine matrix
-
-Features of autograd, and the result of each with a synchronizer. Each row is a word of a
-scenario: a *use* says how losses depend on parameters, a *backward* how backward is
-called. All have the same exact gradients. In each cell two ranks train for three steps
-of 2, 1 and 2 micro-batches, with several buckets; *right* says that no property is
-violated, *clear error* that the error surfaces and no gradient is wrong.
-
-*Not promised* marks words that a subject's `Capabilities` leave out; the result follows in
-brackets. On `sim` a cell may also be *not simulated*.
-
-The last row is no word of a scenario, but a separate training program: it says whether each
-rank's `GradScaler` skips a step in which the gradient of one rank is not finite, and whether
-the next step is right.
-
-This page is written by `python -m studies.pages.engine_matrix`.
-"""
 OVERFLOW: Final = (
     "step",
     "overflow_on_one_rank",
@@ -150,17 +133,15 @@ def overflow_cell(backend: str, subject: Subject) -> str:
 
 
 def page(rows: Iterable[tuple[str, str, str, list[str]]]) -> str:
-    """Return the page, in Markdown.
+    """Return the part of the page that is played, in Markdown.
 
     Args:
         rows: Topic, word, meaning and cells of each row.
     """
     heads = [f"`{name}` on {backend}" for name in SUBJECTS for backend in BACKENDS]
+    cells = ((topic, f"`{w}`", meaning, *own) for topic, w, meaning, own in rows)
     lines = [
-        _INTRODUCTION,
-        _line("topic", "word", "meaning", *heads),
-        _line(*["---"] * (3 + len(heads))),
-        *(_line(topic, f"`{w}`", meaning, *cells) for topic, w, meaning, cells in rows),
+        *table(("topic", "word", "meaning", *heads), cells),
         "",
         *(f"`{word}` is not simulated: {why}." for word, why in NOT_SIMULATED.items()),
         "",
@@ -172,13 +153,13 @@ def page(rows: Iterable[tuple[str, str, str, list[str]]]) -> str:
             if row.rare
         ),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def main(path: Path = PAGE) -> None:
     """Play all rows, and write the page."""
     played = [(topic, word, text, row(topic, word)) for topic, word, text in words()]
-    path.write_text(page([*played, (*OVERFLOW, overflow_row())]))
+    write_part(path, "matrix", page([*played, (*OVERFLOW, overflow_row())]))
     close()
 
 
@@ -192,10 +173,6 @@ def close() -> None:
 def _gloo() -> GlooBackend:
     """Start processes once, since a start takes seconds."""
     return GlooBackend()
-
-
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

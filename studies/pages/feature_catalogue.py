@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from studies.documents import Document
+from studies.documents import Document, table
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL
 from tests.quality.planted.graph_bank import GRAPH_DEFECTS, GROUPS, NOT_SHOWN
@@ -18,17 +18,7 @@ from tests.quality.planted.modules import MODULE_DEFECTS
 from tests.quality.planted.planted import Planted
 from tests.quality.planted.space import SPACE
 
-HEAD = """\
-# Feature catalogue
-
-Written by `make catalogue` from the planted defects and their tests; a test compares. Each
-row is a feature that scenarios may have beyond a plain training step, a planted defect that
-needs the feature, the mistake of that synchronizer, and the test that fails when the feature
-is turned off. A defect that needs one feature alone comes first; other defects that show
-through the feature follow in brackets. All tests are in `tests/quality`.
-
-| feature | needed for | mistake | test that fails without it |
-| --- | --- | --- | --- |"""
+_COLUMNS: Final = ("feature", "needed for", "mistake", "test that fails without it")
 
 
 @dataclass(frozen=True)
@@ -77,19 +67,19 @@ def _of_graphs() -> Iterator[Row]:
 
 
 def catalogue() -> str:
-    """Return the page."""
+    """Return the table and its notes."""
     by_feature = {row.feature: row for row in rows()}
     order = map(str, OPTIONAL)
-    listed = [_line(by_feature[each]) for each in order if each in by_feature]
-    return "\n".join([HEAD, *listed, "", *_notes()])
+    listed = (_cells(by_feature[each]) for each in order if each in by_feature)
+    return "\n".join([*table(_COLUMNS, listed), "", *_notes()])
 
 
-def _line(row: Row) -> str:
+def _cells(row: Row) -> tuple[str, ...]:
     first, *others = row.subjects
     also = f" ({', '.join(f'`{each.__name__}`' for each in others)})" if others else ""
     says = inspect.getdoc(first) or ""
     mistake = says.partition("\n\n")[0].replace("\n", " ").replace("|", "/")
-    return f"| `{row.feature}` | `{first.__name__}`{also} | {mistake} | `{row.test}` |"
+    return f"`{row.feature}`", f"`{first.__name__}`{also}", mistake, f"`{row.test}`"
 
 
 def _notes() -> Iterator[str]:
@@ -103,4 +93,4 @@ def _notes() -> Iterator[str]:
     yield f"\nPlayed on request, and not drawn: {asked}.\n"
 
 
-PAGE: Final = Document("docs/reference/features.md", catalogue)
+PAGE: Final = Document("docs/reference/features.md", catalogue, "features")

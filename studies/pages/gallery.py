@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from studies.documents import Document, write_part
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.bugbank.entry import Entry
@@ -27,7 +28,6 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replayed import shown_again
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "gallery.md"
 PICTURES: Final = ROOT / "docs" / "pictures" / "gallery"
 _FIGURES: Final = ROOT / "studies" / "results" / "bug-bank.json"
 # One defect of each kind, from numbers over calls to memory.
@@ -43,21 +43,13 @@ SHOWN: Final = {
     "A race": "final-join-missing",
     "Memory that is freed too early": "missing-record-stream",
 }
-_START: Final = """\
-# Gallery
-
-Ten defects of ten kinds, from the [bug bank](bug-bank.md). Each was reported in a public project;
-the bank has it as a small module, with a twin that is right. Below each is the diagnosis of the
-smallest scenario, as `syncverify run` prints it, with the line that replays it, and a picture of
-the same violation in the [report page](report-page.md) of `--html`.
-"""
 # Pixels; the part of a page that shows the diagnosis and the timeline.
 _WIDTH: Final = 1100
 _HEIGHT: Final = 1300
 
 
 def page(folder: Path | None = None) -> str:
-    """Return the text of the page; write the HTML reports into a folder, if there is one."""
+    """Return the ten diagnoses; write the HTML reports into a folder, if there is one."""
     rows = json.loads(_FIGURES.read_text(encoding="utf-8"))["entries"]
     tokens = {row["id"]: row["caught"]["token"] for row in rows if row["caught"]}
     parts = list[str]()
@@ -68,7 +60,7 @@ def page(folder: Path | None = None) -> str:
         if folder is not None:
             html = rendered(_model(entry, played, found))
             (folder / f"{entry_id}.html").write_text(html, encoding="utf-8")
-    return "\n".join([_START, *parts])
+    return "\n".join(parts)
 
 
 def _part(
@@ -143,7 +135,9 @@ def take_pictures(folder: Path) -> None:
         )
 
 
+PAGE: Final = Document("docs/gallery.md", page, "defects")
+
 if __name__ == "__main__":
-    PAGE.write_text(page(*map(Path, sys.argv[1:])), encoding="utf-8")
+    write_part(PAGE.file, PAGE.part, page(*map(Path, sys.argv[1:])))
     for each in map(Path, sys.argv[1:]):
         take_pictures(each)

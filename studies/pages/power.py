@@ -29,31 +29,6 @@ _ENOUGH = 0.95
 # A share of which nothing was sampled lies below this many occurrences, with 95 %
 # confidence: (1 - 3/n)^n is 5 %.
 _RULE_OF_THREE = 3
-_HEAD = """\
-# Power
-
-Written by `python -m studies.pages.power` from scenarios that the strategies draw; a test compares. A
-defect hides behind a trigger: a mesh, a number, a word. Each row is a value of a dimension of the
-space, and the probability that a search meets a scenario with it, at least once, in 200 and in
-2,000 examples. *Meeting* a trigger is necessary to find its defect, and not sufficient.
-
-The share p of scenarios with a value is sampled; scenarios are drawn one by one, so the
-probability is 1 - (1 - p)^n. Two contracts are sampled: plain training steps alone, and
-everything. Under everything, two of three scenarios leave out the features that a subject may
-refuse.
-
-The values are those of the coverage table. Limits: a trigger within a value is not told apart. Of
-many parameters there are 32 to 71, of many elements 1,024 to about 5,000, of many steps 6 to 10,
-of many micro-batches 8 to 17; worlds have up to 4 ranks unless `--ranks` says otherwise: a fold at
-five to seven ranks needs `--ranks 8`. Not in the space at all: sparse and complex gradients, and
-ranks whose processes hash strings in their own way. Words that take long are never drawn, see
-the [feature catalogue](reference/features.md).
-
-What was done about the weakest: one scenario in twelve has one large number, each of the four
-equally often, since all that is large at once would cost a search its speed. Real modules cost
-ten plain scenarios each, so their share stays small; each is met in nearly every search of 2,000
-examples, and `--examples` is the remedy for a smaller one.
-"""
 
 
 def sample(num_samples: int) -> dict[str, Any]:
@@ -100,9 +75,9 @@ def met(share: float, num_examples: int) -> float:
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the figures of the page."""
     figures = json.loads(FIGURES.read_text(encoding="utf-8"))
-    parts = [_HEAD, *_summary(figures), ""]
+    parts = [*_summary(figures), ""]
     for name, counted in figures["counts"].items():
         parts += [f"## Contract: {name}", "", *_table(counted, figures["samples"]), ""]
     return "\n".join(parts)
@@ -160,7 +135,7 @@ def main(num_samples: int = NUM_SAMPLES) -> None:
     PAGE.write()
 
 
-PAGE: Final = Document("docs/power.md", page)
+PAGE: Final = Document("docs/power.md", page, "power")
 
 if __name__ == "__main__":
     main()

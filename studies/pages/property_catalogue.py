@@ -14,21 +14,12 @@ from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.property import Property
 from tests.quality.planted.witnesses import witnesses
 
-HEAD = """\
-# Property catalogue
-
-Written by `make catalogue` from the properties, their docstrings and the planted defects; a
-test compares. *Applies* says when a property has something to judge: reports count the
-scenarios in which it applied (`applied` in JSON, `--tables` in text). A property that
-*needs data* is not judged on the `fake` backend, which moves none. [Properties](../properties.md)
-explains how properties work together.
-"""
 _LIMITS = re.compile(r"\b(?:Does not|Says nothing|Knows by name)")
 
 
 def catalogue() -> str:
-    """Return the page."""
-    return "\n".join([HEAD, *("\n".join(_entry(each)) for each in ALL_PROPERTIES)])
+    """Return the entries of the page."""
+    return "\n".join("\n".join(_entry(each)) for each in ALL_PROPERTIES)
 
 
 def parts(entry: Property) -> tuple[str, str, str]:
@@ -73,5 +64,5 @@ def examples() -> str:
     return "\n".join(table(("property", "one of the bugs it catches"), rows))
 
 
-PAGE: Final = Document("docs/reference/properties.md", catalogue)
+PAGE: Final = Document("docs/reference/properties.md", catalogue, "properties")
 PART: Final = Document("docs/properties.md", examples, "properties")

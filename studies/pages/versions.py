@@ -26,20 +26,6 @@ from studies.documents import RESULTS, ROOT, Document, table
 from syncverify.command.process_exit import run_command
 
 STORED: Final = RESULTS / "versions.json"
-_HEAD: Final = """\
-# Versions
-
-Written by `python -m studies.pages.versions` from stored results; a test compares. Each row is
-a pair of Python and torch in the table `[tool.versions]` of `pyproject.toml`, with the last
-time that the tests were played on it. `make versions` plays all pairs whose Python is
-installed, and CI plays each pair for each change.
-
-* *tests*: `quick` are those of `make test`; `all` has the searches and processes of `make long` too.
-* *skipped*: tests that need a GPU or the package of another project.
-* *load*: mean number of processes that wanted a core in the last quarter of an hour, and the
-  cores. A load above the cores means that other work ran beside the tests, and that the seconds
-  say little.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +109,8 @@ def stored(plays: list[Play], play: Play) -> list[Play]:
 
 
 def page() -> str:
-    """Return the page."""
-    return "\n".join([_HEAD, *rows(plays_stored()), ""])
+    """Return the table."""
+    return "\n".join(rows(plays_stored()))
 
 
 def plays_stored() -> list[Play]:
@@ -158,7 +144,7 @@ def main(junit: Path | None, tests: str) -> None:
     PAGE.write()
 
 
-PAGE: Final = Document("docs/versions.md", page)
+PAGE: Final = Document("docs/versions.md", page, "plays")
 
 if __name__ == "__main__":
     run_command(main, "versions.py")

@@ -12,20 +12,6 @@ from studies.redteam.program import BLIND_SPOTS, Program, programs
 from studies.redteam.scoring import Score
 
 FIGURES: Final = RESULTS / "redteam.json"
-_HEAD = """\
-# Red team
-
-Written by `python -m studies.redteam --write` from `studies/redteam/`; a test compares. The programs
-were written after reading the harness, in order to get past it: wrong synchronizers with a
-defect where a search may not look, and right ones that do something unusual. None is an entry
-of the [bug bank](bug-bank.md). A wrong program has to be *caught*, by any violation; a right one
-has to be *silent*, or *not judged* with a reason.
-
-```console
-$ python -m studies.redteam --jobs 2                       # all of them
-$ python -m studies.redteam --only averages-at-bind        # one
-```
-"""
 
 
 def write(scores: Sequence[Score], examples: int) -> None:
@@ -41,10 +27,10 @@ def write(scores: Sequence[Score], examples: int) -> None:
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the figures and the programs of the page."""
     figures = json.loads(FIGURES.read_text(encoding="utf-8"))
     rows = figures["programs"]
-    parts = [_HEAD, *_summary(rows, figures["examples"]), ""]
+    parts = [*_summary(rows, figures["examples"]), ""]
     wrong = [program for program in programs() if program.is_wrong]
     right = [program for program in programs() if not program.is_wrong]
     for topic, meaning in BLIND_SPOTS.items():
@@ -101,4 +87,4 @@ def _verdict(row: dict[str, Any] | None) -> list[str]:
     return [f"{row['verdict']}{found}", str(row["examples"])]
 
 
-PAGE: Final = Document("docs/redteam.md", page)
+PAGE: Final = Document("docs/redteam.md", page, "programs")

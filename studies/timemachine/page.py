@@ -13,33 +13,11 @@ from studies.timemachine.pairs import Pair, Table, table
 from studies.timemachine.playing import Played
 from studies.timemachine.results import Result, stored
 
-_HEAD: Final = """\
-# The time machine
-
-Written by `python -m studies.timemachine` from `studies/timemachine/pairs.toml` and
-`studies/results/timemachine.json`; a test compares. Each pair is a defect that a project released
-and reported: the release with the defect, the release that repairs it, the newest release on
-<!-- asked --><!-- / -->, and the remedy of the report applied to the release with the defect.
-Nothing of the releases is changed but that, nothing is built, and no GPU is used. `make releases`
-tells when there is a newer one.
-
-```console
-$ make timemachine                                      # downloads and plays all, half an hour
-$ .venv/bin/python -m studies.timemachine --only megatron-3670  # one pair, again
-```
-
-*Caught* means: the search, from seed 0, met the defect in a scenario that it drew, and the first
-violation that it reports has the property, the cause and the place of the table. *Silent* means: all
-scenarios hold. Paths are those inside of the release. A side that is *not measured* has not been
-played yet: `make timemachine ARGS=` goes on with it. Seconds are processor time of `syncverify run`,
-its start and the shrinking included.
-"""
-
 
 def page() -> str:
-    """Return the page."""
+    """Return the figures and the pairs of the page."""
     pairs, results = table(), stored()
-    parts = [_HEAD, *_summary(pairs, results), ""]
+    parts = [*_summary(pairs, results), ""]
     for pair in pairs.played:
         parts += [*_section(pair, results.get(pair.name)), ""]
     parts += ["## Not played", "", *_missing(pairs)]
@@ -141,4 +119,4 @@ def _missing(pairs: Table) -> Iterator[str]:
     return markdown(("pair", "release", "defect", "smallest missing piece"), rows)
 
 
-PAGE: Final = Document("docs/timemachine.md", page)
+PAGE: Final = Document("docs/timemachine.md", page, "pairs")

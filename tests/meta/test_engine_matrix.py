@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from studies.documents import with_part
 from studies.pages.engine_matrix import (
     ERROR,
     NOT_SIMULATED,
@@ -56,7 +57,8 @@ def test_ddp_keeps_what_it_promises() -> None:
 def test_the_page_is_what_the_code_writes_and_an_overflow_is_handed_on() -> None:
     cells = table()
     rows = [(topic, w, text, cells[topic, w]) for topic, w, text in words()]
-    assert PAGE.read_text() == page([*rows, (*OVERFLOW, [RIGHT] * 4)])
+    text = page([*rows, (*OVERFLOW, [RIGHT] * 4)])
+    assert PAGE.read_text() == with_part(PAGE, "matrix", text)
 
 
 @pytest.mark.nightly

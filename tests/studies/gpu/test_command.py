@@ -60,6 +60,7 @@ def test_an_error_of_a_part_is_a_failure_and_the_others_go_on(
 
     monkeypatch.setattr(command, "PARTS", (Part("a", "A", "?", broken), *parts(PASSED)))
     place = tmp_path / "page.md"
+    place.write_text("<!-- parts --><!-- end of parts -->")
     told = CliRunner().invoke(
         command.main, ["--markdown", str(place)], standalone_mode=False
     )
@@ -76,4 +77,4 @@ def test_the_page_names_the_device_of_each_part() -> None:
     assert "| Part 0 | cpu | passed | all of it |" in text
     assert "| Part 1 | cpu | not run | no GPU |" in text
     assert "0 of 2 ran on a GPU" in text
-    assert "## Part 1\n\nAbout it.\n\nDevice: cpu. Not run: no GPU.\n" in text
+    assert "## Part 1\n\nAbout it.\n\nDevice: cpu. Not run: no GPU." in text
