@@ -84,20 +84,17 @@ def _shown(body: str, folder: Path) -> str:
     return "".join(f"{line}\n" for line in (f"$ {command}", *lines))
 
 
-# They change what commands print.
-_LEFT_OUT = {"CI", "PYTEST_ADDOPTS"}
-
-
 def environment() -> Mapping[str, str]:
     """Return an environment in which commands are those of this Python."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
+    # In CI, commands print in another form.
+    kept = {name: value for name, value in os.environ.items() if name != "CI"}
     # pytest warns about the module of an editable install, which a reader does not have.
-    quiet = "ignore:Module already imported so cannot be rewritten"
+    quiet = "-W 'ignore:Module already imported so cannot be rewritten'"
     return {
         **kept,
         "PATH": path,
-        "PYTHONWARNINGS": quiet,
+        "PYTEST_ADDOPTS": quiet,
         "COLUMNS": "80",
         "OMP_NUM_THREADS": "1",
     }
