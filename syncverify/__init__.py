@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from syncverify.one_play import assert_right as assert_right
     from syncverify.one_play import play as play
     from syncverify.pytest_plugin import check as check
-    from syncverify.report.verdict_errors import CoverageGap as CoverageGap
-    from syncverify.report.verdict_errors import PropertyViolation as PropertyViolation
     from syncverify.scenario.contract import Capabilities as Capabilities
     from syncverify.scenario.scenario import Scenario as Scenario
     from syncverify.scenario.specs import MeshSpec as MeshSpec
     from syncverify.scenario.specs import ParameterSpec as ParameterSpec
     from syncverify.simulation.regions import region as region
     from syncverify.simulation.simulate import simulate as simulate
+    from syncverify.verification import CoverageGap as CoverageGap
+    from syncverify.verification import PropertyViolation as PropertyViolation
     from syncverify.verification import verify as verify
 
 __all__ = [
@@ -48,11 +48,11 @@ __all__ = [
 # import up here would be a cycle.
 _MODULES = {
     "Capabilities": "syncverify.scenario.contract",
-    "CoverageGap": "syncverify.report.verdict_errors",
+    "CoverageGap": "syncverify.verification",
     "MeshSpec": "syncverify.scenario.specs",
     "ParameterSpec": "syncverify.scenario.specs",
     "PlayedScenario": "syncverify.one_play",
-    "PropertyViolation": "syncverify.report.verdict_errors",
+    "PropertyViolation": "syncverify.verification",
     "Scenario": "syncverify.scenario.scenario",
     "SyncverifyError": "syncverify.errors",
     "UsageError": "syncverify.errors",

@@ -27,8 +27,7 @@ from syncverify.report.explored import explored_lines
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import Report
-from syncverify.report.text import violation_text
-from syncverify.report.verdict_errors import CoverageGap, PropertyViolation
+from syncverify.report.text import diagnosis, verdict, violation_text
 from syncverify.scenario.space import Space
 from syncverify.search.budget import AFTER_ERRORS
 from syncverify.search.isolation import default_torch_state
@@ -101,6 +100,40 @@ class Observing:
             random_seed=random_seed,
             deadline=deadline,
         )
+
+
+class PropertyViolation(AssertionError):  # noqa: N818  # part of the API
+    """A subject violates a property; the message is the full diagnosis.
+
+    Attributes:
+        report: The report.
+    """
+
+    __module__ = "syncverify"  # as users import it, and as pytest prints it
+
+    def __init__(self, report: Report) -> None:
+        # The first line is all that pytest's summary of a test run shows.
+        headline = verdict(report)
+        if report.violations:
+            first, *others = (entry.violation for entry in report.violations)
+            more = f" (and {len(others)} more)" if others else ""
+            headline = f"{first.property}{more}: {first.summary}"
+        super().__init__(f"{headline}\n\n{diagnosis(report)}")
+        self.report = report
+
+
+class CoverageGap(AssertionError):  # noqa: N818  # part of the API
+    """The scenarios that were played contain fewer features than required.
+
+    Attributes:
+        report: The report, without violations.
+    """
+
+    __module__ = "syncverify"
+
+    def __init__(self, message: str, report: Report) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class ObservationInterrupted(KeyboardInterrupt):  # as its base

@@ -66,9 +66,8 @@ def remedy_of(violation: Violation) -> str:
     return (evidence.remedy or "") if isinstance(evidence, Disordered) else ""
 
 
-def evidence_json(violation: Violation) -> dict[str, Any]:
-    """Return plain values of the evidence for JSON, and the cause."""
-    evidence = violation.evidence
+def evidence_json(cause: str, evidence: Evidence) -> dict[str, Any]:
+    """Return plain values of the evidence of a cause for JSON, and the cause."""
     own = [
         each.name for each in fields(evidence) if each.repr and each.name not in _COMMON
     ]
@@ -81,7 +80,7 @@ def evidence_json(violation: Violation) -> dict[str, Any]:
     }
     code = {event.words: with_code(event.origins) for event in evidence.events}
     known = {words: [*map(str, lines)] for words, lines in code.items() if lines}
-    found = {"cause": violation.cause, **values, **_reshaped(evidence)}
+    found = {"cause": cause, **values, **_reshaped(evidence)}
     return {**found, "code": known} if known else found
 
 

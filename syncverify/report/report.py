@@ -11,7 +11,7 @@ from syncverify.report.evidence import evidence_json
 from syncverify.report.observed import ObservedFeature, with_rating
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.witness import witness_json
-from syncverify.search.found_violation import FoundViolation
+from syncverify.search.found_violation import FoundViolation, RelatedViolation
 
 REPORT_VERSION = 2
 
@@ -130,6 +130,8 @@ class Report:
 def violation_json(entry: FoundViolation) -> dict[str, Any]:
     """Return plain values for JSON: a violation, its scenario and its token."""
     violation = entry.violation
+    consequences = (each for each in entry.related if each.is_consequence)
+    forms = (each for each in entry.related if not each.is_consequence)
     data = {
         "property": violation.property,
         "summary": violation.summary,
@@ -138,9 +140,9 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
         "token": entry.token,
         "scenario": entry.scenario.to_json(),
         "schedule": entry.schedule.to_json(),
-        "evidence": _plain(evidence_json(violation)),
-        "consequences": _related_json(entry, is_consequence=True),
-        "other_forms": _related_json(entry, is_consequence=False),
+        "evidence": _plain(evidence_json(violation.cause, violation.evidence)),
+        "consequences": [*map(_related_json, consequences)],
+        "other_forms": [*map(_related_json, forms)],
     }
     if entry.witness is not None:
         data["witness"] = _plain(witness_json(entry.witness))
@@ -167,12 +169,8 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
     return data
 
 
-def _related_json(entry: FoundViolation, *, is_consequence: bool) -> list[Any]:
-    return [
-        {"property": one.property, "cause": one.cause, "summary": one.summary}
-        for one in entry.related
-        if one.is_consequence == is_consequence
-    ]
+def _related_json(one: RelatedViolation) -> dict[str, str]:
+    return {"property": one.property, "cause": one.cause, "summary": one.summary}
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from syncverify.judge.evidence import Event, Evidence, FrozenGradient, WrongGradient
@@ -26,8 +26,9 @@ from syncverify.scenario.specs import (
     ParameterSpec,
     sharded_dim,
 )
-from syncverify.search.found_violation import FoundViolation
+from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.trace.source_lines import CodeLine, with_code
+from syncverify.witness.fix import Fix
 
 _UNSHARDED = {
     REPLICATE: "Replicate",
@@ -44,30 +45,23 @@ _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 def verdict(report: Report) -> str:
     """Return the last line of a report: violations, or features that fail it, and scope."""
-    words = _violations_in_words(report)
-    if report.has_failed and not report.violations:
-        words += f"; beyond it {names_of_wrong(report.beyond)}"
-    return words
-
-
-def _violations_in_words(report: Report) -> str:
-    scope = _scope(report)
-    count = len(report.violations)
-    if report.verifies_nothing:
-        return f"NOTHING VERIFIED: {report.subject} ({scope})"
-    if count == 0:
-        title = "WRONG BEYOND THE CONTRACT" if report.has_failed else "NO VIOLATION"
-        of = f" of {report.contract}" if report.contract else ""
-        said = f"{title}: {report.subject} held all properties{of} ({scope})"
-        return said + report.summary.clause_of_missing_values()
-    return f"{count} VIOLATION{'S' if count > 1 else ''}: {report.subject} ({scope})"
-
-
-def _scope(report: Report) -> str:
-    played = f"{counted(report.examples, 'scenario')} on {report.backend}"
+    scope = f"{counted(report.examples, 'scenario')} on {report.backend}"
     if report.is_replay:
-        return f"replay of {played}"
-    return f"{played}, seed {report.seed}, {report.seconds:.1f} s"
+        scope = f"replay of {scope}"
+    else:
+        scope += f", seed {report.seed}, {report.seconds:.1f} s"
+    if report.violations:
+        count = counted(len(report.violations), "VIOLATION").upper()
+        return f"{count}: {report.subject} ({scope})"
+    title = "WRONG BEYOND THE CONTRACT" if report.has_failed else "NO VIOLATION"
+    of = f" of {report.contract}" if report.contract else ""
+    words = f"{title}: {report.subject} held all properties{of} ({scope})"
+    words += report.summary.clause_of_missing_values()
+    if report.verifies_nothing:
+        words = f"NOTHING VERIFIED: {report.subject} ({scope})"
+    return words + (
+        f"; beyond it {names_of_wrong(report.beyond)}" if report.has_failed else ""
+    )
 
 
 def diagnosis(report: Report) -> str:
@@ -104,15 +98,6 @@ def always_raised(report: Report) -> Iterator[str]:
     yield f"  replay: {line}"
 
 
-def headline(report: Report) -> str:
-    """Return one line on a report that failed: its first violation, or the wrong features."""
-    if not report.violations:
-        return verdict(report)
-    first, *others = (entry.violation for entry in report.violations)
-    more = f" (and {len(others)} more)" if others else ""
-    return f"{first.property}{more}: {first.summary}"
-
-
 def brief(
     entry: FoundViolation,
     subject: str,
@@ -136,27 +121,35 @@ def violation_text(
     scenario_title: str = "",
 ) -> str:
     """Describe one violation in lines; subject, backend, contract are for its replay line."""
-    violation = entry.violation
-    named = scenario_title or _scenario_title(entry)
-    run, *parameters = scenario_lines(entry.scenario, entry.tensors, named)
+    violation, cause = entry.violation, entry.violation.cause
+    shrunk = SMALLEST if entry.is_smallest else SCENARIO
+    if entry.not_shrunk:
+        shrunk = f"{SCENARIO}, not shrunk ({entry.not_shrunk})"
+    titled = scenario_title or shrunk
+    run, *parameters = scenario_lines(entry.scenario, entry.tensors, titled)
     seen = [*_what_was_seen(entry)]
+    deciders = () if entry.fix else entry.deciders
+    consequences = [each for each in entry.related if each.is_consequence]
+    forms = [each for each in entry.related if not each.is_consequence]
     return "\n".join(
         fitted(
             [
-                f"{title}: {violation.property} ({violation.cause})",
+                f"{title}: {violation.property} ({cause})",
                 f"  {_STATEMENTS[violation.property]}",
                 "",
                 *seen,
-                [f"  {line}" for line in _deciders(entry, _text_of(seen))],
-                f"  seen on:    {_seen_on(entry)}",
-                [f"  {line}" for line in _related(entry, is_consequence=True)],
-                [f"  {line}" for line in _related(entry, is_consequence=False)],
+                [*_deciders(deciders, _text_of(seen))],
+                f"  seen on:    {_seen_on(violation.ranks, violation.parameters)}",
+                [*_related("then", consequences)],
+                [*_related("also shows as", forms)],
                 "",
                 f"  {run}",
                 [f"  {line}" for line in parameters],
                 [f"  {line}" for line in schedule_lines(entry.decisions)],
                 "",
-                *(f"  {line}" for line in _cause_and_fix(entry)),
+                f"  cause:      {cause}, {certainty(cause, violation.evidence)}",
+                *_fix(entry.fix),
+                f"  hint:       {advice(entry)}",
                 f"  replay:     {replay_line(entry.token, subject, backend, contract)}",
             ]
         )
@@ -172,10 +165,26 @@ def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
     for title, events in titled_events(evidence):
         if title != "remedy:" or not (entry.fix or entry.left_over):
             yield _with_code(events, shown, title)
-    yield [f"  {line}" for line in _witness(entry)]
-    yield [f"  {line}" for line in _acts(entry, shown)]
-    yield [f"  {line}" for line in _missing(entry)]
-    yield [f"  {line}" for line in _left_over(entry)]
+    yield _titled("witness:", witness_lines(entry.witness))
+    about = f"they wrote memory or communicated on rank {evidence.rank}, step {evidence.step}"
+    yield _titled("lines:", (each for each in entry.acts if each not in shown), about)
+    yield _titled("missing at:", entry.left_out)
+    rank = min(entry.violation.ranks, default=0)
+    are = "it is" if len(entry.left_over) == 1 else "they are"
+    yield _titled(
+        "left over:",
+        (each.text for each in entry.left_over),
+        f"on rank {rank}; the violation disappears if {are} reset at the start of each step",
+    )
+
+
+def _titled(title: str, items: Iterable[object], about: str = "") -> list[str]:
+    """Return items below each other, the title before the first one; none without items."""
+    texts = [*map(str, items)]
+    texts += [f"({about})"] if texts and about else []
+    return [
+        f"  {'' if number else title:<11} {text}" for number, text in enumerate(texts)
+    ]
 
 
 def _text_of(sections: Sequence[list[str] | str]) -> str:
@@ -197,24 +206,14 @@ def _with_code(
     return lines
 
 
-def _cause_and_fix(entry: FoundViolation) -> Iterator[str]:
-    cause, fix = entry.violation.cause, entry.fix
-    yield f"cause:      {cause}, {certainty(cause, entry.violation.evidence)}"
+def _fix(fix: Fix | None) -> Iterator[str]:
     if fix is not None:
         yield (
-            f"fix:        at {fix.place}: fixes this scenario; {fix.num_others} other "
+            f"  fix:        at {fix.place}: fixes this scenario; {fix.num_others} other "
             f"scenarios on up to {fix.max_ranks} ranks show no new violation and cost "
             "no more"
         )
         yield from (f"              {line}" for line in fix.lines)
-    yield f"hint:       {advice(entry)}"
-
-
-def _scenario_title(entry: FoundViolation) -> str:
-    """Say that the scenario is the smallest one, or why it is not."""
-    if entry.not_shrunk:
-        return f"{SCENARIO}, not shrunk ({entry.not_shrunk})"
-    return SMALLEST if entry.is_smallest else SCENARIO
 
 
 def scenario_lines(
@@ -300,62 +299,25 @@ def _placement(code: str) -> str:
     return f"StridedShard({dim})" if code.startswith("_") else f"Shard({dim})"
 
 
-def _seen_on(entry: FoundViolation) -> str:
-    ranks, parameters = entry.violation.ranks, entry.violation.parameters
+def _seen_on(ranks: Sequence[int], parameters: Sequence[str]) -> str:
     words = named("rank", ranks) if ranks else "all ranks"
     return f"{words}; {named('parameter', parameters)}" if parameters else words
 
 
-def _witness(entry: FoundViolation) -> Iterator[str]:
-    for number, line in enumerate(witness_lines(entry.witness)):
-        yield f"{'' if number else 'witness:':<11} {line}"
-
-
-def _acts(entry: FoundViolation, shown: set[CodeLine]) -> Iterator[str]:
-    """Yield the lines of the step that no event has shown."""
-    evidence = entry.violation.evidence
-    new = [line for line in entry.acts if line not in shown]
-    for number, line in enumerate(new):
-        yield f"{'' if number else 'lines:':<11} {line}"
+def _deciders(lines: Sequence[CodeLine], above: str) -> Iterator[str]:
+    """Yield lines that ran here alone, without those whose place stands above."""
+    new = [each for each in lines if str(each.line) not in above]
     if new:
-        yield f"{'':<11} (they wrote memory or communicated on rank {evidence.rank}, step {evidence.step})"
+        yield "  ran only where it fails:"
+        yield from _titled("", new)
 
 
-def _missing(entry: FoundViolation) -> Iterator[str]:
-    for number, line in enumerate(entry.left_out):
-        yield f"{'' if number else 'missing at:':<11} {line}"
-
-
-def _deciders(entry: FoundViolation, above: str) -> Iterator[str]:
-    """Yield the lines that ran here alone, without those whose place stands above."""
-    if entry.fix is not None:
-        return
-    new = [each for each in entry.deciders if str(each.line) not in above]
-    if new:
-        yield "ran only where it fails:"
-        yield from (f"{'':<11} {line}" for line in new)
-
-
-def _left_over(entry: FoundViolation) -> Iterator[str]:
-    for number, each in enumerate(entry.left_over):
-        yield f"{'' if number else 'left over:':<11} {each.text}"
-    if entry.left_over:
-        rank = min(entry.violation.ranks, default=0)
-        are = "it is" if len(entry.left_over) == 1 else "they are"
-        yield (
-            f"{'':<11} (on rank {rank}; the violation disappears if {are} reset at the "
-            "start of each step)"
-        )
-
-
-def _related(entry: FoundViolation, *, is_consequence: bool) -> Iterator[str]:
-    """Yield a line for each violation that this one explains."""
-    title = "then" if is_consequence else "also shows as"
-    related = [each for each in entry.related if each.is_consequence == is_consequence]
+def _related(title: str, related: Sequence[RelatedViolation]) -> Iterator[str]:
+    """Yield a line for each violation that another one explains."""
     for other in related[:_NUM_RELATED]:
-        yield f"{title}: {other.property} ({other.cause}): {other.summary}"
+        yield f"  {title}: {other.property} ({other.cause}): {other.summary}"
     if num_more := len(related[_NUM_RELATED:]):
-        yield f"{title}: ... and {num_more} more (--json PATH lists them)"
+        yield f"  {title}: ... and {num_more} more (--json PATH lists them)"
 
 
 def _numbers(evidence: Evidence) -> Iterator[str]:

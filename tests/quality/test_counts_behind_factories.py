@@ -11,9 +11,9 @@ from syncverify import verify
 from syncverify.backends.announced_counts import with_announced_counts
 from syncverify.bugbank.bases.careful import Careful
 from syncverify.report.report import Report
-from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject import resolve
+from syncverify.verification import PropertyViolation
 from tests.quality.planted import counts
 
 

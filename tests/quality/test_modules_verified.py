@@ -11,11 +11,11 @@ from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.program.modules import module_parameters
-from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
 from syncverify.subjects.subject import resolve
+from syncverify.verification import PropertyViolation
 from tests.quality.planted.modules import ModuleGrads
 
 TRIO, GRID = MeshSpec((3,), ("dp",)), MeshSpec((2, 2), ("dp", "tp"))

@@ -11,11 +11,11 @@ from syncverify.bugbank.catalogue import entry_of
 from syncverify.judge.evidence import WrongGradient
 from syncverify.judge.properties import check
 from syncverify.report.text import violation_text
-from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import resolve
+from syncverify.verification import PropertyViolation
 from tests.quality.planted.bank import DEFECTS, LIVE, MATCH, ORDER, WAITS, Defect
 from tests.quality.planted.stream_bank import STREAM_DEFECTS
 

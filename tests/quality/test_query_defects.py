@@ -7,7 +7,7 @@ import pytest
 
 from syncverify import verify
 from syncverify.report.report import Report
-from syncverify.report.verdict_errors import PropertyViolation
+from syncverify.verification import PropertyViolation
 from tests.quality.planted import timing
 
 NOT_YET = r"query\(\) tells rank \d that it is not done yet"

@@ -9,10 +9,10 @@ from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.program.modules import module_parameters
 from syncverify.report.report import Report
-from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
 from syncverify.subjects.subject import resolve
+from syncverify.verification import PropertyViolation
 from tests.quality.planted import owners
 
 RIGHT = (

@@ -8,10 +8,10 @@ from syncverify import verify
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.report.report import Report
-from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from syncverify.verification import PropertyViolation
 from tests.quality.planted import futures, semantics
 
 ON_GLOO = ", on gloo, which runs collectives side by side"

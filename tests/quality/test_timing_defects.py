@@ -12,7 +12,6 @@ from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.judge.properties import check
 from syncverify.report.report import Report
 from syncverify.report.text import violation_text
-from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -23,6 +22,7 @@ from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import simplify_schedule
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import resolve
+from syncverify.verification import PropertyViolation
 from tests.quality.planted import timing
 
 pytestmark = pytest.mark.slow

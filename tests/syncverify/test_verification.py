@@ -1,16 +1,25 @@
-"""Features beyond the contract: progress before each is played, and interrupts."""
+"""Errors that tell a report, and features beyond the contract, with interrupts."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from syncverify.backends.sim import SimBackend
+from syncverify.judge.violation import Violation
 from syncverify.report.observed_table import in_one_line
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
 from syncverify.search.observation import ObservationPlan, RatedFeature, Rating
 from syncverify.subjects.subject import resolve
-from syncverify.verification import ObservationInterrupted, with_features
+from syncverify.verification import (
+    ObservationInterrupted,
+    PropertyViolation,
+    with_features,
+)
 
 PLAN = ObservationPlan(max_ranks=2, num_scenarios=1, num_simpler=0, random_seed=0)
 FEATURES = ["event=rebind", "use=twice", "use=masked"]
@@ -76,3 +85,19 @@ def test_an_interrupt_keeps_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
             "skips them)"
         )
     ]
+
+
+def test_the_first_line_of_the_error_tells_the_first_violation() -> None:
+    scenario = Scenario(
+        MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (1,), ("R",)),), (1,), 64
+    )
+    violation = Violation("replicas_agree", "replicas_differ", "they differ")
+    entry = FoundViolation(violation, scenario)
+    assert _first_line(entry) == "replicas_agree: they differ"
+    assert _first_line(entry, entry) == "replicas_agree (and 1 more): they differ"
+    assert _first_line().startswith("NO VIOLATION: ")
+
+
+def _first_line(*entries: FoundViolation) -> str:
+    error = PropertyViolation(replace(PLAYED_ALONE, violations=entries))
+    return str(error).splitlines()[0]

@@ -25,7 +25,6 @@ from syncverify.judge.evidence import (
     WrongGradient,
 )
 from syncverify.judge.ordering.races import Race
-from syncverify.judge.violation import Violation
 from syncverify.report.evidence import evidence_json, titled_events
 from syncverify.trace.records import Access, CollectiveLaunch, Moment
 from syncverify.trace.regions import MemoryRegion
@@ -142,7 +141,7 @@ CASES = [
     ("evidence", "values"), CASES, ids=[type(each).__name__ for each, _ in CASES]
 )
 def test_each_family_keeps_its_keys(evidence: Evidence, values: dict[str, Any]) -> None:
-    found = evidence_json(Violation("p", "c", "", evidence=evidence))
+    found = evidence_json("c", evidence)
     code = found.pop("code", {})
     assert found == {"cause": "c", **values}
     assert [*code] == [each.words for each in evidence.events if each.use]
@@ -150,7 +149,7 @@ def test_each_family_keeps_its_keys(evidence: Evidence, values: dict[str, Any]) 
 
 def test_code_stands_behind_an_event() -> None:
     evidence = Disagreement(events=(FIRST, SECOND))
-    data = evidence_json(Violation("p", "c", "", evidence=evidence))
+    data = evidence_json("c", evidence)
     assert data["code"] == {"one": [f'{HERE}: """{__doc__}"""']}
     assert evidence.lines == (HERE,)
 

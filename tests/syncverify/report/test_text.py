@@ -14,7 +14,6 @@ from syncverify.report.evidence import evidence_json
 from syncverify.report.report import Report, violation_json
 from syncverify.report.text import (
     diagnosis,
-    headline,
     scenario_lines,
     verdict,
     violation_text,
@@ -87,14 +86,6 @@ VIOLATION: gradient_equals_reference (rank_contribution_missing)
 
 1 VIOLATION: mine:Sync (20 scenarios on sim, seed 7, 1.2 s)"""
     )
-
-
-def test_headline_is_one_line_with_the_first_violation() -> None:
-    told = "gradient of 'p0' on rank 0, step 0 is wrong: rank 2 is missing"
-    assert headline(REPORT) == f"gradient_equals_reference: {told}"
-    two = replace(REPORT, violations=(ENTRY, ENTRY))
-    assert headline(two) == f"gradient_equals_reference (and 1 more): {told}"
-    assert headline(replace(REPORT, violations=())).startswith("NO VIOLATION: ")
 
 
 def test_several_violations_are_numbered() -> None:
@@ -263,7 +254,7 @@ def test_json_report() -> None:
         "token": ENTRY.token,
         "scenario": SCENARIO.to_json(),
         "schedule": [],
-        "evidence": evidence_json(VIOLATION),
+        "evidence": evidence_json(VIOLATION.cause, VIOLATION.evidence),
         "consequences": [],
         "other_forms": [],
     }

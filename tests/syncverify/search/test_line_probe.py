@@ -12,13 +12,13 @@ import pytest
 from syncverify import verify
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.program.process_settings import no_collection_of_cycles
-from syncverify.report.verdict_errors import CoverageGap
 from syncverify.search.line_probe import (
     PlayedLines,
     _modules,
     merged_lines,
     played_lines,
 )
+from syncverify.verification import CoverageGap
 
 pytestmark = pytest.mark.slow  # beside many other objects of a test run
 

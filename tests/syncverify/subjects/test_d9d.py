@@ -12,9 +12,9 @@ from torch.distributed.tensor import DTensor
 from syncverify import verify
 from syncverify.backends.choice import limits_of, open_backend
 from syncverify.errors import SubjectError
-from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject import Subject, resolve
+from syncverify.verification import PropertyViolation
 
 
 class OneBucketEach:

@@ -7,12 +7,12 @@ from syncverify import verify
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
-from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.fsdp2 import FullyShardedSubject
 from syncverify.subjects.subject import Subject, resolve
+from syncverify.verification import PropertyViolation
 
 # The second group is sharded in two halves (HSDP); 3 rows do not divide by 2 or 4.
 IN_HALVES = Scenario(

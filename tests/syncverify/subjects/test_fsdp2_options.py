@@ -8,10 +8,10 @@ from syncverify.backends.sim import SimBackend
 from syncverify.errors import UsageError
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
-from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from syncverify.verification import PropertyViolation
 
 
 def scenario(num_ranks: int, dtype: str = "float32") -> Scenario:

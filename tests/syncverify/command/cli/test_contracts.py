@@ -11,10 +11,10 @@ import pytest
 
 from syncverify import verify
 from syncverify.judge.violation import Violation
-from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
+from syncverify.verification import PropertyViolation
 
 Call = Callable[..., Any]
 NAIVE = '''

@@ -175,7 +175,7 @@ def test_memory_that_is_freed_early_is_reported_once() -> None:
 
 
 def told_in_full(found: Violation) -> dict[str, str]:
-    seen = evidence_json(found)
+    seen = evidence_json(found.cause, found.evidence)
     return {name: seen[name] for name in ("first", "second", "memory", "remedy")}
 
 
