@@ -10,7 +10,8 @@ from studies.gpu.real_streams.lanes import KINDS
 from studies.gpu.real_streams.playing import judged, verdicts_on_streams
 from syncverify.backends.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
-from syncverify.search.drawing import Draw, Drawing
+from syncverify.search.drawing import Drawing
+from syncverify.search.judge import Draw
 from syncverify.subjects.subject import Subject, resolve
 
 SUBJECTS = ("synchronizer", "ddp")

@@ -17,7 +17,8 @@ from syncverify.scenario.contract import EVERYTHING, PLAIN_CONTRACT, Capabilitie
 from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
-from syncverify.search.drawing import Draw, Drawing
+from syncverify.search.drawing import Drawing
+from syncverify.search.judge import Draw
 from syncverify.settings import DEFAULT_RANKS
 
 FIGURES = RESULTS / "power.json"

@@ -17,6 +17,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from syncverify.trace.run import Fault
+
 # A run that ends in a fault on real processes, or in a hang on any backend, takes seconds.
 # Three of them are enough to report the fault.
 _MAX_SLOW_RUNS = 3
@@ -44,6 +46,11 @@ def is_hang(cause: str, backend: str) -> bool:
     """
     waits = cause == "deadlock" and backend not in _BACKENDS_OF_ONE_PROCESS
     return cause == "never_returns" or waits
+
+
+def is_slow(fault: Fault | None, backend: str) -> bool:
+    """Tell whether a run took seconds: a fault of real processes, or a rank that hangs."""
+    return fault is not None and (backend != "sim" or fault.kind == "never_returns")
 
 
 class OutOfBudgetError(Exception):
@@ -93,3 +100,17 @@ class Budget:
             raise OutOfBudgetError
         if self.runs_left is not None:
             self.runs_left -= 1
+
+    def note(self, fault: Fault | None, backend: str, *, is_violated: bool) -> None:
+        """Note the end of a run on a backend, and whether it violates a property."""
+        self.binds[_place_in_bind(fault) if is_violated else ""] += 1
+        if is_violated and fault is not None:
+            self.num_slow_runs += is_slow(fault, backend)
+            self.num_hangs += is_hang(fault.kind, backend)
+
+
+def _place_in_bind(fault: Fault | None) -> str:
+    """Return the exception of `bind()` or the constructor with its lines; "" for another end."""
+    if fault is None or (fault.phase, fault.step) != ("bind", 0):
+        return ""
+    return "\n".join((fault.identity, *map(str, fault.details)))

@@ -12,16 +12,13 @@ from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import Schedule
 from syncverify.scenario.space import Space
 from syncverify.search.isolation import independent_backend, without_local_constants
+from syncverify.search.judge import Draw
 from syncverify.search.outer_test import outside_of_tests
 from syncverify.settings import Settings
 from syncverify.strategies.scenarios import scenarios
 from syncverify.strategies.schedules import schedules
-
-# Draws a schedule of up to a number of decisions.
-Draw = Callable[[int], Schedule]
 
 # Time limits of Hypothesis would count the runs, not the draws. All other health checks are
 # on: strategies construct scenarios and filter none.
@@ -77,11 +74,7 @@ class Drawing:
     def drawn(self) -> list[Scenario]:
         """Return the scenarios of the sequence."""
         found: list[Scenario] = []
-
-        def note(scenario: Scenario, _: Draw) -> None:
-            found.append(scenario)
-
-        self.for_each(note, Phase.generate)
+        self.for_each(lambda scenario, _: found.append(scenario), Phase.generate)
         return found
 
     def for_each(self, body: Callable[[Scenario, Draw], None], *phases: Phase) -> None:

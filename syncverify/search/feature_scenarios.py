@@ -28,7 +28,8 @@ from syncverify.scenario.features import optional_features, parameter_features
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.search.drawing import Draw, Drawing, EndedError
+from syncverify.search.drawing import Drawing, EndedError
+from syncverify.search.judge import Draw
 from syncverify.search.result import scenario_size
 
 _MAX_DRAWN = 200

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol, runtime_checkable
@@ -16,7 +16,7 @@ from syncverify.program.modules.layers import require_same_gradients
 from syncverify.scenario.features import refuses_plain_steps
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
-from syncverify.search.budget import Budget, OutOfBudgetError, is_hang
+from syncverify.search.budget import Budget, OutOfBudgetError, is_slow
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import shuffled_addresses
 from syncverify.search.schedules import (
@@ -34,7 +34,10 @@ from syncverify.sim.turns.pct import PriorityRuns
 from syncverify.sim.turns.turn_log import order_matters
 from syncverify.subjects.subject import Subject
 from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.run import Run
+from syncverify.trace.run import Run, Traces
+
+# Draws a schedule of up to a number of decisions.
+Draw = Callable[[int], Schedule]
 
 
 class Backend(Protocol):
@@ -73,10 +76,10 @@ class RunListener(Protocol):
     def run_judged(self, scenario: Scenario, run: Run) -> None:
         """Receive one run, after its properties were checked."""
 
-    def scenario_refused(self, scenario: Scenario) -> None:
+    def scenario_refused(self, digest: bytes) -> None:
         """Receive a scenario of plain steps that the subject may refuse, and did."""
 
-    def schedules_played(self, scenario: Scenario, coverage: ScheduleCoverage) -> None:
+    def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
         """Receive the part of a scenario's schedules that was played."""
 
 
@@ -137,12 +140,14 @@ class Judge:
     _judged_runs: dict[tuple[bytes, Schedule, bool], JudgedRun] = field(
         default_factory=dict
     )
-    _judged_scenarios: dict[bytes, JudgedRun] = field(default_factory=dict)
+    _explored: dict[bytes, tuple[JudgedRun, ScheduleCoverage | None]] = field(
+        default_factory=dict
+    )
 
     def judge_scenario(
         self,
         scenario: Scenario,
-        draw: Callable[[int], Schedule],
+        draw: Draw,
         *,
         twice: bool = False,
     ) -> JudgedRun:
@@ -157,24 +162,13 @@ class Judge:
         first = self.judge_schedule(scenario, DEFAULT_SCHEDULE, twice=twice)
         if not isinstance(self.backend, ScheduledBackend):
             return first
-        if not first.branches or first.violations:
-            extent = FIRST if first.branches else SAME
-            self._note_schedules(scenario, ScheduleCoverage(extent))
-            return first
-        if self.choice.mode == "default":
-            self._note_schedules(scenario, ScheduleCoverage(FIRST))
-            return first
-        if self.choice.mode == "drawn":
-            self._note_schedules(scenario, ScheduleCoverage(DRAWN))
-            # Drawn after the first run, which tells how many decisions there can be.
-            drawn = self.judge_schedule(scenario, draw(first.num_turns))
-            return drawn if drawn.violations else first
-        key = scenario.digest()
-        if key not in self._judged_scenarios:
-            runs = self._explore_schedules(scenario, first.num_turns)
-            failing = (judged for judged in runs if judged.violations)
-            self._judged_scenarios[key] = next(failing, first)
-        return self._judged_scenarios[key]
+        judged, extent = first, FIRST if first.branches else SAME
+        coverage: ScheduleCoverage | None = ScheduleCoverage(extent)
+        if first.branches and not first.violations and self.choice.mode != "default":
+            judged, coverage = self._of_other_schedules(scenario, first, draw)
+        if self.listener is not None and coverage is not None:
+            self.listener.schedules_played(scenario.digest(), coverage)
+        return judged
 
     def judge_schedule(
         self, scenario: Scenario, schedule: Schedule, *, twice: bool = False
@@ -187,50 +181,53 @@ class Judge:
         twice = twice and isinstance(self.backend, ScheduledBackend)
         key = (scenario.digest(), schedule, twice)
         if key not in self._judged_runs:
-            self._judged_runs[key] = (
-                self._judge_twice(scenario, schedule)
-                if twice
-                else self._judge(scenario, Decisions(Following(schedule)))
-            )
+            again, decisions = None, Decisions(Following(schedule))
+            if twice:
+                with shuffled_addresses(), other_chance(int.from_bytes(key[0][:7])):
+                    again = self._play(scenario, decisions)
+            if again is not None and is_slow(again.fault, again.backend):
+                # A hang is a verdict, which a time limit before the second one must not hide.
+                run, again = again, None
+            else:
+                decisions = Decisions(Following(schedule))
+                run = self._play(scenario, decisions)
+            self._judged_runs[key] = self._judged(scenario, decisions, run, again)
         return self._judged_runs[key]
 
+    def _of_other_schedules(
+        self, scenario: Scenario, first: JudgedRun, draw: Draw
+    ) -> tuple[JudgedRun, ScheduleCoverage | None]:
+        """Return the first run that fails, or else the given one; and what was played."""
+        if self.choice.mode == "drawn":
+            # Drawn after the first run, which tells how many decisions there can be.
+            drawn = self.judge_schedule(scenario, draw(first.num_turns))
+            return drawn if drawn.violations else first, ScheduleCoverage(DRAWN)
+        key = scenario.digest()
+        if key not in self._explored:
+            self._explored[key] = self._explore_schedules(scenario, first)
+        return self._explored[key]
+
     def _explore_schedules(
-        self, scenario: Scenario, num_turns: int
-    ) -> Iterator[JudgedRun]:
+        self, scenario: Scenario, first: JudgedRun
+    ) -> tuple[JudgedRun, ScheduleCoverage | None]:
         """Play one schedule of each class, or random ones if there are too many classes."""
         num_ranks, max_runs = scenario.mesh.num_ranks, self.choice.max_runs
-        if self.choice.mode == "all":
-            exploration = Exploration(num_ranks)
-            for decisions in islice(exploration.runs(), max_runs):
-                yield self._judge(scenario, decisions)
-            if exploration.is_complete:
-                counted = exploration.num_classes, exploration.num_interleavings
-                self._note_schedules(scenario, ScheduleCoverage(COMPLETE, *counted))
-                return
-        priorities = PriorityRuns(num_ranks, num_turns)
+        exploration = Exploration(num_ranks)
+        priorities = PriorityRuns(num_ranks, first.num_turns)
+        count = max_runs if self.choice.mode == "all" else 0
+        for decisions in islice(exploration.runs(), count):
+            judged = self._judged(scenario, decisions, self._play(scenario, decisions))
+            if judged.violations:
+                return judged, None
+        if exploration.is_complete:
+            counts = exploration.num_classes, exploration.num_interleavings
+            return first, ScheduleCoverage(COMPLETE, *counts)
         for decisions in priorities.runs(max_runs, self.random_seed):
-            yield self._judge(scenario, decisions)
+            judged = self._judged(scenario, decisions, self._play(scenario, decisions))
+            if judged.violations:
+                return judged, None
         chance = priorities.probability(max_runs)
-        self._note_schedules(scenario, ScheduleCoverage(RANDOM, probability=chance))
-
-    def _note_schedules(self, scenario: Scenario, coverage: ScheduleCoverage) -> None:
-        if self.listener is not None:
-            self.listener.schedules_played(scenario, coverage)
-
-    def _judge_twice(self, scenario: Scenario, schedule: Schedule) -> JudgedRun:
-        """Play with other addresses and other chance, then plainly; judge the plain run."""
-        others = Decisions(Following(schedule))
-        with shuffled_addresses(), other_chance(int.from_bytes(scenario.digest()[:7])):
-            again = self._play(scenario, others)
-        if _is_slow(again):
-            # One hang is a verdict, which a time limit before the second one must not hide.
-            return self._judged(scenario, others, again)
-        return self._judge(scenario, Decisions(Following(schedule)), again)
-
-    def _judge(
-        self, scenario: Scenario, decisions: Decisions, again: Run | None = None
-    ) -> JudgedRun:
-        return self._judged(scenario, decisions, self._play(scenario, decisions), again)
+        return first, ScheduleCoverage(RANDOM, probability=chance)
 
     def _judged(
         self,
@@ -239,36 +236,31 @@ class Judge:
         run: Run,
         again: Run | None = None,
     ) -> JudgedRun:
-        verdict = judge_run(scenario, run, self.subject.capabilities, again=again)
-        self.budget.binds[_place_in_bind(run) if verdict.violations else ""] += 1
+        fault, own = run.fault, self.subject.capabilities
+        verdict = judge_run(scenario, run, own, again=again)
+        self.budget.note(fault, run.backend, is_violated=bool(verdict.violations))
         if verdict.violations:
             # A layer that is another function now would make the subject guilty.
             require_same_gradients(scenario.module)
-            self.budget.num_slow_runs += _is_slow(run)
-            if run.fault is not None:
-                self.budget.num_hangs += is_hang(run.fault.kind, run.backend)
         if self.listener is not None:
             self.listener.run_judged(scenario, run)
-            is_refused = run.fault is not None and not verdict.violations
-            if is_refused and refuses_plain_steps(scenario, self.subject.capabilities):
-                self.listener.scenario_refused(scenario)
+            is_refused = fault is not None and not verdict.violations
+            if is_refused and refuses_plain_steps(scenario, own):
+                self.listener.scenario_refused(scenario.digest())
         turns, taken = decisions.turn_log, tuple(decisions.taken)
         return JudgedRun(
             {
-                violation.identity: FoundViolation(
-                    violation,
-                    scenario,
-                    taken,
-                    tensors=self.subject.capabilities.tensors,
+                each.identity: FoundViolation(
+                    each, scenario, taken, tensors=own.tensors
                 )
-                for violation in verdict.violations
+                for each in verdict.violations
             },
             taken,
             len(turns),
             decisions.met_question or order_matters(turns, scenario.mesh.num_ranks),
             verdict.applied,
-            _launches_per_step(scenario, run),
-            error=None if run.fault is None else fault_identity(run.fault),
+            _launches_per_step(scenario.num_steps, [rank.trace for rank in run.ranks]),
+            error=None if fault is None else fault_identity(fault),
         )
 
     def _play(self, scenario: Scenario, decisions: Decisions) -> Run:
@@ -282,24 +274,9 @@ class Judge:
         return self.backend.run(scenario, self.subject)
 
 
-def _place_in_bind(run: Run) -> str:
-    """Return the exception of `bind()` or the constructor with its lines; "" for another end."""
-    fault = run.fault
-    if fault is None or (fault.phase, fault.step) != ("bind", 0):
-        return ""
-    return "\n".join((fault.identity, *map(str, fault.details)))
-
-
-def _is_slow(run: Run) -> bool:
-    """Tell whether a run took seconds: a fault of real processes, or a rank that hangs."""
-    return run.fault is not None and (
-        run.backend != "sim" or run.fault.kind == "never_returns"
-    )
-
-
-def _launches_per_step(scenario: Scenario, run: Run) -> int:
+def _launches_per_step(num_steps: int, traces: Traces) -> int:
     numbers = (
-        sum(isinstance(record, CollectiveLaunch) for record in rank.trace)
-        for rank in run.ranks
+        sum(isinstance(record, CollectiveLaunch) for record in trace)
+        for trace in traces
     )
-    return math.ceil(max(numbers, default=0) / scenario.num_steps)
+    return math.ceil(max(numbers, default=0) / num_steps)

@@ -23,7 +23,8 @@ from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES
 from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
-from syncverify.search.drawing import Draw, Drawing, EndedError
+from syncverify.search.drawing import Drawing, EndedError
+from syncverify.search.judge import Draw
 
 _ONE_RESERVED_IN: Final = 20
 _MAX_DRAWN: Final = 300

@@ -65,10 +65,10 @@ class _LastRun:
         """Keep a run."""
         self.run = run
 
-    def scenario_refused(self, scenario: Scenario) -> None:
+    def scenario_refused(self, digest: bytes) -> None:
         """Ignore that the subject refused it."""
 
-    def schedules_played(self, scenario: Scenario, coverage: ScheduleCoverage) -> None:
+    def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
         """Ignore schedules: one is played."""
 
 

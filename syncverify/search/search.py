@@ -36,9 +36,9 @@ from syncverify.search.budget import (
     is_hang,
 )
 from syncverify.search.complements import join_complements
-from syncverify.search.drawing import Draw, Drawing, EndedError
+from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
+from syncverify.search.judge import Backend, Draw, Identity, Judge, JudgedRun
 from syncverify.search.line_probe import played_lines
 from syncverify.search.missing_values import (
     num_reserved,

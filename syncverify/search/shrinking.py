@@ -18,9 +18,9 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.search.budget import OutOfBudgetError, is_hang
-from syncverify.search.drawing import Draw, Drawing, EndedError, ReproducedError
+from syncverify.search.drawing import Drawing, EndedError, ReproducedError
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Identity, Judge, JudgedRun
+from syncverify.search.judge import Draw, Identity, Judge, JudgedRun
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import Progress, scenario_size
 from syncverify.search.scenario_parts import parts_of

@@ -69,13 +69,13 @@ class StatisticsCollector:
         )
         self._of_runs = RunStatistics.merged([self._of_runs, of_run])
 
-    def schedules_played(self, scenario: Scenario, coverage: ScheduleCoverage) -> None:
+    def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
         """Note the part of a scenario's schedules that was played."""
-        self._schedules[scenario.digest()] = coverage
+        self._schedules[digest] = coverage
 
-    def scenario_refused(self, scenario: Scenario) -> None:
+    def scenario_refused(self, digest: bytes) -> None:
         """Note that the subject refused a scenario, as its contract allows."""
-        self._refused.add(scenario.digest())
+        self._refused.add(digest)
 
     def statistics(self) -> RunStatistics:
         """Return the statistics of all runs so far."""

@@ -9,9 +9,9 @@ from hypothesis import Phase
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.scenario.scenario import Scenario
-from syncverify.search.drawing import Draw, Drawing, EndedError
+from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Judge
+from syncverify.search.judge import Draw, Judge
 from syncverify.search.result import SilentProgress
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import shrink

@@ -19,8 +19,8 @@ SCENARIO = Scenario(
 
 def test_scenario_that_is_drawn_twice_counts_once() -> None:
     collector = StatisticsCollector()
-    collector.schedules_played(SCENARIO, ScheduleCoverage(SAME))
-    collector.schedules_played(SCENARIO, ScheduleCoverage(DRAWN))
+    collector.schedules_played(SCENARIO.digest(), ScheduleCoverage(SAME))
+    collector.schedules_played(SCENARIO.digest(), ScheduleCoverage(DRAWN))
     assert collector.statistics() == RunStatistics(schedules=(ScheduleCoverage(DRAWN),))
 
 
