@@ -122,10 +122,9 @@ def _counting(
     """Return the violations that are no sign of another one, each with its signs."""
     met = Occurrences()
     met.add(violations)
-    related = met.related()
     return tuple(
-        replace(violations[identity], related=related.get(identity, ()))
-        for identity in met.counting()
+        replace(violations[identity], related=related)
+        for identity, related in met.told().items()
     )
 
 

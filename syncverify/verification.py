@@ -32,7 +32,6 @@ from syncverify.scenario.space import Space
 from syncverify.search.budget import AFTER_ERRORS
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.judge import Backend, Identity
-from syncverify.search.keeping import KeepingProgress
 from syncverify.search.observation import (
     INTERRUPTED,
     ObservationPlan,
@@ -41,19 +40,20 @@ from syncverify.search.observation import (
     features_beyond,
     observe,
 )
-from syncverify.search.occurrences import Occurrences
 from syncverify.search.parallel import search_in_parallel
 from syncverify.search.replay import (
     Replay,
-    SavedViolations,
-    open_database,
     replay_saved,
     shrink_replayed,
 )
 from syncverify.search.result import (
     SearchResult,
-    SilentProgress,
     merged,
+)
+from syncverify.search.saved_violations import (
+    KeepingProgress,
+    SavedViolations,
+    open_database,
 )
 from syncverify.search.schedules import ScheduleChoice, num_scenarios_by_extent
 from syncverify.search.search import search
@@ -310,9 +310,22 @@ def run_search(
         space.require_focus(settings.focus)
     opened = open_database(settings.database, notes)
     saved = SavedViolations(opened, subject, backend.name, notes)
-    keeping = KeepingProgress(saved, settings.progress or SilentProgress())
+    keeping = KeepingProgress(saved, settings.progress)
     replay = replay_saved(saved, backend, keeping, max_ranks=settings.ranks)
-    result = _searched(subject, backend, settings, replay, keeping)
+    results = list[SearchResult]()
+    if not (
+        replay.result.stopped or (settings.stop_at_first and replay.result.violations)
+    ):
+        with_known = settings, keeping, replay.shrunk
+        results.append(
+            search(subject, backend, *with_known)
+            if settings.jobs == 1
+            else search_in_parallel(subject, backend.name, *with_known)
+        )
+    if replay.num_played:
+        earlier = shrink_replayed(replay, results, subject, backend, keeping)
+        results.insert(0, earlier)
+    result = merged(results)
     keeping.keep_only(result.violations)
     report = _report(subject, backend, settings, replay, result)
     report = replace(report, explored=(*report.explored, *notes))
@@ -389,30 +402,6 @@ def _not_tried(
     if num_beyond:
         left.append(f"{counted(num_beyond, 'feature')} beyond the contract")
     return f"not tried: {' and '.join(left)}, since {result.stopped}" if left else ""
-
-
-def _searched(
-    subject: Subject,
-    backend: AnyBackend,
-    settings: Settings,
-    replay: Replay,
-    progress: KeepingProgress,
-) -> SearchResult:
-    """Search, and return the result together with that of the replay, all shrunk."""
-    results = list[SearchResult]()
-    is_enough = settings.stop_at_first and replay.result.violations
-    if not (is_enough or replay.result.stopped):
-        with_known = settings, progress, replay.shrunk
-        results.append(
-            search(subject, backend, *with_known)
-            if settings.jobs == 1
-            else search_in_parallel(subject, backend.name, *with_known)
-        )
-    met = Occurrences.merged([each.met for each in (replay.result, *results)])
-    shrunk = {each.violation.identity for one in results for each in one.violations}
-    explained = replay.unshrunk - set(met.counting())
-    earlier = shrink_replayed(replay, subject, backend, shrunk | explained, progress)
-    return merged([earlier, *results])
 
 
 def check_schedules(schedules: str, backend: str) -> ScheduleChoice:

@@ -16,7 +16,7 @@ from syncverify.report.sarif import sarif_log
 from syncverify.scenario.schedule import decisions_of
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.replay import SavedViolations, open_database
+from syncverify.search.saved_violations import SavedViolations, open_database
 from syncverify.subjects.subject import resolve
 from syncverify.trace.source_lines import CodeLine
 
@@ -46,7 +46,7 @@ def record(
     if options["database"] and not options["no_database"]:
         database = open_database(options["database"], [])
         # Unshrunk: each run of the shrinker would lose a process.
-        SavedViolations(database, subject, options["backend"]).save_unshrunk(reproducer)
+        SavedViolations(database, subject, options["backend"]).save_unshrunk(token)
     evidence = Ended(kind=reproducer.cause, details=tuple(lines))
     violation = Violation(
         reproducer.property, reproducer.cause, summary, evidence=evidence

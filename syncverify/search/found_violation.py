@@ -137,12 +137,8 @@ class FoundViolation:
         return Schedule.of(self.decisions)
 
     @property
-    def reproducer(self) -> Reproducer:
-        """Return the content of the token."""
-        name, cause = self.violation.identity
-        return Reproducer(name, cause, self.scenario, self.schedule)
-
-    @property
     def token(self) -> str:
         """Return the token that `syncverify replay` takes."""
-        return encode(self.reproducer)
+        return encode(
+            Reproducer(*self.violation.identity, self.scenario, self.schedule)
+        )

@@ -7,23 +7,47 @@ violation of its own if some run shows it without any identity that may be its c
 (`may_cause`). It is a consequence if every run shows it together with such a cause. Of several
 identities of their own that are forms of one mistake (`other_forms`) the first by rank counts.
 Consequences and forms are listed with the violation that explains them; they are not shrunk.
+
+Note [Complements]
+~~~~~~~~~~~~~~~~~~
+A bucket that waits for a wrong number of micro-batches is reduced early in long windows, and
+never in short ones. Such violations have no event in common, and no scenario shows both. So
+the scenario of one violation is played again with windows of other lengths. Where the violation then
+goes, and the other one comes for the same parameter, the two are forms of one mistake. Of two
+mistakes each would stay, or both would go.
+
+If the rest of a bucket is lost, its parameters lack the contributions of some ranks, or of
+all: a parameter alone tells. That is tried for these two alone, since a parameter alone lies in
+another bucket, which may have another mistake.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 from syncverify.judge.consequences import clues_of, may_cause, other_forms
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.lifecycle import zero_grad_clears
+from syncverify.judge.properties.values import gradient_equals_reference
 from syncverify.judge.signs import Clues
+from syncverify.scenario.feature_table import PLAIN
+from syncverify.scenario.features import features_outside
+from syncverify.scenario.scenario import Scenario
+from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
-from syncverify.search.judge import Identity
+from syncverify.search.judge import Identity, Judge
 
 _RANKING = [entry.name for entry in ALL_PROPERTIES]
+_LOSSES = {
+    (gradient_equals_reference.__name__, "not_reduced"),
+    (gradient_equals_reference.__name__, "rank_contribution_missing"),
+}
+_MOST_MICRO_BATCHES_MORE = 4
+# With more violations, the subject is far from right, and each one takes some runs.
+_MOST_VIOLATIONS = 3
 
 
 def ranked(identities: Iterable[Identity]) -> list[Identity]:
@@ -50,29 +74,24 @@ class Occurrences:
     clues: dict[Identity, Clues] = field(default_factory=dict)
     joined: dict[Identity, Identity] = field(default_factory=dict)
 
-    @classmethod
-    def merged(cls, parts: Sequence[Self]) -> Self:
-        """Return the occurrences of several searches as those of one."""
-        whole = cls()
-        for part in parts:
-            whole.first = {**part.first, **whole.first}
-            whole.own = {**part.own, **whole.own}
-            whole.joined |= part.joined
-            for identity, causes in part.causes.items():
-                whole.causes.setdefault(identity, Counter()).update(causes)
-            for identity, clues in part.clues.items():
-                whole.clues[identity] = clues | whole.clues.get(identity, Clues())
-        return whole
+    def update(self, later: Occurrences) -> None:
+        """Take in the occurrences of a later search; of two violations the earlier one stays."""
+        self.first = {**later.first, **self.first}
+        self.own = {**later.own, **self.own}
+        self.joined |= later.joined
+        for identity, causes in later.causes.items():
+            self.causes.setdefault(identity, Counter()).update(causes)
+        for identity, clues in later.clues.items():
+            self.clues[identity] = clues | self.clues.get(identity, Clues())
 
     def add(
         self, violations: Mapping[Identity, FoundViolation]
     ) -> list[FoundViolation]:
         """Note the violations of one run; return those that count and were not met before."""
+        steps = {one: each.violation.evidence.step for one, each in violations.items()}
         causes = {
-            identity: [
-                one for one in violations if _may_cause(violations, one, identity)
-            ]
-            for identity in ranked(violations)
+            identity: [one for one in steps if _may_cause(one, identity, steps)]
+            for identity in ranked(steps)
         }
         new = [one for one in causes if not causes[one] and one not in self.own]
         for identity, entry in violations.items():
@@ -84,7 +103,7 @@ class Occurrences:
             counter = self.causes.setdefault(identity, Counter())
             counter.update(one for one in causes[identity] if not causes[one])
         self.own.update({identity: violations[identity] for identity in new})
-        counting = set(self.counting())
+        counting = self.told() if new else ()
         return [violations[identity] for identity in new if identity in counting]
 
     def note_while_shrinking(
@@ -95,7 +114,7 @@ class Occurrences:
         They are listed with that one: they were met in variants of its scenarios, and
         nothing was drawn to tell them apart.
         """
-        for identity in ranked(set(violations) - set(self.first)):
+        for identity in ranked(violations.keys() - self.first.keys()):
             self.first[identity] = violations[identity]
             if any(may_cause(one, identity) for one in violations):
                 self.causes[identity] = Counter([shrunk])
@@ -103,56 +122,138 @@ class Occurrences:
                 self.own[identity] = violations[identity]
                 self.joined[identity] = shrunk
 
-    def counting(self) -> list[Identity]:
-        """Return the identities that count as violations, in the order of a report."""
-        forms = self.forms()
-        return [one for one in ranked(self.own) if one not in forms]
+    def told(self) -> dict[Identity, tuple[RelatedViolation, ...]]:
+        """Return the identities that count as violations, in the order of a report.
 
-    def related(self) -> dict[Identity, tuple[RelatedViolation, ...]]:
-        """Return the violations that each counting one explains: consequences, then forms."""
-        forms = self.forms()
-        found: dict[Identity, list[RelatedViolation]] = {}
+        Returns:
+            Each with the violations that it explains: consequences, then forms.
+        """
+        forms = _forms(ranked(self.own), self.clues, self.joined)
+        explained = defaultdict[Identity, list[RelatedViolation]](list)
         for identity in ranked(self.first):
-            if identity not in self.own:
-                (cause, _), *_ = self.causes[identity].most_common(1)
-                explains, is_consequence = forms.get(cause, cause), True
-            elif identity in forms:
-                explains, is_consequence = forms[identity], False
-            else:
+            is_consequence = identity not in self.own
+            if not is_consequence and identity not in forms:
                 continue
+            if is_consequence:
+                (cause, _), *_ = self.causes[identity].most_common(1)
+            else:
+                cause = identity
             related = RelatedViolation.of(
                 self.first[identity].violation, is_consequence=is_consequence
             )
-            found.setdefault(explains, []).append(related)
+            explained[forms.get(cause, cause)].append(related)
         return {
-            identity: tuple(sorted(each, key=lambda one: not one.is_consequence))
-            for identity, each in found.items()
+            identity: tuple(
+                sorted(explained[identity], key=lambda one: not one.is_consequence)
+            )
+            for identity in ranked(self.own)
+            if identity not in forms
         }
 
-    def forms(self) -> dict[Identity, Identity]:
-        """Return the identity that explains each form of another one.
 
-        That one is no form itself: where two explain each other, one of them counts.
-        """
-        explained: dict[Identity, Identity] = {}
-        for edges in (self.joined, other_forms(ranked(self.own), self.clues)):
-            for form in reversed(ranked(edges)):
-                root = _root(edges[form], explained)
-                if form not in explained and root != form:
-                    explained[form] = root
-        return {form: _root(form, explained) for form in explained}
+def _forms(
+    own: list[Identity],
+    clues: Mapping[Identity, Clues],
+    joined: Mapping[Identity, Identity],
+) -> dict[Identity, Identity]:
+    """Return the identity that explains each form of another one.
+
+    That one is no form itself: where two explain each other, one of them counts.
+    """
+    explained: dict[Identity, Identity] = {}
+    for edges in (joined, other_forms(own, clues)):
+        for form in reversed(ranked(edges)):
+            root = _root(edges[form], explained)
+            if form not in explained and root != form:
+                explained[form] = root
+    return {form: _root(form, explained) for form in explained}
 
 
 def _may_cause(
-    violations: Mapping[Identity, FoundViolation], one: Identity, other: Identity
+    one: Identity, other: Identity, steps: Mapping[Identity, int | None]
 ) -> bool:
     # No zero_grad() comes before step 0 is reduced: a wrong number there is another mistake.
-    is_at_once = violations[other].violation.evidence.step == 0
     is_later = one[0] == zero_grad_clears.__name__ and other[0] != one[0]
-    return may_cause(one, other) and not (is_at_once and is_later)
+    return may_cause(one, other) and not (steps[other] == 0 and is_later)
 
 
 def _root(identity: Identity, explained: Mapping[Identity, Identity]) -> Identity:
     while identity in explained:
         identity = explained[identity]
     return identity
+
+
+def join_complements(judge: Judge, met: Occurrences) -> None:
+    """Note the violations that are forms of another one, as further runs show."""
+    counting = [*met.told()]
+    if len(counting) > _MOST_VIOLATIONS or judge.budget.num_hangs:
+        return
+    judge.budget.num_slow_runs = 0
+    with contextlib.suppress(OutOfBudgetError):
+        for one in reversed(counting):
+            others = [each for each in counting if each not in {one, *met.joined}]
+            other = _complement(judge, met.own[one], others) if others else None
+            if other is not None:
+                first, second = sorted((one, other), key=counting.index)
+                met.joined[second] = first
+
+
+def _complement(
+    judge: Judge, found: FoundViolation, others: list[Identity]
+) -> Identity | None:
+    """Return the violation that comes where a violation goes."""
+    before = judge.judge_schedule(found.scenario, found.schedule).violations
+    coming = [one for one in others if not _is_beside(found, before.get(one))]
+    for scenario, candidates in _trials(judge, found, coming):
+        violations = judge.judge_schedule(scenario, found.schedule).violations
+        if found.violation.identity not in violations:
+            for other in (one for one in candidates if one in violations):
+                if _parameters(found) & _parameters(violations[other]):
+                    return other
+    return None
+
+
+def _is_beside(found: FoundViolation, other: FoundViolation | None) -> bool:
+    """Tell whether the scenario shows a violation of another property already."""
+    # Of one property, the steps of a scenario may show both forms of a mistake.
+    if other is None or other.violation.property == found.violation.property:
+        return False
+    return bool(_parameters(found) & _parameters(other))
+
+
+def _trials(
+    judge: Judge, found: FoundViolation, others: list[Identity]
+) -> Iterator[tuple[Scenario, list[Identity]]]:
+    """Yield scenarios of the contract, each with the violations that may come there."""
+    losses = [one for one in others if {one, found.violation.identity} <= _LOSSES]
+    trials = (
+        *((scenario, others) for scenario in _other_lengths(found.scenario)),
+        *((scenario, losses) for scenario in (_alone(found) if losses else ())),
+    )
+    for scenario, candidates in trials:
+        if not features_outside(scenario, judge.subject.capabilities):
+            yield scenario, candidates
+
+
+def _parameters(found: FoundViolation) -> set[str]:
+    return {name for each in found.violation.parameters for name in each.split(", ")}
+
+
+def _alone(found: FoundViolation) -> Iterator[Scenario]:
+    """Yield the scenario with one parameter of the violation alone."""
+    whole = found.scenario
+    for spec in whole.parameters if whole.module == PLAIN else ():
+        if len(whole.parameters) > 1 and spec.name in _parameters(found):
+            yield replace(whole, parameters=(spec,))
+
+
+def _other_lengths(scenario: Scenario) -> Iterator[Scenario]:
+    """Yield the scenario with another window in one step, and with all longer."""
+    lengths = scenario.accumulations
+    for step in range(len(lengths)):
+        for length in range(1, lengths[step] + _MOST_MICRO_BATCHES_MORE + 1):
+            if length != lengths[step]:
+                others = (*lengths[:step], length, *lengths[step + 1 :])
+                yield replace(scenario, accumulations=others)
+    for more in range(1, _MOST_MICRO_BATCHES_MORE + 1):
+        yield replace(scenario, accumulations=tuple(each + more for each in lengths))

@@ -130,7 +130,8 @@ def shown_again(
         # One that has not learned to leave accesses out.
         backend = SimBackend(watches_engine=True)
     try:
-        return replayed(entry.reproducer, subject, backend, entry.violation)
+        known = Reproducer(*entry.violation.identity, entry.scenario, entry.schedule)
+        return replayed(known, subject, backend, entry.violation)
     except OutOfBudgetError:
         return None
 

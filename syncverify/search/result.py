@@ -103,7 +103,10 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
     small. The seconds of the result are those of the slowest search. Each violation has those
     that it explains.
     """
-    coverage = Coverage(results[0].coverage.space)
+    first, *others = results
+    coverage, met = Coverage(first.coverage.space), first.met
+    for other in others:
+        met.update(other.met)
     smallest: dict[Identity, FoundViolation] = {}
     for result in results:
         coverage.update(result.coverage)
@@ -111,17 +114,19 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
             known = smallest.setdefault(entry.violation.identity, entry)
             if scenario_size(entry.scenario) < scenario_size(known.scenario):
                 smallest[entry.violation.identity] = entry
-    met = Occurrences.merged([result.met for result in results])
     met.own.update(smallest)
-    related, forms = met.related(), met.forms()
+    told = met.told()
+    listed = {
+        (one.property, one.cause) for each in smallest for one in told.get(each, ())
+    }
     return SearchResult(
         sum(result.num_examples for result in results),
         max(result.seconds for result in results),
         coverage,
         [
-            replace(smallest[identity], related=related.get(identity, ()))
+            replace(smallest[identity], related=told.get(identity, ()))
             for identity in ranked(smallest)
-            if forms.get(identity) not in smallest  # nothing that was shrunk is lost
+            if identity not in listed  # nothing that was shrunk is lost
         ],
         RunStatistics.merged([result.statistics for result in results]),
         met,

@@ -35,7 +35,6 @@ from syncverify.search.budget import (
     OutOfBudgetError,
     is_hang,
 )
-from syncverify.search.complements import join_complements
 from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Draw, Identity, Judge, JudgedRun
@@ -44,7 +43,7 @@ from syncverify.search.missing_values import (
     num_reserved,
     scenarios_of_missing_values,
 )
-from syncverify.search.occurrences import Occurrences
+from syncverify.search.occurrences import Occurrences, join_complements
 from syncverify.search.result import Progress, SearchResult
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.second_plays import SecondPlays
@@ -86,7 +85,7 @@ def search(
     judge.listener = None  # shrinking plays variants of few scenarios over and over
     join_complements(judge, met)
     violations = list[FoundViolation]()
-    counting = met.counting()[: 1 if settings.stop_at_first else None]
+    counting = [*met.told()][: 1 if settings.stop_at_first else None]
     # One more hang ends all shrinking.
     for identity in sorted(counting, key=lambda one: is_hang(one[1], backend.name)):
         if identity not in known:

@@ -24,8 +24,9 @@ from syncverify.scenario.contract import EVERYTHING
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.token import _pack, decode
 from syncverify.search.drawing import Drawing
-from syncverify.search.replay import SavedViolations, open_database, replay_saved
+from syncverify.search.replay import replay_saved
 from syncverify.search.result import SilentProgress
+from syncverify.search.saved_violations import SavedViolations, open_database
 from syncverify.subjects.subject import resolve
 
 # A night tries ten thousand tokens.

@@ -20,10 +20,9 @@ from syncverify.bugbank.cross_rank.set_iteration_order import ReducesInRankOrder
 from syncverify.bugbank.ordering.pingpong_buffer_reused_early import RefillsStagingEarly
 from syncverify.bugbank.ordering.wait_only_last_hook_stream import WaitsForLastPacker
 from syncverify.scenario.scenario import Scenario
-from syncverify.search.complements import join_complements
 from syncverify.search.drawing import Drawing
 from syncverify.search.judge import Identity, Judge, JudgedRun
-from syncverify.search.occurrences import Occurrences
+from syncverify.search.occurrences import Occurrences, join_complements
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.search import judge_each_scenario
 from syncverify.subjects.subject import Subject, resolve
@@ -48,7 +47,7 @@ def found(subject: Subject, num_examples: int) -> set[Identity]:
     judge = Judge(subject, SimBackend(), ScheduleChoice(), 0)
     judge_each_scenario(drawing, judge, take)
     join_complements(judge, met)
-    return {*met.counting()}
+    return {*met.told()}
 
 
 @pytest.mark.nightly

@@ -18,15 +18,13 @@ from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, encode
-from syncverify.search.keeping import KeepingProgress
-from syncverify.search.replay import (
-    Replay,
+from syncverify.search.replay import Replay, replay_saved, shrink_replayed
+from syncverify.search.result import SilentProgress
+from syncverify.search.saved_violations import (
+    KeepingProgress,
     SavedViolations,
     open_database,
-    replay_saved,
-    shrink_replayed,
 )
-from syncverify.search.result import SilentProgress
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Run
 from tests.syncverify.search.search_subjects import Doubles, Naive
@@ -45,7 +43,7 @@ def identities(kept: SavedViolations, max_ranks: int = 4) -> list[tuple[str, str
 
 
 def test_what_is_kept_is_played_first(tmp_path: Path) -> None:
-    saved(tmp_path).save(REPRODUCER)
+    saved(tmp_path).save(encode(REPRODUCER))
     progress = SilentProgress()
     replay = replay_saved(saved(tmp_path), SimBackend(), progress, max_ranks=4)
     result = replay.result
@@ -66,7 +64,7 @@ def test_what_is_gone_is_forgotten(tmp_path: Path) -> None:
     kept = SavedViolations(
         DirectoryBasedExampleDatabase(tmp_path), named(Naive, "it"), "sim"
     )
-    kept.save(REPRODUCER)
+    kept.save(encode(REPRODUCER))
     assert identities(kept) == []
     assert list(kept.reproducers(4)) == []
 
@@ -76,7 +74,7 @@ def named(factory: Any, name: str) -> Subject:
 
 
 def test_subjects_and_backends_do_not_share(tmp_path: Path) -> None:
-    saved(tmp_path).save(REPRODUCER)
+    saved(tmp_path).save(encode(REPRODUCER))
     assert list(saved(tmp_path, Naive).reproducers(4)) == []
     database = DirectoryBasedExampleDatabase(tmp_path)
     gloo = SavedViolations(database, resolve(Doubles), "gloo")
@@ -85,7 +83,7 @@ def test_subjects_and_backends_do_not_share(tmp_path: Path) -> None:
 
 def test_what_needs_more_ranks_is_left_for_another_run(tmp_path: Path) -> None:
     kept = saved(tmp_path)
-    kept.save(REPRODUCER)
+    kept.save(encode(REPRODUCER))
     assert list(kept.reproducers(max_ranks=1)) == []
     assert list(kept.reproducers(max_ranks=2)) == [REPRODUCER]
 
@@ -108,14 +106,14 @@ def test_what_is_not_promised_any_more_is_not_played(able: Capabilities) -> None
     kept = SavedViolations(
         InMemoryExampleDatabase(), Subject("it", Doubles, able), "sim"
     )
-    kept.save(Reproducer("p", "c", scenario))
+    kept.save(encode(Reproducer("p", "c", scenario)))
     assert list(kept.reproducers(4)) == []
 
 
 def test_entries_that_no_run_can_play_are_dropped_with_a_line_each() -> None:
     database = InMemoryExampleDatabase()
     kept = SavedViolations(database, resolve(Doubles), "sim")
-    kept.save(REPRODUCER)
+    kept.save(encode(REPRODUCER))
     huge = encode(REPRODUCER).replace("sv2-", "sv2-A").encode()
     for entry in (b"\xff", b"", huge):
         database.save(kept._key, entry)
@@ -142,7 +140,7 @@ def test_entry_with_parameters_that_its_module_lacks_is_dropped() -> None:
     database = InMemoryExampleDatabase()
     subject = replace(resolve(Doubles), capabilities=EVERYTHING)
     kept = SavedViolations(database, subject, "sim")
-    kept.save(replace(REPRODUCER, scenario=replace(PAIR, module="mlp")))
+    kept.save(encode(replace(REPRODUCER, scenario=replace(PAIR, module="mlp"))))
     assert identities(kept) == []
     assert list(database.fetch(kept._key)) == []
     (note,) = kept.notes
@@ -161,7 +159,7 @@ class Fails(SimBackend):
 
 def test_entry_that_this_machine_cannot_play_is_kept() -> None:
     kept = saved(None)
-    kept.save(REPRODUCER)
+    kept.save(encode(REPRODUCER))
     backend = Fails(EnvironmentNotSupportedError)
     assert replay_saved(kept, backend, SilentProgress(), max_ranks=4).num_played == 0
     assert list(kept.reproducers(4)) == [REPRODUCER]
@@ -170,7 +168,7 @@ def test_entry_that_this_machine_cannot_play_is_kept() -> None:
 
 def test_entry_that_the_harness_fails_on_does_not_fail_the_next_run() -> None:
     kept = saved(None)
-    kept.save(REPRODUCER)
+    kept.save(encode(REPRODUCER))
     with pytest.raises(InternalError, match=r"^no such luck$"):
         replay_saved(kept, Fails(InternalError), SilentProgress(), max_ranks=4)
     assert list(kept.reproducers(4)) == []
@@ -178,10 +176,10 @@ def test_entry_that_the_harness_fails_on_does_not_fail_the_next_run() -> None:
 
 def test_other_machines_violations_are_read_and_left_alone(tmp_path: Path) -> None:
     ours, theirs = InMemoryExampleDatabase(), DirectoryBasedExampleDatabase(tmp_path)
-    saved(tmp_path).save(REPRODUCER)
+    saved(tmp_path).save(encode(REPRODUCER))
     both = saved(MultiplexedDatabase(ours, ReadOnlyDatabase(theirs)))
     assert list(both.reproducers(4)) == [REPRODUCER]
-    both.drop(REPRODUCER)
+    both.drop(encode(REPRODUCER))
     assert list(saved(tmp_path).reproducers(4)) == [REPRODUCER]
 
 
@@ -197,7 +195,7 @@ SCALED = ("gradient_equals_reference", "scaled")
 def interrupted(database: Any) -> tuple[SavedViolations, Replay]:
     """Save a violation as an interrupted run does, and play it."""
     kept = saved(database)
-    kept.save_unshrunk(Reproducer(*SCALED, WIDE))
+    kept.save_unshrunk(encode(Reproducer(*SCALED, WIDE)))
     return kept, replay_saved(kept, SimBackend(), SilentProgress(), max_ranks=4)
 
 
@@ -213,7 +211,7 @@ def test_what_an_interrupted_run_left_is_shrunk_by_the_next(tmp_path: Path) -> N
     keeping = KeepingProgress(kept, SilentProgress())
     for entry in replay.result.violations:
         keeping.found(entry)
-    result = shrink_replayed(replay, kept.subject, SimBackend(), (), keeping)
+    result = shrink_replayed(replay, [], kept.subject, SimBackend(), keeping)
     least = {each.violation.identity: each.scenario for each in result.violations}
     assert len(least[SCALED].parameters) == 1
     assert least[SCALED].accumulations == (1,)
@@ -227,9 +225,9 @@ def test_a_contract_without_single_ranks_is_shrunk_within(tmp_path: Path) -> Non
     able = replace(kept.subject.capabilities, outside=frozenset({"ranks=1"}))
     result = shrink_replayed(
         replay,
+        [],
         replace(kept.subject, capabilities=able),
         SimBackend(),
-        (),
         SilentProgress(),
     )
     least = {each.violation.identity: each.scenario for each in result.violations}
@@ -238,8 +236,9 @@ def test_a_contract_without_single_ranks_is_shrunk_within(tmp_path: Path) -> Non
 
 def test_what_was_shrunk_meanwhile_is_not_shrunk_again(tmp_path: Path) -> None:
     kept, replay = interrupted(tmp_path)
+    again = replace(replay.result, num_examples=20)
     result = shrink_replayed(
-        replay, kept.subject, SimBackend(), replay.unshrunk, SilentProgress()
+        replay, [again], kept.subject, SimBackend(), SilentProgress()
     )
     assert {each.scenario for each in result.violations} == {WIDE}
 

@@ -6,10 +6,14 @@ from pathlib import Path
 from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.token import encode
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.keeping import KeepingProgress
-from syncverify.search.replay import SavedViolations, open_database
 from syncverify.search.result import SilentProgress
+from syncverify.search.saved_violations import (
+    KeepingProgress,
+    SavedViolations,
+    open_database,
+)
 from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_subjects import Doubles
 
@@ -49,7 +53,7 @@ def test_a_violation_is_saved_before_it_is_reported(tmp_path: Path) -> None:
     kept, listening = keeping(tmp_path)
     kept.found(met("scaled", ranks=3))
     assert listening.said == [("found", "scaled", 1, 0)]
-    assert [*kept.saved.unshrunk(4)] == [met("scaled", ranks=3).reproducer]
+    assert [*map(encode, kept.saved.unshrunk(4))] == [met("scaled", ranks=3).token]
 
 
 def test_one_identity_is_reported_and_saved_once(tmp_path: Path) -> None:
@@ -67,7 +71,7 @@ def test_the_shrunk_violation_takes_the_place_of_the_first(tmp_path: Path) -> No
     kept.found(met("scaled", ranks=3))
     kept.shrunk(met("scaled", ranks=2))
     assert listening.said[-1] == ("shrunk", "scaled", 0, 1)
-    assert [*kept.saved.reproducers(4)] == [met("scaled", ranks=2).reproducer]
+    assert [*map(encode, kept.saved.reproducers(4))] == [met("scaled", ranks=2).token]
 
 
 def test_of_several_shrunk_forms_the_smallest_is_kept(tmp_path: Path) -> None:
@@ -75,7 +79,7 @@ def test_of_several_shrunk_forms_the_smallest_is_kept(tmp_path: Path) -> None:
     kept, _ = keeping(tmp_path)
     for ranks, cap in ((3, 64), (2, 64), (4, 64), (2, 128)):
         kept.shrunk(met("scaled", ranks=ranks, cap=cap))
-    assert [*kept.saved.reproducers(4)] == [met("scaled", ranks=2).reproducer]
+    assert [*map(encode, kept.saved.reproducers(4))] == [met("scaled", ranks=2).token]
 
 
 def test_a_violation_that_another_one_explains_is_dropped_in_the_end(
