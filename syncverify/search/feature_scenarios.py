@@ -29,7 +29,6 @@ from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.search.drawing import Drawing, EndedError
-from syncverify.search.judge import Draw
 from syncverify.search.result import scenario_size
 
 _MAX_DRAWN = 200
@@ -155,15 +154,9 @@ def _plain_scenarios(
     capabilities: Capabilities, max_ranks: int, random_seed: int
 ) -> tuple[Scenario, ...]:
     """Draw distinct plain scenarios of small numbers; some words cost much more on large ones."""
-    drawn = dict[Scenario, None]()
-
-    def keep(scenario: Scenario, _: Draw) -> None:
-        drawn[scenario] = None
-
     small = replace(capabilities, outside=capabilities.outside | _LARGE)
     drawing = Drawing(small, max_ranks, _NUM_PLAIN, random_seed)
-    drawing.for_each(keep, Phase.generate)
-    return tuple(drawn)
+    return tuple(dict.fromkeys(drawing.drawn()))
 
 
 def _with_word(

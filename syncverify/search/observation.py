@@ -224,13 +224,19 @@ class _Observing:
         return "no scenario of this contract has it"
 
     def _simplest(self, found: FoundViolation) -> FoundViolation:
+        def better(scenario: Scenario, best: FoundViolation) -> FoundViolation:
+            if not self.scenarios.has_feature(scenario):
+                return best
+            judged = self.judge.judge_schedule(scenario, best.schedule)
+            return judged.violations.get(found.violation.identity, best)
+
         try:
             return leave_things_out(
                 self.scenarios.capabilities,
-                self.judge,
+                self.judge.budget,
                 found,
+                better,
                 max_runs=self.plan.num_simpler,
-                keeps=self.scenarios.has_feature,
             )
         except EnvironmentNotSupportedError:  # of a scenario on the way
             return found

@@ -46,7 +46,6 @@ from syncverify.search.missing_values import (
 from syncverify.search.occurrences import Occurrences, join_complements
 from syncverify.search.result import Progress, SearchResult
 from syncverify.search.schedules import ScheduleChoice
-from syncverify.search.second_plays import SecondPlays
 from syncverify.search.shrinking import shrink
 from syncverify.search.statistics import StatisticsCollector
 from syncverify.settings import Settings
@@ -54,6 +53,8 @@ from syncverify.subjects.subject import Subject
 
 _BACKENDS_OF_ONE_PROCESS = ("sim", "fake")
 _DETERMINISM = subject_is_deterministic.__name__
+# An order that comes from chance is the same in half of the second plays of two buckets.
+_MIN_PLAYS = 6
 
 
 def search(
@@ -79,8 +80,10 @@ def search(
     drawing = Drawing.of(subject.capabilities, settings)
     collector = judge.listener = StatisticsCollector()
     has_ranks_here = backend.name in _BACKENDS_OF_ONE_PROCESS
+    exploration = _Exploration(drawing, judge, settings, progress)
     with played_lines(subject.factory if has_ranks_here else None) as lines:
-        coverage, met = _explore(drawing, judge, settings, progress)
+        judge_each_scenario(drawing, judge, exploration.take)
+    coverage, met = exploration.coverage, exploration.met
     stopped = judge.budget.stopped
     judge.listener = None  # shrinking plays variants of few scenarios over and over
     join_complements(judge, met)
@@ -118,12 +121,14 @@ def judge_each_scenario(
     Some are played twice. `take` receives each scenario and its judged run, and may raise
     `EndedError`.
     """
-    second_plays = SecondPlays()
+    second_plays = _SecondPlays()
 
     def explore(scenario: Scenario, draw: Draw) -> None:
         try:
             judged = judge.judge_scenario(scenario, draw)
-            if second_plays.includes(scenario, judged):
+            size = judged.launches_per_step, scenario.mesh.num_ranks
+            # Each violation is played twice when the search is over.
+            if not judged.violations and second_plays.includes(*size):
                 judged = judge.judge_schedule(scenario, DEFAULT_SCHEDULE, twice=True)
         except OutOfBudgetError:
             raise EndedError from None
@@ -134,51 +139,67 @@ def judge_each_scenario(
     drawing.for_each(explore, Phase.generate)
 
 
-def judge_or_end(judge: Judge, scenario: Scenario) -> JudgedRun:
-    """Judge a scenario with the default schedule.
+class _Exploration:
+    """Takes each scenario that was judged: its features, its violations.
 
-    Returns:
-        The judged run.
-
-    Raises:
-        EndedError: The judge may make no more runs.
+    Attributes:
+        coverage: Features of the scenarios.
+        met: Their violations.
     """
-    try:
-        return judge.judge_schedule(scenario, DEFAULT_SCHEDULE)
-    except OutOfBudgetError:
-        raise EndedError from None
 
+    def __init__(
+        self, drawing: Drawing, judge: Judge, settings: Settings, progress: Progress
+    ) -> None:
+        self.coverage = Coverage(Space(drawing.capabilities, drawing.max_ranks))
+        self.met = Occurrences()
+        self._judge = judge
+        self._settings = settings
+        self._progress = progress
+        self._reserved = num_reserved(settings.examples)
 
-def _explore(
-    drawing: Drawing, judge: Judge, settings: Settings, progress: Progress
-) -> tuple[Coverage, Occurrences]:
-    """Play the scenarios; return their features and their violations."""
-    coverage = Coverage(Space(drawing.capabilities, drawing.max_ranks))
-    met = Occurrences()
-    reserved = num_reserved(settings.examples)
-
-    def take(scenario: Scenario, judged: JudgedRun) -> None:
-        coverage.add(scenario, judged.applied)
-        new = met.add(judged.violations)
-        for entry in new[: 1 if settings.stop_at_first else None]:
-            progress.found(entry)
-        progress.played(coverage.num_scenarios, len(met.own))
-        if met.own and settings.stop_at_first:
+    def take(self, scenario: Scenario, judged: JudgedRun) -> None:
+        """Note a scenario; raise `EndedError` after the last one."""
+        self.coverage.add(scenario, judged.applied)
+        new = self.met.add(judged.violations)
+        is_enough = self._settings.stop_at_first
+        for entry in new[: 1 if is_enough else None]:
+            self._progress.found(entry)
+        num_played, wanted = self.coverage.num_scenarios, self._settings.examples
+        self._progress.played(num_played, len(self.met.own))
+        if self.met.own and is_enough:
             raise EndedError
-        if coverage.num_scenarios == settings.examples - reserved:
-            play_missing()
-        if coverage.num_scenarios >= settings.examples:
+        if num_played == wanted - self._reserved:
+            self._play_missing()
+        if self.coverage.num_scenarios >= wanted:
             raise EndedError
 
-    def play_missing() -> None:
-        missing = scenarios_of_missing_values(coverage, settings.random_seed)
-        for scenario in islice(missing, reserved):
-            if judge.budget.stopped:
+    def _play_missing(self) -> None:
+        """Play scenarios with values that no scenario had."""
+        missing = scenarios_of_missing_values(self.coverage, self._settings.random_seed)
+        for scenario in islice(missing, self._reserved):
+            if self._judge.budget.stopped:
                 raise EndedError
-            take(scenario, judge_or_end(judge, scenario))
+            try:
+                judged = self._judge.judge_schedule(scenario, DEFAULT_SCHEDULE)
+            except OutOfBudgetError:
+                raise EndedError from None
+            self.take(scenario, judged)
 
-    judge_each_scenario(drawing, judge, take)
-    return coverage, met
+
+class _SecondPlays:
+    """Chooses runs to play twice: the largest so far, and the first with an order."""
+
+    def __init__(self) -> None:
+        self._largest = 0
+        self._num_ordered = 0
+
+    def includes(self, launches_per_step: int, num_ranks: int) -> bool:
+        """Return whether to play a scenario without violations again."""
+        is_largest = launches_per_step * num_ranks > self._largest
+        has_order = launches_per_step > 1 and self._num_ordered < _MIN_PLAYS
+        self._largest = max(self._largest, launches_per_step * num_ranks)
+        self._num_ordered += has_order
+        return is_largest or has_order
 
 
 def _violations_by_chance(

@@ -17,10 +17,10 @@ from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
-from syncverify.search.budget import OutOfBudgetError, is_hang
+from syncverify.search.budget import Budget, OutOfBudgetError, is_hang
 from syncverify.search.drawing import Drawing, EndedError, ReproducedError
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Draw, Identity, Judge, JudgedRun
+from syncverify.search.judge import Draw, Identity, Judge
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import Progress, scenario_size
 from syncverify.search.scenario_parts import parts_of
@@ -53,10 +53,20 @@ def shrink(
     """
     judge.budget.num_slow_runs = 0
     others = Occurrences() if met is None else met
-    shrinking = _Shrinking(drawing, judge, identity, progress, judge.num_runs, others)
+    shrinking = _Shrinking(judge, identity, progress, judge.num_runs, others, first)
     if is_hang(identity[1], judge.backend.name):
-        return shrinking.from_below(first)
-    simplest = shrinking.with_fewer_things(shrinking.by_hypothesis(first))
+        return shrinking.from_below(drawing.capabilities)
+    judge.budget.runs_left = _MAX_SHRINK_RUNS
+    drawing.for_each(shrinking.probe, Phase.generate, Phase.shrink)
+    simplest = leave_things_out(
+        drawing.capabilities,
+        judge.budget,
+        shrinking.least,
+        lambda scenario, best: min(
+            shrinking.shown(scenario, best.schedule) or best, best, key=rank_of
+        ),
+        max_runs=_MAX_SIMPLER_RUNS,
+    )
     if simplest.decisions:
         with contextlib.suppress(OutOfBudgetError):
             simplest = simplify_schedule(judge, simplest, identity)
@@ -96,144 +106,108 @@ def simplify_schedule(
 
 def leave_things_out(
     capabilities: Capabilities,
-    judge: Judge,
+    budget: Budget,
     found: FoundViolation,
+    better: Callable[[Scenario, FoundViolation], FoundViolation],
     *,
     max_runs: int,
-    keeps: Callable[[Scenario], bool],
 ) -> FoundViolation:
     """Leave out one thing of a scenario after the other, as long as the violation stays.
 
     Args:
         capabilities: Contract of the scenarios.
-        judge: Judge of the scenarios.
+        budget: Limits on the runs.
         found: The violation.
+        better: Takes a simpler scenario and the violation in the simplest one until now;
+            returns the one of the two that is to be shown.
         max_runs: Largest number of runs.
-        keeps: Tells whether a simpler scenario still has its point.
 
     Returns:
         The violation with the simplest scenario.
     """
-    identity, best = found.violation.identity, found
-    judge.budget.runs_left = max_runs
+    best, budget.runs_left = found, max_runs
     with contextlib.suppress(OutOfBudgetError):
         candidates = simpler_scenarios(best.scenario, capabilities)
         while (scenario := next(candidates, None)) is not None:
-            if not keeps(scenario):
-                continue
-            judged = judge.judge_schedule(scenario, best.schedule)
-            if identity in judged.violations:
-                best = judged.violations[identity]
+            simpler = better(scenario, best)
+            if simpler is not best:
+                best = simpler
                 candidates = simpler_scenarios(best.scenario, capabilities)
     return best
 
 
-def tells_much(found: FoundViolation) -> bool:
-    """Tell whether a violation leaves one reading, and shows the harm.
+def rank_of(found: FoundViolation) -> tuple[bool, tuple[int, ...]]:
+    """Return the key by which the violation to show is the least.
 
     Returns:
-        False for a value that follows from several mistakes, as on two ranks or with two
-        elements, and for a race on one rank, where a collective does nothing.
+        Whether it tells little, then the size of its scenario: a reader prefers few ranks and
+        axes. A value that follows from several mistakes tells little, as on two ranks or with
+        two elements, and a race on one rank, where a collective does nothing.
     """
-    violation = found.violation
-    is_lone = violation.unordered is not None and found.scenario.mesh.num_ranks == 1
-    return not (is_lone or violation.evidence.readings)
+    violation, scenario = found.violation, found.scenario
+    is_lone = violation.unordered is not None and scenario.mesh.num_ranks == 1
+    return is_lone or bool(violation.evidence.readings), scenario_size(scenario)
 
 
-def _rank(found: FoundViolation) -> tuple[bool, tuple[int, ...]]:
-    """Return the key by which the violation to show is the least."""
-    return not tells_much(found), scenario_size(found.scenario)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Shrinking:
     """The shrinking of one violation; its identity stays.
 
-    The violation was met in the sequence `drawing`. `num_runs_before` is the number of runs
-    that the judge had made before, and `met` receives violations that are first met now.
+    `num_runs_before` is the number of runs that the judge had made before, `met` receives
+    violations that are first met now, and `least` is the violation to show until now.
     """
 
-    drawing: Drawing
     judge: Judge
     identity: Identity
     progress: Progress
     num_runs_before: int
     met: Occurrences
+    least: FoundViolation
 
-    def by_hypothesis(self, first: FoundViolation) -> FoundViolation:
-        """Let Hypothesis meet the violation again in its sequence, and shrink its choices."""
-        least = first
-        self.judge.budget.runs_left = _MAX_SHRINK_RUNS
+    def probe(self, scenario: Scenario, draw: Draw) -> None:
+        """Tell Hypothesis whether a scenario of its sequence shows the violation."""
+        try:
+            found = self.shown(scenario, draw)
+        except OutOfBudgetError:
+            raise EndedError from None
+        if found is not None:
+            # Hypothesis prefers few and small choices.
+            self.least = min(found, self.least, key=rank_of)
+            raise ReproducedError
 
-        def probe(scenario: Scenario, draw: Draw) -> None:
-            nonlocal least
-            num_runs = self.judge.num_runs
-            try:
-                judged = self.judge.judge_scenario(scenario, draw, twice=self._twice)
-            except OutOfBudgetError:
-                raise EndedError from None
-            self._tell_progress(num_runs)
-            self.met.note_while_shrinking(judged.violations, self.identity)
-            if self.identity in judged.violations:
-                found = judged.violations[self.identity]
-                # Hypothesis prefers few and small choices, a reader few ranks and axes.
-                least = min(found, least, key=_rank)
-                raise ReproducedError
-
-        self.drawing.for_each(probe, Phase.generate, Phase.shrink)
-        return least
-
-    def from_below(self, first: FoundViolation) -> FoundViolation:
+    def from_below(self, capabilities: Capabilities) -> FoundViolation:
         """Play parts of the scenario, the smallest first, until one hangs.
 
         Those before it cost little, and it is the only one that takes seconds.
 
         Returns:
-            The violation in the smallest part that hangs; `first` with the reason where no
-            part was found.
+            The violation in the smallest part that hangs; as it was met with the reason where
+            no part was found.
         """
-        self.judge.budget.runs_left = _MAX_PARTS
+        first, budget = self.least, self.judge.budget
+        budget.runs_left = _MAX_PARTS
         with contextlib.suppress(OutOfBudgetError):
-            for scenario in parts_of(first.scenario, self.drawing.capabilities):
-                num_hangs = self.judge.budget.num_hangs
-                judged = self._judge_schedule(scenario, DEFAULT_SCHEDULE)
-                if self.identity in judged.violations:
-                    return replace(judged.violations[self.identity], is_smallest=True)
-                if self.judge.budget.num_hangs > num_hangs:
+            for scenario in parts_of(first.scenario, capabilities):
+                num_hangs = budget.num_hangs
+                found = self.shown(scenario, DEFAULT_SCHEDULE)
+                if found is not None:
+                    return replace(found, is_smallest=True)
+                if budget.num_hangs > num_hangs:
                     return replace(first, not_shrunk=OTHER_HANG)
             return replace(first, is_smallest=True)
         return replace(first, not_shrunk=TOO_LONG)
 
-    def with_fewer_things(self, found: FoundViolation) -> FoundViolation:
-        """Leave out one thing after the other, as long as the violation stays."""
-        self.judge.budget.runs_left = _MAX_SIMPLER_RUNS
-        with contextlib.suppress(OutOfBudgetError):
-            while (less := self._with_one_thing_less(found)) is not None:
-                found = less
-        return found
-
-    def _with_one_thing_less(self, found: FoundViolation) -> FoundViolation | None:
-        capabilities = self.drawing.capabilities
-        for scenario in simpler_scenarios(found.scenario, capabilities):
-            judged = self._judge_schedule(scenario, found.schedule)
-            simpler = judged.violations.get(self.identity)
-            if simpler is not None and tells_much(simpler) >= tells_much(found):
-                return simpler
-        return None
-
-    def _judge_schedule(self, scenario: Scenario, schedule: Schedule) -> JudgedRun:
-        num_runs = self.judge.num_runs
-        judged = self.judge.judge_schedule(scenario, schedule, twice=self._twice)
-        self._tell_progress(num_runs)
-        self.met.note_while_shrinking(judged.violations, self.identity)
-        return judged
-
-    @property
-    def _twice(self) -> bool:
-        """Tell whether the violation needs two runs to show."""
-        return self.identity[0] == _DETERMINISM
-
-    def _tell_progress(self, num_runs: int) -> None:
-        """Report each run that the judge made since it had made `num_runs`."""
-        for number in range(num_runs, self.judge.num_runs):
+    def shown(
+        self, scenario: Scenario, schedule: Schedule | Draw
+    ) -> FoundViolation | None:
+        """Judge a scenario, and report each run; return the violation if it shows."""
+        judge, is_of_chance = self.judge, self.identity[0] == _DETERMINISM
+        num_runs = judge.num_runs
+        if isinstance(schedule, Schedule):
+            judged = judge.judge_schedule(scenario, schedule, twice=is_of_chance)
+        else:
+            judged = judge.judge_scenario(scenario, schedule, twice=is_of_chance)
+        for number in range(num_runs, judge.num_runs):
             self.progress.shrinking(self.identity, number + 1 - self.num_runs_before)
+        self.met.note_while_shrinking(judged.violations, self.identity)
+        return judged.violations.get(self.identity)

@@ -18,7 +18,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
 # New values of fields of a scenario.
 Changes = dict[str, Any]
@@ -42,12 +42,14 @@ def simpler_scenarios(
 
 def one_axis(scenario: Scenario, axis: int, size: int) -> Changes:
     """Return mesh and parameters with one mesh axis alone, of a number of ranks."""
-    return _on_axes(scenario, (axis,), {axis: size})
+    return _on_axes(scenario.mesh, scenario.parameters, (axis,), {axis: size})
 
 
 def _changes(scenario: Scenario) -> Iterator[Changes]:
-    for axis in range(len(scenario.mesh.shape)):
-        yield _without_axis(scenario, axis)
+    axes = range(len(scenario.mesh.shape))
+    for axis in axes:
+        others = [each for each in axes if each != axis]
+        yield _on_axes(scenario.mesh, scenario.parameters, others, {})
         yield from _smaller_axis(scenario.mesh, axis)
     for index in range(len(scenario.parameters)):
         yield {"parameters": _without(scenario.parameters, index)}
@@ -64,26 +66,23 @@ def _without(entries: tuple[Any, ...], index: int) -> tuple[Any, ...]:
     return (*entries[:index], *entries[index + 1 :])
 
 
-def _without_axis(scenario: Scenario, axis: int) -> Changes:
-    axes = range(len(scenario.mesh.shape))
-    return _on_axes(scenario, [each for each in axes if each != axis], {})
-
-
 def _on_axes(
-    scenario: Scenario, axes: Sequence[int], sizes: Mapping[int, int]
+    mesh: MeshSpec,
+    parameters: Sequence[ParameterSpec],
+    axes: Sequence[int],
+    sizes: Mapping[int, int],
 ) -> Changes:
     """Return mesh and parameters on some axes; `sizes` has those of another size."""
 
     def kept(entries: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(entries[axis] for axis in axes) if entries else ()
 
-    shape = tuple(sizes.get(axis, scenario.mesh.shape[axis]) for axis in axes)
-    names = kept(scenario.mesh.axis_names)
+    shape = tuple(sizes.get(axis, mesh.shape[axis]) for axis in axes)
     return {
-        "mesh": replace(scenario.mesh, shape=shape, axis_names=names),
+        "mesh": replace(mesh, shape=shape, axis_names=kept(mesh.axis_names)),
         "parameters": tuple(
             replace(spec, placements=spec.placements and kept(spec.placements))
-            for spec in scenario.parameters
+            for spec in parameters
         ),
     }
 
