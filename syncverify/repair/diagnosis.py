@@ -15,11 +15,10 @@ from syncverify.repair.one_fix import diagnosed_by_fix
 from syncverify.repair.search import find_fix
 from syncverify.search.deciding_lines import deciding_lines
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.larger_scenarios import with_fewer_readings, with_witness
 from syncverify.search.left_out import left_out
 from syncverify.search.left_over import left_over
 from syncverify.search.outer_test import is_reported
-from syncverify.search.telling_apart import with_fewer_readings
-from syncverify.search.witnessed import with_witness
 from syncverify.subjects.subject import Subject
 from syncverify.witness.acts import acts_of
 from syncverify.witness.search import find_witness

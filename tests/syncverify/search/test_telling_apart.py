@@ -11,7 +11,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.telling_apart import telling_scenarios, with_fewer_readings
+from syncverify.search.larger_scenarios import telling_scenarios, with_fewer_readings
 from syncverify.subjects.subject import resolve
 
 

@@ -15,7 +15,7 @@ from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.witnessed import larger_scenarios, with_witness
+from syncverify.search.larger_scenarios import larger_scenarios, with_witness
 from syncverify.subjects.subject import Subject
 from syncverify.witness.witness import NoWitness, Witness
 
