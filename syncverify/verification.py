@@ -326,7 +326,7 @@ def run_search(
         earlier = shrink_replayed(replay, results, subject, backend, keeping)
         results.insert(0, earlier)
     result = merged(results)
-    keeping.keep_only(result.violations)
+    keeping.keep_only({entry.violation.identity for entry in result.violations})
     report = _report(subject, backend, settings, replay, result)
     report = replace(report, explored=(*report.explored, *notes))
     if result.stopped:

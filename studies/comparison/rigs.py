@@ -20,7 +20,6 @@ from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.isolation import shuffled_addresses
-from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import Subject, SubjectFactory
 from syncverify.subjects.subject_api import Synchronizer
 from syncverify.trace.run import Run
@@ -92,8 +91,7 @@ class Rigs(ExitStack):
         self, name: RigName, case: Case, scenario: Scenario, subject: Subject
     ) -> Run:
         if name in {"sim", "sim, trained"}:
-            decisions = Decisions(Following(case.reproducer.schedule))
-            return self._sim.run_scheduled(scenario, subject, decisions)
+            return self._sim.run(scenario, subject, case.reproducer.schedule)
         on_cpu, twin = _on_cpu(subject), _on_cpu(case.twin)
         if name in self._workers:
             return self._workers[name].run(scenario, on_cpu, trusted=twin)

@@ -102,7 +102,7 @@ def simulated(scenario: Scenario, subject: Subject) -> list[list[tuple[str, str]
     recorders = [
         RankRecorder(keeps_everything=True) for _ in range(scenario.mesh.num_ranks)
     ]
-    run = SimBackend().run_with(scenario, subject, DEFAULT_SCHEDULE, recorders)
+    run = SimBackend().run(scenario, subject, DEFAULT_SCHEDULE, recorders)
     return [
         _renamed(
             (event.operator, event.stream)

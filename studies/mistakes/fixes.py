@@ -9,12 +9,8 @@ from typing import Final, Literal, TypeGuard
 from studies.mistakes.playing import subject_from
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import Schedule
 from syncverify.search.drawing import Drawing
 from syncverify.settings import DEFAULT_RANKS
-from syncverify.sim.turns.decisions import Decisions, Following
-from syncverify.subjects.subject import Subject
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,
@@ -108,16 +104,11 @@ def played(base: str, source: str) -> Played:
     backend = SimBackend()
     with subject_from(base, source) as subject:
         drawing = Drawing(subject.capabilities, DEFAULT_RANKS, NUM_SCENARIOS, _SEED)
-        runs = [(each, _run(backend, subject, each)) for each in drawing.drawn()]
+        runs = [(each, backend.run(each, subject)) for each in drawing.drawn()]
         is_right = not any(
             check(scenario, run, subject.capabilities) for scenario, run in runs
         )
     return Played(tuple(_cost(run) for _, run in runs), is_right)
-
-
-def _run(backend: SimBackend, subject: Subject, scenario: Scenario) -> Run:
-    decisions = Decisions(Following(Schedule()))
-    return backend.run_scheduled(scenario, subject, decisions)
 
 
 def _cost(run: Run) -> Cost:

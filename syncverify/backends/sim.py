@@ -20,7 +20,7 @@ from syncverify.program.process_settings import restored_settings
 from syncverify.program.rank_environment import ranks_per_machine
 from syncverify.program.rank_program import play
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import Schedule
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, Following
@@ -39,6 +39,7 @@ class SimBackend:
     """
 
     name = "sim"
+    follows_schedules: Final = True
 
     def __init__(
         self,
@@ -54,23 +55,30 @@ class SimBackend:
         # streams is played again.
         self._has_one_stream: set[SubjectFactory] = set()
 
-    def run(self, scenario: Scenario, subject: Subject) -> Run:
-        """Play a scenario on all of its ranks, with the default schedule."""
-        return self.run_scheduled(scenario, subject, Decisions())
-
-    def run_scheduled(
-        self, scenario: Scenario, subject: Subject, decisions: Decisions
+    def run(
+        self,
+        scenario: Scenario,
+        subject: Subject,
+        schedule: Schedule | Decisions = DEFAULT_SCHEDULE,
+        recorders: Sequence[RankRecorder] | None = None,
     ) -> Run:
-        """Play a scenario on all of its ranks, with decisions in the place of timing.
+        """Play a scenario on all of its ranks.
 
         Args:
             scenario: The scenario to play.
             subject: The synchronizer under test.
-            decisions: The policy; afterwards `decisions.taken` holds each decision.
+            schedule: What is decided in the place of timing; afterwards `taken` of decisions
+                holds each one.
+            recorders: Recorders, by rank, that do more than write a trace.
 
         Returns:
             The run.
         """
+        decisions = schedule
+        if isinstance(decisions, Schedule):
+            decisions = Decisions(Following(decisions))
+        if recorders is not None:
+            return self._play(scenario, subject, decisions, recorders=recorders)[0]
         has_one_stream = scenario.launch == "current_stream"
         records = not has_one_stream or subject.factory not in self._has_one_stream
         run, machine = self._play(
@@ -84,18 +92,6 @@ class SimBackend:
             recorder.streams.is_alone for recorder in machine.recorders
         ):
             self._has_one_stream.add(subject.factory)
-        return run
-
-    def run_with(
-        self,
-        scenario: Scenario,
-        subject: Subject,
-        schedule: Schedule,
-        recorders: Sequence[RankRecorder],
-    ) -> Run:
-        """Play a scenario with recorders, by rank, that do more than write a trace."""
-        decisions = Decisions(Following(schedule))
-        run, _ = self._play(scenario, subject, decisions, recorders=recorders)
         return run
 
     def _play(

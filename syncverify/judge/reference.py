@@ -8,7 +8,6 @@ contribute.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -25,7 +24,6 @@ from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
 
-_MAX_ALIKE = 64  # the caller plays all of these ranks
 _CPU: Final = torch.device("cpu")
 
 
@@ -72,10 +70,12 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
             self._play(rank)
 
     def _play(self, rank: int) -> None:
-        plain = _plainly_used(self._scenario)
+        # Each use is replaced by a plain product: other uses are under test themselves.
+        specs = (replace(spec, use=PLAIN) for spec in self._scenario.parameters)
+        plain = replace(self._scenario, parameters=tuple(specs))
         model = build_model(plain, rank=rank, device=self._device, mesh=None)
-        specs = trainable(self._scenario)
-        parameters = [model.parameters[spec.name] for spec in specs]
+        trained = trainable(self._scenario)
+        parameters = [model.parameters[spec.name] for spec in trained]
         for step in range(self._scenario.num_steps + 1):
             for micro_batch in range(step_plan.num_micro_batches(self._scenario, step)):
                 loss = model.loss(step=step, micro_batch=micro_batch)
@@ -83,7 +83,7 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
                     gradients = torch.autograd.grad(
                         loss, parameters, materialize_grads=True
                     )
-                for spec, gradient in zip(specs, gradients, strict=True):
+                for spec, gradient in zip(trained, gradients, strict=True):
                     frozen = step_plan.is_frozen(self._scenario, spec, step)
                     exact = gradient.to(_CPU, torch.float64)
                     noun = f"on another batch, the gradient of {spec.name!r}"
@@ -169,20 +169,3 @@ def reference(
 def trainable(scenario: Scenario) -> tuple[ParameterSpec, ...]:
     """List the parameters that receive gradients."""
     return tuple(spec for spec in scenario.parameters if spec.requires_grad)
-
-
-def _plainly_used(scenario: Scenario) -> Scenario:
-    """Replace each use by a plain product: other uses are under test themselves."""
-    specs = (replace(spec, use=PLAIN) for spec in scenario.parameters)
-    return replace(scenario, parameters=tuple(specs))
-
-
-def same_part(scenario: Scenario, spec: ParameterSpec, rank: int) -> tuple[int, ...]:
-    """List the ranks with a local part of the same shape; of many the first ones."""
-    shape = local_shape(scenario.mesh, spec, rank)
-    alike = (
-        other
-        for other in range(scenario.mesh.num_ranks)
-        if local_shape(scenario.mesh, spec, other) == shape
-    )
-    return tuple(itertools.islice(alike, _MAX_ALIKE))

@@ -36,7 +36,6 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
-from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
 from syncverify.trace.source_lines import (
@@ -195,7 +194,7 @@ class Game:
         ranks = range(scenario.mesh.num_ranks)
         recorders = [MeasuringRecorder() for _ in ranks]
         with self._file(edit.path).in_force(edit) if edit else nullcontext():
-            run = self.backend.run_with(scenario, self.subject, Schedule(), recorders)
+            run = self.backend.run(scenario, self.subject, Schedule(), recorders)
         traces = [each.trace for each in run.ranks]
         peak_bytes = sum(each.peak_bytes for each in recorders)
         return cost_of(traces, peak_bytes), run.fault is None
@@ -212,8 +211,7 @@ class Game:
     def disorders(self) -> list[Disorder]:
         """List the missing orders of the scenario, the one that the violation tells first."""
         scenario, told = self.found.scenario, self.found.violation.unordered
-        decisions = Decisions(Following(self.found.schedule))
-        run = self.backend.run_scheduled(scenario, self.subject, decisions)
+        run = self.backend.run(scenario, self.subject, self.found.schedule)
         is_for_nccl = self.subject.capabilities.is_for_nccl
         found = TracedRun(run, is_for_nccl=is_for_nccl).disorders
         return sorted(
@@ -309,10 +307,9 @@ class Game:
         """Play a scenario; return its violations, None if the change cannot be made."""
         is_own = scenario == self.found.scenario
         schedule = self.found.schedule if is_own else Schedule()
-        decisions = Decisions(Following(schedule))
         try:
             with self._file(edit.path).in_force(edit) if edit else nullcontext():
-                run = self.backend.run_scheduled(scenario, self.subject, decisions)
+                run = self.backend.run(scenario, self.subject, schedule)
         except NotEditableError:
             return None
         if run.fault is not None:

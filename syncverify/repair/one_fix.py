@@ -68,7 +68,10 @@ def _is_mended(
 
 def _with(entry: FoundViolation, other: FoundViolation) -> FoundViolation:
     """Return a violation that lists another one, and all that this one lists."""
-    form = RelatedViolation.of(other.violation, is_consequence=False)
+    told, lines = other.violation, other.violation.evidence.named_lines
+    form = RelatedViolation(
+        *told.identity, told.summary, is_consequence=False, lines=lines
+    )
     related = dict.fromkeys((*entry.related, form, *other.related))
     ordered = sorted(related, key=lambda each: not each.is_consequence)
     return replace(entry, related=tuple(ordered))

@@ -16,11 +16,9 @@ from typing import Final
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
-from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.line_probe import PlayedLines, played_lines
-from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import Subject
 from syncverify.trace.source_lines import CodeLine, SourceLine, shown_path, with_code
 
@@ -48,23 +46,22 @@ def deciding_lines(
     if found.violation.cause in _SLOW:
         return ()
     drawing = Drawing(subject.capabilities, _MAX_RANKS, _NUM_DRAWN, _SEED)
-    right = [each for each in drawing.drawn() if _is_right(each, subject, backend)]
+    played = ((each, backend.run(each, subject)) for each in drawing.drawn())
+    right = [
+        scenario
+        for scenario, run in played
+        if run.fault is None and not check(scenario, run, subject.capabilities)
+    ]
     if not right:
         return ()
     with played_lines(subject.factory) as failing:
-        decisions = Decisions(Following(found.schedule))
-        backend.run_scheduled(found.scenario, subject, decisions)
+        backend.run(found.scenario, subject, found.schedule)
     # Played twice: probes cost more than a play, and a wrong play is not to count.
     with played_lines(subject.factory) as passing:
         for scenario in right:
             backend.run(scenario, subject)
     deciding = [*_only_in(failing, passing)]
     return with_code(deciding[:_NUM_SHOWN]) if len(deciding) <= _MAX_DECIDING else ()
-
-
-def _is_right(scenario: Scenario, subject: Subject, backend: SimBackend) -> bool:
-    run = backend.run(scenario, subject)
-    return run.fault is None and not check(scenario, run, subject.capabilities)
 
 
 def _only_in(failing: Lines, passing: Lines) -> Iterator[SourceLine]:

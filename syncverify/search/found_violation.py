@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from typing_extensions import override
 
@@ -35,12 +35,6 @@ class RelatedViolation:
     summary: str
     is_consequence: bool
     lines: tuple[SourceLine, ...] = ()
-
-    @classmethod
-    def of(cls, violation: Violation, *, is_consequence: bool) -> Self:
-        """Return what is kept of a violation that another one explains."""
-        lines = violation.evidence.named_lines
-        return cls(*violation.identity, violation.summary, is_consequence, lines)
 
 
 class LeftOut(NamedTuple):

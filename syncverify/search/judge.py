@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
+
+from typing_extensions import override
 
 from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.lifecycle import fault_identity
@@ -52,13 +54,21 @@ class Backend(Protocol):
 
 
 @runtime_checkable
-class ScheduledBackend(Protocol):
+class ScheduledBackend(Backend, Protocol):
     """A backend whose timing follows a schedule."""
 
-    def run_scheduled(
-        self, scenario: Scenario, subject: Subject, decisions: Decisions
+    @property
+    def follows_schedules(self) -> Literal[True]:
+        """Whether it does."""
+
+    @override
+    def run(
+        self,
+        scenario: Scenario,
+        subject: Subject,
+        schedule: Schedule | Decisions = DEFAULT_SCHEDULE,
     ) -> Run:
-        """Play a scenario with the given decisions about timing."""
+        """Play a scenario with a schedule, or with decisions about timing."""
 
 
 @runtime_checkable
@@ -270,7 +280,7 @@ class Judge:
         self.budget.take_run()
         self.num_runs += 1
         if isinstance(self.backend, ScheduledBackend):
-            return self.backend.run_scheduled(scenario, self.subject, decisions)
+            return self.backend.run(scenario, self.subject, decisions)
         return self.backend.run(scenario, self.subject)
 
 

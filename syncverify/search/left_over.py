@@ -118,7 +118,7 @@ class _Plays:
             _Watch(made, patterns, scenario.num_steps)
             for _ in range(scenario.mesh.num_ranks)
         ]
-        run = self.backend.run_with(
+        run = self.backend.run(
             scenario, _noting(self.subject, made), self.found.schedule, watches
         )
         return run, watches

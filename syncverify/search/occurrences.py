@@ -128,9 +128,9 @@ class Occurrences:
         Returns:
             Each with the violations that it explains: consequences, then forms.
         """
-        forms = _forms(ranked(self.own), self.clues, self.joined)
+        forms = _forms(ranked(self.own.keys()), self.clues, self.joined)
         explained = defaultdict[Identity, list[RelatedViolation]](list)
-        for identity in ranked(self.first):
+        for identity in ranked(self.first.keys()):
             is_consequence = identity not in self.own
             if not is_consequence and identity not in forms:
                 continue
@@ -138,15 +138,15 @@ class Occurrences:
                 (cause, _), *_ = self.causes[identity].most_common(1)
             else:
                 cause = identity
-            related = RelatedViolation.of(
-                self.first[identity].violation, is_consequence=is_consequence
-            )
+            one = self.first[identity].violation
+            lines = one.evidence.named_lines
+            related = RelatedViolation(*identity, one.summary, is_consequence, lines)
             explained[forms.get(cause, cause)].append(related)
         return {
             identity: tuple(
                 sorted(explained[identity], key=lambda one: not one.is_consequence)
             )
-            for identity in ranked(self.own)
+            for identity in ranked(self.own.keys())
             if identity not in forms
         }
 

@@ -125,7 +125,7 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
         coverage,
         [
             replace(smallest[identity], related=told.get(identity, ()))
-            for identity in ranked(smallest)
+            for identity in ranked(smallest.keys())
             if identity not in listed  # nothing that was shrunk is lost
         ],
         RunStatistics.merged([result.statistics for result in results]),

@@ -11,7 +11,7 @@ that is interrupted, killed or out of memory thus loses no violation that it has
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -183,9 +183,8 @@ class KeepingProgress:
         if self.listener is not None:
             self.listener.shrunk(violation)
 
-    def keep_only(self, reported: Iterable[FoundViolation]) -> None:
+    def keep_only(self, kept: Collection[Identity]) -> None:
         """Drop what was met and is not reported, because another violation explains it."""
-        kept = {entry.violation.identity for entry in reported}
         for identity in self._unshrunk.keys() - kept:
             self._drop_unshrunk(identity)
         for identity in self._shrunk.keys() - kept:

@@ -8,6 +8,7 @@ left out and everything else stays.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,7 +32,13 @@ def simpler_scenarios(
 
     The order: fewer ranks, axes, parameters, steps, micro-batches.
     """
-    for changes in _changes(scenario):
+    parameters, counts = scenario.parameters, scenario.accumulations
+    for changes in itertools.chain(
+        _fewer_ranks(scenario.mesh, parameters),
+        ({"parameters": _without(parameters, n)} for n in range(len(parameters))),
+        _fewer_steps(counts, scenario.events),
+        _fewer_micro_batches(counts),
+    ):
         with contextlib.suppress(ScenarioFormatError):  # such as: no parameter is left
             candidate = replace(scenario, **changes)
             if candidate.module != PLAIN:
@@ -45,21 +52,26 @@ def one_axis(scenario: Scenario, axis: int, size: int) -> Changes:
     return _on_axes(scenario.mesh, scenario.parameters, (axis,), {axis: size})
 
 
-def _changes(scenario: Scenario) -> Iterator[Changes]:
-    axes = range(len(scenario.mesh.shape))
+def _fewer_ranks(
+    mesh: MeshSpec, parameters: Sequence[ParameterSpec]
+) -> Iterator[Changes]:
+    """Yield for each axis first the others alone, then fewer ranks on it."""
+    axes = range(len(mesh.shape))
     for axis in axes:
         others = [each for each in axes if each != axis]
-        yield _on_axes(scenario.mesh, scenario.parameters, others, {})
-        yield from _smaller_axis(scenario.mesh, axis)
-    for index in range(len(scenario.parameters)):
-        yield {"parameters": _without(scenario.parameters, index)}
-    for step in range(scenario.num_steps):
-        events = _without(scenario.events, step)
+        yield _on_axes(mesh, parameters, others, {})
+        yield from _smaller_axis(mesh, axis)
+
+
+def _fewer_steps(
+    counts: tuple[int, ...], all_events: tuple[str, ...]
+) -> Iterator[Changes]:
+    for step in range(len(counts)):
+        events = _without(all_events, step)
         yield {
-            "accumulations": _without(scenario.accumulations, step),
+            "accumulations": _without(counts, step),
             "events": events if {*events} - {PLAIN} else (),
         }
-    yield from _fewer_micro_batches(scenario.accumulations)
 
 
 def _without(entries: tuple[Any, ...], index: int) -> tuple[Any, ...]:

@@ -34,7 +34,7 @@ def lines_of_step(
         _LineRecorder(step) if each == rank else RankRecorder(records_accesses=False)
         for each in range(found.scenario.mesh.num_ranks)
     ]
-    backend.run_with(found.scenario, subject, found.schedule, recorders)
+    backend.run(found.scenario, subject, found.schedule, recorders)
     watched = recorders[rank]
     return watched.ran if isinstance(watched, _LineRecorder) else {}
 

@@ -35,7 +35,7 @@ def acts_of(
     recorders = [
         RankRecorder(keeps_everything=True) for _ in range(scenario.mesh.num_ranks)
     ]
-    run = backend.run_with(scenario, subject, schedule, recorders)
+    run = backend.run(scenario, subject, schedule, recorders)
     lines = [
         record.source
         for record in run.ranks[rank].trace

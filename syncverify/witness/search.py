@@ -129,7 +129,7 @@ class _Game:
 
     def _played(self, recorders: list[RankRecorder]) -> Judgement:
         scenario, subject = self.scenario, self.subject
-        run = self.backend.run_with(scenario, subject, self.schedule, recorders)
+        run = self.backend.run(scenario, subject, self.schedule, recorders)
         return Judgement(
             scenario, run, reference(scenario, subject.capabilities, run.device)
         )

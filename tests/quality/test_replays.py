@@ -85,7 +85,7 @@ def play(
     subject: str, scenario: Scenario, schedule: Schedule
 ) -> tuple[list[Violation], Schedule, str]:
     resolved, decisions = resolve(SUBJECTS[subject]), Decisions(Following(schedule))
-    run = SimBackend().run_scheduled(scenario, resolved, decisions)
+    run = SimBackend().run(scenario, resolved, decisions)
     violations = check(scenario, run, resolved.capabilities)
     return violations, decisions.schedule, digest(run, violations, decisions)
 

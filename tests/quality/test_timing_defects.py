@@ -105,7 +105,7 @@ def test_defect_of_timing_is_found_and_replays(
     assert f": {needed}\n" in violation_text(found, subject="S", backend="sim")
     reproducer = decode(found.token)
     decisions = Decisions(Following(reproducer.schedule))
-    again = SimBackend().run_scheduled(reproducer.scenario, resolve(subject), decisions)
+    again = SimBackend().run(reproducer.scenario, resolve(subject), decisions)
     assert tuple(decisions.taken) == found.decisions[: len(decisions.taken)]
     assert found.violation in check(
         reproducer.scenario, again, resolve(subject).capabilities

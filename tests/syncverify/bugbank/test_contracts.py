@@ -19,7 +19,6 @@ from syncverify.search.judge import Judge, JudgedRun
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.search import judge_each_scenario
 from syncverify.settings import DEFAULT_BANK_EXAMPLES, DEFAULT_BANK_SEED, Settings
-from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import Subject, resolve
 
 FIGURES = Path(__file__).parents[3] / "studies" / "results" / "bug-bank.json"
@@ -54,8 +53,7 @@ def with_usual_promise(contract: Capabilities) -> Capabilities:
 def shown(entry: Entry, subject: Subject) -> set[tuple[str, str]]:
     """Replay the smallest scenario; return the property and cause of each violation."""
     reproducer = decode(CAUGHT[entry.id]["token"])
-    decisions = Decisions(Following(reproducer.schedule))
-    run = SimBackend().run_scheduled(reproducer.scenario, subject, decisions)
+    run = SimBackend().run(reproducer.scenario, subject, reproducer.schedule)
     found = check(reproducer.scenario, run, subject.capabilities)
     return {violation.identity for violation in found}
 

@@ -11,7 +11,6 @@ from syncverify.bugbank.entry import Entry
 from syncverify.judge.properties import check
 from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.scenario.token import Reproducer, decode
-from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import Subject
 
 FIGURES = Path(__file__).parents[3] / "studies" / "results" / "bug-bank.json"
@@ -29,8 +28,7 @@ IN_ONE_RUN = [
 
 
 def identities(reproducer: Reproducer, subject: Subject) -> set[tuple[str, str]]:
-    decisions = Decisions(Following(reproducer.schedule))
-    run = SimBackend().run_scheduled(reproducer.scenario, subject, decisions)
+    run = SimBackend().run(reproducer.scenario, subject, reproducer.schedule)
     found = check(reproducer.scenario, run, subject.capabilities)
     return {violation.identity for violation in found}
 

@@ -7,12 +7,11 @@ from hypothesis import given
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge import reference as judge_reference
+from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties import check
 from syncverify.judge.reference import (
     MicroBatchKey,
-    _plainly_used,
     reference,
-    same_part,
     trainable,
 )
 from syncverify.program.model import LocalModel, build_model
@@ -138,10 +137,12 @@ def test_frozen_parameter_has_no_gradient() -> None:
 
 def test_gradients_are_kept_in_float64_and_made_of_products_only() -> None:
     """An engine that is on trial for its other features is no witness."""
-    oracle = reference(SCENARIO, SUM)
-    assert oracle.micro_batches[MicroBatchKey("b", 0, 0, 0)].dtype == torch.float64
     specs = (replace(WEIGHT, use="twice"), PLAIN, FROZEN)
-    assert _plainly_used(replace(SCENARIO, parameters=specs)) == SCENARIO
+    oracle = reference(SCENARIO, SUM)
+    used = reference(replace(SCENARIO, parameters=specs), SUM)
+    key = MicroBatchKey("w", 0, 0, 0)
+    assert oracle.micro_batches[key].dtype == torch.float64
+    assert torch.equal(used.micro_batches[key], oracle.micro_batches[key])
 
 
 def test_ranks_that_nobody_asks_about_are_not_played() -> None:
@@ -161,17 +162,22 @@ def test_a_gradient_that_does_not_exist_is_a_key_error_every_time(
         assert caught.value.args == (key,)
 
 
-def test_same_part_lists_ranks_of_equal_shape() -> None:
+def alike(scenario: Scenario, spec: ParameterSpec, rank: int) -> tuple[int, ...]:
+    known = reference(scenario, SUM)
+    return ExpectedGradient(known, spec, rank, 0, 1, (rank,), 1).comparable()
+
+
+def test_ranks_of_equal_shape_are_comparable() -> None:
     """Five elements over two: ranks 0 and 2 hold three, 1 and 3 hold two."""
-    assert same_part(SCENARIO, WEIGHT, 0) == (0, 2)
-    assert same_part(SCENARIO, WEIGHT, 3) == (1, 3)
-    assert same_part(SCENARIO, PLAIN, 3) == (0, 1, 2, 3)
+    assert alike(SCENARIO, WEIGHT, 0) == (0, 2)
+    assert alike(SCENARIO, WEIGHT, 3) == (1, 3)
+    assert alike(SCENARIO, PLAIN, 3) == (0, 1, 2, 3)
 
 
-def test_same_part_stays_short_in_a_large_world() -> None:
+def test_comparable_ranks_stay_few_in_a_large_world() -> None:
     mesh = MeshSpec((4096,), ("dp",))
     spec = ParameterSpec("w", (3,), ("R",))
-    assert same_part(Scenario(mesh, (spec,), (1,), 64), spec, 7) == tuple(range(64))
+    assert alike(Scenario(mesh, (spec,), (1,), 64), spec, 7) == tuple(range(64))
 
 
 def test_reference_is_computed_once_per_scenario_and_capabilities() -> None:

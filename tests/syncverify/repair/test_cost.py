@@ -100,7 +100,7 @@ def test_memory_of_autograd_counts_wherever_a_launch_is() -> None:
     for factory in (ViewBuckets, Silent):
         recorders = [MeasuringRecorder(), MeasuringRecorder()]
         subject = Subject(factory.__name__, factory, Capabilities())
-        SimBackend().run_with(scenario, subject, Schedule(), recorders)
+        SimBackend().run(scenario, subject, Schedule(), recorders)
         peaks += [each.peak_bytes for each in recorders]
     # A parameter, its bucket, and the gradient that autograd adds to the bucket.
     assert min(peaks) == max(peaks) >= 36

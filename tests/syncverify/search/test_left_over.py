@@ -270,11 +270,11 @@ class RefusesToPlayAgain(SimBackend):
     num_plays = 0
 
     @override
-    def run_with(self, *arguments: Any, **named: Any) -> Run:
+    def run(self, *arguments: Any, **named: Any) -> Run:
         self.num_plays += 1
         if self.num_plays > 1:
             raise EnvironmentNotSupportedError("a callback of a future has not run")
-        return super().run_with(*arguments, **named)
+        return super().run(*arguments, **named)
 
 
 class HangsWhenPlayedAgain(SimBackend):
@@ -283,9 +283,9 @@ class HangsWhenPlayedAgain(SimBackend):
     num_plays = 0
 
     @override
-    def run_with(self, *arguments: Any, **named: Any) -> Run:
+    def run(self, *arguments: Any, **named: Any) -> Run:
         self.num_plays += 1
-        run = super().run_with(*arguments, **named)
+        run = super().run(*arguments, **named)
         hang = Fault("never_returns", (0,), "rank 0 does not come back")
         return run if self.num_plays == 1 else replace(run, fault=hang)
 

@@ -153,7 +153,9 @@ class Fails(SimBackend):
     def __init__(self, error: type[Exception]) -> None:
         self.error = error
 
-    def run_scheduled(self, *_arguments: object) -> Run:
+    follows_schedules = True
+
+    def run(self, *_arguments: object) -> Run:
         raise self.error("no such luck")
 
 

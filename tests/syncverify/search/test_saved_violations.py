@@ -90,6 +90,6 @@ def test_a_violation_that_another_one_explains_is_dropped_in_the_end(
     kept.found(met("scaled", ranks=2))
     for cause in ("scaled", "stale"):
         kept.shrunk(met(cause, ranks=2))
-    kept.keep_only([met("scaled", ranks=2)])
+    kept.keep_only({met("scaled", ranks=2).violation.identity})
     assert [*kept.saved.unshrunk(4)] == []
     assert len([*kept.saved.reproducers(4)]) == 1

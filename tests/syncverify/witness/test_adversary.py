@@ -61,7 +61,7 @@ RIGHT = Subject("right", Right, Capabilities(varying_accumulations=True))
 
 
 def play(recorders: list[RankRecorder]) -> Run:
-    run = SimBackend().run_with(SCENARIO, RIGHT, DEFAULT_SCHEDULE, recorders)
+    run = SimBackend().run(SCENARIO, RIGHT, DEFAULT_SCHEDULE, recorders)
     assert run.fault is None, run.fault
     return run
 
