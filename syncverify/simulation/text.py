@@ -118,6 +118,6 @@ def _violation_json(found: FoundInProgram) -> dict[str, Any]:
         "summary": violation.summary,
         "ranks": list(violation.ranks),
         "schedule": list(found.schedule.choices),
-        "evidence": evidence_json(violation),
+        "evidence": evidence_json(violation.cause, violation.evidence),
         "harm": None if found.harm is None else asdict(found.harm),
     }
