@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 
 from syncverify.judge.ordering.held_memory import HeldMemory
 from syncverify.plain_text import counted
+from syncverify.search.result import RunStatistics
 from syncverify.search.schedules import COMPLETE, RANDOM, ScheduleCoverage
-from syncverify.search.statistics import RunStatistics
 from syncverify.sim.turns.pct import DEFAULT_DEPTH
 
 

@@ -8,13 +8,13 @@ module                  content
 `judge`                 play and judge each scenario and schedule once
 `budget`                limits on the runs of a judge
 `schedules`             the schedules that are played with each scenario
-`statistics`            overlap, held memory and schedules of the runs
 `shrinking`             shrink a violation
 `simpler_scenarios`     scenarios with one thing less
 `found_violation`       a violation with the scenario and schedule that show it
 `occurrences`           the violations of all scenarios, and which of them explain others
-`keeping`               violations are saved when they are met
-`result`                progress and result of a search
+`saved_violations`      violations are saved when they are met
+`result`                progress, statistics and result of a search
+`larger_scenarios`      scenarios that show more than the smallest one
 `first_violation`       a search that ends with the first violation
 `replayed`              a scenario that is played once more
 `replay`                violations saved by earlier runs, played first

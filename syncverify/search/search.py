@@ -44,10 +44,9 @@ from syncverify.search.missing_values import (
     scenarios_of_missing_values,
 )
 from syncverify.search.occurrences import Occurrences, join_complements
-from syncverify.search.result import Progress, SearchResult
+from syncverify.search.result import Progress, SearchResult, StatisticsCollector
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import shrink
-from syncverify.search.statistics import StatisticsCollector
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
 

@@ -12,7 +12,9 @@ MOST_FUNCTIONS, MOST_FILES = 50, 20
 def check_is_short(steps: Steps) -> None:
     files = {file for file, _ in steps}
     if len(steps) > MOST_FUNCTIONS or len(files) > MOST_FILES:
-        listed = "\n".join(sorted(f"  {file} {name}" for (file, _), name in steps.items()))
+        listed = "\n".join(
+            sorted(f"  {file} {name}" for (file, _), name in steps.items())
+        )
         raise AssertionError(
             f"expected at most {MOST_FUNCTIONS} functions in {MOST_FILES} files on the way of "
             f"a scenario, got {len(steps)} in {len(files)}:\n{listed}\n"
@@ -26,7 +28,7 @@ def check_is_short(steps: Steps) -> None:
 def test_the_way_of_a_violation_is_short(subject: str) -> None:
     """Of a mistake that values show, and of a race."""
     steps = way_of(subject)
-    names = {name for name in steps.values()}
+    names = set(steps.values())
     assert {"run_search", "Judge.judge_schedule", "violation_text"} <= names
     check_is_short(steps)
 

@@ -4,8 +4,8 @@ import pytest
 
 from syncverify.judge.ordering.held_memory import HeldMemory
 from syncverify.report.explored import explored_lines
+from syncverify.search.result import RunStatistics
 from syncverify.search.schedules import COMPLETE, DRAWN, RANDOM, ScheduleCoverage
-from syncverify.search.statistics import RunStatistics
 
 COMPLETE_LINE = "schedules of 2 scenarios complete: 5 classes of {} interleavings"
 

@@ -20,11 +20,11 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.parallel import _shares, search_in_parallel
 from syncverify.search.result import (
+    RunStatistics,
     SearchResult,
     SilentProgress,
     merged,
 )
-from syncverify.search.statistics import RunStatistics
 from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_subjects import Doubles, Naive

@@ -3,13 +3,13 @@
 from syncverify.judge.ordering.held_memory import HeldMemory
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.result import RunStatistics, StatisticsCollector
 from syncverify.search.schedules import (
     DRAWN,
     SAME,
     ScheduleCoverage,
     num_scenarios_by_extent,
 )
-from syncverify.search.statistics import RunStatistics, StatisticsCollector
 from syncverify.trace.run import RankRun, Run
 
 SCENARIO = Scenario(
