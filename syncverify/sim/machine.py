@@ -13,6 +13,7 @@ from syncverify.sim.device.device_modules import virtual_device_modules
 from syncverify.sim.device.streams import enter_rank
 from syncverify.sim.device.torch_internals import forget_backend
 from syncverify.sim.network.communicator import BACKEND_NAME
+from syncverify.sim.network.own_default_group import own_default_groups
 from syncverify.sim.network.process_group import SimulatedProcessGroup
 from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore
@@ -91,11 +92,14 @@ class SimulatedMachine:
         """
         store = SimulatedStore(self._scheduler)
 
+        init = dist.init_process_group
+
+        def make_group(rank: int, store: dist.Store) -> None:
+            init(BACKEND_NAME, rank=rank, world_size=self._num_ranks, store=store)
+
         def run_rank(rank: int) -> None:
             enter_rank(self.recorders[rank].streams)
-            dist.init_process_group(
-                BACKEND_NAME, rank=rank, world_size=self._num_ranks, store=store
-            )
+            make_group(rank, store)
             try:
                 program(rank)
             finally:
@@ -117,6 +121,7 @@ class SimulatedMachine:
         )
         with (
             world, backend, plans, modules, cycles, threads, variables, self._state.apart(),
+            own_default_groups(make_group, store, self._num_ranks),
         ):  # fmt: skip
             return self._scheduler.run(run_rank)
 

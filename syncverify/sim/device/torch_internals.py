@@ -69,8 +69,10 @@ def without_new_versions(
     tensors: Sequence[torch.Tensor],
 ) -> AbstractContextManager[None]:
     """Hide writes within a block from the version counters of tensors."""
+    # Tensors of inference mode have no counter.
+    counted = tuple(each for each in tensors if not each.is_inference())
     context: AbstractContextManager[None] = (
-        torch.autograd._unsafe_preserve_version_counter(tuple(tensors))  # noqa: SLF001
+        torch.autograd._unsafe_preserve_version_counter(counted)  # noqa: SLF001
     )
     return context
 

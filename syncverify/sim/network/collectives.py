@@ -87,7 +87,12 @@ def deliver(values: Tensors, outputs: Tensors) -> None:
     Real process groups write the same way: torch's version counter does not see it. An
     output without a value stays as it is.
     """
-    with torch.no_grad(), without_new_versions(outputs):
+    # A wait may come after the block of inference mode in which an output was made.
+    is_inference = torch.is_inference_mode_enabled() or any(
+        output.is_inference() for output in outputs
+    )
+    modes = torch.inference_mode(mode=is_inference), torch.no_grad()
+    with modes[0], modes[1], without_new_versions(outputs):
         for output, value in zip(outputs, values, strict=False):
             dense = _in_memory_order(output.detach())
             target = output.detach() if dense is None else dense

@@ -1,0 +1,71 @@
+"""Programs that make their default group themselves, and collectives in inference mode."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.free_programs import play, tried
+
+
+def total(value: float) -> float:
+    tensor = torch.full((2,), value)
+    dist.all_reduce(tensor)
+    return tensor[0].item()
+
+
+def test_a_program_makes_its_default_group() -> None:
+    def program(rank: int) -> None:
+        dist.init_process_group("nccl")
+        assert dist.get_backend() == "nccl"
+        assert (dist.get_rank(), dist.get_world_size()) == (rank, 2)
+        assert total(rank + 1) == 3
+        dist.destroy_process_group()
+
+    play(program, 2)
+
+
+def test_a_program_destroys_its_default_group_and_makes_another() -> None:
+    def program(rank: int) -> None:
+        for number in range(3):
+            dist.init_process_group("gloo", rank=rank, world_size=2)
+            assert total(number) == 2 * number
+            dist.barrier(dist.new_group([0, 1]))
+            dist.destroy_process_group()
+            assert not dist.is_initialized()
+
+    play(program, 2)
+
+
+def test_a_second_group_beside_the_first_is_torchs_error() -> None:
+    def program(_: int) -> None:
+        dist.init_process_group("gloo")
+        dist.init_process_group("gloo")
+
+    _, _, errors = tried(program, 1)
+    with pytest.raises(ValueError, match="twice"):
+        raise errors[0] or AssertionError
+
+
+def test_a_group_of_another_size_is_refused() -> None:
+    def program(rank: int) -> None:
+        dist.init_process_group("gloo", rank=rank, world_size=8)
+
+    _, _, errors = tried(program, 1)
+    with pytest.raises(ValueError, match="expected rank 0 of 1"):
+        raise errors[0] or AssertionError
+
+
+def test_a_collective_in_inference_mode_and_a_wait_after_it() -> None:
+    def program(rank: int) -> None:
+        with torch.inference_mode():
+            assert total(rank + 1) == 3
+            late = torch.ones(2)
+            work = dist.all_reduce(late, async_op=True)
+        work.wait()
+        assert late.tolist() == [2, 2]
+        plain = torch.ones(2)
+        with torch.inference_mode():
+            dist.all_reduce(plain)
+        assert plain.tolist() == [2, 2]
+
+    play(program, 2)
