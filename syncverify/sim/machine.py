@@ -11,7 +11,7 @@ import torch.distributed as dist
 from syncverify.program.process_settings import no_collection_of_cycles
 from syncverify.sim.device.device_modules import virtual_device_modules
 from syncverify.sim.device.streams import enter_rank
-from syncverify.sim.device.torch_internals import forget_backend
+from syncverify.sim.device.torch_internals import forget_backend, keep_from_compilers
 from syncverify.sim.network.communicator import BACKEND_NAME
 from syncverify.sim.network.own_default_group import own_default_groups
 from syncverify.sim.network.process_group import SimulatedProcessGroup
@@ -107,6 +107,8 @@ class SimulatedMachine:
                 if dist.is_initialized():
                     dist.destroy_process_group()
 
+        for package in ("syncverify.sim", "syncverify.trace"):
+            keep_from_compilers(package)
         shows = any(recorder.streams.seen for recorder in self.recorders)
         modules, cycles = (
             virtual_device_modules(shows_device=shows),

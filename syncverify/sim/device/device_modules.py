@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -260,6 +260,8 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         yield owner, name, _function(original, copying, for_harness=False)
     for owner, name, virtual in _DISTRIBUTED:
         yield owner, name, _function(getattr(owner, name), virtual)
+    script = torch.jit.script
+    yield torch.jit, "script", _function(script, functools.partial(_script, script))
     run_backward = torch.autograd._engine_run_backward  # noqa: SLF001  # all ways to it
     replaced = _function(run_backward, functools.partial(_run_backward, run_backward))
     yield torch.autograd, "_engine_run_backward", replaced
@@ -281,10 +283,45 @@ def virtual_device_modules(
     )
 
 
+def _script(original: Any, _: RankStreams, *args: Any, **kwargs: Any) -> Any:
+    """Compile a function as TorchScript, which knows torch's own functions alone."""
+    # Names of the caller's are looked up so many calls above: this one and `by_thread`.
+    kwargs["_frames_up"] = kwargs.get("_frames_up", 0) + 2
+    with ExitStack() as stack:
+        for places in reversed(_PLACES):
+            stack.enter_context(_put_back(places))
+        return original(*args, **kwargs)
+
+
+# The places of replacements: owner, name, and what was there.
+_PLACES: list[list[tuple[Any, str, Any]]] = []
+
+
+@contextmanager
+def _put_back(places: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Put what was there in place of the replacements, for a block."""
+    replacements = [(owner, name, vars(owner)[name]) for owner, name, _ in places]
+    for owner, name, original in reversed(places):
+        _set(owner, name, original)
+    try:
+        yield
+    finally:
+        for owner, name, replacement in replacements:
+            setattr(owner, name, replacement)
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    if value is not _MISSING:
+        setattr(owner, name, value)
+    elif name in vars(owner):  # it was inherited
+        delattr(owner, name)
+
+
 @contextmanager
 def installed(replacements: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
     """Put replacements, each an owner, a name and a value, in place for a block."""
     before: list[tuple[Any, str, Any]] = []
+    _PLACES.append(before)
     try:
         # Each is made when the one before is in its place: `seen_names` replaces some again.
         for owner, name, replacement in replacements:
@@ -292,8 +329,6 @@ def installed(replacements: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
             setattr(owner, name, replacement)
         yield
     finally:
+        _PLACES.remove(before)
         for owner, name, original in reversed(before):
-            if original is _MISSING:  # it was inherited
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
+            _set(owner, name, original)

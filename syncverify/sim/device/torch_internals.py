@@ -7,6 +7,8 @@ are in `sharding_plans.py`, torch's testing machinery is in `threaded_world.py`.
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -75,6 +77,13 @@ def without_new_versions(
         torch.autograd._unsafe_preserve_version_counter(counted)  # noqa: SLF001
     )
     return context
+
+
+@functools.cache
+def keep_from_compilers(package: str) -> None:
+    """Let `torch.compile` leave the functions of a package as they are."""
+    trace_rules: Any = importlib.import_module("torch._dynamo.trace_rules")
+    trace_rules.add(package)
 
 
 def schema_arguments(operator: Any) -> Sequence[Any]:

@@ -24,6 +24,7 @@ OWNERS = (
     torch.Tensor,
     torch.UntypedStorage,
     torch._C,
+    torch.jit,
     dist,
     dist.distributed_c10d,
 )
