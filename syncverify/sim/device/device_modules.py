@@ -27,6 +27,7 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
+from syncverify.settings import NCCL_NAMES
 from syncverify.sim.device import futures
 from syncverify.sim.device.device_functions import (
     ACCELERATOR,
@@ -46,6 +47,7 @@ from syncverify.sim.device.torch_internals import (
     COLLECT_ALL,
     NEW_GROUP,
     REGISTER_COMM_HOOK,
+    default_store,
 )
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
 from syncverify.sim.turns.refusals import is_own_thread, refusal, refuse_thread
@@ -207,6 +209,27 @@ def _get_backend(original: Any, streams: RankStreams, group: Any = None) -> Any:
     return streams.backends.of(getattr(group, "group_name", ""))
 
 
+def _split_group(
+    original: Any, streams: RankStreams, parent_pg: Any = None, split_ranks: Any = None,
+    timeout: Any = None, *more: Any, **options: Any,
+) -> Any:  # fmt: skip
+    """Split a group as NCCL does: all ranks of the parent call, and wait for each other."""
+    name = getattr(parent_pg, "group_name", "")
+    if streams.backends.of(name) not in NCCL_NAMES or not split_ranks:
+        return original(parent_pg, split_ranks, timeout, *more, **options)
+    parent: Any = parent_pg or dist.group.WORLD
+    streams.num_splits[name] += 1
+    key, store = f"split {streams.num_splits[name]} of group {name}", default_store()
+    if store.add(key, 1) == parent.size():
+        store.set(f"{key}: all ranks", "")
+    store.wait([f"{key}: all ranks"])
+    own = next((ranks for ranks in split_ranks if parent.rank() in ranks), None)
+    if own is None:
+        return None
+    ranks = [dist.get_global_rank(parent, each) for each in sorted(own)]
+    return dist.new_group(ranks, timeout=timeout, use_local_synchronization=True)
+
+
 _DISTRIBUTED: tuple[tuple[Any, str, Replacement], ...] = (
     (
         *COLLECT_ALL,
@@ -217,6 +240,10 @@ _DISTRIBUTED: tuple[tuple[Any, str, Replacement], ...] = (
         functools.partial(futures.register_comm_hook, getattr(*REGISTER_COMM_HOOK)),
     ),
     (*NEW_GROUP, functools.partial(_new_group, getattr(*NEW_GROUP))),
+    *(
+        (owner, "split_group", functools.partial(_split_group, owner.split_group))
+        for owner in (dist, dist.distributed_c10d)
+    ),
     *(
         (owner, "get_backend", functools.partial(_get_backend, owner.get_backend))
         for owner in (dist, dist.distributed_c10d)

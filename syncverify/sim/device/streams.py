@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -52,6 +53,7 @@ class RankStreams:
         callbacks: Callbacks of futures that have not run yet.
         in_flight: Collectives without a wait so far. NCCL keeps their tensors alive until
             a wait, and so does this list.
+        num_splits: Number of times that each group was split, by name.
         scheduler: Answers a host that polls the device. Without a scheduler the answer is
             always "done".
         engine_watch: Watches backward passes; None where nobody wants to see them.
@@ -68,6 +70,7 @@ class RankStreams:
         self.in_flight: list[dist.Work] = []
         self.serves_subject = False
         self._is_copying = False
+        self.num_splits = Counter[str]()
         self.seen: SeenDevice | None = None
         self.backends = SeenBackends()
         self.scheduler: Scheduler | None = None

@@ -92,6 +92,12 @@ def schema_arguments(operator: Any) -> Sequence[Any]:
     return arguments
 
 
+def default_store() -> dist.Store:
+    """Return the store of the default group."""
+    store: dist.Store = dist.distributed_c10d._get_default_store()  # noqa: SLF001
+    return store
+
+
 def forget_backend(name: str) -> None:
     """Undo `dist.Backend.register_backend`, for which torch has no public function."""
     del dist.Backend._plugins[name.upper()]  # noqa: SLF001

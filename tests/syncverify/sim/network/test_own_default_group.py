@@ -69,3 +69,28 @@ def test_a_collective_in_inference_mode_and_a_wait_after_it() -> None:
         assert plain.tolist() == [2, 2]
 
     play(program, 2)
+
+
+def test_a_group_is_split_as_nccl_splits_it() -> None:
+    def program(rank: int) -> None:
+        for _ in range(2):
+            half = dist.split_group(split_ranks=[[0, 1], [2]])
+            if rank == 3:
+                assert half is None
+                continue
+            assert half is not None
+            tensor = torch.full((2,), rank + 1.0, device="cuda")
+            dist.all_reduce(tensor, group=half)
+            assert tensor.tolist() == [[3, 3], [3, 3], [3, 3]][rank]
+
+    play(program, 4, device="cuda")
+
+
+def test_a_rank_that_does_not_split_keeps_the_others_waiting() -> None:
+    def program(rank: int) -> None:
+        if rank == 0:
+            dist.split_group(split_ranks=[[0], [1]])
+
+    _, stall, _ = tried(program, 2, device="cuda")
+    assert stall is not None
+    assert "split 1 of group" in str(stall.details[0])
