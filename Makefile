@@ -110,8 +110,10 @@ mutation: $(INSTALLED)
 	cd build/mutation && OMP_NUM_THREADS=1 PYTHONHASHSEED=0 ../../$(BIN)/mutmut run --max-children 1
 	$(BIN)/python -m studies.mutants.general build/mutation
 
-# All pages that follow from the code and from stored results, then those whose commands are played.
+# Figures of new entries of the bug bank, all pages that follow from the code and from stored
+# results, then those whose commands are played.
 catalogue: $(INSTALLED)
+	$(BIN)/python -m studies.pages.bank_figures
 	$(BIN)/python -m studies.pages
 	$(BIN)/python -m studies.pages.gallery
 	$(BIN)/python -m studies.pages.followed docs/index.md docs/tutorial.md docs/reading-a-race.md

@@ -15,7 +15,7 @@ from tests.quality.planted.timing import ReducesInRandomOrder, ReducesInSeededOr
 
 # Replicas that differ come after a wrong gradient: at least one of them is wrong.
 _DIFFERS = entry_of("dp-group-ignores-sequence-parallel")
-# Of properties that no entry of the bug bank violates before all others.
+# The bug bank has no entry that violates one of these before all other properties.
 BESIDE_THE_BANK: dict[str, tuple[type[Any], type[Any]]] = {
     "gradient_is_within_rounding": (SendsFixedPoint, ModuleGrads),
     "gradient_has_form_of_parameter": (AssignsLocalPart, Reforms),

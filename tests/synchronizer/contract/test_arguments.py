@@ -28,7 +28,7 @@ def optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([{"params": [p]} for p in model().parameters()], lr=0.1)
 
 
-# Groups, the first line of the error, what was found, and the remedy.
+# Groups, the first line of the error, the fact, and the remedy.
 FORMS: dict[str, tuple[Callable[[], Any], str, str, str]] = {
     "a flat list": (
         lambda: [*model().parameters()],

@@ -38,7 +38,7 @@ def test_replay_writes_a_page(call: Call, tmp_path: Path) -> None:
     assert "gradient_equals_reference" in text
     assert '"kind":"call","name":"backward"' in text
     assert "1 VIOLATION: cli_subjects:Doubles (replay of 1 scenario on sim)" in text
-    # Nothing was searched: tables of what was met would be empty.
+    # Without a search, tables of features would be empty.
     assert "never met" not in text
     assert "Coverage" not in text
     assert [each.name for each in tmp_path.iterdir() if "page" in each.name] == [

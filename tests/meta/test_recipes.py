@@ -1,0 +1,142 @@
+"""The recipes of CONTRIBUTING are complete: followed in a copy, they name all files to touch."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import syncverify
+
+PROPERTY = '''\
+"""The property of a program without broadcasts."""
+
+from collections.abc import Iterator
+
+from syncverify.judge.cause import Mistake
+from syncverify.judge.evidence import Event, Mistimed
+from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.property import Property
+from syncverify.judge.traced import launches_of
+
+
+def a_rank_played(judgement: Judgement) -> bool:
+    """Every run."""
+    return bool(judgement.run.ranks)
+
+
+def nothing_is_broadcast(judgement: Judgement) -> Iterator[Finding]:
+    """No rank issues a broadcast.
+
+    Catches: parameters that are sent in each step. Does not judge other collectives.
+    """
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for launch in launches_of(rank_run.trace):
+            if launch.operation == "broadcast":
+                evidence = Mistimed(rank=rank, events=(Event("", launch),))
+                yield Finding("sent", f"rank {rank} broadcasts", rank, None, evidence)
+
+
+NOTHING_IS_BROADCAST = Property(
+    nothing_is_broadcast,
+    order=5,
+    applies=a_rank_played,
+    example="parameters that are sent in each step",
+    causes=(Mistake("sent", "a rank broadcasts", "send parameters once, in bind()"),),
+    needs_data=False,
+)
+'''
+DEFECT = '''\
+"""Reported in owner/project#1."""
+
+import torch
+import torch.distributed as dist
+
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.bugbank.entry import reported
+
+
+@reported(
+    "owner/project#1", trigger="2 ranks", violates="nothing_is_broadcast", cause="sent"
+)
+class BroadcastsInWait(ViewBuckets):
+    """Each step sends the parameters again."""
+
+    def wait(self) -> None:
+        super().wait()
+        dist.broadcast(torch.zeros(1), 0)
+'''
+SUBJECT = '''\
+"""A right synchronizer as a subject."""
+
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
+
+SUBJECTS = {"views": "ViewBuckets"}
+'''
+WRITER = '''\
+def terse(report: Report) -> Iterator[str]:
+    """Yield a line for each violation."""
+    yield from (f"TERSE {each.violation.property}" for each in report.violations)
+
+
+# One for each of'''
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a copy of the package, changed by the recipes."""
+    folder = tmp_path_factory.mktemp("copy")
+    (source,) = syncverify.__path__
+    package = shutil.copytree(source, folder / "syncverify")
+    (package / "judge/properties/broadcasts.py").write_text(PROPERTY)
+    (package / "bugbank/layout/broadcasts_in_wait.py").write_text(DEFECT)
+    (package / "subjects/views.py").write_text(SUBJECT)
+    insert(package / "settings.py", '    "text": "",\n', '    "terse": "in short",\n')
+    writers = package / "report/annotations.py"
+    insert(writers, '    "text": _nothing,\n', '    "terse": terse,\n')
+    writers.write_text(writers.read_text().replace("# One for each of", WRITER))
+    return folder
+
+
+def insert(file: Path, after: str, row: str) -> None:
+    before, found, rest = file.read_text().partition(after)
+    assert found
+    file.write_text(before + found + row + rest)
+
+
+def said(copy: Path, *arguments: str, code: int) -> str:
+    """Return the output of a command of the copy."""
+    done = subprocess.run(
+        [sys.executable, "-m", "syncverify", *arguments],
+        cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout
+    return done.stdout
+
+
+@pytest.mark.long(20)
+def test_a_property_and_its_defect_are_two_files(copy: Path) -> None:
+    line = said(copy, "bank", "--only", "broadcasts-in-wait", code=0)
+    assert "nothing_is_broadcast" in line
+
+
+@pytest.mark.long(20)
+def test_a_format_is_a_row_and_a_writer_and_a_cause_has_its_hint(copy: Path) -> None:
+    subject = "syncverify.bugbank.layout.broadcasts_in_wait:BroadcastsInWait"
+    limits = ("--examples", "4", "--seed", "0", "--no-beyond", "--stop-at-first")
+    report = said(copy, "run", subject, *limits, "--format", "terse", code=1)
+    assert (
+        "VIOLATION: nothing_is_broadcast (sent)\n  No rank issues a broadcast."
+        in report
+    )
+    assert "hint:       send parameters once, in bind()" in report
+    assert "\nTERSE nothing_is_broadcast\n" in report
+
+
+@pytest.mark.long(20)
+def test_a_subject_is_one_file(copy: Path) -> None:
+    limits = ("--examples", "2", "--seed", "0", "--no-beyond")
+    assert "views" in said(copy, "run", "views", *limits, code=0)
