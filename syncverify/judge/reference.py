@@ -42,6 +42,7 @@ SumKey = tuple[str, int, int, tuple[int, ...]]
 GradientSlice = tuple[str, int, int]
 
 
+@dataclass(eq=False, repr=False)
 class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
     """Local gradients of single micro-batches, in float64, on the CPU.
 
@@ -49,16 +50,13 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
     a few ranks are judged.
     """
 
-    def __init__(self, scenario: Scenario, device: torch.device = _CPU) -> None:
-        super().__init__()
-        self._scenario = scenario
-        # Whole numbers are exact on each device, real numbers on the device of the ranks.
-        self._device = _CPU if scenario.module == PLAIN else device
-        self._played: set[int] = set()
+    scenario: Scenario
+    device: torch.device = _CPU
+    _played: set[int] = field(default_factory=set)
 
     def __missing__(self, key: MicroBatchKey) -> torch.Tensor:
         rank = key.rank
-        if rank in self._played or not 0 <= rank < self._scenario.mesh.num_ranks:
+        if rank in self._played or not 0 <= rank < self.scenario.mesh.num_ranks:
             raise KeyError(key)
         self.play(rank)
         return self[key]
@@ -66,28 +64,30 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
     def play(self, rank: int) -> None:
         """Run all micro-batches of one rank, without a synchronizer."""
         self._played.add(rank)
-        with exact_arithmetic(self._device):
-            self._play(rank)
+        # Whole numbers are exact on each device, real numbers on the device of the ranks.
+        device = _CPU if self.scenario.module == PLAIN else self.device
+        with exact_arithmetic(device):
+            self._play(rank, device)
 
-    def _play(self, rank: int) -> None:
+    def _play(self, rank: int, device: torch.device) -> None:
         # Each use is replaced by a plain product: other uses are under test themselves.
-        specs = (replace(spec, use=PLAIN) for spec in self._scenario.parameters)
-        plain = replace(self._scenario, parameters=tuple(specs))
-        model = build_model(plain, rank=rank, device=self._device, mesh=None)
-        trained = trainable(self._scenario)
+        specs = (replace(spec, use=PLAIN) for spec in self.scenario.parameters)
+        plain = replace(self.scenario, parameters=tuple(specs))
+        model = build_model(plain, rank=rank, device=device, mesh=None)
+        trained = trainable(self.scenario)
         parameters = [model.parameters[spec.name] for spec in trained]
-        for step in range(self._scenario.num_steps + 1):
-            for micro_batch in range(step_plan.num_micro_batches(self._scenario, step)):
+        for step in range(self.scenario.num_steps + 1):
+            for micro_batch in range(step_plan.num_micro_batches(self.scenario, step)):
                 loss = model.loss(step=step, micro_batch=micro_batch)
-                with naming_layer(self._scenario.module):
+                with naming_layer(self.scenario.module):
                     gradients = torch.autograd.grad(
                         loss, parameters, materialize_grads=True
                     )
                 for spec, gradient in zip(trained, gradients, strict=True):
-                    frozen = step_plan.is_frozen(self._scenario, spec, step)
+                    frozen = step_plan.is_frozen(self.scenario, spec, step)
                     exact = gradient.to(_CPU, torch.float64)
                     noun = f"on another batch, the gradient of {spec.name!r}"
-                    require_finite(self._scenario.module, exact, noun)
+                    require_finite(self.scenario.module, exact, noun)
                     key = MicroBatchKey(spec.name, rank, step, micro_batch)
                     self[key] = torch.zeros_like(exact) if frozen else exact
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from syncverify.judge.evidence import Event, Evidence, FrozenGradient, WrongGradient
@@ -40,6 +40,15 @@ SCENARIO: Final = "scenario"
 _NUM_RELATED: Final = (
     3  # of each kind; more are a wall of text, and each is of one mistake
 )
+# By topic: the word of a plain training step, and what stands before the meaning of another.
+_TITLES: Final = {
+    "launch": ("current_stream", "streams: {}: "),
+    "readiness": ("same", "order: "),
+    "backward": (PLAIN, "backward: {}: "),
+    "mesh": ("row_major", "mesh: "),
+    "synchronizers": ("one", ""),
+    "module": (PLAIN, "module: {}: "),
+}
 _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 
@@ -232,29 +241,23 @@ def scenario_lines(
     counts = ", ".join(map(str, scenario.accumulations))
     yield f"{title}: {counted(scenario.mesh.num_ranks, 'rank')}, mesh ({mesh})"
     yield f"  micro-batches per step: {counts}; bucket cap {scenario.bucket_cap_bytes} bytes"
-    yield from map("  {}".format, _special(scenario))
+    for step, event in enumerate(scenario.events):
+        if event != PLAIN:
+            yield f"  step {step}: {event}: {meaning('event', event)}"
+    fields = {topic: getattr(scenario, topic, "") for topic in _TITLES}
+    yield from _special({**fields, "mesh": scenario.mesh.order})
     for spec in scenario.parameters:
         yield f"  {_parameter(spec, tensors)}"
 
 
-def _special(scenario: Scenario) -> Iterator[str]:
-    """Describe all that differs from a plain training step."""
-    for step, event in enumerate(scenario.events):
-        if event != PLAIN:
-            yield f"step {step}: {event}: {meaning('event', event)}"
-    if scenario.launch != "current_stream":
-        yield f"streams: {scenario.launch}: {meaning('launch', scenario.launch)}"
-    if scenario.readiness != "same":
-        yield f"order: {meaning('readiness', scenario.readiness)}"
-    if scenario.backward != PLAIN:
-        about = meaning("backward", scenario.backward)
-        yield f"backward: {scenario.backward}: {about}"
-    if scenario.mesh.order != "row_major":
-        yield f"mesh: {FEATURES[Feature('mesh', scenario.mesh.order)].meaning}"
-    if scenario.synchronizers != "one":
-        yield meaning("synchronizers", scenario.synchronizers)
-    if scenario.module != PLAIN:
-        yield f"module: {scenario.module}: {meaning('module', scenario.module)}"
+def _special(words: Mapping[str, str]) -> Iterator[str]:
+    """Describe the words, by topic, that differ from those of a plain training step."""
+    for topic, word in words.items():
+        plain_word, title = _TITLES[topic]
+        if word != plain_word:
+            of_mesh = FEATURES.get(Feature(topic, word)) if topic == "mesh" else None
+            about = of_mesh.meaning if of_mesh else meaning(topic, word)
+            yield f"  {title.format(word)}{about}"
 
 
 def schedule_lines(decisions: Sequence[Decision]) -> Iterator[str]:
