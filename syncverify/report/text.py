@@ -40,7 +40,7 @@ SCENARIO: Final = "scenario"
 _NUM_RELATED: Final = (
     3  # of each kind; more are a wall of text, and each is of one mistake
 )
-# By topic: the word of a plain training step, and what stands before the meaning of another.
+# By topic: the word of a plain training step, and the title of other words.
 _TITLES: Final = {
     "launch": ("current_stream", "streams: {}: "),
     "readiness": ("same", "order: "),

@@ -196,7 +196,7 @@ class Judge:
                 with shuffled_addresses(), other_chance(int.from_bytes(key[0][:7])):
                     again = self._play(scenario, decisions)
             if again is not None and is_slow(again.fault, again.backend):
-                # A hang is a verdict, which a time limit before the second one must not hide.
+                # A time limit before the second run must not hide the verdict, a hang.
                 run, again = again, None
             else:
                 decisions = Decisions(Following(schedule))

@@ -126,7 +126,7 @@ def judge_each_scenario(
         try:
             judged = judge.judge_scenario(scenario, draw)
             size = judged.launches_per_step, scenario.mesh.num_ranks
-            # Each violation is played twice when the search is over.
+            # Violations are played twice after the search.
             if not judged.violations and second_plays.includes(*size):
                 judged = judge.judge_schedule(scenario, DEFAULT_SCHEDULE, twice=True)
         except OutOfBudgetError:
