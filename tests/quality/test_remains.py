@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from studies.redteam.wrong.leftovers import LeavesFlatParameters
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads
 from syncverify.scenario.contract import Capabilities
@@ -20,7 +21,6 @@ from tests.quality.planted.remains import (
     REMAINS,
     RIGHT,
     CountsCapInElements,
-    JoinsParameters,
     KeepsCap,
 )
 
@@ -75,7 +75,7 @@ def test_a_cap_that_is_promised_is_kept(
 
 
 def test_a_subject_that_owns_the_parameters_may_keep_them_together() -> None:
-    found = resolve(JoinsParameters)
+    found = resolve(LeavesFlatParameters)
     owning = replace(found.capabilities, owns_parameters=True)
     assert identities(replace(found, capabilities=owning), SCENARIO) == set()
 

@@ -7,14 +7,9 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
+from studies.redteam.wrong.leftovers import MakesAGroupEachStep, RemembersEachStep
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.scenario.contract import Capabilities
-
-
-@functools.cache
-def copy_of(gradients: torch.Tensor, step: int) -> torch.Tensor:
-    """Return a copy, whose step keeps it from being an earlier one."""
-    return gradients + step
 
 
 def noted(gradients: torch.Tensor, notes: list[Any] = []) -> None:  # noqa: B006  # the defect
@@ -50,14 +45,6 @@ class CountsSteps(ViewBuckets):
         raise NotImplementedError
 
 
-class KeepsInACache(CountsSteps):
-    """A function of the module remembers all arguments and results."""
-
-    @override
-    def use(self, gradients: torch.Tensor) -> None:
-        copy_of(gradients, self.step)
-
-
 class KeepsInADefault(CountsSteps):
     """The default value of an argument is a list that becomes longer."""
 
@@ -72,14 +59,6 @@ class KeepsOnAFunction(CountsSteps):
     @override
     def use(self, gradients: torch.Tensor) -> None:
         counted(gradients)
-
-
-class MakesGroups(CountsSteps):
-    """Each `wait()` makes a process group, which torch keeps."""
-
-    @override
-    def use(self, gradients: torch.Tensor) -> None:
-        dist.new_group([*range(dist.get_world_size())])
 
 
 class KeepsAFewInACache(CountsSteps):
@@ -98,10 +77,10 @@ class MakesGroupsForAStep(CountsSteps):
         dist.destroy_process_group(dist.new_group([*range(dist.get_world_size())]))
 
 
-GROWING: list[type[ViewBuckets]] = [
-    KeepsInACache,
+GROWING: list[type[Any]] = [
+    RemembersEachStep,
     KeepsInADefault,
     KeepsOnAFunction,
-    MakesGroups,
+    MakesAGroupEachStep,
 ]
 RIGHT: list[type[ViewBuckets]] = [KeepsAFewInACache, MakesGroupsForAStep]

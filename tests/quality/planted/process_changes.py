@@ -11,6 +11,11 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from typing_extensions import override
 
+from studies.redteam.wrong.leftovers import (
+    LeavesAutogradOnOneThread,
+    RewindsGenerators,
+    WatchesCollections,
+)
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 
@@ -21,21 +26,6 @@ class SeedsNumpy(ViewBuckets):
     def bind(self) -> None:
         super().bind()
         numpy.random.seed(7)
-
-
-class RewindsGenerators(ViewBuckets):
-    """Each `wait()` restores the states of `bind()`, not those of its own beginning."""
-
-    @override
-    def bind(self) -> None:
-        super().bind()
-        self.states = torch.get_rng_state(), random.getstate()
-
-    @override
-    def wait(self) -> None:
-        super().wait()
-        torch.set_rng_state(self.states[0])
-        random.setstate(self.states[1])
 
 
 class DrawsApart(ViewBuckets):
@@ -90,14 +80,6 @@ class ChangesCudnn(OnBind):
         torch.backends.cudnn.deterministic = False  # the harness sets it
 
 
-class KeepsAutogradOnOneThread(OnBind):
-    """Autograd uses one thread from now on."""
-
-    @override
-    def change(self) -> None:
-        torch.autograd.set_multithreading_enabled(False)
-
-
 class ChangesEnvironment(OnBind):
     """Processes that the training program starts get another environment."""
 
@@ -128,17 +110,6 @@ class HooksAllOptimizers(OnBind):
     @override
     def change(self) -> None:
         register_optimizer_step_post_hook(lambda *_: None)
-
-
-class WatchesCollections(OnBind):
-    """The collector of cycles calls a function of the synchronizer for good."""
-
-    @override
-    def change(self) -> None:
-        gc.callbacks.append(self.note)
-
-    def note(self, phase: str, info: dict[str, int]) -> None:
-        """Count nothing."""
 
 
 class ChangesForABlock(ViewBuckets):
@@ -174,7 +145,7 @@ CHANGING = [
     StopsCollector,
     FlushesDenormals,
     ChangesCudnn,
-    KeepsAutogradOnOneThread,
+    LeavesAutogradOnOneThread,
     ChangesEnvironment,
     SilencesWarnings,
     HooksAllModules,

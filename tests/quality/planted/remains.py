@@ -2,18 +2,28 @@
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.autograd.graph import get_gradient_edge
 from typing_extensions import override
 
-from studies.redteam.wrong.leftovers import LeavesMainGrad, LeavesPlacesInBuckets
-from syncverify.bugbank.bases.placements import local
+from studies.redteam.wrong.bucket_size import CapsInElements
+from studies.redteam.wrong.hooks import RemovesAllHooks
+from studies.redteam.wrong.leftovers import (
+    ChangesTheDefault,
+    GrowsAHistory,
+    KeepsEveryOtherWork,
+    KeepsNormsInAGlobal,
+    LeavesFlatParameters,
+    LeavesMainGrad,
+    LeavesNodeHooks,
+    LeavesPlacesInBuckets,
+    SeedsEveryone,
+    SeedsPython,
+)
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
 from tests.quality.planted import growth, process_changes
@@ -22,64 +32,6 @@ from tests.quality.planted.planted import planted
 GROWTH = "memory_does_not_pile_up"
 CAP = "bucket_fits_the_cap"
 UNBIND = "unbind_restores_parameters"
-
-
-class HooksNodes(ViewBuckets):
-    """Hooks on nodes of the graph are removed only by chance, with their nodes."""
-
-    @override
-    def bind(self) -> None:
-        super().bind()
-        for parameter in filter(lambda p: p.requires_grad, *self.param_groups):
-            node = get_gradient_edge(parameter).node
-            parameter.kept_alive = node
-            node.register_hook(lambda *_: None)
-
-
-class RemovesEveryHook(ViewBuckets):
-    """`unbind()` clears the dictionary of hooks."""
-
-    @override
-    def unbind(self) -> None:
-        for group in self.param_groups:
-            for parameter in group:
-                (parameter._post_accumulate_grad_hooks or {}).clear()
-        super().unbind()
-
-
-class JoinsParameters(ViewBuckets):
-    """Parameters of a bucket move into one storage, and stay there."""
-
-    @override
-    def bind(self) -> None:
-        super().bind()
-        for bucket in self.buckets:
-            parts = [local(parameter) for parameter in bucket.parameters]
-            flat = torch.cat([part.reshape(-1) for part in parts])
-            pieces = flat.split([part.numel() for part in parts])
-            for parameter, piece, part in zip(
-                bucket.parameters, pieces, parts, strict=True
-            ):
-                if type(parameter) is nn.Parameter:
-                    parameter.data = piece.view(part.shape)
-
-
-class SeedsTorch(ViewBuckets):
-    """All ranks are made to draw the same numbers."""
-
-    @override
-    def bind(self) -> None:
-        super().bind()
-        torch.manual_seed(7)
-
-
-class SeedsPython(ViewBuckets):
-    """An order is drawn from a generator that belongs to the training program."""
-
-    @override
-    def wait(self) -> None:
-        random.seed(7)
-        super().wait()
 
 
 class DrawsNumbers(ViewBuckets):
@@ -97,15 +49,6 @@ class DrawsNumbers(ViewBuckets):
         for _ in range(1000):
             random.random()
         super().wait()
-
-
-class ChangesDefaultDtype(ViewBuckets):
-    """The default dtype is set, and not set back."""
-
-    @override
-    def bind(self) -> None:
-        super().bind()
-        torch.set_default_dtype(torch.bfloat16)
 
 
 class ChangesPrecision(ViewBuckets):
@@ -195,49 +138,6 @@ class KeepsFewHandles(KeepsHandles):
         return deque(maxlen=100)
 
 
-class KeepsEveryOtherHandle(KeepsHandles):
-    """Handles of each second step are kept."""
-
-    step = 0
-
-    @override
-    def launch(self, bucket: Bucket) -> None:
-        super().launch(bucket)
-        if self.step % 2:
-            self.handles.pop()
-
-    @override
-    def zero_grad(self) -> None:
-        super().zero_grad()
-        self.step += 1
-
-
-ALL_COPIES: list[torch.Tensor] = []
-
-
-class KeepsInAGlobal(ViewBuckets):
-    """A list of the module keeps a copy of each step."""
-
-    @override
-    def wait(self) -> None:
-        super().wait()
-        ALL_COPIES.append(self.buckets[0].buffer.clone())
-
-
-class GrowsAHistory(ViewBuckets):
-    """One tensor becomes longer in each step."""
-
-    @override
-    def bind(self) -> None:
-        super().bind()
-        self.norms = torch.zeros(0)
-
-    @override
-    def wait(self) -> None:
-        super().wait()
-        self.norms = torch.cat([self.norms, torch.zeros(100)])
-
-
 class KeepsAFewSteps(ViewBuckets):
     """Right: a ring of four copies, and a view that becomes longer in memory that does not."""
 
@@ -255,15 +155,10 @@ class KeepsAFewSteps(ViewBuckets):
         self.norms = self.memory[: self.norms.numel() + 1]
 
 
-class CountsCapInElements(ViewBuckets):
-    """A cap in bytes is compared with a number of elements."""
+class CountsCapInElements(CapsInElements):
+    """It promises to keep the cap."""
 
     capabilities = Capabilities(varying_accumulations=True, keeps_bucket_cap=True)
-
-    @override
-    def plan(self) -> Iterator[list[nn.Parameter]]:
-        self.cap_bytes *= 4
-        yield from super().plan()
 
 
 class KeepsCap(ViewBuckets):
@@ -273,20 +168,20 @@ class KeepsCap(ViewBuckets):
 
 
 REMAINS = [
-    planted(HooksNodes, (UNBIND, "hook_left")),
-    planted(RemovesEveryHook, (UNBIND, "hook_lost")),
+    planted(LeavesNodeHooks, (UNBIND, "hook_left")),
+    planted(RemovesAllHooks, (UNBIND, "hook_lost")),
     planted(LeavesMainGrad, (UNBIND, "attribute_left")),
-    planted(JoinsParameters, (UNBIND, "parameters_joined")),
-    planted(SeedsTorch, (UNBIND, "generator_seeded")),
+    planted(LeavesFlatParameters, (UNBIND, "parameters_joined")),
+    planted(SeedsEveryone, (UNBIND, "generator_seeded")),
     planted(SeedsPython, (UNBIND, "generator_seeded")),
-    planted(ChangesDefaultDtype, (UNBIND, "setting_changed")),
+    planted(ChangesTheDefault, (UNBIND, "setting_changed")),
     planted(ChangesPrecision, (UNBIND, "setting_changed")),
     planted(ReplacesBackward, (UNBIND, "hook_left")),
     planted(KeepsHandles, (GROWTH, "piles_up")),
     planted(KeepsHandlesInClosure, (GROWTH, "piles_up")),
     planted(LeavesPlacesInBuckets, (UNBIND, "attribute_left")),
-    planted(KeepsEveryOtherHandle, (GROWTH, "piles_up")),
-    planted(KeepsInAGlobal, (GROWTH, "piles_up")),
+    planted(KeepsEveryOtherWork, (GROWTH, "piles_up")),
+    planted(KeepsNormsInAGlobal, (GROWTH, "piles_up")),
     planted(GrowsAHistory, (GROWTH, "piles_up")),
     *(planted(each, (GROWTH, "piles_up")) for each in growth.GROWING),
     *(planted(each, (UNBIND, "generator_seeded")) for each in process_changes.SEEDING),
