@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from studies.redteam.wrong.values import ClearsByProduct
+from studies.redteam.wrong.values import (
+    ClampsLargeOnes,
+    ClearsByProduct,
+    SkipsOnOverflow,
+    TurnsNanToZero,
+)
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
@@ -13,12 +18,9 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from tests.quality.planted.magnitudes import (
-    ClampsLargeNumbers,
     DropsSmallNumbers,
     ForgetsNegativeInf,
-    ReplacesOverflows,
     SendsFixedPoint,
-    SkipsOverflows,
     SpreadsOverflows,
 )
 
@@ -35,7 +37,7 @@ def wrong_parameters(subject: type[Any], dtype: str) -> set[str]:
 @pytest.mark.parametrize(
     ("subject", "dtype", "wrong"),
     [
-        (ClampsLargeNumbers, "float32", {"p2", "p3"}),
+        (ClampsLargeOnes, "float32", {"p2", "p3"}),
         (DropsSmallNumbers, "float32", {"p1"}),
         (SendsFixedPoint, "float32", {"p1"}),
         (SendsFixedPoint, "bfloat16", {"p1"}),
@@ -64,10 +66,10 @@ def overflow(subject: type[Any], word: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("subject", "identity"),
     [
-        (ReplacesOverflows, ("gradient_equals_reference", "overflow_hidden")),
+        (TurnsNanToZero, ("gradient_equals_reference", "overflow_hidden")),
         (SpreadsOverflows, ("gradient_equals_reference", "not_finite")),
         (ClearsByProduct, ("zero_grad_clears", "gradient_left")),
-        (SkipsOverflows, ("every_wait_completes", "deadlock")),
+        (SkipsOnOverflow, ("every_wait_completes", "deadlock")),
     ],
 )
 def test_a_gradient_that_overflows_is_passed_on_and_cleared(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from studies.redteam.wrong.training import RestoresParameters
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
@@ -17,7 +18,6 @@ from tests.quality.planted.updates import (
     UPDATE_DEFECTS,
     BroadcastsEverything,
     ReadsParametersLate,
-    RestoresParameters,
 )
 
 

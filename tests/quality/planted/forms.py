@@ -3,9 +3,10 @@
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from studies.redteam.wrong.metadata import CallsShardsReplicas, RequiresGrad
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import local
 from tests.quality.planted.planted import planted
@@ -57,23 +58,6 @@ class AssignsOnOwnMesh(Reforms):
         )
 
 
-class MarksSharded(Reforms):
-    """A whole sum is marked as one rank's shard."""
-
-    @override
-    def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
-        formed = super().formed(parameter, summed)
-        if not isinstance(formed, DTensor) or formed.placements != (Replicate(),):
-            return formed
-        return DTensor.from_local(
-            summed,
-            formed.device_mesh,
-            [Shard(0)],
-            shape=formed.shape,
-            stride=formed.stride(),
-        )
-
-
 class Interleaves(Reforms):
     """Every other element of the buffer belongs to another gradient."""
 
@@ -81,14 +65,6 @@ class Interleaves(Reforms):
     def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
         apart = torch.stack([summed, torch.zeros_like(summed)], dim=-1)[..., 0]
         return super().formed(parameter, apart)
-
-
-class KeepsGraph(Reforms):
-    """The gradient comes from a differentiable collective."""
-
-    @override
-    def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
-        return super().formed(parameter, summed.requires_grad_())
 
 
 class HandsOutInferenceTensors(Reforms):
@@ -108,8 +84,8 @@ PROPERTY = "gradient_has_form_of_parameter"
 FORM_DEFECTS = [
     planted(AssignsLocalPart, (PROPERTY, "wrong_type")),
     planted(AssignsOnOwnMesh, (PROPERTY, "wrong_mesh")),
-    planted(MarksSharded, (PROPERTY, "wrong_placements")),
+    planted(CallsShardsReplicas, (PROPERTY, "wrong_placements")),
     planted(Interleaves, (PROPERTY, "wrong_strides")),
-    planted(KeepsGraph, (PROPERTY, "keeps_graph")),
+    planted(RequiresGrad, (PROPERTY, "keeps_graph")),
     planted(HandsOutInferenceTensors, (PROPERTY, "inference_tensor")),
 ]

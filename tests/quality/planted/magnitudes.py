@@ -8,17 +8,7 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
 
-_LIMIT = 2.0**20
 _FRACTION = 2.0**12
-
-
-class ClampsLargeNumbers(MainGrads):
-    """Gradients are clamped to a range that the contract does not have."""
-
-    @override
-    def reduce(self, bucket: Bucket) -> None:
-        bucket.buffer.clamp_(-_LIMIT, _LIMIT)
-        super().reduce(bucket)
 
 
 class DropsSmallNumbers(MainGrads):
@@ -28,24 +18,6 @@ class DropsSmallNumbers(MainGrads):
     def reduce(self, bucket: Bucket) -> None:
         bucket.buffer[bucket.buffer.abs() <= 1 / 16] = 0
         super().reduce(bucket)
-
-
-class ReplacesOverflows(MainGrads):
-    """Inf and NaN become numbers on their way."""
-
-    @override
-    def reduce(self, bucket: Bucket) -> None:
-        bucket.buffer.nan_to_num_()
-        super().reduce(bucket)
-
-
-class SkipsOverflows(MainGrads):
-    """A rank that sees an overflow does not reduce: its peers wait for it."""
-
-    @override
-    def reduce(self, bucket: Bucket) -> None:
-        if bucket.buffer.isfinite().all():
-            super().reduce(bucket)
 
 
 class ForgetsNegativeInf(MainGrads):

@@ -2,53 +2,17 @@
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from typing_extensions import override
 
-from studies.redteam.wrong.training import SubtractsWhatItHandedOut
-from syncverify.bugbank.bases.placements import local, local_grad
+from studies.redteam.wrong.training import (
+    LogsOnASideStream,
+    RestoresParameters,
+    SubtractsWhatItHandedOut,
+)
+from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from tests.quality.planted.planted import planted
-
-
-class RestoresParameters(ViewBuckets):
-    """`zero_grad()` puts back the values that the parameters had at `bind()`."""
-
-    @override
-    def bind(self) -> None:
-        super().bind()
-        self.saved = {p: local(p).clone() for p in self.parameters()}
-
-    def parameters(self) -> list[nn.Parameter]:
-        return [p for bucket in self.buckets for p in bucket.parameters]
-
-    @override
-    def zero_grad(self) -> None:
-        super().zero_grad()
-        with torch.no_grad():
-            for parameter, value in self.saved.items():
-                local(parameter).copy_(value)
-
-
-class KeepsStatistics(SideStreams):
-    """A side stream measures gradients, and joins only when they are cleared."""
-
-    @override
-    def wait(self) -> None:
-        super().wait()
-        self.fork()
-        with torch.cuda.stream(self.comm):
-            self.norms = [
-                local_grad(parameter).abs().sum()
-                for bucket in self.buckets
-                for parameter in bucket.parameters
-            ]
-
-    @override
-    def zero_grad(self) -> None:
-        self.join()
-        super().zero_grad()
 
 
 class ReadsParametersLate(SideStreams):
@@ -86,6 +50,6 @@ READ = ("wait_orders_reads_after_reduce", "read_before_reduced")
 UPDATE_DEFECTS = [
     planted(RestoresParameters, ("unbind_restores_parameters", "parameter_changed")),
     planted(SubtractsWhatItHandedOut, ("zero_grad_clears", "gradient_left")),
-    planted(KeepsStatistics, READ),
+    planted(LogsOnASideStream, READ),
     planted(ReadsParametersLate, READ),
 ]
