@@ -6,14 +6,14 @@ A class is a program if `wrong` or `right` marks it, as `reported` marks a defec
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from studies import redteam
+from studies.redteam import right as right_ones
+from studies.redteam import wrong as wrong_ones
+from syncverify.bugbank.catalogue import marked
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
 from syncverify.settings import DEFAULT_RANKS
@@ -150,21 +150,13 @@ def _marking(
     return mark
 
 
-def _program_of(subject: object) -> Program | None:
-    """Return the program of a class that is marked itself, not by a base; else None."""
-    if not isinstance(subject, type):
-        return None
-    found = vars(subject).get(_MARK)
-    return found if isinstance(found, Program) else None
-
-
 @functools.cache
 def programs() -> tuple[Program, ...]:
     """List the programs: wrong ones by blind spot, then right ones by topic."""
     order = [*BLIND_SPOTS]
     return tuple(
         sorted(
-            _found(),
+            [*marked(wrong_ones, _MARK), *marked(right_ones, _MARK)],
             key=lambda each: (
                 not each.is_wrong,
                 order.index(each.topic) if each.is_wrong else 0,
@@ -185,14 +177,3 @@ def program_named(name: str) -> Program:
         if program.name == name:
             return program
     raise UsageError(f"unknown program {name!r}: see docs/redteam.md")
-
-
-def _found() -> Iterator[Program]:
-    prefix = f"{redteam.__name__}."
-    for found in pkgutil.walk_packages(redteam.__path__, prefix):
-        if ".wrong." in found.name or ".right." in found.name:
-            module = importlib.import_module(found.name)
-            for subject in vars(module).values():
-                program = _program_of(subject)
-                if program and program.subject.__module__ == found.name:
-                    yield program

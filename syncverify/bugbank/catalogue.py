@@ -6,9 +6,12 @@ import difflib
 import functools
 import importlib
 import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
 
 from syncverify import bugbank
-from syncverify.bugbank.entry import Entry, entry_in
+from syncverify.bugbank.entry import MARK, Entry
 from syncverify.errors import UsageError
 
 SECTIONS = (
@@ -26,14 +29,19 @@ SECTIONS = (
 @functools.cache
 def entries() -> tuple[Entry, ...]:
     """List all entries by section and id."""
-    names = (
-        module.name
-        for module in pkgutil.walk_packages(bugbank.__path__, f"{bugbank.__name__}.")
-    )
-    modules = map(importlib.import_module, names)
-    found = (entry_in(vars(module)) for module in modules)
-    listed = [entry for entry in found if entry is not None]
+    listed = marked(bugbank, MARK)
     return tuple(sorted(listed, key=lambda e: (SECTIONS.index(e.section), e.id)))
+
+
+def marked(package: ModuleType, mark: str) -> Iterator[Any]:
+    """Yield the marks of the classes that a package's modules define; bases do not count."""
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        module = importlib.import_module(found.name)
+        for each in vars(module).values():
+            if isinstance(each, type) and each.__module__ == found.name:
+                own = vars(each).get(mark)
+                if own is not None:
+                    yield own
 
 
 def entry_of(entry_id: str) -> Entry:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from syncverify.subjects.subject import Subject, resolve
 
 Defective = TypeVar("Defective", bound=type[Any])
-_MARK = "__bank_entry__"
+MARK = "__bank_entry__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,16 +106,7 @@ def reported(
             causes=(cause,) if or_cause is None else (cause, or_cause),
             uses_streams=uses_streams,
         )
-        setattr(subject, _MARK, entry)
+        setattr(subject, MARK, entry)
         return subject
 
     return mark
-
-
-def entry_in(namespace: dict[str, Any]) -> Entry | None:
-    """Return the entry of the class that a module marks, if one is marked there."""
-    marked = (
-        vars(each).get(_MARK) for each in namespace.values() if isinstance(each, type)
-    )
-    own = (e for e in marked if e and e.subject.__module__ == namespace["__name__"])
-    return next(own, None)

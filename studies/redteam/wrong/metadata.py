@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch.distributed.tensor import DTensor, Partial, Replicate
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
 from typing_extensions import override
 
 from studies.redteam.program import wrong
@@ -12,9 +13,8 @@ from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 
 
-@wrong("metadata", trigger="2 ranks; whoever redistributes `.grad` sums it again")
-class StaysPartial(PlainGrads):
-    """Reduced gradients are handed out as `Partial`."""
+class HandsOut(PlainGrads):
+    """Right: gradients of DTensors are made again from their local numbers."""
 
     @override
     def wait(self) -> None:
@@ -24,32 +24,38 @@ class StaysPartial(PlainGrads):
             if isinstance(grad, DTensor):
                 parameter.grad = DTensor.from_local(
                     local(grad),
-                    grad.device_mesh,
-                    [
-                        Partial() if each.is_replicate() else each
-                        for each in grad.placements
-                    ],
+                    self.mesh(grad),
+                    self.placements(grad),
                     shape=grad.shape,
                     stride=grad.stride(),
                     run_check=False,
                 )
 
+    def mesh(self, grad: DTensor) -> DeviceMesh:
+        """Return the mesh of a gradient."""
+        return grad.device_mesh
+
+    def placements(self, grad: DTensor) -> list[Placement]:
+        """Return the placements of a gradient."""
+        return [*grad.placements]
+
+
+@wrong("metadata", trigger="2 ranks; whoever redistributes `.grad` sums it again")
+class StaysPartial(HandsOut):
+    """Reduced gradients are handed out as `Partial`."""
+
+    @override
+    def placements(self, grad: DTensor) -> list[Placement]:
+        return [Partial() if each.is_replicate() else each for each in grad.placements]
+
 
 @wrong("metadata", trigger="2 ranks, a sharded parameter")
-class CallsShardsReplicas(PlainGrads):
+class CallsShardsReplicas(HandsOut):
     """Reduced gradients are handed out as `Replicate`, also those of shards."""
 
     @override
-    def wait(self) -> None:
-        super().wait()
-        for parameter in self.parameters:
-            grad = parameter.grad
-            if isinstance(grad, DTensor):
-                mesh, own = grad.device_mesh, [Replicate()] * grad.device_mesh.ndim
-                parameter.grad = DTensor.from_local(
-                    local(grad), mesh, own, shape=grad.shape, stride=grad.stride(),
-                    run_check=False,
-                )  # fmt: skip
+    def placements(self, grad: DTensor) -> list[Placement]:
+        return [Replicate()] * grad.device_mesh.ndim
 
 
 @wrong("metadata", trigger="a bfloat16 parameter; the next optimizer step fails")
@@ -78,37 +84,26 @@ class RequiresGrad(PlainGrads):
 
 
 @wrong("metadata", trigger="a mesh of 2 axes, a sharded parameter")
-class SwapsAxes(PlainGrads):
+class SwapsAxes(HandsOut):
     """Reduced gradients name the placements of a mesh in the opposite order."""
 
     @override
-    def wait(self) -> None:
-        super().wait()
-        for parameter in self.parameters:
-            grad = parameter.grad
-            if isinstance(grad, DTensor):
-                parameter.grad = DTensor.from_local(
-                    local(grad), grad.device_mesh, [*grad.placements][::-1],
-                    shape=grad.shape, stride=grad.stride(), run_check=False,
-                )  # fmt: skip
+    def placements(self, grad: DTensor) -> list[Placement]:
+        return [*grad.placements][::-1]
 
 
 @wrong("metadata", trigger="2 ranks on a mesh of 1 axis: `.grad` lives on another mesh")
-class FlattensMesh(PlainGrads):
+class FlattensMesh(HandsOut):
     """Gradients are handed out on the first axis of the mesh alone."""
 
     @override
-    def wait(self) -> None:
-        super().wait()
-        for parameter in self.parameters:
-            grad = parameter.grad
-            if isinstance(grad, DTensor) and grad.device_mesh.mesh_dim_names:
-                first = grad.device_mesh.mesh_dim_names[0]
-                mesh = grad.device_mesh[first]
-                parameter.grad = DTensor.from_local(
-                    local(grad), mesh, grad.placements[:1], shape=grad.shape,
-                    stride=grad.stride(), run_check=False,
-                )  # fmt: skip
+    def mesh(self, grad: DTensor) -> DeviceMesh:
+        names = grad.device_mesh.mesh_dim_names
+        return grad.device_mesh[names[0]] if names else grad.device_mesh
+
+    @override
+    def placements(self, grad: DTensor) -> list[Placement]:
+        return [*grad.placements][: self.mesh(grad).ndim]
 
 
 @wrong("metadata", trigger="any; a graph keeps memory, and grows with each step")

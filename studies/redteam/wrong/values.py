@@ -7,6 +7,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from studies.redteam.program import wrong
+from studies.redteam.wrong.sizes import local_of
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
@@ -90,7 +91,7 @@ class SkipsZeroSums(PlainGrads):
 
     @override
     def reduce(self, gradient: torch.Tensor) -> None:
-        if float(local_part(gradient).sum()) != 0:
+        if float(local_of(gradient).sum()) != 0:
             super().reduce(gradient)
 
 
@@ -107,10 +108,3 @@ class SumsWholeNumbers(ReducesInWait):
         for group in bucket.groups:
             dist.all_reduce(sent, group=group)
         bucket.buffer.copy_(sent)
-
-
-def local_part(gradient: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a gradient."""
-    part = getattr(gradient, "to_local", lambda: gradient)()
-    assert isinstance(part, torch.Tensor)
-    return part.detach()
