@@ -9,9 +9,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from studies.redteam.wrong.meshes import ComputesItsRow, ReducesPerGroup
+from studies.redteam.wrong.meshes import ReducesPerGroup
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import Groups, local, reduce_groups
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.layout.reduce_scatter_storage_order import (
     HandsBackInTheOrderOfStorage,
 )
@@ -20,6 +21,7 @@ from syncverify.bugbank.numerics.low_precision_accumulator import (
     AccumulatesInParameterDtype,
 )
 from syncverify.bugbank.numerics.partial_double_reduced import RedistributesWhatArrives
+from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from tests.quality.planted.bank import LIVE, LOCAL, VALUE
@@ -35,6 +37,31 @@ class LooksAtTwoAxes(MainGrads):
         mesh = parameter.device_mesh
         known = [mesh.get_group(axis) for axis in range(mesh.ndim)[:2]]
         return tuple(group for group in reduce_groups(parameter) if group in known)
+
+
+class ComputesItsRow(PlainGrads):
+    """Ranks of an axis follow from the shape of the mesh and the own rank."""
+
+    capabilities = Capabilities(varying_accumulations=True)
+
+    def bind(self) -> None:
+        self.rows: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        num_ranks = dist.get_world_size()
+        for size in filter(lambda n: num_ranks % n == 0, range(2, num_ranks + 1)):
+            for row in torch.arange(num_ranks).view(-1, size).tolist():
+                group = dist.new_group(row)
+                if dist.get_rank() in row:
+                    self.rows[(size,)] = group
+
+    def reduce(self, gradient: torch.Tensor) -> None:
+        if not isinstance(gradient, DTensor):
+            return
+        mesh = gradient.device_mesh
+        for axis, placement in enumerate(gradient.placements):
+            if placement.is_replicate() and mesh.size(axis) > 1:
+                is_last = axis == mesh.ndim - 1 and mesh.size() == dist.get_world_size()
+                row = self.rows[(mesh.size(axis),)] if is_last else mesh.get_group(axis)
+                dist.all_reduce(local(gradient), group=row)
 
 
 class AsksForAxesByName(MainGrads):
