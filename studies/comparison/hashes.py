@@ -9,10 +9,10 @@ import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from time import monotonic
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -28,6 +28,8 @@ from studies.comparison.one_worker import (
 )
 from syncverify.backends.faults import raised_fault
 from syncverify.backends.messages import pack_result
+from syncverify.processes.owner_link import tell_owner
+from syncverify.processes.supervised import HungUp, Supervised, attend, fork
 from syncverify.processes.wire import Wire
 from syncverify.program.rank_program import play
 from syncverify.program.subject_error import SubjectRaisedError
@@ -35,8 +37,6 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.run import Fault, RankRun
-
-_FORK = get_context("fork")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,38 +93,31 @@ def play_with_hashes(scenario: Scenario, subject: Subject, trusted: Subject) -> 
 
 def _all_ends(tasks: list[_Task]) -> list[_Ended]:
     """Play all ranks in processes of their own, none of which lives longer than the call."""
-    pipes = [_FORK.Pipe(duplex=False) for _ in tasks]
-    processes = [
-        _FORK.Process(target=_play, args=(task, theirs), daemon=True)
-        for task, (_, theirs) in zip(tasks, pipes, strict=True)
-    ]
-    for process, (_, theirs) in zip(processes, pipes, strict=True):
-        process.start()
-        theirs.close()
+    processes: list[Supervised] = []
     try:
-        return [*_ends([ours for ours, _ in pipes])]
+        for task in tasks:
+            fork(partial(_play, task), Supervised, note=processes.append)
+        return [*_ends(processes)]
     finally:
         for process in processes:
-            process.kill()
-            process.join()
+            process.end()
 
 
-def _ends(connections: list[Connection]) -> Iterator[_Ended]:
+def _ends(processes: list[Supervised]) -> Iterator[_Ended]:
     """Yield the end of each rank, in order; after a fault, ranks that wait end as they are."""
     nothing = packed([RankRun()])[0]
-    all_ranks = tuple(range(len(connections)))
+    all_ranks = tuple(range(len(processes)))
     ended: dict[int, _Ended] = {}
-    while len(ended) < len(connections):
-        left = [c for rank, c in enumerate(connections) if rank not in ended]
-        ready: list[Any] = wait(left, HANG_TIMEOUT_SECONDS * 0.8)
-        if not ready:
-            break
-        for connection in ready:
-            rank = connections.index(connection)
-            try:
-                ended[rank] = connection.recv()
-            except EOFError:
-                ended[rank] = _Ended(nothing, Fault("process_died", (rank,), "it died"))
+    deadline = monotonic() + HANG_TIMEOUT_SECONDS * 0.8
+    while len(ended) < len(processes) and (left := deadline - monotonic()) > 0:
+        waiting = [each for rank, each in enumerate(processes) if rank not in ended]
+        for process, word in attend(waiting, left):
+            rank = processes.index(process)
+            if isinstance(word, HungUp):
+                died = Fault("process_died", (rank,), "it died")
+                ended.setdefault(rank, _Ended(nothing, died))
+            elif isinstance(word, _Ended):
+                ended[rank] = word
         if any(each.fault is not None or each.harness_error for each in ended.values()):
             break
     stuck = None
@@ -134,7 +127,7 @@ def _ends(connections: list[Connection]) -> Iterator[_Ended]:
         yield ended.get(rank, _Ended(nothing, stuck))
 
 
-def _play(task: _Task, connection: Connection) -> None:
+def _play(task: _Task) -> NoReturn:
     """Play one rank in a forked process, which ends without clean-up of the parent's."""
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -148,8 +141,7 @@ def _play(task: _Task, connection: Connection) -> None:
         end = _end(task, result)
     except Exception as error:  # noqa: BLE001  # no finding, whatever it is
         end = _Ended(pack_result(result), harness_error=f"rank {task.rank}: {error!r}")
-    connection.send(end)
-    connection.close()
+    tell_owner(lambda: end)
     os._exit(0)
 
 

@@ -4,7 +4,7 @@ Each stage is a new process, forked from one that has imported everything but th
 synchronizer. The mutated package comes first on its path, in a temporary folder.
 """
 
-import multiprocessing
+import json
 import os
 import shutil
 import signal
@@ -15,9 +15,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from multiprocessing.connection import Connection
 from pathlib import Path
 from time import monotonic
+from typing import NoReturn
 
 import pytest
 
@@ -25,8 +25,8 @@ import syncverify
 from studies.mutants.generation import PACKAGE, Mutant
 from studies.mutants.targets import TARGETS
 from syncverify.backends.sim import SimBackend
-from syncverify.processes.child_process import end_when_closed
 from syncverify.processes.owner_link import leave_owner
+from syncverify.processes.supervised import Supervised, fork
 from syncverify.search.first_violation import first_met
 from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
@@ -44,9 +44,11 @@ SEED = 0
 LIMIT_SECONDS = 400.0
 TEST_LIMIT_SECONDS = 60
 
-# Sends the name of the check that noticed the mutant, empty for none, and the number of
+ANSWER = "answer.json"
+
+# Returns the name of the check that noticed the mutant, empty for none, and the number of
 # scenarios that were played.
-Stage = Callable[[Connection], None]
+Stage = Callable[[], tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,10 @@ def _stages(trial: Trial) -> list[Stage]:
     others = sorted({*files.values()} - {*near}, key=_cost)
     return [
         *(partial(_ask, test=test) for test in known),
-        lambda answer: _search(answer, SMALL, SMALL_EXAMPLES),
-        lambda answer: _search(answer, LARGE, LARGE_EXAMPLES),
-        lambda answer: _test(answer, [*near, *others]),
-        lambda answer: _search(answer, LARGE, trial.examples),
+        lambda: _search(SMALL, SMALL_EXAMPLES),
+        lambda: _search(LARGE, LARGE_EXAMPLES),
+        lambda: _test([*near, *others]),
+        lambda: _search(LARGE, trial.examples),
     ]
 
 
@@ -134,50 +136,36 @@ def _write(mutant: Mutant, folder: Path) -> None:
 
 
 def _in_process(stage: Stage, folder: Path) -> tuple[str, int]:
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(stage, folder, theirs))
-    process.start()
-    theirs.close()
+    child = fork(lambda: _run(stage, folder), Supervised)
+    assert child is not None, "a stage ends its process"
     try:
-        if not ours.poll(LIMIT_SECONDS):
+        if child.process.exit_code(LIMIT_SECONDS) is None:
             return f"no end after {LIMIT_SECONDS:g} s", 0
-        killed_by, examples = ours.recv()
+        answer = folder / ANSWER
+        if not answer.exists():
+            return f"the process ended by {child.exit_reason()}", 0
+        killed_by, examples = json.loads(answer.read_text(encoding="utf-8"))
         return str(killed_by), int(examples)
-    except EOFError:
-        process.join()
-        return f"the process ended with {process.exitcode}", 0
     finally:
-        if process.pid is not None:
-            _end_group(process.pid)
-        process.join()
-        ours.close()
+        child.end()
 
 
-def _end_group(leader: int) -> None:
-    """End a stage and every process that it has started."""
+def _run(stage: Stage, folder: Path) -> NoReturn:
+    """Run a stage in its process, write its answer, and end the process."""
     try:
-        os.killpg(leader, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def _run(stage: Stage, folder: Path, answer: Connection) -> None:
-    os.setsid()
-    leave_owner()
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "a stage has a parent, and ends with it"
-    end_when_closed(parent.sentinel, -os.getpid())
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may send it
-    assert NAME not in sys.modules, "a stage imports the mutant, nothing else"
-    syncverify.__path__.insert(0, str(folder / syncverify.__name__))
-    # Processes that a test starts import the mutant as well.
-    os.environ["PYTHONPATH"] = os.pathsep.join((str(folder), str(ROOT)))
-    output = os.open(folder / "output.txt", os.O_WRONLY | os.O_CREAT)
-    for stream in (1, 2):
-        os.dup2(output, stream)
-    assert _found(NAME).startswith(str(folder)), "the mutant comes first"
-    stage(answer)
+        leave_owner()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may send it
+        assert NAME not in sys.modules, "a stage imports the mutant, nothing else"
+        syncverify.__path__.insert(0, str(folder / syncverify.__name__))
+        # Processes that a test starts import the mutant as well.
+        os.environ["PYTHONPATH"] = os.pathsep.join((str(folder), str(ROOT)))
+        output = os.open(folder / "output.txt", os.O_WRONLY | os.O_CREAT)
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        assert _found(NAME).startswith(str(folder)), "the mutant comes first"
+        (folder / ANSWER).write_text(json.dumps(stage()), encoding="utf-8")
+    finally:
+        os._exit(0)
 
 
 def _found(package: str) -> str:
@@ -186,28 +174,27 @@ def _found(package: str) -> str:
     return "" if spec is None else str(spec.origin)
 
 
-def _search(answer: Connection, ranks: int, examples: int) -> None:
+def _search(ranks: int, examples: int) -> tuple[str, int]:
     """Play scenarios up to the first one that shows a violation."""
     try:
         subject = resolve(PACKAGE.name)
     except Exception as error:  # noqa: BLE001  # a mistake can make an import fail in any way
-        answer.send((f"{type(error.__cause__ or error).__name__} on import", 0))
-        return
+        return f"{type(error.__cause__ or error).__name__} on import", 0
     settings = Settings(ranks=ranks, examples=examples, seed=SEED)
     with closing(SimBackend()) as backend:
         found, played = first_met(subject, backend, settings)
-    answer.send(("{} ({})".format(*found.violation.identity) if found else "", played))
+    return "{} ({})".format(*found.violation.identity) if found else "", played
 
 
-def _ask(answer: Connection, test: Path) -> None:
+def _ask(test: Path) -> tuple[str, int]:
     """Run one test, which may no longer exist."""
-    answer.send((_first_failure([test])[0], 0))
+    return _first_failure([test])[0], 0
 
 
-def _test(answer: Connection, files: list[Path]) -> None:
+def _test(files: list[Path]) -> tuple[str, int]:
     """Run tests up to the first one that fails."""
     name, code = _first_failure(files)
-    answer.send((name or ("" if code == 0 else f"pytest ended with {code}"), 0))
+    return name or ("" if code == 0 else f"pytest ended with {code}"), 0
 
 
 def _first_failure(tests: list[Path]) -> tuple[str, int]:
@@ -233,12 +220,11 @@ class FirstFailure:
     def __init__(self) -> None:
         self.name = ""
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    def pytest_runtest_logreport(
+        self, report: pytest.TestReport | pytest.CollectReport
+    ) -> None:
         """Note a test that failed, in any phase."""
         if report.failed and not self.name:
             self.name = report.nodeid.removeprefix("tests/synchronizer/")
 
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Note a test file that cannot be imported."""
-        if report.failed and not self.name:
-            self.name = report.nodeid.removeprefix("tests/synchronizer/")
+    pytest_collectreport = pytest_runtest_logreport  # a file that cannot be imported

@@ -1,7 +1,9 @@
-"""A rank that is a thread, over torch's own threaded process group."""
+"""Ranks that are threads, over torch's own threaded process group."""
 
 import functools
 import operator
+import queue
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,7 @@ from torch.testing._internal.distributed.multi_threaded_pg import ProcessLocalGr
 
 from syncverify.program.rank_program import play
 from syncverify.scenario.scenario import Scenario
+from syncverify.sim.network.threaded_world import thread_local_world
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.run import RankRun
@@ -35,15 +38,42 @@ type(ProcessLocalGroup).__setattr__(
 )
 
 
-def play_threaded_rank(
+def played_on_threads(
+    scenario: Scenario, subject: Subject
+) -> tuple[list[RankRun], tuple[int, BaseException] | None]:
+    """Play the rank program of each rank on a thread of its own.
+
+    Traces hold calls alone: torch's threaded group shows its collectives to no recorder.
+
+    Returns:
+        The results, and the first rank that raised with its error. Other ranks may still
+        wait for that rank.
+    """
+    num_ranks, store = scenario.mesh.num_ranks, dist.HashStore()
+    results = [RankRun() for _ in range(num_ranks)]
+    ended: queue.SimpleQueue[tuple[int, BaseException | None]] = queue.SimpleQueue()
+
+    def program(rank: int) -> None:
+        try:
+            _play_rank(scenario, subject, rank, store, results[rank])
+        except Exception as error:  # noqa: BLE001  # is returned below
+            ended.put((rank, error))
+        else:
+            ended.put((rank, None))
+
+    with thread_local_world():  # which also registers the `threaded` backend
+        for rank in range(num_ranks):
+            threading.Thread(target=program, args=(rank,), daemon=True).start()
+        for _ in range(num_ranks):
+            rank, error = ended.get()
+            if error is not None:
+                return results, (rank, error)
+    return results, None
+
+
+def _play_rank(
     scenario: Scenario, subject: Subject, rank: int, store: dist.Store, result: RankRun
 ) -> None:
-    """Play the rank program on the calling thread; all ranks have one store.
-
-    Call it inside `thread_local_world()`, which registers the `threaded` backend. The
-    trace of the result holds calls alone: torch's threaded group shows its collectives to
-    no recorder.
-    """
     world_size = scenario.mesh.num_ranks
     dist.init_process_group("threaded", rank=rank, world_size=world_size, store=store)
     try:

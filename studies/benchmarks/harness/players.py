@@ -1,22 +1,18 @@
 """Players of scenarios: the harness with all of its checks, and its peers."""
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-import torch.distributed as dist
-
-from studies.stand_ins.threaded_rank import play_threaded_rank
+from studies.stand_ins.threaded_rank import played_on_threads
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
 from syncverify.scenario.scenario import Scenario
-from syncverify.sim.network.threaded_world import thread_local_world
 from syncverify.subjects.subject import Subject
-from syncverify.trace.run import RankRun, Run
+from syncverify.trace.run import Run
 
 
 class BrokenRunError(Exception):
@@ -43,9 +39,16 @@ def judge(scenario: Scenario, run: Run, subject: Subject) -> None:
 
 
 def play_threaded(scenarios: Sequence[Scenario], subject: Subject) -> None:
-    """Run the rank programs on torch's threaded process group, and check nothing."""
+    """Run the rank programs on torch's threaded process group, and check nothing.
+
+    Raises:
+        BrokenRunError: A rank raised.
+    """
     for scenario in scenarios:
-        _run_threads(scenario, subject)
+        _, failed = played_on_threads(scenario, subject)
+        if failed is not None:
+            rank, error = failed
+            raise BrokenRunError(f"thread of rank {rank}: {error!r}") from error
 
 
 def play_spawned(scenarios: Sequence[Scenario], subject: Subject) -> None:
@@ -87,26 +90,3 @@ def _children() -> list[int]:
     for task in Path("/proc/self/task").iterdir():
         listed += map(int, (task / "children").read_text().split())
     return listed
-
-
-def _run_threads(scenario: Scenario, subject: Subject) -> None:
-    num_ranks, store = scenario.mesh.num_ranks, dist.HashStore()
-    failures: list[BaseException] = []
-
-    def program(rank: int) -> None:
-        try:
-            play_threaded_rank(scenario, subject, rank, store, RankRun())
-        except Exception as error:  # noqa: BLE001  # raised below
-            failures.append(error)
-
-    with thread_local_world():  # which also registers the `threaded` backend
-        threads = [
-            threading.Thread(target=program, args=(rank,), daemon=True)
-            for rank in range(num_ranks)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    if failures:
-        raise BrokenRunError(f"on threads: {failures[0]!r}") from failures[0]
