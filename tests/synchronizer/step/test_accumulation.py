@@ -212,19 +212,6 @@ def test_one_accumulation_too_many_is_refused_and_fails_the_step() -> None:
         assert torch.equal(b.grad, torch.full((3,), 2.0))
 
 
-def test_an_accumulation_after_wait_is_late() -> None:
-    a = parameter(3)
-    with GradientSynchronizer([[a]], 1, 1, parameter_names={a: "a"}) as synchronizer:
-        accumulate(a, 1)
-        synchronizer.wait()
-        with pytest.raises(LateAccumulationError) as caught:
-            accumulate(a, 1)
-        assert (
-            lines(caught)[0] == "a accumulated a gradient after its bucket was launched"
-        )
-        assert lines(caught)[3] == "  where:    rank 0 of 1, bucket 0, reduced"
-
-
 def test_wait_names_what_is_missing_and_changes_nothing() -> None:
     a, b, c = parameter(3), parameter(4), parameter(1, dtype=torch.float64)
     names = {a: "a", c: "c"}

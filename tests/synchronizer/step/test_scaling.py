@@ -11,7 +11,6 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from syncverify.synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
-    LifecycleError,
     ReplacedGradientError,
 )
 from tests.programs import accumulate, lines, value
@@ -82,40 +81,6 @@ def test_scale_grads_multiplies_after_wait_as_often_as_it_is_called() -> None:
         assert value(a) == 15
 
 
-def test_a_second_scale_by_way_of_wait_is_refused() -> None:
-    a = plain()
-    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-        accumulate(a, 3)
-        synchronizer.wait()
-        with pytest.raises(LifecycleError) as caught:
-            synchronizer.wait(scale=2)
-        assert lines(caught) == [
-            "wait(scale=...) was called on a step that was waited for before",
-            "  expected: one wait(scale=...) in a step, the first wait()",
-            "  got:      gradients that were given to the caller already",
-            "  where:    rank 0 of 1",
-            "  hint: give the scale to the first wait(), or use scale_grads() after it",
-        ]
-        assert value(a) == 3
-
-
-def test_scale_grads_before_wait_is_refused() -> None:
-    a = plain()
-    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-        accumulate(a, 3)
-        with pytest.raises(LifecycleError) as caught:
-            synchronizer.scale_grads(2)
-        assert lines(caught) == [
-            "scale_grads() was called before wait()",
-            "  expected: scale_grads() between wait() and zero_grad()",
-            "  got:      1 of 1 buckets not waited for",
-            "  where:    rank 0 of 1, bucket 0",
-            "  hint: call wait() first; a factor can be given to wait(scale=...)",
-        ]
-        synchronizer.wait()
-        assert value(a) == 3
-
-
 def test_scale_grads_refuses_a_gradient_that_it_would_miss() -> None:
     a = plain()
     with GradientSynchronizer([[a]], 1, 1, parameter_names={a: "a"}) as synchronizer:
@@ -129,11 +94,6 @@ def test_scale_grads_refuses_a_gradient_that_it_would_miss() -> None:
             "  expected: every .grad to be the view that was summed",
             "  got:      another .grad at a",
         ]
-
-
-def test_scale_grads_needs_bind() -> None:
-    with pytest.raises(LifecycleError, match=r"^scale_grads\(\) was called"):
-        GradientSynchronizer([], 1, 1).scale_grads(2)
 
 
 NO_FACTORS = [math.nan, math.inf, True, "2", None, 1j]

@@ -12,7 +12,6 @@ from syncverify.synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
     LateAccumulationError,
-    LifecycleError,
     OwnedGradient,
     PlanMismatchError,
     StepFailedError,
@@ -258,43 +257,6 @@ def test_a_mode_that_cannot_be_is_refused(options, expected: str, got: str) -> N
         f"  expected: {expected}",
         f"  got:      {got}",
     ]
-
-
-def refused(call, headline: str, expected: str, got: str, hint: str) -> None:
-    with pytest.raises(LifecycleError) as caught:
-        call()
-    where = str(caught.value).splitlines()[3]
-    assert str(caught.value).splitlines() == [
-        headline,
-        f"  expected: {expected}",
-        f"  got:      {got}",
-        where,
-        f"  hint: {hint}",
-    ]
-
-
-def test_owned_gradients_are_refused_when_there_are_none(two_ranks) -> None:
-    a = replicated(3)
-    sums = GradientSynchronizer([[a]], 1, 1, config=SCATTER)
-    refused(
-        sums.owned_grads,
-        "owned_grads() was called on a synchronizer that is not bound",
-        "bind() before, unbind() after",
-        "GradientSynchronizer(unbound, require_accumulations=1)",
-        "call bind() first",
-    )
-    with sums:
-        for bring in (lambda: None, lambda: contribute(a, 1)):
-            bring()
-            refused(
-                sums.owned_grads,
-                "owned_grads() was called before wait()",
-                "owned_grads() between wait() and zero_grad()",
-                "1 of 1 buckets not waited for",
-                "call wait() first; a factor can be given to wait(scale=...)",
-            )
-        sums.wait()
-        assert len(sums.owned_grads()) == 1
 
 
 def test_a_backward_into_scattered_sums_is_refused_until_zero_grad(two_ranks) -> None:
