@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch.distributed as dist
 
@@ -226,26 +227,21 @@ def gloo() -> Iterator[GlooBackend]:
     assert descendants() == before
 
 
-def descendants() -> set[str]:
+def descendants() -> set[int]:
     """List what this process has started, but for the templates of workers, which stay."""
-    own = children("self")
-    return {each for pid in own for each in children(pid)} | {
-        pid for pid in own if "syncverify.processes.template" not in command(pid)
+    own = psutil.Process()
+    return {
+        each.pid
+        for each in own.children(recursive=True)
+        if each.ppid() != own.pid
+        or "syncverify.processes.template" not in command(each)
     }
 
 
-def children(pid: str) -> set[str]:
-    pids: set[str] = set()
-    with suppress(FileNotFoundError):  # a process that ended since has no child
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            pids |= set((task / "children").read_text().split())
-    return pids
-
-
-def command(pid: str) -> str:
-    with suppress(FileNotFoundError):
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    return ""
+def command(process: psutil.Process) -> list[str]:
+    with suppress(psutil.NoSuchProcess):  # it has just ended
+        return process.cmdline()
+    return []
 
 
 def assert_ends(
