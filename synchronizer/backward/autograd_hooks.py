@@ -137,9 +137,7 @@ class Attachments:
         return False
 
     def remove_hooks(self) -> None:
-        """Remove all hooks from all parameters."""
-        self._counting.clear()
-        self._hooked.clear()
+        """Remove all hooks from all parameters, for good."""
         _remove_all(self._handles)
 
     def forget(self) -> None:
