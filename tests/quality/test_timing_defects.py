@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from studies.redteam.right.waits import PollsAlone
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
@@ -44,7 +45,7 @@ DEFECTS = {
 }
 CORRECT = [
     timing.AsksThenWaits,
-    timing.AsksUntilDone,
+    PollsAlone,
     timing.FirstComeIsFirst,
     timing.ReducesInSeededOrder,
     timing.WaitsInRandomOrder,

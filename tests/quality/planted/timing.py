@@ -28,15 +28,6 @@ class AsksThenWaits(ViewBuckets):
         super().finish(bucket)
 
 
-class AsksUntilDone(ViewBuckets):
-    """Correct: asks for as long as it takes."""
-
-    def finish(self, bucket: Bucket) -> None:
-        while bucket.work is not None and not bucket.work.is_completed():
-            pass
-        super().finish(bucket)
-
-
 class IgnoresNotYet(ViewBuckets):
     """Scales on a side stream, asks whether that is done, and goes on in any case."""
 
@@ -58,14 +49,6 @@ class QueriesThenWaits(IgnoresNotYet):
     def end(self, scaled: torch.cuda.Event) -> None:
         if not scaled.query():
             scaled.wait()
-
-
-class QueriesUntilDone(IgnoresNotYet):
-    """Correct: asks for as long as it takes."""
-
-    def end(self, scaled: torch.cuda.Event) -> None:
-        while not scaled.query():
-            pass
 
 
 class FirstComeIsRankZero(ViewBuckets):
