@@ -123,15 +123,6 @@ def test_a_dropped_synchronizer_takes_its_hooks_along() -> None:
     assert torch.equal(a.grad, torch.full((3,), 2.0))
 
 
-def test_frozen_parameters_are_left_alone() -> None:
-    a, frozen = parameter(3), parameter(3)
-    frozen.requires_grad_(False)
-    with GradientSynchronizer([[a, frozen]], 1, 1) as synchronizer:
-        a.sum().backward()
-        synchronizer.wait()
-        assert frozen.grad is None
-
-
 def test_required_accumulations_change_between_steps() -> None:
     a = parameter(3)
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:

@@ -104,21 +104,13 @@ def test_a_rebuild_can_be_turned_off(alone) -> None:
         assert buckets(sums) == ["dc", "ba"]
 
 
-def test_a_step_that_was_not_reduced_teaches_nothing(alone) -> None:
+@pytest.mark.parametrize(("unused", "names"), [("error", "dcba"), ("zeros", "d")])
+def test_a_step_that_was_not_reduced_teaches_nothing(alone, unused, names) -> None:
     group = alone("abcd")
-    with make(group) as sums:
+    with make(group, unused=unused) as sums:
         accumulate(group["a"], 1)
         sums.zero_grad()
-        step(sums, group, "dcba")
-        assert not sums.explain().is_rebuilt
-
-
-def test_a_step_that_was_dropped_is_forgotten(alone) -> None:
-    group = alone("abcd")
-    with make(group, unused="zeros") as sums:
-        accumulate(group["a"], 1)
-        sums.zero_grad()
-        step(sums, group, "d")
+        step(sums, group, names)
         assert not sums.explain().is_rebuilt
 
 
