@@ -29,37 +29,30 @@ def loss(parameter: nn.Parameter, scale: float, *, segments: int, direct: int = 
     return sum(used).sum()
 
 
-@pytest.mark.parametrize("direct", [0, 2])
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_shared_weight_is_reduced_after_its_last_segment(ranks, count, direct):
+@pytest.mark.parametrize(
+    ("segments", "direct", "count"),
+    [
+        *(((3, 3, 3), direct, count) for direct in (0, 2) for count in (1, 2)),
+        ((3, 1, 2), 0, 1),  # fewer than before: complete when the backward ends
+    ],
+)
+def test_a_shared_weight_is_reduced_after_its_last_segment(
+    ranks, segments, direct, count
+):
     def program(rank: int) -> list[float]:
         a = parameter(init_device_mesh("cpu", (2,)))
         found = []
         with GradientSynchronizer([[a]], 1, count) as synchronizer:
-            for _ in range(3):
+            for each in segments:
                 for _ in range(count):
-                    loss(a, 2**rank, segments=3, direct=direct).backward()
+                    loss(a, 2**rank, segments=each, direct=direct).backward()
                 synchronizer.wait()
                 found.append(value(a))
                 synchronizer.zero_grad()
         return found
 
-    assert ranks.run(2, program) == [[3 * (3 + direct) * count] * 3] * 2
-
-
-def test_fewer_segments_than_before_are_complete_when_the_backward_ends(ranks):
-    def program(rank: int) -> list[float]:
-        a = parameter(init_device_mesh("cpu", (2,)))
-        found = []
-        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-            for segments in (3, 1, 2):
-                loss(a, 2**rank, segments=segments).backward()
-                synchronizer.wait()
-                found.append(value(a))
-                synchronizer.zero_grad()
-        return found
-
-    assert ranks.run(2, program) == [[9, 3, 6]] * 2
+    expected = [3 * (each + direct) * count for each in segments]
+    assert ranks.run(2, program) == [expected] * 2
 
 
 def test_a_backward_overlaps_once_another_has_shown_what_comes(ranks, monkeypatch):

@@ -230,16 +230,20 @@ THREADS: dict[str, Ask] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("handling", HANDLINGS)
-@pytest.mark.parametrize("name", THREADS)
-def test_a_thread_that_communicates_is_not_judged(
+@pytest.mark.parametrize("name", [*THREADS, *STREAMS_ON_A_THREAD])
+def test_a_thread_beside_its_rank_is_not_judged(
     name: str, handling: type[Reduces]
 ) -> None:
-    said = refusal_on(SimBackend(), handling, THREADS[name])
+    acts = {
+        **THREADS,
+        **{key: on_a_thread(act) for key, act in STREAMS_ON_A_THREAD.items()},
+    }
+    said = refusal_on(SimBackend(), handling, acts[name])
+    does = "communicate" if name in THREADS else "use CUDA"
     assert said.startswith(
-        "the sim backend does not simulate threads that communicate beside their rank, as "
-        "at "
+        f"the sim backend does not simulate threads that {does} beside their rank, as at "
     )
-    assert said.endswith("; play the subject on gloo")
+    assert said.endswith("; play the subject on gloo") or name not in THREADS
     assert "test_refusals.py:" in said
 
 
@@ -250,19 +254,6 @@ def test_a_thread_without_a_line_is_named_by_the_line_that_started_it() -> None:
 
     said = refusal_on(SimBackend(), Reduces, ask)
     assert "as in the thread that was started at" in said
-    assert "test_refusals.py:" in said
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("handling", HANDLINGS)
-@pytest.mark.parametrize("name", STREAMS_ON_A_THREAD)
-def test_a_thread_that_uses_streams_is_not_judged(
-    name: str, handling: type[Reduces]
-) -> None:
-    said = refusal_on(SimBackend(), handling, on_a_thread(STREAMS_ON_A_THREAD[name]))
-    assert said.startswith(
-        "the sim backend does not simulate threads that use CUDA beside their rank, as at "
-    )
     assert "test_refusals.py:" in said
 
 
