@@ -106,8 +106,25 @@ def test_a_product_is_ordered_before_whatever_comes_after_the_side_stream(
         assert streams.taken() == ["main waits for side", "side waits for main"]
 
 
-def test_a_product_is_made_once_its_stream_has_waited(
-    streams, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("written", "call", "edges"),
+    [
+        (
+            "mul_",
+            lambda sums: sums.scale_grads(3),
+            ["x waits for side", "mul_ on x", "side waits for x"],
+        ),
+        (
+            "",
+            lambda sums: sums.grad_norm(),
+            ["x waits for side", "side waits for x"],
+        ),
+        ("zero_", lambda sums: sums.zero_grad(), ["x waits for side", "zero_ on x"]),
+    ],
+    ids=["product", "norm", "zeros"],
+)
+def test_a_stream_waits_for_the_sums_before_it_uses_them(
+    streams, monkeypatch: pytest.MonkeyPatch, written: str, call, edges: list[str]
 ) -> None:
     """On a stream that is not the one of `wait()`."""
     (a,) = parameters(1)
@@ -115,14 +132,11 @@ def test_a_product_is_made_once_its_stream_has_waited(
         accumulate(a)
         synchronizer.wait()
         streams.taken()
-        monkeypatch.setattr(torch.Tensor, "mul_", streams.logged("product"))
-        with streams.on("optimizer"):
-            synchronizer.scale_grads(3)
-        assert streams.taken() == [
-            "optimizer waits for side",
-            "product on optimizer",
-            "side waits for optimizer",
-        ]
+        if written:
+            monkeypatch.setattr(torch.Tensor, written, streams.logged(written))
+        with streams.on("x"):
+            call(synchronizer)
+        assert streams.taken() == edges
 
 
 def test_the_side_stream_multiplies_by_a_scale_once_that_is_computed(streams) -> None:
@@ -163,22 +177,6 @@ def test_a_comm_hook_runs_on_the_side_stream_and_is_waited_for_there(streams) ->
         assert streams.taken() == ["future.wait on side", "main waits for side"]
 
 
-def test_a_norm_is_measured_after_the_sums_and_before_whatever_comes_next(
-    streams,
-) -> None:
-    (a,) = parameters(1)
-    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-        accumulate(a)
-        synchronizer.wait()
-        streams.taken()
-        with streams.on("optimizer"):
-            synchronizer.grad_norm()
-        assert streams.taken() == [
-            "optimizer waits for side",
-            "side waits for optimizer",
-        ]
-
-
 def test_what_is_not_finite_is_looked_for_on_the_side_stream(
     streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,20 +204,6 @@ def test_what_is_not_finite_is_looked_for_on_the_side_stream(
             "look on side",
             "main waits for side",
         ]
-
-
-def test_zeros_are_written_after_the_reduction_on_any_stream(
-    streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (a,) = parameters(1)
-    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-        accumulate(a)
-        synchronizer.wait()
-        streams.taken()
-        monkeypatch.setattr(torch.Tensor, "zero_", streams.logged("zeros"))
-        with streams.on("z"):
-            synchronizer.zero_grad()
-        assert streams.taken() == ["z waits for side", "zeros on z"]
 
 
 def test_memory_returns_to_its_stream_after_everybody_who_used_it(streams) -> None:
