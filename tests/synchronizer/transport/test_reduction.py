@@ -240,3 +240,21 @@ def test_plain_parameters_are_summed_over_a_process_group(ranks) -> None:
             return a.grad.tolist()
 
     assert ranks.run(3, program) == [[111.0] * 3] * 3
+
+
+def test_an_error_in_the_block_gives_back_gradients_that_are_in_flight(
+    two_ranks,
+) -> None:
+    a = nn.Parameter(torch.zeros(3))
+    config = SynchronizerConfig(process_group=dist.group.WORLD)
+
+    def fail() -> None:
+        with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+            a.sum().backward()
+            assert synchronizer._sequence.in_flight
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert a.grad is None
+    assert not a._post_accumulate_grad_hooks
