@@ -39,8 +39,6 @@ def page_of(outcomes: Sequence[Outcome], num_entries: int) -> str:
         _SILENT + "\n",
         "Caught of those played, by section of the bank:\n",
         "\n".join(_by_section(outcomes)) + "\n",
-        "## Set-up and limits of each method\n",
-        *(f"### {method.title}\n\n{method.about}\n" for method in METHODS),
         "## Each defect\n",
         "`x` caught, `-` missed, `!` false alarm on the twin, `.` not played.\n",
         "\n".join(_table(outcomes)) + "\n",

@@ -75,10 +75,4 @@ ALLCLOSE = Method(
     "cross-rank `allclose`",
     "gloo",
     replicas_are_close,
-    "Gradients of ranks that hold the same part of a parameter are compared after each "
-    f"`wait()`, with `torch.allclose`, rtol {RELATIVE_TOLERANCE:g} and atol "
-    f"{ABSOLUTE_TOLERANCE:g}, on gloo, over 10 optimizer steps. By construction the method "
-    "cannot see mistakes that all ranks make alike (a divisor, a lost micro-batch, a group "
-    "that is too wide). Nor can it see wrong gradients that are sharded over all axes, or "
-    "reads that would come too early on a GPU.",
 )

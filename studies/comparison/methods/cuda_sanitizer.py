@@ -170,14 +170,4 @@ CUDA_SANITIZER = Method(
     "CUDA sanitizer",
     "sim, trained",
     sanitized,
-    "torch's `torch.cuda._sanitizer.EventHandler`, one a rank, is fed in host order with all "
-    "records of a trace of `sim`: operators with the addresses at which their tensors begin, "
-    "streams, events, waits, host synchronizations, allocations and frees. That is more than "
-    "it gets on a GPU, where NCCL's kernels are no operators of torch: here each "
-    "collective reads and writes on the stream of its communicator. By construction it "
-    "cannot see wrong values that are well ordered, or tensors that share bytes but begin at "
-    "different addresses (a view into a bucket, and the bucket). Nor can it see memory that "
-    "goes back to the allocator while a stream still uses it. A subject with one stream gives the "
-    "sanitizer nothing to compare. A collective in which ranks disagree is not counted, since "
-    "the simulation saw it.",
 )

@@ -27,11 +27,4 @@ DEBUG_MODE = Method(
     "DebugMode hashes",
     "gloo with hashes",
     hashes_agree,
-    "torch's `torch.utils._debug_mode.DebugMode` with `log_tensor_hashes()` hashes the result "
-    "of every operator of 10 steps on gloo, and `check_hash_mismatches()` compares the log of "
-    "each rank with that of a trusted run. The trusted run is that of the fixed twin, which a "
-    "user does not have. A defect is caught if both logs have the same operators and a hash "
-    f'differs; logs that cannot be compared ("{OTHER_OPERATORS}") are no finding, because '
-    "every change of the code has that effect. By construction the method cannot see an "
-    "error in the trusted run, nor races and lifetimes that change no number on a CPU.",
 )

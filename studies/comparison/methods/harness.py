@@ -29,10 +29,5 @@ HARNESS = Method(
     title="syncverify",
     rig="sim",
     judge=all_properties_hold,
-    about="All properties, on `sim`, in the smallest scenario, and not in its form of many "
-    "steps. The search of `syncverify` found this scenario, from nothing; the other methods "
-    "are given it. The bank and the properties have the same authors, so this row says that "
-    "these defects are within reach, not that all defects are. A mistake that no property "
-    "states or no scenario contains stays unseen.",
     judges_ends=True,
 )

@@ -25,12 +25,4 @@ LOCAL_TENSOR = Method(
     "LocalTensor, values",
     "local tensors",
     values_of_one_program,
-    "torch's `torch.distributed._local_tensor` plays all ranks in one program: a tensor holds "
-    "the part of each rank, and a collective computes on these parts. After each `wait()` of "
-    "the 10 steps, gradients are compared with our reference, exactly. Without the reference "
-    "this method would have nothing to compare. By construction the method cannot see ranks "
-    "that do different things, streams, lifetimes, hooks left behind or needless reductions. "
-    "It cannot see a forgotten `wait()` either: a collective is complete when its call "
-    "returns. Messages, `reduce` and addresses of tensors are not implemented there; a run "
-    "that ends for such a reason counts as missed.",
 )

@@ -114,14 +114,4 @@ LOSS_PARITY = Method(
     "loss parity",
     "gloo",
     losses_agree,
-    "The mean loss of each of 10 steps of SGD is compared with that of the same training "
-    f"in one process, within {RELATIVE_TOLERANCE:.0%} of it. That is strict: functional "
-    "tests of Megatron-LM allow 1% (`test_grpo_training_loop.py`) or 5% for the LM loss. The "
-    f"learning rate moves weights by {_RELATIVE_UPDATE:.0%} of their size in a step, far more than in "
-    "practice, so that a wrong gradient weighs more. Losses of scenarios are linear in the "
-    "parameters, hence gradients do not depend on the weights, and SGD is replayed from the "
-    "gradients that each rank had after `wait()` on gloo; the single process has the "
-    "gradients of the reference. By construction the method cannot see errors below the "
-    "tolerance, errors that no loss depends on (gradients in the wrong dtype, memory, hooks "
-    "left behind, a reduction too many that changes nothing), and races.",
 )

@@ -1,4 +1,4 @@
-"""The description of a method: its judge, the source of its runs, its limits."""
+"""The description of a method: its judge, and the source of its runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,6 @@ class Method:
         title: Name in the table.
         rig: Source of its runs.
         judge: Returns the verdict on a run, complete or cut off by a fault.
-        about: Set-up and limits; a paragraph of the page.
         judges_ends: Whether `judge` decides on runs that raise, die or hang. For other
             methods such an end is an alarm by itself.
     """
@@ -32,5 +31,4 @@ class Method:
     title: str
     rig: RigName
     judge: Callable[[Judgement], Verdict]
-    about: str
     judges_ends: bool = False

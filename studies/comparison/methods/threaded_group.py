@@ -30,10 +30,4 @@ THREADED_GROUP = Method(
     "threaded group, values",
     "threads",
     values_are_right,
-    "Ranks are threads of one process over the threaded process group of torch's own tests "
-    "(`MultiThreadedTestCase`). After each `wait()` of the 10 steps, gradients are compared "
-    "with our reference, exactly. Without the reference this method would have nothing to "
-    "compare. By construction the method cannot see streams, lifetimes, hooks left behind or "
-    "needless reductions. It cannot see a forgotten `wait()` either: a collective is complete "
-    "when its call returns. No schedule is chosen; the timing is that of the threads.",
 )
