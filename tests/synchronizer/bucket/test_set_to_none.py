@@ -142,15 +142,21 @@ class Idle(torch.autograd.Function):
 @pytest.mark.parametrize(
     ("unused", "nothing"), [("error", 0), ("zeros", 0), ("keep_none", None)]
 )
-def test_an_undefined_gradient_counts_as_zeros(ranks, unused, nothing) -> None:
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("bucket_size_mb", [1, 2**-20])
+def test_an_undefined_gradient_counts_as_zeros(
+    ranks, unused, nothing, bucket_size_mb, *, set_to_none: bool
+) -> None:
     def program(rank: int) -> list[Any]:
         group = [nn.Parameter(torch.zeros(3)) for _ in range(3)]
         everywhere, here, nowhere = group
         config = SynchronizerConfig(unused=unused, process_group=dist.group.WORLD)
         found = []
-        with GradientSynchronizer([group], 1, 2, config=config) as synchronizer:
+        with GradientSynchronizer(
+            [group], bucket_size_mb, 2, config=config
+        ) as synchronizer:
             for _ in range(2):
-                synchronizer.zero_grad(set_to_none=True)
+                synchronizer.zero_grad(set_to_none=set_to_none)
                 for micro_batch in range(2):
                     is_idle = rank == 1 or micro_batch == 0
                     loss = everywhere.sum() + Idle.apply(nowhere)
