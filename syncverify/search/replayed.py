@@ -20,7 +20,8 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
 from syncverify.search.schedules import ScheduleChoice, ScheduleCoverage
 from syncverify.subjects.subject import Subject
-from syncverify.timeline.timeline import RecordKey, places_of
+from syncverify.timeline.timeline import RecordKey
+from syncverify.timeline.unordered import places_of
 from syncverify.trace.run import Run
 
 # These end the process, or keep it for good.

@@ -8,15 +8,15 @@ from typing import Any, Final
 from syncverify.judge.violation import Violation
 from syncverify.report.evidence import remedy_of
 from syncverify.report.html.record_words import short_name
+from syncverify.timeline.layout import timeline_of
 from syncverify.timeline.timeline import (
     Arrow,
     EventKind,
     LanePoint,
     RecordKey,
     TimelineEvent,
-    places_of,
-    timeline_of,
 )
+from syncverify.timeline.unordered import places_of
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run
 

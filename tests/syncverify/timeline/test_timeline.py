@@ -2,8 +2,9 @@
 
 import pytest
 
+from syncverify.timeline.layout import timeline_of
 from syncverify.timeline.ticks import ticks_of
-from syncverify.timeline.timeline import Arrow, LanePoint, timeline_of
+from syncverify.timeline.timeline import Arrow, LanePoint
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,

@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from typing import Any
 
-from syncverify.timeline.timeline import timeline_of
+from syncverify.timeline.layout import timeline_of
 from syncverify.timeline.trace_events import trace_events
 from syncverify.trace.records import (
     CollectiveLaunch,
