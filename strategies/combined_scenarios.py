@@ -20,19 +20,24 @@ from typing import Any
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import NEVER_TOGETHER, PLAIN
+from syncverify.scenario.feature_table import NEVER_TOGETHER, PLAIN, TABLE
 from syncverify.scenario.features import features_of
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import ParameterSpec
+from syncverify.scenario.scenario import PARAMETER_WORDS, SCENARIO_WORDS, Scenario
 from syncverify.strategies.word_choices import allowed_words
+
+
+def _fits_any(name: str) -> bool:
+    return name in TABLE and TABLE[name].fits_any
+
 
 _IS_COMBINED = st.sampled_from([False, True, True])
 # A topic of few words lists "no change" up to this often: its words do not occur in every
 # scenario, and some of them occur with little else.
 _MAX_NO_CHANGE = 12
-_TOPICS_OF_SCENARIO = ("launch", "readiness", "backward", "synchronizers")
-_TOPICS_OF_PARAMETER = ("used", "use")
-Change = Callable[[Scenario], Scenario]
+# Topics that any scenario can take. Their order is part of the format of a seed.
+_TOPICS_OF_SCENARIO = [name for name in SCENARIO_WORDS if _fits_any(name)]
+_TOPICS_OF_PARAMETER = [name for name in PARAMETER_WORDS if _fits_any(name)]
+_Change = Callable[[Scenario], Scenario]
 
 
 @st.composite
@@ -77,7 +82,7 @@ def _changed_words(
 
 def _changes(
     draw: st.DrawFn, scenario: Scenario, capabilities: Capabilities
-) -> Iterator[Change]:
+) -> Iterator[_Change]:
     """Yield one change for each topic, step and parameter that gets another word."""
     for topic in _TOPICS_OF_SCENARIO:
         word = draw(_changed_words(topic, capabilities))
@@ -104,6 +109,6 @@ def _with_event(scenario: Scenario, *, step: int, event: str) -> Scenario:
 def _with_parameter(
     scenario: Scenario, *, index: int, words: dict[str, Any]
 ) -> Scenario:
-    changed: list[ParameterSpec] = list(scenario.parameters)
+    changed = list(scenario.parameters)
     changed[index] = replace(changed[index], **words)
     return replace(scenario, parameters=tuple(changed))

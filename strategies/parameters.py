@@ -27,6 +27,7 @@ from syncverify.scenario.specs import (
     REPLICATE,
     MeshSpec,
     ParameterSpec,
+    Placements,
     num_pieces,
     shard,
     sharded_dim,
@@ -82,7 +83,7 @@ def parameters(
             ),
         )
     )
-    placed: tuple[str, ...] | None = (REPLICATE,) * len(mesh.shape)
+    placed: Placements | None = (REPLICATE,) * len(mesh.shape)
     if capabilities.tensors == "dtensor":
         placed = draw(
             placements(
@@ -196,7 +197,7 @@ def _related(
 
 def _even(
     shape: tuple[int, ...],
-    placed: tuple[str, ...] | None,
+    placed: Placements | None,
     mesh: MeshSpec,
     capabilities: Capabilities,
 ) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from syncverify.scenario.specs import (
     PARTIAL,
     REPLICATE,
     MeshSpec,
+    Placements,
     shard,
     strided_shard,
 )
@@ -23,8 +24,7 @@ from syncverify.strategies.weights import with_rare
 
 # Extra weight of replication; the number of other placements grows with dims and axes.
 _MAX_REPLICATED = 64
-Placements = tuple[str, ...]
-P = TypeVar("P", bound=tuple[str, ...] | None)
+P = TypeVar("P", bound=Placements | None)
 
 
 @functools.lru_cache(maxsize=1024)

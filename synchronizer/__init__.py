@@ -4,7 +4,7 @@ Folders, lowest first. A module imports its own folder and the folders above it 
 table.
 
     contract     options, checks of arguments, errors, the interface of comm hooks
-    ranks        sets of ranks, process groups, notes through the rendezvous store
+    ranks        sets of ranks, process groups, notes through the store
     plan         the ranks and the bucket of each gradient, and the order of buckets
     transport    the reduction of one bucket: collectives, comm hooks, checks, streams
     bucket       one flat buffer, its gradient views and its state

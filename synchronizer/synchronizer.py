@@ -28,7 +28,7 @@ from syncverify.synchronizer.plan.plan_agreement import (
     mesh_ranks,
     refuse_different_plans,
 )
-from syncverify.synchronizer.ranks.rendezvous import open_rendezvous
+from syncverify.synchronizer.ranks.notes import open_notes
 from syncverify.synchronizer.step import refusals
 from syncverify.synchronizer.step.gradient_norm import clip_factor
 from syncverify.synchronizer.step.gradient_norm import grad_norm as measured_norm
@@ -183,17 +183,17 @@ class GradientSynchronizer:
         candidates = list_candidates(groups, self._parameter_names, self._config)
         parameter_groups.refuse_local_only(groups, self._config)
         plans = cut_buckets(candidates, bucket_cap_bytes=cap_bytes, config=self._config)
-        rendezvous = open_rendezvous(Fingerprint.of(plans).scopes, mesh_ranks(plans))
-        refuse_different_plans(plans, rendezvous, self._config)
+        notes = open_notes(Fingerprint.of(plans).scopes, mesh_ranks(plans))
+        refuse_different_plans(plans, notes, self._config)
         self._sequence = BucketSequence(
             plans,
             require_accumulations=self._require_accumulations,
             config=self._config,
-            rendezvous=rendezvous,
+            notes=notes,
         )
         self._frozen = frozen_parameters(groups, self._parameter_names)
         self._rebuild = Rebuild(
-            candidates, rendezvous, bucket_cap_bytes=cap_bytes, config=self._config
+            candidates, notes, bucket_cap_bytes=cap_bytes, config=self._config
         )
 
     def explain(self) -> Explanation:

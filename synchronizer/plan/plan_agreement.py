@@ -29,7 +29,7 @@ from syncverify.synchronizer.contract.config import SynchronizerConfig
 from syncverify.synchronizer.contract.errors import PlanMismatchError
 from syncverify.synchronizer.plan.grouping import BucketPlan, ParameterPlan
 from syncverify.synchronizer.plan.wire_format import WireFormat
-from syncverify.synchronizer.ranks.rendezvous import Rendezvous
+from syncverify.synchronizer.ranks.notes import Notes
 from syncverify.synchronizer.ranks.scope import rank_list
 
 _AT = " at element "
@@ -131,7 +131,7 @@ def mesh_ranks(plans: Sequence[BucketPlan]) -> list[list[int]]:
 
 def refuse_different_plans(
     plans: Sequence[BucketPlan],
-    rendezvous: Rendezvous | None,
+    notes: Notes | None,
     config: SynchronizerConfig,
 ) -> None:
     """Refuse to bind where ranks that share buckets have different plans.
@@ -141,11 +141,11 @@ def refuse_different_plans(
     Raises:
         PlanMismatchError: A rank has another plan, or did not bind in time.
     """
-    if rendezvous is None:
+    if notes is None:
         return
     # The option that plans do not show and ranks have to share.
     mine = Fingerprint.of(plans, [f"rebuild: config rebuild={config.rebuild!r}"])
-    different = _compare(rendezvous, mine)
+    different = _compare(notes, mine)
     if different:
         peer, found = next(iter(different.items()))
         raise PlanMismatchError(
@@ -156,7 +156,7 @@ def refuse_different_plans(
         )
 
 
-def _compare(rendezvous: Rendezvous, mine: Fingerprint) -> dict[int, Difference]:
+def _compare(notes: Notes, mine: Fingerprint) -> dict[int, Difference]:
     """Return the difference to each peer that publishes another fingerprint.
 
     Raises `PlanMismatchError` where a peer publishes nothing in time.
@@ -164,15 +164,15 @@ def _compare(rendezvous: Rendezvous, mine: Fingerprint) -> dict[int, Difference]
     encoded = mine.encode()
     digest = hashlib.sha256(encoded).hexdigest().encode()
     # The long note is written first: a peer that finds the digest finds the note too.
-    rendezvous.write("plan/whole", encoded)
-    rendezvous.write("plan/digest", digest)
+    notes.write("plan/whole", encoded)
+    notes.write("plan/digest", digest)
     different: dict[int, Difference] = {}
-    for peer in rendezvous.peers:
-        if rendezvous.read("plan/digest", peer, call="bind()") == digest:
+    for peer in notes.peers:
+        if notes.read("plan/digest", peer, call="bind()") == digest:
             continue
-        encoded = rendezvous.read("plan/whole", peer, call="bind()")
+        encoded = notes.read("plan/whole", peer, call="bind()")
         other = Fingerprint.decode(encoded)
-        found = mine.difference(rendezvous.rank, other, peer)
+        found = mine.difference(notes.rank, other, peer)
         if found:
             different[peer] = found
     return different

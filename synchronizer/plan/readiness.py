@@ -23,11 +23,9 @@ from collections.abc import Iterable, Sequence
 from torch import nn
 
 from syncverify.synchronizer.plan.grouping import Candidate
-from syncverify.synchronizer.ranks.rendezvous import Rendezvous
+from syncverify.synchronizer.ranks.notes import Notes
 
 _TOPIC = "readiness"
-
-Ranks = tuple[int, ...]
 
 
 def with_unseen_last(planned: Sequence[int], observed: Sequence[int]) -> list[int]:
@@ -43,11 +41,9 @@ def with_unseen_last(planned: Sequence[int], observed: Sequence[int]) -> list[in
 class ReadinessOrder:
     """The order in which gradients become ready, learned once."""
 
-    def __init__(
-        self, candidates: Sequence[Candidate], rendezvous: Rendezvous | None
-    ) -> None:
+    def __init__(self, candidates: Sequence[Candidate], notes: Notes | None) -> None:
         self._candidates = candidates
-        self._rendezvous = rendezvous
+        self._notes = notes
         self._index_of = {
             candidate.plan.parameter: index
             for index, candidate in enumerate(candidates)
@@ -64,14 +60,14 @@ class ReadinessOrder:
         self._own_positions = [0] * len(order)
         for position, index in enumerate(order):
             self._own_positions[index] = position
-        if self._rendezvous is not None:
-            rank = self._rendezvous.rank
+        if self._notes is not None:
+            rank = self._notes.rank
             decided = [
                 (ranks, [self._own_positions[index] for index in indices])
                 for ranks, indices in self._sets().items()
                 if ranks[0] == rank
             ]
-            self._rendezvous.write(_TOPIC, json.dumps(decided).encode())
+            self._notes.write(_TOPIC, json.dumps(decided).encode())
 
     def positions(self) -> list[int]:
         """Return the positions on which the ranks of each parameter agree.
@@ -80,13 +76,13 @@ class ReadinessOrder:
         `PlanMismatchError` where a deciding rank publishes nothing in time.
         """
         agreed = list(self._own_positions)
-        if self._rendezvous is None:
+        if self._notes is None:
             return agreed
         sets = self._sets()
         # Ranks of a set in which all shards are empty sum nothing, and are no peers.
-        leaders = {ranks[0] for ranks in sets} & {*self._rendezvous.peers}
+        leaders = {ranks[0] for ranks in sets} & {*self._notes.peers}
         for leader in sorted(leaders):
-            note = self._rendezvous.read(_TOPIC, leader, call="wait()")
+            note = self._notes.read(_TOPIC, leader, call="wait()")
             for ranks, positions in json.loads(note):
                 for index, position in zip(
                     sets.get(tuple(ranks), []), positions, strict=False
@@ -94,9 +90,9 @@ class ReadinessOrder:
                     agreed[index] = position
         return agreed
 
-    def _sets(self) -> dict[Ranks, list[int]]:
+    def _sets(self) -> dict[tuple[int, ...], list[int]]:
         """List the candidates of each set of ranks, in registration order."""
-        sets: dict[Ranks, list[int]] = {}
+        sets: dict[tuple[int, ...], list[int]] = {}
         for index, candidate in enumerate(self._candidates):
             if candidate.ranks:
                 sets.setdefault(candidate.ranks, []).append(index)

@@ -1,1 +1,1 @@
-"""Sets of ranks, their process groups, and notes through the rendezvous store."""
+"""Sets of ranks, their process groups, and notes through the store."""

@@ -33,7 +33,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from syncverify.synchronizer.contract.errors import InvalidArgumentError
-from syncverify.synchronizer.ranks.rendezvous import default_group_number
+from syncverify.synchronizer.ranks.notes import default_group_number
 from syncverify.synchronizer.ranks.scope import ReduceScope
 
 _generations: WeakKeyDictionary[dist.ProcessGroup, Counter[tuple[int, ...]]] = (

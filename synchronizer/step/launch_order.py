@@ -39,21 +39,20 @@ from syncverify.synchronizer.bucket.gradient_view import GradientView
 from syncverify.synchronizer.bucket.state import BucketState
 from syncverify.synchronizer.contract.errors import CommHookError, InFlightWriteError
 from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
-from syncverify.synchronizer.ranks.rendezvous import Rendezvous
+from syncverify.synchronizer.ranks.notes import Notes
 
 _READY = BucketState.READY  # a global, so that a hook looks it up once
 _TOPIC = "launched"
-Ranks = tuple[int, ...]
 
 
 class LaunchOrder:
     """Launches buckets as soon as the order allows, see Note [One launch order]."""
 
-    def __init__(self, rendezvous: Rendezvous | None, bound: BoundRanks) -> None:
+    def __init__(self, notes: Notes | None, bound: BoundRanks) -> None:
         # Buckets that communicate; a local bucket delays no other.
         self.buckets: list[Bucket] = []
         self._num_launched = 0
-        self._rendezvous = rendezvous
+        self._notes = notes
         self._bound = bound
         self._watch = LaunchWatch()
 
@@ -79,8 +78,8 @@ class LaunchOrder:
 
     def match_peer_launches(self, *, call: str) -> None:
         """Launch the buckets that peers have launched, in a step that is given up."""
-        if self._rendezvous is not None:
-            match_peer_launches(self.buckets, self._rendezvous, call=call)
+        if self._notes is not None:
+            match_peer_launches(self.buckets, self._notes, call=call)
 
     def writes_in_flight(self) -> InFlightWriteError | None:
         """Return the error for gradients that were written since their launch.
@@ -156,9 +155,7 @@ def _names(views: Sequence[GradientView]) -> str:
     return ", ".join(view.plan.name for view in views)
 
 
-def match_peer_launches(
-    buckets: Sequence[Bucket], rendezvous: Rendezvous, *, call: str
-) -> None:
+def match_peer_launches(buckets: Sequence[Bucket], notes: Notes, *, call: str) -> None:
     """Launch all buckets that a peer has launched in this step.
 
     Waits until every peer has published its launches in `call`, and raises
@@ -166,16 +163,16 @@ def match_peer_launches(
     """
     mine = Counter(_ranks(bucket) for bucket in buckets if _is_launched(bucket))
     listed = [[*ranks, count] for ranks, count in mine.items()]
-    rendezvous.write(_TOPIC, json.dumps(listed).encode())
+    notes.write(_TOPIC, json.dumps(listed).encode())
     most = mine
-    for peer in rendezvous.peers:
-        theirs = json.loads(rendezvous.read(_TOPIC, peer, call=call))
+    for peer in notes.peers:
+        theirs = json.loads(notes.read(_TOPIC, peer, call=call))
         # The maximum for each set. Sets without this rank have no effect.
         most |= Counter({tuple(ranks): count for *ranks, count in theirs})
     _launch(buckets, most)
 
 
-def _launch(buckets: Sequence[Bucket], most: Counter[Ranks]) -> None:
+def _launch(buckets: Sequence[Bucket], most: Counter[tuple[int, ...]]) -> None:
     """Launch the given number of buckets of each set of ranks."""
     for bucket in buckets:
         is_awaited = most[_ranks(bucket)] > 0
@@ -185,7 +182,7 @@ def _launch(buckets: Sequence[Bucket], most: Counter[Ranks]) -> None:
                 bucket.launch(packs=False)
 
 
-def _ranks(bucket: Bucket) -> Ranks:
+def _ranks(bucket: Bucket) -> tuple[int, ...]:
     assert bucket.plan.scope is not None, "local buckets are not launched"
     return bucket.plan.scope.ranks
 

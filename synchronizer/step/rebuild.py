@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from syncverify.synchronizer.contract.config import SynchronizerConfig
 from syncverify.synchronizer.plan.grouping import BucketPlan, Candidate, cut_buckets
 from syncverify.synchronizer.plan.readiness import ReadinessOrder
-from syncverify.synchronizer.ranks.rendezvous import Rendezvous
+from syncverify.synchronizer.ranks.notes import Notes
 from syncverify.synchronizer.step.sequence import BucketSequence
 
 
@@ -33,13 +33,13 @@ class Rebuild:
     def __init__(
         self,
         candidates: Sequence[Candidate],
-        rendezvous: Rendezvous | None,
+        notes: Notes | None,
         *,
         bucket_cap_bytes: float,
         config: SynchronizerConfig,
     ) -> None:
         self._candidates = candidates
-        self._order = ReadinessOrder(candidates, rendezvous)
+        self._order = ReadinessOrder(candidates, notes)
         self._bucket_cap_bytes = bucket_cap_bytes
         self._config = config
         self._is_due = False

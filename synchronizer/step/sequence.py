@@ -26,8 +26,8 @@ from syncverify.synchronizer.contract.errors import (
 )
 from syncverify.synchronizer.plan.grouping import BucketPlan
 from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
+from syncverify.synchronizer.ranks.notes import Notes
 from syncverify.synchronizer.ranks.process_groups import ReductionGroups
-from syncverify.synchronizer.ranks.rendezvous import Rendezvous
 from syncverify.synchronizer.step.launch_order import LaunchOrder
 from syncverify.synchronizer.step.required_count import known_count
 from syncverify.synchronizer.transport.streams import SideStream
@@ -44,7 +44,7 @@ class BucketSequence:
         *,
         require_accumulations: int | None,
         config: SynchronizerConfig,
-        rendezvous: Rendezvous | None,
+        notes: Notes | None,
     ) -> None:
         self._config = config
         self.require_accumulations = require_accumulations  # None until it is set
@@ -52,7 +52,7 @@ class BucketSequence:
         self.plans: tuple[BucketPlan, ...] = tuple(plans)
         self.buckets: list[Bucket] = []
         bound = BoundRanks(plan.scope.ranks for plan in self.plans if plan.scope)
-        self._launches = LaunchOrder(rendezvous, bound)
+        self._launches = LaunchOrder(notes, bound)
         self.is_rebuilt = False  # whether the plans are those of `rebuild()`
         self._attachments = Attachments()
         self._views = self._attachments.views

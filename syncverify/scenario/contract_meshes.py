@@ -23,13 +23,13 @@ from syncverify.scenario.specs import (
     REPLICATE,
     MeshSpec,
     ParameterSpec,
+    Placements,
     shard,
     sharded_dim,
     strided_shard,
 )
 
 AXIS_NAMES = ("dp", "tp", "ep")
-Placements = tuple[str, ...] | None
 # Dtypes of a parameter and of its gradient; None for the same dtype.
 Dtypes = tuple[str, str | None]
 _ALONE = MeshSpec((1,), AXIS_NAMES[:1])
@@ -83,7 +83,7 @@ def has_mesh(capabilities: Capabilities, mesh: MeshSpec) -> bool:
 
 
 def has_placements(
-    capabilities: Capabilities, mesh: MeshSpec, placements: Placements
+    capabilities: Capabilities, mesh: MeshSpec, placements: Placements | None
 ) -> bool:
     """Tell whether a contract leaves a parameter's placements on a mesh."""
     return _has_placements(capabilities, _pattern(mesh), placements)
@@ -140,13 +140,13 @@ def _placed_on(capabilities: Capabilities, mesh: MeshSpec) -> frozenset[Feature]
 
 @functools.lru_cache(maxsize=8192)
 def _has_placements(
-    capabilities: Capabilities, mesh: MeshSpec, placements: Placements
+    capabilities: Capabilities, mesh: MeshSpec, placements: Placements | None
 ) -> bool:
     return covers_all(capabilities, _placement_features(mesh, placements))
 
 
 def _features_of(
-    capabilities: Capabilities, mesh: MeshSpec, placements: Placements
+    capabilities: Capabilities, mesh: MeshSpec, placements: Placements | None
 ) -> Iterator[Feature]:
     """Yield the features of placements, and of shapes that they allow in a contract."""
     yield from _placement_features(mesh, placements)
@@ -166,12 +166,14 @@ def _features_of(
             yield Feature("parameters", value)
 
 
-def _placement_features(mesh: MeshSpec, placements: Placements) -> Iterator[Feature]:
+def _placement_features(
+    mesh: MeshSpec, placements: Placements | None
+) -> Iterator[Feature]:
     spec = ParameterSpec("", (1,), placements)
     return parameter_features(mesh, spec, _OF_PLACEMENTS)
 
 
-def _is_legal(mesh: MeshSpec, placements: Placements) -> bool:
+def _is_legal(mesh: MeshSpec, placements: Placements | None) -> bool:
     """Tell whether a parameter on a mesh may have some placements; see `validation.py`."""
     if placements is None:
         return True

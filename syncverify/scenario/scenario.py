@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Self
 
 from syncverify.errors import ScenarioFormatError
@@ -20,13 +20,9 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.validation import require
 
 SCENARIO_VERSION = 2
-# Fields that most scenarios leave at their defaults; their JSON then leaves them out.
-MESH_WORDS = ("order",)
-SCENARIO_WORDS = (
-    *("events", "launch", "readiness", "backward", "module", "synchronizers"),
-)
-PARAMETER_WORDS = (
-    *("num_listed", "also_in_next_group", "memory_format", "used", "use", "gradient"),
+# Fields with a default that JSON and tokens have all the same.
+_ALWAYS_WRITTEN = frozenset(
+    {"dtype", "grad_dtype", "requires_grad", "group", "version"}
 )
 
 
@@ -107,7 +103,8 @@ class Scenario(Pasteable):
     def to_json(self) -> dict[str, Any]:
         """Return plain dicts and lists that `from_json` reads back.
 
-        Fields of `SCENARIO_WORDS` and `PARAMETER_WORDS` are left out at their defaults.
+        Most scenarios leave the fields of `rare_fields` at their defaults, and their JSON
+        leaves them out.
         """
         listed: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         _leave_out_defaults(listed, Scenario)
@@ -131,25 +128,38 @@ class Scenario(Pasteable):
                 f"(this syncverify reads version {SCENARIO_VERSION})"
             )
         try:
+            words = {name: data[name] for name in SCENARIO_WORDS if name in data}
+            words["events"] = tuple(words.get("events", ()))
             return cls(
                 mesh=_mesh(data["mesh"]),
                 parameters=tuple(_parameter(entry) for entry in data["parameters"]),
                 accumulations=tuple(data["accumulations"]),
                 bucket_cap_bytes=data["bucket_cap_bytes"],
-                events=tuple(data.get("events", ())),
-                **{key: data[key] for key in SCENARIO_WORDS[1:] if key in data},
+                **words,
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ScenarioFormatError(f"malformed scenario: {error!r}") from error
 
 
+def rare_fields(kind: type) -> dict[str, Any]:
+    """Return the fields that most scenarios leave at their defaults, with the defaults."""
+    return {
+        each.name: each.default
+        for each in fields(kind)
+        if each.default is not MISSING and each.name not in _ALWAYS_WRITTEN
+    }
+
+
+# Tokens have the fields in this order.
+MESH_WORDS = (*rare_fields(MeshSpec),)
+SCENARIO_WORDS = (*rare_fields(Scenario),)
+PARAMETER_WORDS = (*rare_fields(ParameterSpec),)
+
+
 def _leave_out_defaults(entry: dict[str, Any], kind: type) -> None:
-    defaults = {field.name: field.default for field in fields(kind)}
-    for name in (*MESH_WORDS, *SCENARIO_WORDS, *PARAMETER_WORDS):
-        if name in entry and name in defaults:
-            default = [] if defaults[name] == () else defaults[name]
-            if entry[name] == default:
-                del entry[name]
+    for name, default in rare_fields(kind).items():
+        if entry[name] == ([] if default == () else default):
+            del entry[name]
 
 
 def _mesh(entry: dict[str, Any]) -> MeshSpec:

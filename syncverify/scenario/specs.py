@@ -12,7 +12,9 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 # `row_major` ascends along the last axis first, `permuted` descends along the first axis first.
 ORDERS = ("row_major", "permuted")
 
-# Placements of one mesh axis. `Partial` arrives in the gradient, and the parameter itself
+# One code per mesh axis.
+Placements = tuple[str, ...]
+# Codes of one mesh axis. `Partial` arrives in the gradient, and the parameter itself
 # is replicated; an absent axis is no axis of the parameter's mesh, which is a sub-mesh.
 REPLICATE = "R"
 PARTIAL = "P"
@@ -57,7 +59,7 @@ class MeshSpec(Pasteable):
         return math.prod(self.shape)
 
 
-def num_pieces(mesh: MeshSpec, placements: tuple[str, ...], dim: int) -> int:
+def num_pieces(mesh: MeshSpec, placements: Placements, dim: int) -> int:
     """Count the pieces into which all mesh axes together cut a tensor dim."""
     return math.prod(
         size
@@ -93,7 +95,7 @@ class ParameterSpec(Pasteable):
 
     name: str
     global_shape: tuple[int, ...]
-    placements: tuple[str, ...] | None
+    placements: Placements | None
     dtype: str = "float32"
     grad_dtype: str | None = None
     requires_grad: bool = True

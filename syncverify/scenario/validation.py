@@ -20,6 +20,7 @@ from syncverify.scenario.specs import (
     REPLICATE,
     MeshSpec,
     ParameterSpec,
+    Placements,
     num_pieces,
     shard,
     sharded_dim,
@@ -185,7 +186,7 @@ def _check_fields(parameter: ParameterSpec) -> None:
 
 
 def _check_placements(
-    parameter: ParameterSpec, placements: tuple[str, ...], mesh: MeshSpec
+    parameter: ParameterSpec, placements: Placements, mesh: MeshSpec
 ) -> None:
     dims = range(len(parameter.global_shape))
     legal = {REPLICATE, PARTIAL, ABSENT, *map(shard, dims), *map(strided_shard, dims)}
@@ -204,7 +205,7 @@ def _check_placements(
 
 
 def _check_strided(
-    parameter: ParameterSpec, placements: tuple[str, ...], axis: int, mesh: MeshSpec
+    parameter: ParameterSpec, placements: Placements, axis: int, mesh: MeshSpec
 ) -> None:
     """Refuse a strided shard that no later axis cuts first, or that is uneven."""
     dim = sharded_dim(placements[axis])

@@ -7,8 +7,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("strategies", "synchronizer", "syncverify")
-# Names that two modules still share. Rename one of the two, and take the name out.
-SHARED = {"Change", "Placements", "Ranks", "Rendezvous"}
 
 
 def sources() -> Iterator[str]:
@@ -53,4 +51,4 @@ def test_a_name_that_two_modules_define_is_found() -> None:
 
 
 def test_a_name_means_one_thing() -> None:
-    assert shared(sources()) - SHARED == set(), "rename one of the two"
+    assert shared(sources()) == set(), "rename one of the two"

@@ -20,7 +20,7 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
     UnfrozenParameterError,
 )
-from syncverify.synchronizer.ranks.rendezvous import Rendezvous, _Binds
+from syncverify.synchronizer.ranks.notes import Notes, _Binds
 
 
 class Twins(torch.Tensor):
@@ -187,7 +187,7 @@ def test_a_peer_that_does_not_bind_is_named_with_a_file_store(tmp_path: Path) ->
     """It raises a plain RuntimeError when its time is over."""
     store = dist.FileStore(str(tmp_path / "store"), 2)
     store.set_timeout(timedelta(milliseconds=10))
-    opened = Rendezvous(store, "binds", rank=0, peers=[1], audience={1}, binds=_Binds())
+    opened = Notes(store, "binds", rank=0, peers=[1], audience={1}, binds=_Binds())
     with pytest.raises(PlanMismatchError, match="rank 1 did not call bind"):
         opened.read("plan", 1, call="bind()")
 

@@ -1,4 +1,4 @@
-"""The rendezvous store, through which ranks that share buckets exchange notes.
+"""Notes that ranks which share buckets exchange, through the store of the process group.
 
 Note [Keys that are never stale]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -49,7 +49,7 @@ _default_group_numbers: WeakKeyDictionary[dist.ProcessGroup, int] = WeakKeyDicti
 _binds: WeakKeyDictionary[dist.ProcessGroup, _Binds] = WeakKeyDictionary()
 
 
-class Rendezvous:
+class Notes:
     """The notes of one bound synchronizer, see Note [Keys that are never stale].
 
     `peers` are the global ranks that share buckets with this rank according to its own
@@ -125,9 +125,9 @@ class Rendezvous:
         return f"{self._prefix}/{number}/{topic}/{rank}"
 
 
-def open_rendezvous(
+def open_notes(
     scopes: Collection[Iterable[int]], meshes: Iterable[Iterable[int]]
-) -> Rendezvous | None:
+) -> Notes | None:
     """Return the notes of a synchronizer that is being bound; None without peers.
 
     `scopes` are the sets of global ranks that reduce or compare, this rank in each, and
@@ -144,7 +144,7 @@ def open_rendezvous(
         return None
     default = c10d._get_default_group()  # noqa: SLF001
     # A rank whose parts are all empty has no peers, but other ranks count its bind.
-    opened = Rendezvous(
+    opened = Notes(
         _store(),
         f"{_ROOT}/{number}",
         rank=rank,
