@@ -5,8 +5,6 @@ No other module names torch's private `_StridedShard`.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
@@ -19,7 +17,9 @@ from syncverify.scenario.specs import (
     PARTIAL,
     MeshSpec,
     ParameterSpec,
+    Placements,
     sharded_dim,
+    split_factor,
     strided_shard,
 )
 
@@ -104,18 +104,10 @@ def _placements(mesh: MeshSpec, spec: ParameterSpec) -> list[Placement]:
     ]
 
 
-def _placement(mesh: MeshSpec, placements: tuple[str, ...], axis: int) -> Placement:
+def _placement(mesh: MeshSpec, placements: Placements, axis: int) -> Placement:
     dim = sharded_dim(placements[axis])
     if dim is None:
         return Replicate()
     if placements[axis] != strided_shard(dim):
         return Shard(dim)
-    # Later axes cut the dim first, so the shard of this axis consists of as many pieces.
-    pieces = [
-        size
-        for size, code in zip(
-            mesh.shape[axis + 1 :], placements[axis + 1 :], strict=True
-        )
-        if sharded_dim(code) == dim
-    ]
-    return _StridedShard(dim, split_factor=math.prod(pieces))
+    return _StridedShard(dim, split_factor=split_factor(mesh, placements, axis))

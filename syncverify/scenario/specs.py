@@ -68,6 +68,13 @@ def num_pieces(mesh: MeshSpec, placements: Placements, dim: int) -> int:
     )
 
 
+def split_factor(mesh: MeshSpec, placements: Placements, axis: int) -> int:
+    """Return the number of pieces of a strided shard, whose dim later axes have cut before."""
+    dim = sharded_dim(placements[axis])
+    later = zip(mesh.shape[axis + 1 :], placements[axis + 1 :], strict=True)
+    return math.prod(size for size, code in later if sharded_dim(code) == dim)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ParameterSpec(Pasteable):
     """One parameter of the model.

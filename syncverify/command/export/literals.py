@@ -10,18 +10,6 @@ import torch
 from syncverify.scenario.distribution import in_format
 
 _SPECIAL = {"inf": "torch.inf", "-inf": "-torch.inf", "nan": "torch.nan"}
-_FORMATS = {
-    "contiguous": "",
-    "transposed": ".transpose(-1, -2).contiguous().transpose(-1, -2)",
-    "channels_last": ".contiguous(memory_format=torch.channels_last)",
-}
-
-
-def _tensor_text(
-    value: torch.Tensor, dtype: str, memory_format: str = "contiguous"
-) -> str:
-    """Return an expression for a tensor of a dtype in a memory format."""
-    return tensor_by_rank({0: value}, dtype, memory_format)
 
 
 def tensor_by_rank(
@@ -32,21 +20,21 @@ def tensor_by_rank(
     Args:
         values: The tensor, by global rank. Where they differ, the expression reads `rank`.
         dtype: Name of the dtype.
-        memory_format: Name of a format in `syncverify/scenario/distribution.py`.
+        memory_format: Name of a format that `in_format` knows.
     """
     typed = "" if dtype == "float32" else f", dtype=torch.{dtype}"
     if len({value.shape for value in values.values()}) > 1:
-        listed = {r: _tensor_text(v, dtype, memory_format) for r, v in values.items()}
-        return _by_rank(listed)
+        return _by_rank(
+            {r: tensor_by_rank({r: v}, dtype, memory_format) for r, v in values.items()}
+        )
     value = next(iter(values.values()))
     if not value.numel():
         return f"torch.zeros({tuple(value.shape)}{typed})"
     numbers = {r: _number_text(v.double().tolist()) for r, v in values.items()}
-    is_laid_out = (
-        in_format(value, memory_format).stride() != value.contiguous().stride()
-    )
-    layout = _FORMATS[memory_format] if is_laid_out else ""
-    return f"torch.tensor({_by_rank(numbers)}{typed}){layout}"
+    text = f"torch.tensor({_by_rank(numbers)}{typed})"
+    plain = value.contiguous()
+    is_laid_out = in_format(plain, memory_format).stride() != plain.stride()
+    return f"in_format({text}, {memory_format!r})" if is_laid_out else text
 
 
 def _number_text(number: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import keyword
-import math
 from collections.abc import Collection, Iterator, Mapping
 
 import torch
@@ -17,8 +16,9 @@ from syncverify.scenario.specs import (
     ABSENT,
     PARTIAL,
     ParameterSpec,
-    num_pieces,
+    Placements,
     sharded_dim,
+    split_factor,
     strided_shard,
 )
 
@@ -113,18 +113,14 @@ def _distributed(scenario: Scenario, spec: ParameterSpec, value: str) -> str:
     )
 
 
-def _placement(scenario: Scenario, codes: tuple[str, ...], axis: int) -> str:
+def _placement(scenario: Scenario, codes: Placements, axis: int) -> str:
     dim = sharded_dim(codes[axis])
     if dim is None:
         return "Replicate()"
     if codes[axis] != strided_shard(dim):
         return f"Shard({dim})"
-    later = num_pieces(scenario.mesh, codes, dim) // math.prod(
-        size
-        for size, code in zip(scenario.mesh.shape[: axis + 1], codes, strict=False)
-        if sharded_dim(code) == dim
-    )
-    return f"_StridedShard({dim}, split_factor={later})"
+    factor = split_factor(scenario.mesh, codes, axis)
+    return f"_StridedShard({dim}, split_factor={factor})"
 
 
 def local_in_graph(spec: ParameterSpec, name: str, *, uses_mesh: bool) -> str:

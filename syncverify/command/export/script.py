@@ -31,6 +31,7 @@ from syncverify.program.two_synchronizers import TwoSynchronizers
 from syncverify.report.text import scenario_lines
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.distribution import in_format
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.features import overflows
 from syncverify.scenario.scenario import Scenario
@@ -107,7 +108,7 @@ _EMBEDDABLE: Final[Mapping[str, Any]] = {
     **{
         each.__name__: each
         for each in (
-            *(Losses, one_thread, undefined_gradient),
+            *(Losses, one_thread, undefined_gradient, in_format),
             *(InjectedError, failing_term, install_lasting_hooks, TwoSynchronizers),
         )
     },

@@ -11,7 +11,6 @@ import torch
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.reference import Reference
 from syncverify.judge.violation import Violation
 from syncverify.program.training_program import Observe
 from syncverify.scenario import step_plan
@@ -92,28 +91,23 @@ def _expected(
     judgement: Judgement, spec: ParameterSpec, rank: int, observation: Observation
 ) -> ExpectedGradient | None:
     """Return the right gradient of a rank at an observation; None if no property judges it."""
-    reference, step = judgement.reference, observation.step
+    step = observation.step
     if judgement.was_refused(step):
         return None
-    if spec.requires_grad and observation.point == "reduced":
-        return _expected_sum(judgement, spec, rank, step)
-    count = 0
     match observation.point:
+        case "reduced" if spec.requires_grad:
+            return _after_wait(judgement, spec, rank, step)
         case "accumulated" if spec.requires_grad:
-            if not _is_kept_in_grad(reference, spec, observation):
-                return None
-            count = 1 + (observation.micro_batch or 0)
-        case "unbound" if spec.requires_grad:
-            count = 1  # a plain backward
-    return ExpectedGradient(
-        reference, spec, rank, step, count, ranks=(rank,), divisor=1
-    )
+            return _while_accumulating(judgement, spec, rank, observation)
+        case "unbound" if spec.requires_grad:  # after a plain backward
+            return _of_rank(judgement, spec, rank, step, count=1)
+    return _of_rank(judgement, spec, rank, step, count=0)
 
 
-def _expected_sum(
+def _after_wait(
     judgement: Judgement, spec: ParameterSpec, rank: int, step: int
 ) -> ExpectedGradient | None:
-    """Return the right gradient after `wait()`; None on a rank that does not own it."""
+    """Return the right sum; None on a rank that does not own it."""
     reference, owned = judgement.reference, judgement.run.ranks[rank].owned
     is_owned = owned is not None and spec.name in owned
     if reference.capabilities.gradients == "owner" and not is_owned:
@@ -123,9 +117,22 @@ def _expected_sum(
     return ExpectedGradient(reference, spec, rank, step, count, ranks, divisor)
 
 
-def _is_kept_in_grad(
-    reference: Reference, spec: ParameterSpec, observation: Observation
-) -> bool:
-    """Tell whether `.grad` has to hold the sum of the micro-batches so far."""
-    has_gradient = observation.gradients[spec.name] is not None
-    return has_gradient and not reference.capabilities.reduces_each_micro_batch
+def _while_accumulating(
+    judgement: Judgement, spec: ParameterSpec, rank: int, observation: Observation
+) -> ExpectedGradient | None:
+    """Return the sum of the micro-batches so far; None where `.grad` need not hold it."""
+    if judgement.reference.capabilities.reduces_each_micro_batch:
+        return None
+    if observation.gradients[spec.name] is None:
+        return None
+    count = 1 + (observation.micro_batch or 0)
+    return _of_rank(judgement, spec, rank, observation.step, count)
+
+
+def _of_rank(
+    judgement: Judgement, spec: ParameterSpec, rank: int, step: int, count: int
+) -> ExpectedGradient:
+    """Return the sum of the first micro-batches of one rank."""
+    return ExpectedGradient(
+        judgement.reference, spec, rank, step, count, ranks=(rank,), divisor=1
+    )
