@@ -14,7 +14,6 @@ code of the leader, as torchrun on one machine knows nothing of the ends on othe
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import json
@@ -23,26 +22,21 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Concatenate, ParamSpec, TypeVar
 
-import torch
 import torch.distributed as dist
 
 from syncverify.backends.announcement import announce, token_of_a_death
 from syncverify.backends.faults import launches_of, unmatched_fault
-from syncverify.backends.messages import (
-    JobOutcome,
-    pack_outcome,
-    pack_result,
-    unpack_result,
-)
-from syncverify.backends.process_rank import Membership, play_rank
 from syncverify.backends.rank_device import own_device
-from syncverify.backends.rank_groups import KeptTransports
+from syncverify.backends.rank_player import (
+    GRACE_SECONDS,
+    IF_THE_STORE_LIVES,
+    RankPlayer,
+)
 from syncverify.backends.roll_call import call_roll, facts_about
-from syncverify.backends.signs_of_life import Pulse, RemoteRank
+from syncverify.backends.signs_of_life import RemoteRank
 from syncverify.backends.store_gathering import StoreGathering
 from syncverify.errors import NoVerdictError, UsageError
 from syncverify.processes.owner_link import Ends, listen
@@ -51,15 +45,13 @@ from syncverify.replay_line import replay_line
 from syncverify.scenario.scenario import Scenario
 from syncverify.settings import NCCL_NAMES
 from syncverify.subjects.subject import Subject
-from syncverify.trace.recorder import Recorder
-from syncverify.trace.run import RankRun, Run
+from syncverify.trace.run import Run
 
 # NCCL needs seconds to build communicators; a scenario takes milliseconds.
 HANG_TIMEOUT_SECONDS = 60.0
-_GRACE_SECONDS = 5.0
 # A call of CUDA may keep Python from running for long.
 _SILENCE_SECONDS = {"gloo": 15.0, **dict.fromkeys(NCCL_NAMES, 60.0)}
-_WATCH_SECONDS = 0.2
+_POLL_SECONDS = 0.05
 _FOLLOW_TIMEOUT = timedelta(days=1)
 _FAREWELL_SECONDS = 3.0
 _END = "null"
@@ -68,8 +60,6 @@ _STORE_IS_GONE = (
 )
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-# For all threads but the main one, which says that the store is gone.
-_IF_THE_STORE_LIVES = contextlib.suppress(dist.DistError)
 
 
 def _needing_the_store(
@@ -131,14 +121,9 @@ class TorchrunBackend:
         self.rank: int
         self.world_size: int
         self._store, self.rank, self.world_size = next(dist.rendezvous("env://"))
-        # A client of the store serves one call at a time. Threads that call at the same time
-        # need one each.
-        self._player_store = self._store.clone()
-        self._watch_store = self._store.clone()
-        self._end_store = self._store.clone()
+        self._end_store = self._store.clone()  # for another thread
         self.is_lost = False
         self._num_jobs = 0
-        self._player = threading.Thread()
         listen(self._hear)
         machines = call_roll(
             self._store,
@@ -153,10 +138,13 @@ class TorchrunBackend:
             RemoteRank(self._store, rank, machine, _SILENCE_SECONDS[transport])
             for rank, machine in enumerate(machines)
         ]
-        self._pulse = Pulse(self._store.clone(), self.rank)
-        self._kept = KeptTransports()
-        self._epoch = self._next_epoch = 0
-        self._aborted_job = 0
+        # NCCL ends the process at the timeout. The leader gathers for a few windows at most,
+        # so it gives its verdict first.
+        timeout = timedelta(seconds=10 * hang_timeout_seconds)
+        self._player = RankPlayer(
+            transport, self._store, self.rank, self._device, timeout
+        )
+        self._epoch = 0
 
     @_needing_the_store
     def run(self, scenario: Scenario, subject: Subject) -> Run:
@@ -183,9 +171,9 @@ class TorchrunBackend:
             )
         announce(scenario)
         self._num_jobs += 1
-        announced = {"epoch": self._next_epoch, "scenario": scenario.to_json()}
+        announced = {"epoch": self._epoch, "scenario": scenario.to_json()}
         self._store.set(f"job/{self._num_jobs}", json.dumps(announced))
-        self._start_playing(self._num_jobs, self._next_epoch, scenario, subject)
+        self._player.play(self._num_jobs, self._epoch, scenario, subject)
         gathering = StoreGathering(
             self._ranks[:num_ranks],
             self._hang_timeout_seconds,
@@ -201,7 +189,7 @@ class TorchrunBackend:
         fault = gathering.fault(line)
         outcomes = gathering.outcomes
         if fault or unmatched_fault(launches_of(outcomes), outcomes):
-            self._next_epoch += 1
+            self._epoch += 1
         return Run(self.name, gathering.rank_runs(), fault, device=self._device)
 
     @_needing_the_store
@@ -228,7 +216,7 @@ class TorchrunBackend:
             self._num_jobs += 1
             if self.rank < scenario.mesh.num_ranks and self._is_free(announced):
                 announce(scenario)
-                self._start_playing(self._num_jobs, epoch, scenario, subject)
+                self._player.play(self._num_jobs, epoch, scenario, subject)
         if text != _END:
             self.is_lost = True
             raise NoVerdictError(_STORE_IS_GONE)
@@ -242,10 +230,7 @@ class TorchrunBackend:
 
         The other ranks hear of the end with its exit code, when the owner gets it.
         """
-        self._await_player(0 if self.is_lost else _GRACE_SECONDS)
-        self.is_lost = self._player.is_alive()
-        if not self.is_lost:  # torch warns of transports that nobody ended
-            self._kept.drop()
+        self.is_lost = not self._player.close(0 if self.is_lost else GRACE_SECONDS)
 
     def _listen(self, put: Callable[[str], None]) -> None:
         """Hand on what the leader announces, and "" if the leader is gone."""
@@ -264,7 +249,7 @@ class TorchrunBackend:
         """Tell the other ranks the exit code of this one, on any thread."""
         if not isinstance(word, Ends):
             return
-        with _IF_THE_STORE_LIVES:
+        with IF_THE_STORE_LIVES:
             self._end_store.set(f"end/{self.rank}", str(word.code))
             if self.rank == 0:
                 self._end_store.set(f"job/{self._num_jobs + 1}", _END)
@@ -275,84 +260,10 @@ class TorchrunBackend:
         deadline = time.monotonic() + _FAREWELL_SECONDS
         keys = [f"end/{rank}" for rank in range(self.world_size)]
         while time.monotonic() < deadline and not self._end_store.check(keys):
-            time.sleep(_FAREWELL_SECONDS / 100)
-
-    def _start_playing(
-        self, number: int, epoch: int, scenario: Scenario, subject: Subject
-    ) -> None:
-        """Play on a thread: the main thread can stop waiting, and hears the user's Ctrl-C.
-
-        The thread of the scenario before has told its outcome, and may still end its groups.
-        """
-        self._await_player()
-        if epoch != self._epoch:
-            self._kept.drop()
-            self._epoch = epoch
-        self._player = threading.Thread(
-            target=self._play_and_report, args=(number, scenario, subject), daemon=True
-        )
-        self._player.start()
-        watch = threading.Thread(
-            target=self._watch, args=(number, self._player), daemon=True
-        )
-        watch.start()
-
-    def _watch(self, number: int, player: threading.Thread) -> None:
-        """End the collectives of this rank some time after a peer's fault.
-
-        gloo tells a rank that its peer is gone, and NCCL does not.
-        """
-        faults = [f"fault/{number}"]
-        with _IF_THE_STORE_LIVES:
-            while player.is_alive() and not self._watch_store.check(faults):
-                player.join(_WATCH_SECONDS)
-        player.join(_GRACE_SECONDS)
-        if player.is_alive():
-            self._aborted_job = number
-            self._kept.abort()
-
-    def _await_player(self, timeout_seconds: float | None = None) -> None:
-        if self._player.ident is not None:
-            self._player.join(timeout_seconds)
+            time.sleep(_POLL_SECONDS)
 
     def _is_free(self, announced: queue.Queue[str]) -> bool:
         """Wait for the groups of the scenario before; return False if the job ends first."""
-        while self._player.is_alive() and announced.empty():
-            self._await_player(_GRACE_SECONDS / 100)
-        return not self._player.is_alive()
-
-    def _play_and_report(
-        self, number: int, scenario: Scenario, subject: Subject
-    ) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.set_device(self._device)
-        membership = Membership(
-            number=number,
-            transport=self.name,
-            store=self._player_store,
-            rank=self.rank,
-            # NCCL ends the process at this timeout. The leader gathers for a few windows at
-            # most, so it gives its verdict first.
-            timeout=timedelta(seconds=10 * self._hang_timeout_seconds),
-        )
-        recorder = Recorder()
-        self._pulse.play(number, recorder)
-        play_rank(
-            membership,
-            scenario,
-            subject,
-            device=self._device,
-            recorder=recorder,
-            tell=functools.partial(self._tell, number),
-            kept=self._kept,
-        )
-
-    def _tell(self, number: int, outcome: JobOutcome) -> None:
-        if number == self._aborted_job:  # an aborted collective leaves any values
-            seen = RankRun(trace=unpack_result(outcome.result).trace)
-            outcome = replace(outcome, result=pack_result(seen))
-        with _IF_THE_STORE_LIVES:
-            key = f"outcome/{number}/{self.rank}"
-            self._player_store.set(key, pack_outcome(outcome))
-            if outcome.fault is not None:
-                self._player_store.set(f"fault/{number}", "")
+        while self._player.is_playing and announced.empty():
+            self._player.join(_POLL_SECONDS)
+        return not self._player.is_playing

@@ -41,6 +41,7 @@ def execute(options: SimulateOptions) -> NoReturn:
 
     Raises:
         EnvironmentNotSupportedError: The program asks for what is not simulated.
+        SystemExit: Always; with the exit code.
         UsageError: The program cannot be found, or an option is wrong.
     """
     check_folder(options.json_path)

@@ -19,7 +19,7 @@ from torch._C._distributed_c10d import _create_work_from_future
 from torch.distributed import distributed_c10d as c10d
 from typing_extensions import override
 
-from syncverify.backends import torchrun
+from syncverify.backends import rank_player, torchrun
 from syncverify.backends.messages import JobOutcome, pack_outcome, pack_result
 from syncverify.backends.process_rank import Membership, play_rank
 from syncverify.backends.rank_groups import KeptTransports
@@ -169,7 +169,7 @@ def leader(
 ) -> Iterator[TorchrunBackend]:
     made = leader_of(1, dist.HashStore(), monkeypatch)
     yield made
-    made._await_player()  # the next test plays with other groups
+    made._player.join()  # the next test plays with other groups
 
 
 def test_the_leader_judges_before_a_collective_ends_the_process(
@@ -182,13 +182,13 @@ def test_the_leader_judges_before_a_collective_ends_the_process(
 def test_a_scenario_starts_when_the_groups_of_the_last_one_have_ended(
     leader: TorchrunBackend, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_end, wait = threading.Event(), leader._await_player
+    may_end, wait = threading.Event(), leader._player.join
 
     def wait_for_player(*args: Any) -> None:
         may_end.set()
         wait(*args)
 
-    monkeypatch.setattr(leader, "_await_player", wait_for_player)
+    monkeypatch.setattr(leader._player, "join", wait_for_player)
     monkeypatch.setattr(WaitingGroup, "shutdown", lambda _: may_end.wait())
     leader.run(ALONE, resolve(GradientSynchronizer))
     may_end.clear()
@@ -209,7 +209,7 @@ def test_a_job_ends_with_its_transports(
     leader: TorchrunBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(leader._kept, "drop", lambda: said.append("dropped"))
+    monkeypatch.setattr(leader._player._kept, "drop", lambda: said.append("dropped"))
     leader.run(ALONE, resolve(Idle))
     leader.close()
     assert said == ["dropped"]
@@ -389,8 +389,8 @@ def test_a_rank_that_waits_for_a_raised_peer_is_released(
     with_peer: tuple[TorchrunBackend, dist.Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader, store = with_peer
-    monkeypatch.setattr(torchrun, "_GRACE_SECONDS", 0)
-    monkeypatch.setattr(leader._kept, "abort", WaitsForDevice.released.set)
+    monkeypatch.setattr(rank_player, "GRACE_SECONDS", 0)
+    monkeypatch.setattr(leader._player._kept, "abort", WaitsForDevice.released.set)
     answer(store, RankRun(), Fault("raised", (1,), "rank 1 raised"))
     run = leader.run(PAIR, resolve(WaitsForDevice))
     assert run.fault is not None

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from syncverify.backends.messages import JobOutcome
-from syncverify.backends.torchrun import TorchrunBackend
+from syncverify.backends.rank_player import RankPlayer
 from syncverify.trace.run import Fault
 
 pytestmark = pytest.mark.slow
@@ -56,10 +56,10 @@ class GoneStore:
 
 def test_a_rank_whose_outcome_nobody_takes_raises_nothing_on_its_thread() -> None:
     """The main thread says in one line that the store is gone."""
-    backend = TorchrunBackend.__new__(TorchrunBackend)
-    backend.rank, backend._aborted_job = 1, 0
-    backend._player_store = cast(dist.TCPStore, GoneStore())
-    backend._tell(1, JobOutcome(fault=Fault("raised", (1,), "rank 1 raised")))
+    player = RankPlayer.__new__(RankPlayer)
+    player._rank, player._aborted_job = 1, 0
+    player._store = cast(dist.TCPStore, GoneStore())
+    player._tell(1, JobOutcome(fault=Fault("raised", (1,), "rank 1 raised")))
 
 
 def torchrun(
