@@ -27,7 +27,7 @@ from studies.comparison.one_worker import (
     serve,
 )
 from syncverify.backends.faults import raised_fault
-from syncverify.backends.messages import pack_result
+from syncverify.backends.packed_outcomes import pack_result
 from syncverify.processes.owner_link import tell_owner
 from syncverify.processes.supervised import HungUp, Supervised, attend, fork
 from syncverify.processes.wire import Wire

@@ -13,13 +13,9 @@ from typing import Any
 
 import torch
 
-from syncverify.backends.messages import (
-    Ready,
-    pack_result,
-    pack_subject,
-    unpack_result,
-    unpack_subject,
-)
+from syncverify.backends.messages import Ready
+from syncverify.backends.packed_outcomes import pack_result, unpack_result
+from syncverify.backends.packed_subject import pack_subject, unpack_subject
 from syncverify.backends.pool import await_ready
 from syncverify.errors import InternalError
 from syncverify.processes.forked_process import start

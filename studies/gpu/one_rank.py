@@ -8,8 +8,9 @@ import torch
 import torch.distributed as dist
 
 from studies.gpu.part import transport_of
-from syncverify.backends.messages import JobOutcome, unpack_result
-from syncverify.backends.process_rank import Membership, play_rank
+from syncverify.backends.messages import JobOutcome
+from syncverify.backends.packed_outcomes import unpack_result
+from syncverify.backends.process_rank import Membership, RankPart, play_rank
 from syncverify.backends.rank_groups import KeptTransports
 from syncverify.judge.properties import judge_run
 from syncverify.scenario.scenario import Scenario
@@ -36,10 +37,8 @@ def wrong_in(
     """
     membership = Membership(1, transport_of(device), dist.HashStore(), 0, _TIMEOUT)
     told: list[JobOutcome] = []
-    play_rank(
-        membership, scenario, subject, device=device, recorder=Recorder(),
-        tell=told.append, kept=kept,
-    )  # fmt: skip
+    part = RankPart(membership, scenario, subject, device, Recorder())
+    play_rank(part, told.append, kept)
     outcome = told[0]
     if error := outcome.harness_error or outcome.usage_error:
         return [error.strip().rpartition("\n")[2]]

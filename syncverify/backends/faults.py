@@ -7,7 +7,8 @@ import traceback
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from syncverify.backends.messages import JobOutcome, unpack_result
+from syncverify.backends.messages import JobOutcome
+from syncverify.backends.packed_outcomes import unpack_result
 from syncverify.errors import InternalError, RunEndedError, SyncverifyError
 from syncverify.plain_text import in_one_line, kind_of, message_of, without_ids
 from syncverify.program.subject_error import SubjectRaisedError
@@ -204,22 +205,25 @@ def threads_fault(
     if mismatch is not None:
         return _mismatch_fault(mismatch.ranks, mismatch.lines, mismatch.sources)
     for thread in threads:
-        match thread.error:
-            # Nothing ended the run: the subject keeps such an error, and raises it again.
-            case RunEndedError(__cause__=SubjectRaisedError() as error) if (
-                stall is None
-            ):
-                return raised_fault(error, thread.rank)
-            case None | RunEndedError():
-                continue
-            case SubjectRaisedError() as error:
-                return raised_fault(error, thread.rank)
-            case SyncverifyError() as error:
-                raise error
-            case error:
-                raise InternalError(f"rank {thread.rank}: {error!r}") from error
-    return (
-        None
-        if stall is None
-        else stall_fault(stall.kind, stall.ranks, stall.details, stall.named)
-    )
+        raised = _raised(thread, has_stalled=stall is not None)
+        if raised is not None:
+            return raised_fault(raised, thread.rank)
+    if stall is None:
+        return None
+    return stall_fault(stall.kind, stall.ranks, stall.details, stall.named)
+
+
+def _raised(thread: RankThread, *, has_stalled: bool) -> SubjectRaisedError | None:
+    """Return the error of the subject on a rank; raise those of the harness."""
+    match thread.error:
+        # Nothing ended the run: the subject keeps such an error, and raises it again.
+        case RunEndedError(__cause__=SubjectRaisedError() as error) if not has_stalled:
+            return error
+        case None | RunEndedError():
+            return None
+        case SubjectRaisedError() as error:
+            return error
+        case SyncverifyError() as error:
+            raise error
+        case error:
+            raise InternalError(f"rank {thread.rank}: {error!r}") from error

@@ -1,4 +1,4 @@
-"""The outcomes of one scenario that workers play, gathered until all are there or none comes.
+"""The outcomes of one scenario, gathered until all are there or none comes.
 
 Note [Patience with processes]
     A rank that waits for a peer uses no processor time, and a rank that works uses some,
@@ -9,27 +9,19 @@ Note [Patience with processes]
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from typing_extensions import override
-
-from syncverify.backends.faults import launches_of, unmatched_fault
 from syncverify.backends.messages import (
     JobOutcome,
-    JobStarted,
-    OfJob,
     Status,
-    StatusRequest,
-    unpack_result,
 )
+from syncverify.backends.packed_outcomes import unpack_result
 from syncverify.errors import InternalError, SubjectError
 from syncverify.processes.silence import Silence, SilenceKind, Watched, pause_seconds
-from syncverify.processes.supervised import HungUp, Supervised, heard_from
-from syncverify.trace.run import Fault, RankRun
+from syncverify.trace.run import RankRun
 
 
 class RankProcess(Watched, Protocol):
@@ -43,9 +35,6 @@ class RankProcess(Watched, Protocol):
 
 
 Process = TypeVar("Process", bound=RankProcess)
-
-# Share of a window in which a rank answers where Python runs: a thread of its own does so.
-_ANSWER_SHARE = 0.6
 
 
 @dataclass
@@ -207,77 +196,3 @@ class Gathering(ABC, Generic[Process]):
         Args:
             seconds: Length of a window, of which a rank that answers takes a share.
         """
-
-
-@dataclass(kw_only=True)
-class WorkerGathering(Gathering[Supervised]):
-    """The outcomes that workers of this machine send on their connections.
-
-    Attributes:
-        processes: The workers, one for each rank, in rank order.
-        job: Number of the job; messages about other jobs come too late.
-        started: Ranks of which the worker has taken the job.
-    """
-
-    job: int
-    started: set[int] = field(default_factory=set)
-
-    def has_started(self, fault: Fault | None) -> bool:
-        """Tell whether the workers at fault had taken the job."""
-        return fault is not None and self.started.issuperset(fault.ranks)
-
-    def has_unmatched(self) -> bool:
-        """Tell whether the ranks issued collectives that do not match."""
-        launches = launches_of(self.outcomes)
-        return unmatched_fault(launches, self.outcomes) is not None
-
-    def send(self, rank: int, message: object) -> None:
-        """Send a message to a rank; a rank that is gone has died."""
-        try:
-            self.processes[rank].send(message)
-        except OSError:
-            self.died[rank] = self.processes[rank].exit_reason()
-
-    @override
-    def _receive(self, patience_seconds: float) -> bool:
-        return self._receive_from(self.pending(), patience_seconds)
-
-    def _receive_from(self, ranks: Sequence[int], seconds: float) -> bool:
-        """Receive what some ranks send first; return False if nothing came in the time."""
-        by_process = {self.processes[rank]: rank for rank in ranks}
-        heard = heard_from([*by_process], seconds)
-        for process in heard:
-            for message in process.hear():
-                self._note(by_process[process], message)
-        return bool(heard)
-
-    def _note(self, rank: int, received: object) -> None:
-        if isinstance(received, HungUp):
-            self.died[rank] = self.processes[rank].exit_reason()
-        if not isinstance(received, OfJob) or received.number != self.job:
-            return
-        match received.message:
-            case JobStarted():
-                self.started.add(rank)
-            case JobOutcome():
-                self.outcomes[rank] = received.message
-                self.statuses.pop(rank, None)
-            case Status() if rank not in self.outcomes:
-                self.statuses[rank] = received.message
-
-    @override
-    def _ask(self, seconds: float) -> None:
-        self.statuses.clear()
-        for rank in self.pending():
-            self.send(rank, StatusRequest())
-        # All ranks answer meanwhile: two that are silent cost the time of one.
-        deadline = time.monotonic() + _ANSWER_SHARE * seconds
-        while asked := [
-            rank for rank in self.silent() if not self.processes[rank].is_stopped()
-        ]:
-            if not self._receive_from(asked, max(0.0, deadline - time.monotonic())):
-                break
-        for rank in self.silent():
-            # A process that the subject has forked may keep the connection open.
-            if self.processes[rank].has_ended():
-                self.died[rank] = self.processes[rank].exit_reason()

@@ -27,10 +27,11 @@ from collections.abc import Iterable
 import torch.distributed as dist
 
 from syncverify.backends.announcement import announce
-from syncverify.backends.gathering import WorkerGathering
-from syncverify.backends.messages import Job, pack_subject
+from syncverify.backends.messages import Job
+from syncverify.backends.packed_subject import pack_subject
 from syncverify.backends.pool import WorkerPool
 from syncverify.backends.process_faults import Doubt, doubt_about, processes_fault
+from syncverify.backends.worker_gathering import WorkerGathering
 from syncverify.errors import InternalError
 from syncverify.processes.descriptors import require_descriptors
 from syncverify.scenario.scenario import Scenario

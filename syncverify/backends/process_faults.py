@@ -14,7 +14,8 @@ from syncverify.backends.faults import (
     stands,
     unmatched_fault,
 )
-from syncverify.backends.gathering import Gathering, WorkerGathering
+from syncverify.backends.gathering import Gathering
+from syncverify.backends.worker_gathering import WorkerGathering
 from syncverify.trace.run import Detail, Fault
 from syncverify.trace.source_lines import frames_in_dump
 

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 
 from syncverify.backends.faults import raised_fault
-from syncverify.backends.messages import JobOutcome, pack_result
+from syncverify.backends.messages import JobOutcome
+from syncverify.backends.packed_outcomes import pack_result
 from syncverify.backends.rank_groups import KeptTransports, end_groups
 from syncverify.backends.recording import CollectiveRecording
 from syncverify.errors import RunEndedError, UsageError
@@ -49,13 +50,27 @@ class Membership:
     timeout: timedelta
 
 
+@dataclass(frozen=True, slots=True)
+class RankPart:
+    """The part of one rank in a job.
+
+    Attributes:
+        membership: Place of the rank.
+        scenario: The scenario to play.
+        subject: The synchronizer under test.
+        device: Device of the rank.
+        recorder: Writer of the trace.
+    """
+
+    membership: Membership
+    scenario: Scenario
+    subject: Subject
+    device: torch.device
+    recorder: Recorder
+
+
 def play_rank(
-    membership: Membership,
-    scenario: Scenario,
-    subject: Subject,
-    *,
-    device: torch.device,
-    recorder: Recorder,
+    part: RankPart,
     tell: Callable[[JobOutcome], None],
     kept: KeptTransports | None = None,
 ) -> None:
@@ -66,7 +81,7 @@ def play_rank(
     other ranks. Process groups use the transports that are kept, and leave theirs there.
     """
     with nullcontext() if kept is None else kept.in_use():
-        outcome = _play(membership, scenario, subject, device=device, recorder=recorder)
+        outcome = _outcome(part)
         tell(outcome)
         is_clean = outcome.fault is None and outcome.harness_error is None
         end_groups(is_clean=is_clean)
@@ -74,56 +89,22 @@ def play_rank(
         kept.drop()
 
 
-def _play(
-    membership: Membership,
-    scenario: Scenario,
-    subject: Subject,
-    *,
-    device: torch.device,
-    recorder: Recorder,
-) -> JobOutcome:
-    refusals = Refusals(membership.transport, wake=lambda: None)
+def _outcome(part: RankPart) -> JobOutcome:
+    refusals = Refusals(part.membership.transport, wake=lambda: None)
     with refusals.of_the_process():
-        outcome = _play_or_fail(
-            membership, scenario, subject, device=device, recorder=recorder
-        )
+        outcome = _outcome_unless_refused(part)
     if refusals.first is not None:  # whatever came of it
         return JobOutcome(usage_error=str(refusals.first))
     return outcome
 
 
-def _play_or_fail(
-    membership: Membership,
-    scenario: Scenario,
-    subject: Subject,
-    *,
-    device: torch.device,
-    recorder: Recorder,
-) -> JobOutcome:
+def _outcome_unless_refused(part: RankPart) -> JobOutcome:
     result = RankRun()
     try:
-        dist.init_process_group(
-            membership.transport,
-            store=dist.PrefixStore(f"job{membership.number}", membership.store),
-            rank=membership.rank,
-            world_size=scenario.mesh.num_ranks,
-            timeout=membership.timeout,
-        )
-        settings, variables = restored_settings(), missing_rank_variables()
-        modules = _streams_of_the_process() if device.type == "cpu" else nullcontext()
-        collectives = CollectiveRecording(recorder)
-        with exact_arithmetic(device), settings, variables, modules, collectives:
-            play(
-                scenario,
-                subject,
-                rank=membership.rank,
-                device=device,
-                result=result,
-                recorder=recorder,
-            )
+        _play(part, result)
     except (SubjectRaisedError, RunEndedError) as error:
         raised = raised_by_subject(error)
-        fault = raised_fault(raised, membership.rank)
+        fault = raised_fault(raised, part.membership.rank)
         aftershock = _is_about_a_lost_peer(raised.original)
         return JobOutcome(pack_result(result), fault, is_aftershock=aftershock)
     except UsageError as error:
@@ -136,6 +117,30 @@ def _play_or_fail(
             harness_error=traceback.format_exc(),
         )
     return JobOutcome(pack_result(result))
+
+
+def _play(part: RankPart, result: RankRun) -> None:
+    membership = part.membership
+    dist.init_process_group(
+        membership.transport,
+        store=dist.PrefixStore(f"job{membership.number}", membership.store),
+        rank=membership.rank,
+        world_size=part.scenario.mesh.num_ranks,
+        timeout=membership.timeout,
+    )
+    settings, variables = restored_settings(), missing_rank_variables()
+    is_cpu = part.device.type == "cpu"
+    streams = _streams_of_the_process() if is_cpu else nullcontext()
+    collectives = CollectiveRecording(part.recorder)
+    with exact_arithmetic(part.device), settings, variables, streams, collectives:
+        play(
+            part.scenario,
+            part.subject,
+            rank=membership.rank,
+            device=part.device,
+            result=result,
+            recorder=part.recorder,
+        )
 
 
 def _streams_of_the_process() -> AbstractContextManager[None]:

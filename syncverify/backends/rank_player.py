@@ -12,13 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from syncverify.backends.messages import (
-    JobOutcome,
-    pack_outcome,
-    pack_result,
-    unpack_result,
-)
-from syncverify.backends.process_rank import Membership, play_rank
+from syncverify.backends.messages import JobOutcome
+from syncverify.backends.packed_outcomes import pack_outcome, pack_result, unpack_result
+from syncverify.backends.process_rank import Membership, RankPart, play_rank
 from syncverify.backends.rank_groups import KeptTransports
 from syncverify.backends.signs_of_life import Pulse
 from syncverify.scenario.scenario import Scenario
@@ -108,15 +104,11 @@ class RankPlayer:
             torch.cuda.set_device(self._device)
         recorder = Recorder()
         self._pulse.play(job, recorder)
-        play_rank(
-            Membership(job, self._transport, self._store, self._rank, self._timeout),
-            scenario,
-            subject,
-            device=self._device,
-            recorder=recorder,
-            tell=functools.partial(self._tell, job),
-            kept=self._kept,
+        membership = Membership(
+            job, self._transport, self._store, self._rank, self._timeout
         )
+        part = RankPart(membership, scenario, subject, self._device, recorder)
+        play_rank(part, functools.partial(self._tell, job), self._kept)
 
     def _tell(self, job: int, outcome: JobOutcome) -> None:
         if job == self._aborted_job:  # an aborted collective leaves any values

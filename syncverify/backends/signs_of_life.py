@@ -18,7 +18,8 @@ import time
 
 import torch.distributed as dist
 
-from syncverify.backends.messages import SignOfLife, pack_sign, unpack_sign
+from syncverify.backends.messages import SignOfLife
+from syncverify.backends.packed_outcomes import pack_sign, unpack_sign
 from syncverify.backends.rank_status import status_of
 from syncverify.processes.process_state import LocalProcess, Work
 from syncverify.processes.thread_demand import name_own_thread

@@ -119,21 +119,12 @@ class SimBackend:
             recorders=recorders,
             completes_in_order=subject.capabilities.is_for_nccl,
         )
-        if "failing_collectives" in scenario.events:
-            failing = scenario.events.index("failing_collectives")
-            machine.world.failing_from_step = failing
+        _prepare(machine, scenario, subject)
         results = tuple(RankRun() for _ in range(num_ranks))
-        if subject.capabilities.is_for_nccl:
-            for recorder in machine.recorders:
-                recorder.streams.backends.default = "nccl"
-        tells = subject.capabilities.device == "cuda"
-        if tells:
-            for rank, recorder in enumerate(machine.recorders):
-                local_rank = rank % ranks_per_machine(num_ranks)
-                recorder.streams.tell(torch.device("cuda", local_rank))
+        sees_gpus = subject.capabilities.device == "cuda"
 
         def program(rank: int) -> None:
-            with refusing_what_needs_gpus() if tells else nullcontext():
+            with refusing_what_needs_gpus() if sees_gpus else nullcontext():
                 play(
                     scenario,
                     subject,
@@ -153,6 +144,19 @@ class SimBackend:
 
     def close(self) -> None:
         """Do nothing: simulated ranks end with their run."""
+
+
+def _prepare(machine: SimulatedMachine, scenario: Scenario, subject: Subject) -> None:
+    """Give a machine the failures of a scenario, and the devices of a contract."""
+    if "failing_collectives" in scenario.events:
+        failing = scenario.events.index("failing_collectives")
+        machine.world.failing_from_step = failing
+    per_machine = ranks_per_machine(scenario.mesh.num_ranks)
+    for rank, recorder in enumerate(machine.recorders):
+        if subject.capabilities.is_for_nccl:
+            recorder.streams.backends.default = "nccl"
+        if subject.capabilities.device == "cuda":
+            recorder.streams.tell(torch.device("cuda", rank % per_machine))
 
 
 # What a rank did that waits for a callback: in vain for ever, or for some time.

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from syncverify.backends.faults import outcomes_fault, positions
 from syncverify.backends.gathering import Gathering
-from syncverify.backends.messages import unpack_outcome
+from syncverify.backends.packed_outcomes import unpack_outcome
 from syncverify.backends.process_faults import processes_fault
 from syncverify.backends.signs_of_life import RemoteRank
 from syncverify.errors import NoVerdictError

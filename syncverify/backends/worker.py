@@ -36,9 +36,9 @@ from syncverify.backends.messages import (
     OfJob,
     Ready,
     StatusRequest,
-    unpack_subject,
 )
-from syncverify.backends.process_rank import Membership, play_rank
+from syncverify.backends.packed_subject import unpack_subject
+from syncverify.backends.process_rank import Membership, RankPart, play_rank
 from syncverify.backends.rank_status import status_of
 from syncverify.processes.thread_demand import name_own_thread
 from syncverify.processes.wire import Wire
@@ -106,7 +106,6 @@ class Worker:
         except Exception:  # noqa: BLE001  # reported as the harness's own fault
             tell(JobOutcome(harness_error=traceback.format_exc()))
             return
-        scenario = Scenario.from_json(job.scenario)
         membership = Membership(
             number=job.number,
             transport="gloo",
@@ -114,14 +113,9 @@ class Worker:
             rank=job.rank,
             timeout=COLLECTIVE_TIMEOUT,
         )
-        play_rank(
-            membership,
-            scenario,
-            subject,
-            device=torch.device("cpu"),
-            recorder=self._recorder,
-            tell=tell,
-        )
+        scenario, device = Scenario.from_json(job.scenario), torch.device("cpu")
+        part = RankPart(membership, scenario, subject, device, self._recorder)
+        play_rank(part, tell)
 
 
 def main(wire: Wire) -> None:

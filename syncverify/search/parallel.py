@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from syncverify.backends.choice import open_backend
-from syncverify.backends.messages import pack_subject, unpack_subject
+from syncverify.backends.packed_subject import pack_subject, unpack_subject
 from syncverify.processes.calls import is_to_stop, run_in_processes
 from syncverify.processes.owner_link import tell_owner
 from syncverify.program.warnings_once import show_warnings_once

@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 
 from syncverify.backends.gloo import GlooBackend
-from syncverify.backends.messages import pack_subject
+from syncverify.backends.packed_subject import pack_subject
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve

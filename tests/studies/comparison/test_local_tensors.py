@@ -10,7 +10,7 @@ from studies.comparison.local_tensors import play_on_local_tensors
 from studies.comparison.methods.local_tensor import LOCAL_TENSOR
 from studies.comparison.training import trained
 from studies.comparison.verdicts import Verdict
-from syncverify.backends.messages import unpack_result
+from syncverify.backends.packed_outcomes import unpack_result
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
 from syncverify.scenario.scenario import Scenario

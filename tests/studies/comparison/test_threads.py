@@ -10,7 +10,7 @@ from studies.comparison.cases import Case
 from studies.comparison.methods.threaded_group import THREADED_GROUP
 from studies.comparison.one_worker import OneWorker
 from studies.comparison.threads import play_on_threads
-from syncverify.backends.messages import unpack_result
+from syncverify.backends.packed_outcomes import unpack_result
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
 from syncverify.scenario.scenario import Scenario

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from syncverify.backends.messages import (
-    JobOutcome,
+from syncverify.backends.messages import JobOutcome
+from syncverify.backends.packed_outcomes import (
     pack_outcome,
     pack_result,
     unpack_outcome,

@@ -10,15 +10,10 @@ from typing import Any
 
 import pytest
 
-from syncverify.backends.gathering import WorkerGathering
 from syncverify.backends.gloo import GlooBackend
-from syncverify.backends.messages import (
-    JobOutcome,
-    JobStarted,
-    OfJob,
-    Status,
-    pack_result,
-)
+from syncverify.backends.messages import JobOutcome, JobStarted, OfJob, Status
+from syncverify.backends.packed_outcomes import pack_result
+from syncverify.backends.worker_gathering import WorkerGathering
 from syncverify.errors import InternalError
 from syncverify.processes.process_state import Work
 from syncverify.processes.supervised import HungUp

@@ -20,8 +20,9 @@ from torch.distributed import distributed_c10d as c10d
 from typing_extensions import override
 
 from syncverify.backends import rank_player, torchrun
-from syncverify.backends.messages import JobOutcome, pack_outcome, pack_result
-from syncverify.backends.process_rank import Membership, play_rank
+from syncverify.backends.messages import JobOutcome
+from syncverify.backends.packed_outcomes import pack_outcome, pack_result
+from syncverify.backends.process_rank import Membership, RankPart, play_rank
 from syncverify.backends.rank_groups import KeptTransports
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.scenario.scenario import Scenario
@@ -121,6 +122,11 @@ def stand_in() -> Iterator[StandIn]:
     forget_backend("standin")
 
 
+def part_of(membership: Membership, subject: Any) -> RankPart:
+    cpu = torch.device("cpu")
+    return RankPart(membership, ALONE, resolve(subject), cpu, Recorder())
+
+
 def played(subject: Any, stand_in: StandIn) -> list[Any]:
     membership = Membership(1, "standin", dist.HashStore(), 0, timedelta(seconds=5))
 
@@ -129,10 +135,7 @@ def played(subject: Any, stand_in: StandIn) -> list[Any]:
         assert outcome.harness_error is None, outcome.harness_error
         stand_in.said.append(outcome.fault and outcome.fault.identity)
 
-    play_rank(
-        membership, ALONE, resolve(subject), device=torch.device("cpu"),
-        recorder=Recorder(), tell=tell,
-    )  # fmt: skip
+    play_rank(part_of(membership, subject), tell)
     assert not dist.is_initialized()
     return stand_in.said
 
@@ -244,10 +247,7 @@ class MakesGroupsAndRaises(MakesGroups):
 def play_on_gloo(subject: Any, number: int, kept: KeptTransports) -> None:
     membership = Membership(number, "gloo", STORE, 0, timedelta(seconds=5))
     outcomes: list[JobOutcome] = []
-    play_rank(
-        membership, ALONE, resolve(subject), device=torch.device("cpu"),
-        recorder=Recorder(), tell=outcomes.append, kept=kept,
-    )  # fmt: skip
+    play_rank(part_of(membership, subject), outcomes.append, kept)
     assert outcomes[0].harness_error is None, outcomes[0].harness_error
 
 

@@ -5,14 +5,8 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from syncverify.backends.messages import (
-    JobOutcome,
-    SignOfLife,
-    Status,
-    pack_outcome,
-    pack_result,
-    pack_sign,
-)
+from syncverify.backends.messages import JobOutcome, SignOfLife, Status
+from syncverify.backends.packed_outcomes import pack_outcome, pack_result, pack_sign
 from syncverify.backends.signs_of_life import RemoteRank
 from syncverify.backends.store_gathering import StoreGathering
 from syncverify.errors import NoVerdictError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from syncverify.backends.messages import pack_subject, unpack_subject
+from syncverify.backends.packed_subject import pack_subject, unpack_subject
 from syncverify.errors import SubjectError
 from syncverify.subjects.fsdp2 import FullyShardedSubject
 from syncverify.subjects.fsdp2_options import OPTIONS
