@@ -17,7 +17,8 @@ from syncverify.sim.turns.scheduler import RankThread
 from syncverify.sim.turns.stalls import Stall
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 from syncverify.trace.run import Detail, Fault, FaultKind, Misused
-from syncverify.trace.source_lines import CodeLine, Origin, outermost_frames
+from syncverify.trace.source_lines import CodeLine, Origin
+from syncverify.trace.stacks import outermost_frames
 
 _OF_A_LIST: Final = re.compile(
     r"'list' object has no attribute|list indices must be|not list\b|unhashable type: 'list'"

@@ -15,7 +15,8 @@ from typing import Final
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.plain_text import kind_of, message_of
 from syncverify.program.subject_error import SubjectRaisedError
-from syncverify.trace.source_lines import NoLine, outermost_frames
+from syncverify.trace.source_lines import NoLine
+from syncverify.trace.stacks import outermost_frames
 
 _SPEAKS_OF_GPUS: Final = re.compile(
     r"cuda|triton|cupy|nvidia|nvml|\bgpus?\b|could not run .* from the 'cpu' backend",

@@ -17,7 +17,7 @@ from syncverify.backends.faults import (
 from syncverify.backends.gathering import Gathering
 from syncverify.backends.worker_gathering import WorkerGathering
 from syncverify.trace.run import Detail, Fault
-from syncverify.trace.source_lines import frames_in_dump
+from syncverify.trace.stacks import frames_in_dump
 
 # Signals that come from outside as well: from a user, a supervisor, the kernel out of memory.
 _FROM_OUTSIDE = {"signal 9", "signal 15"}

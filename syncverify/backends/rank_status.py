@@ -9,7 +9,8 @@ import traceback
 from syncverify.backends.messages import Status
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.source_lines import is_torch_line, outermost_frames
+from syncverify.trace.source_files import is_torch_line
+from syncverify.trace.stacks import outermost_frames
 
 
 def status_of(player: threading.Thread, recorder: Recorder) -> Status:

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.source_lines import calling_frames
+from syncverify.trace.stacks import calling_frames
 
 # Operators of the `c10d` library, and the names of their operations in the trace. The
 # contribution of this rank is the second argument here, and the first one below.

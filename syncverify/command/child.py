@@ -24,7 +24,8 @@ from syncverify.processes.supervised import (
     heard_from,
 )
 from syncverify.processes.wire import Wire
-from syncverify.trace.source_lines import CodeLine, frames_in_dump
+from syncverify.trace.source_lines import CodeLine
+from syncverify.trace.stacks import frames_in_dump
 
 
 @dataclass(frozen=True, slots=True)

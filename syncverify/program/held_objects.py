@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from syncverify.program.process_groups import num_groups
 from syncverify.trace.run import Held
-from syncverify.trace.source_lines import is_subject_line
+from syncverify.trace.source_files import is_subject_line
 
 _SUBJECTS = (
     "syncverify.adapters",

@@ -25,7 +25,9 @@ from syncverify.program.process_settings import (
     no_collection_of_cycles,
 )
 from syncverify.trace.run import Leftovers, RankRun
-from syncverify.trace.source_lines import SourceLine, is_subject_line, line_of
+from syncverify.trace.source_files import is_subject_line
+from syncverify.trace.source_lines import SourceLine
+from syncverify.trace.stacks import line_of
 
 
 class _State(NamedTuple):

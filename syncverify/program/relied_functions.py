@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from syncverify.trace.source_lines import is_harness_line
+from syncverify.trace.source_files import is_harness_line
 
 _OWNERS: Final[tuple[tuple[str, Any, tuple[str, ...]], ...]] = (
     (

@@ -38,12 +38,8 @@ from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
-from syncverify.trace.source_lines import (
-    SourceLine,
-    is_subject_line,
-    lines_among,
-    shown_path,
-)
+from syncverify.trace.source_files import is_subject_line
+from syncverify.trace.source_lines import SourceLine, lines_among, shown_path
 from syncverify.witness.fix import Fix
 
 _MAX_LOOKS: Final = 24

@@ -18,13 +18,8 @@ from syncverify.search.found_violation import FoundViolation, LeftOut
 from syncverify.search.skipped_launch import function_named, skipped_launches
 from syncverify.search.step_lines import RanLines, lines_of_step
 from syncverify.subjects.subject import Subject
-from syncverify.trace.source_lines import (
-    CodeLine,
-    SourceLine,
-    code_of_line,
-    is_subject_line,
-    shown_path,
-)
+from syncverify.trace.source_files import is_subject_line
+from syncverify.trace.source_lines import CodeLine, SourceLine, code_of_line, shown_path
 
 _NUM_SHOWN: Final = 2
 _MAX_DECORATORS: Final = 8  # lines of decorators that are skipped

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 import torch
 
 from syncverify.plain_text import counted
-from syncverify.trace.source_lines import is_subject_line
+from syncverify.trace.source_files import is_subject_line
 
 _MAX_SPOTS: Final = 4000
 _MAX_PARTS: Final = 6  # of a path

@@ -14,7 +14,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject
 from syncverify.trace.records import Moment
-from syncverify.trace.source_lines import is_subject_line
+from syncverify.trace.source_files import is_subject_line
 
 # Numbers of the lines that ran, by file.
 RanLines = Mapping[str, set[int]]

@@ -33,7 +33,7 @@ from syncverify.simulation.playing import (
 )
 from syncverify.simulation.simulation import Simulation
 from syncverify.subjects.subject_path import path_of
-from syncverify.trace.source_lines import naming_torch
+from syncverify.trace.source_files import naming_torch
 
 
 def simulate(

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from syncverify.trace.source_lines import is_engine, is_subject_line
+from syncverify.trace.source_files import is_engine, is_subject_line
 
 
 def is_in_tensor_hook(parameters: Iterable[torch.Tensor]) -> bool:

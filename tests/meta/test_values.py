@@ -16,7 +16,7 @@ ALLOWED: Final = {
     "studies/findings/patching.py",  # hunks of patches
     "syncverify/judge/cause.py",
     "syncverify/pytest_plugin.py",  # pytest carries the properties of a test as texts
-    "syncverify/trace/source_lines.py",  # stacks that faulthandler has written
+    "syncverify/trace/stacks.py",  # stacks that faulthandler has written
 }
 _CUTS = {"partition", "rpartition", "split", "rsplit"}
 _PREFIXES = {"startswith", "removeprefix"}

@@ -51,7 +51,7 @@ from syncverify.sim.device.torch_internals import (
 )
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
 from syncverify.sim.turns.refusals import is_own_thread, refusal, refuse_thread
-from syncverify.trace.source_lines import is_subject_above
+from syncverify.trace.stacks import is_subject_above
 
 # Returns the streams of the calling thread's rank; None on any other thread.
 Find = Callable[[], Any]

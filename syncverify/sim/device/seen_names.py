@@ -36,7 +36,7 @@ from syncverify.sim.device.seen_backends import SeenBackends
 from syncverify.sim.device.seen_device import SeenDevice
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.torch_internals import GROUP_TENSORS, default_device
-from syncverify.trace.source_lines import sees_device_above
+from syncverify.trace.stacks import sees_device_above
 
 _GIB = 2**30
 _CPU = torch.device("cpu")

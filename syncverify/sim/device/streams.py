@@ -25,7 +25,7 @@ from syncverify.trace.records import (
     StreamCreated,
     StreamWait,
 )
-from syncverify.trace.source_lines import calling_line
+from syncverify.trace.stacks import calling_line
 
 if TYPE_CHECKING:
     from syncverify.sim.turns.scheduler import Scheduler

@@ -31,7 +31,7 @@ from syncverify.sim.turns.refusals import refuse
 from syncverify.sim.turns.turn_log import AccessKind
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.source_lines import calling_frames, is_called_by
+from syncverify.trace.stacks import calling_frames, is_called_by
 
 BACKEND_NAME = "simulated"
 

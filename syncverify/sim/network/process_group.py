@@ -20,7 +20,7 @@ from syncverify.sim.network.collectives import CollectiveCall, Tensors
 from syncverify.sim.network.communicator import SimulatedCommunicator, listed
 from syncverify.sim.network.reductions import factor_of, reduce_op_name, reduce_op_of
 from syncverify.sim.turns.refusals import refusal, refuse
-from syncverify.trace.source_lines import is_called_by
+from syncverify.trace.stacks import is_called_by
 
 _NUMBER = "the number of a group's next collective"
 _TAKES_ONE_BY_ONE = types.SimpleNamespace(supports_coalescing=False)

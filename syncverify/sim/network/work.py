@@ -27,7 +27,8 @@ from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.regions import MemoryRegion, tensor_region
-from syncverify.trace.source_lines import Origin, is_subject_line
+from syncverify.trace.source_files import is_subject_line
+from syncverify.trace.source_lines import Origin
 
 
 class IssuingCommunicator(Protocol):

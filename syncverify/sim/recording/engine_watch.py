@@ -29,12 +29,9 @@ from syncverify.sim.recording.raw_accesses import RawPlace
 from syncverify.trace.engine_log import EngineLog, EnginePass, EngineStep, GraphNode
 from syncverify.trace.engine_log import HookKind as Kind
 from syncverify.trace.records import Moment
-from syncverify.trace.source_lines import (
-    SourceLine,
-    is_engine,
-    line_of,
-    may_hold_hooks,
-)
+from syncverify.trace.source_files import is_engine, may_hold_hooks
+from syncverify.trace.source_lines import SourceLine
+from syncverify.trace.stacks import line_of
 from syncverify.trace.tensor_hooks import code_of
 
 # A graph that is larger is not watched: no page could show it.

@@ -41,7 +41,8 @@ from syncverify.sim.turns.refusals import (
     refuse_thread,
 )
 from syncverify.sim.turns.scheduler import own_rank
-from syncverify.trace.source_lines import Origin, calling_line
+from syncverify.trace.source_lines import Origin
+from syncverify.trace.stacks import calling_line
 
 
 class _RefusingCollectives(TorchDispatchMode):

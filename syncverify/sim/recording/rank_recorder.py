@@ -29,7 +29,8 @@ from syncverify.sim.recording.storages import Storage, StorageTable
 from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import HOST, CollectiveLaunch
-from syncverify.trace.source_lines import NoLine, RawFrames, subject_frames
+from syncverify.trace.source_lines import NoLine
+from syncverify.trace.stacks import RawFrames, subject_frames
 
 
 class RankRecorder(Recorder):

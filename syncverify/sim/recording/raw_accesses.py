@@ -31,7 +31,8 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion, strided_region
-from syncverify.trace.source_lines import NoLine, RawFrames, frames_of
+from syncverify.trace.source_lines import NoLine
+from syncverify.trace.stacks import RawFrames, frames_of
 
 
 class RawRegion(NamedTuple):

@@ -10,7 +10,8 @@ from types import FrameType
 from typing import Any
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.trace.source_lines import is_subject_line, shown_path
+from syncverify.trace.source_files import is_subject_line
+from syncverify.trace.source_lines import shown_path
 
 _LOCKS = (
     type(threading.Lock()),

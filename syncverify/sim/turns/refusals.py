@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.trace.source_lines import NoLine, Origin, calling_line
+from syncverify.trace.source_lines import NoLine, Origin
+from syncverify.trace.stacks import calling_line
 
 
 class Refusals:

@@ -37,7 +37,8 @@ from syncverify.sim.turns.held_locks import refusal_of_lock
 from syncverify.sim.turns.refusals import Refusals, refuse_thread
 from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock, endless
 from syncverify.sim.turns.turn_log import AccessKind
-from syncverify.trace.source_lines import CodeLine, NoLine, outermost_frames
+from syncverify.trace.source_lines import CodeLine, NoLine
+from syncverify.trace.stacks import outermost_frames
 
 HANG_TIMEOUT_SECONDS = 5.0
 # Many times the steps of a rank in a large scenario, and still a fraction of a second.

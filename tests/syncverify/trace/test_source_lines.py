@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from syncverify.backends import worker
-from syncverify.trace.source_lines import (
-    frames_in_dump,
+from syncverify.trace.source_files import (
     helpers_of_torch,
     is_subject_line,
     is_torch_line,
 )
+from syncverify.trace.stacks import frames_in_dump
 
 WAITS = f"""\
 Thread 0x00007f10 (most recent call first):

@@ -1,0 +1,190 @@
+"""Files by their owner: torch, Python, the harness, or the subject.
+
+The owner of a command asks as well, so this module imports no torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType
+
+_SPEC = importlib.util.find_spec("torch")
+if _SPEC is None or _SPEC.origin is None:
+    raise ModuleNotFoundError(
+        "expected torch, which is not installed; pip install torch"
+    )
+
+# Folders end with a separator: another package may be called `torchlike`.
+_HARNESS = str(Path(__file__).parents[1]) + os.sep
+# Adapters, planted defects and our own synchronizer are subjects, and so are their lines.
+_SUBJECTS = tuple(
+    str(Path(_HARNESS) / part) + os.sep
+    for part in ("subjects", "bugbank", "synchronizer")
+)
+_TORCH = str(Path(_SPEC.origin).parent) + os.sep
+# FSDP2 is a subject that is written in Python and comes with torch.
+_SHARDING = tuple(
+    str(Path(_TORCH) / "distributed" / part)
+    for part in ("fsdp/_fully_shard", "_composable/replicate_with_fsdp.py")
+)
+# Folders of torch whose lines `naming_torch` names, and files in them that only pass calls on.
+_NAMED_OF_TORCH = tuple(
+    str(Path(_TORCH) / part)
+    for part in ("amp", "distributed", "nn", "optim", "utils/checkpoint.py")
+)
+_PASSING_ON = tuple(
+    str(Path(_TORCH) / part)
+    for part in (
+        "distributed/c10d_logger.py",
+        "distributed/distributed_c10d.py",
+        "nn/modules/module.py",
+        "optim/optimizer.py",
+    )
+)
+_WITH_HOOKS = (
+    str(Path(_HARNESS) / "program"),
+    *(
+        str(Path(_TORCH) / part)
+        for part in (
+            "autograd/graph.py",
+            "distributed/_composable",
+            "distributed/algorithms",
+            "distributed/fsdp",
+            "nn/parallel",
+            "utils/checkpoint.py",
+        )
+    ),
+)
+# Parts of torch that hand devices to C++ code, or print them, and one that compares those of
+# a forward, which a training program may run, with those of a backward.
+_NEAR_KERNELS = tuple(
+    str(Path(_TORCH) / part)
+    for part in (
+        "_decomp",
+        "_dynamo",
+        "_functorch",
+        "_higher_order_ops",
+        "_inductor",
+        "_ops.py",
+        "_prims",
+        "_refs",
+        "_subclasses",
+        "_tensor_str.py",
+        "distributed/tensor/_dispatch.py",
+        "fx",
+        "jit",
+        "library.py",
+        "utils/checkpoint.py",
+    )
+)
+_RUNTIME = str(Path(traceback.__file__).parent)
+# Installed packages lie inside the runtime's folder, and a subject may be one.
+_PACKAGES = str(Path(_TORCH).parent)
+# Autograd calls hooks from C++, below this function of torch: the lines that called
+# `backward()` did not ask for what the engine does on its own.
+ENGINE = "_engine_run_backward"
+_NAME = re.compile(r"[\w-]+")  # the package at the start of a requirement
+# Cached: there are few files, and every operator asks about some of them.
+KNOWN_SUBJECTS: dict[str, bool] = {}
+KNOWN_NAMED: dict[str, bool] = {}
+KNOWN_TO_SEE_DEVICES: dict[str, bool] = {}
+_names_torch = False
+
+
+def is_subject_line(filename: str) -> bool:
+    """Tell whether a file is neither torch's, its helpers', Python's, nor the harness's."""
+    if filename.startswith(("<", _TORCH, *helpers_of_torch())):
+        return False
+    if filename.startswith(_HARNESS):
+        return filename.startswith(_SUBJECTS)
+    return filename.startswith(_PACKAGES) or not filename.startswith(_RUNTIME)
+
+
+def is_harness_line(filename: str) -> bool:
+    """Tell whether a file is the harness's, and of none of its subjects."""
+    return filename.startswith(_HARNESS) and not filename.startswith(_SUBJECTS)
+
+
+@functools.cache
+def helpers_of_torch() -> tuple[str, ...]:
+    """Return the folders and files of the packages that torch requires, or may use.
+
+    torch calls them within backward: `typing_extensions` wraps its deprecated functions, and
+    `optree` maps over the arguments of an operator of DTensor.
+    """
+    from importlib import metadata  # 20 ms that the owner of a command does not need
+
+    try:
+        required = metadata.requires("torch") or []
+    except metadata.PackageNotFoundError:  # built in a checkout of torch
+        required = ["optree", "sympy", "typing_extensions"]
+    names = {each.group() for each in map(_NAME.match, required) if each}
+    specs = [importlib.util.find_spec(name.replace("-", "_")) for name in sorted(names)]
+    files = [Path(spec.origin) for spec in specs if spec is not None and spec.origin]
+    return tuple(
+        str(file.parent) + os.sep if file.name == "__init__.py" else str(file)
+        for file in files
+    )
+
+
+def is_torch_line(filename: str) -> bool:
+    """Tell whether a file is torch's."""
+    return filename.startswith(_TORCH)
+
+
+def is_engine(code: CodeType) -> bool:
+    """Tell whether a function is torch's last one before its engine, which calls hooks."""
+    return code.co_name == ENGINE and is_torch_line(code.co_filename)
+
+
+def may_hold_hooks(filename: str) -> bool:
+    """Tell whether functions of a file that the engine calls are hooks.
+
+    Hooks are the subject's, the training program's, or those of torch's own wrappers.
+
+    Returns:
+        Whether it is a file of one of them.
+    """
+    return filename.startswith(_WITH_HOOKS) or is_subject_line(filename)
+
+
+@contextmanager
+def naming_torch(*, is_on: bool = True) -> Iterator[None]:
+    """Name torch's own lines in traces, as those of a subject, for the length of a block."""
+    global _names_torch  # asked for every operator
+    before, _names_torch = _names_torch, is_on
+    KNOWN_NAMED.clear()
+    try:
+        yield
+    finally:
+        _names_torch = before
+        KNOWN_NAMED.clear()
+
+
+def is_named(filename: str) -> bool:
+    """Tell whether traces name the lines of a file, and note it in `KNOWN_NAMED`."""
+    known = filename.startswith(_SHARDING) or is_subject_line(filename)
+    if _names_torch and filename.startswith(_NAMED_OF_TORCH):
+        known = not filename.startswith(_PASSING_ON)
+    KNOWN_NAMED[filename] = known
+    return known
+
+
+def is_subject(filename: str) -> bool:
+    """Tell whether a file is the subject's, and note it in `KNOWN_SUBJECTS`."""
+    known = KNOWN_SUBJECTS[filename] = is_subject_line(filename)
+    return known
+
+
+def sees_devices(filename: str) -> bool:
+    """Tell whether lines of a file see simulated devices; note it in `KNOWN_TO_SEE_DEVICES`."""
+    is_apart = is_harness_line(filename) or filename.startswith(_NEAR_KERNELS)
+    known = KNOWN_TO_SEE_DEVICES[filename] = not is_apart
+    return known

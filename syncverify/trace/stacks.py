@@ -1,0 +1,163 @@
+"""The subject's own lines in a stack of torch's and the harness's lines."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Iterable
+from types import CodeType, FrameType
+
+from syncverify.trace.source_files import (
+    ENGINE,
+    KNOWN_NAMED,
+    KNOWN_SUBJECTS,
+    KNOWN_TO_SEE_DEVICES,
+    is_harness_line,
+    is_named,
+    is_subject,
+    is_subject_line,
+    is_torch_line,
+    sees_devices,
+)
+from syncverify.trace.source_lines import (
+    CodeLine,
+    NoLine,
+    Origin,
+    SourceLine,
+    shown_path,
+)
+
+# Frames shown of one call: the line, and the lines that led to it.
+_NUM_FRAMES = 3
+_DUMPED_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+
+# Code objects and instructions, innermost call first.
+RawFrames = tuple[tuple[CodeType, int], ...]
+
+
+def calling_frames() -> tuple[Origin, tuple[SourceLine, ...]]:
+    """Return the innermost line of the subject on the stack, and those that led to it."""
+    raw = subject_frames() or subject_frames(is_asked_by_autograd=True)
+    source, *callers = frames_of(raw) or (NoLine.UNKNOWN,)
+    return source, tuple(callers)
+
+
+def calling_line() -> Origin:
+    """Return the innermost line of the subject on the stack."""
+    return calling_frames()[0]
+
+
+def subject_frames(*, is_asked_by_autograd: bool = False) -> RawFrames:
+    """Return the subject's lines on the stack as code objects and instructions, FSDP2's too.
+
+    The innermost line comes first, then the lines that called it, up to three in all. A
+    recorder calls this for every operator. A line number costs more; `frames_of` finds it
+    when a report needs it.
+
+    Args:
+        is_asked_by_autograd: Whether to name the lines that called `backward()`, too.
+
+    Returns:
+        An empty tuple if autograd or the harness called the operator.
+    """
+    found: list[tuple[CodeType, int]] = []
+    frame: FrameType | None = sys._getframe(1)  # documented by Python
+    while frame is not None and len(found) < _NUM_FRAMES:
+        code = frame.f_code
+        known = KNOWN_NAMED.get(code.co_filename)
+        if known is None:
+            known = is_named(code.co_filename)
+        if known:
+            found.append((code, frame.f_lasti))
+        elif (
+            code.co_name == ENGINE
+            and not is_asked_by_autograd
+            and is_torch_line(code.co_filename)
+        ):
+            break
+        frame = frame.f_back
+    return tuple(found)
+
+
+def is_subject_above(depth: int) -> bool:
+    """Tell whether the line that is so many calls above this one is the subject's."""
+    filename = sys._getframe(depth).f_code.co_filename
+    known = KNOWN_SUBJECTS.get(filename)
+    return is_subject(filename) if known is None else known
+
+
+def sees_device_above(depth: int) -> bool:
+    """Tell whether the line that is so many calls above this one sees a simulated device."""
+    filename = sys._getframe(depth).f_code.co_filename
+    known = KNOWN_TO_SEE_DEVICES.get(filename)
+    return sees_devices(filename) if known is None else known
+
+
+def is_called_by(name: str) -> bool:
+    """Tell whether a function of torch with this name is on the stack."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == name and is_torch_line(code.co_filename):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def frames_of(raw: RawFrames) -> tuple[SourceLine, ...]:
+    """Return the lines of `subject_frames`, in its order."""
+    return tuple(line_of(code, instruction) for code, instruction in raw)
+
+
+def line_of(code: CodeType, instruction: int) -> SourceLine:
+    """Return the line of an instruction."""
+    number = next(
+        line for start, end, line in code.co_lines() if start <= instruction < end
+    )
+    return SourceLine(shown_path(code.co_filename), number or 0, code.co_name)
+
+
+def outermost_frames(stack: Iterable[traceback.FrameSummary]) -> list[CodeLine]:
+    """List the subject's lines of a stack, outermost call first, with their code."""
+    return [
+        CodeLine(
+            SourceLine(shown_path(frame.filename), frame.lineno or 0, frame.name),
+            frame.line or "",
+        )
+        for frame in stack
+        if is_subject_line(frame.filename)
+    ]
+
+
+def frames_in_dump(dump: str) -> list[CodeLine]:
+    """List the subject's lines of the thread that keeps Python from running.
+
+    Args:
+        dump: The stacks of all threads, as `faulthandler` writes them.
+
+    Returns:
+        The lines, outermost call first; an empty list if none is known. The
+        dump does not say which thread holds the GIL. A thread in a wait of `threading`
+        does not hold it, and a rank is more probable than a thread of the subject.
+    """
+    stacks = [
+        [
+            traceback.FrameSummary(filename, int(line), name)
+            for filename, line, name in reversed(_DUMPED_FRAME.findall(thread))
+        ]
+        for thread in dump.split("\n\n")
+    ]
+    stuck = [
+        stack
+        for stack in stacks
+        if outermost_frames(stack) and stack[-1].filename != threading.__file__
+    ]
+    stuck.sort(key=_is_of_subject)
+    return outermost_frames(stuck[0]) if stuck else []
+
+
+def _is_of_subject(stack: Iterable[traceback.FrameSummary]) -> bool:
+    """Tell whether a thread runs no line of the harness, as one that the subject started."""
+    return not any(is_harness_line(frame.filename) for frame in stack)
