@@ -17,7 +17,7 @@ from syncverify.scenario.schedule import decisions_of
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.saved_violations import SavedViolations, open_database
-from syncverify.subjects.subject import resolve
+from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.source_lines import CodeLine
 
 
@@ -51,14 +51,19 @@ def record(
     violation = Violation(
         reproducer.property, reproducer.cause, summary, evidence=evidence
     )
-    decisions = decisions_of(reproducer.schedule)
     found = FoundViolation(
         violation,
         reproducer.scenario,
-        decisions,
+        decisions_of(reproducer.schedule),
         tensors=subject.capabilities.tensors,
     )
-    report = Report(
+    _write(_report(found, subject, num_runs, options), subject, options)
+
+
+def _report(
+    found: FoundViolation, subject: Subject, num_runs: int, options: Mapping[str, Any]
+) -> Report:
+    return Report(
         subject=subject.name,
         backend=options["backend"],
         seed=options["seed"] or 0,
@@ -69,6 +74,9 @@ def record(
         contract=subject.capabilities.in_words(),
         contract_choice=subject.contract_choice,
     )
+
+
+def _write(report: Report, subject: Subject, options: Mapping[str, Any]) -> None:
     say_annotations(options["shown_as"], report)
     ReplayFiles(html=options["html_path"]).write(report, subject, None)
     write_json(options["sarif_path"], sarif_log(report))

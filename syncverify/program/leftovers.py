@@ -1,18 +1,13 @@
-"""Leftovers: the remains of a subject after `unbind()`, on a rank's parameters and beside them.
-
-Values of parameters and `requires_grad` are compared earlier too: before each change that the
-training program makes.
-"""
+"""Leftovers: the remains of a subject after `unbind()`, on parameters and beside them."""
 
 from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,6 +15,7 @@ from torch import nn
 from syncverify.program.generators import StepDraws
 from syncverify.program.held_objects import holds_tensor
 from syncverify.program.model import LocalModel, local_part
+from syncverify.program.own_parameters import OwnParameters
 from syncverify.program.process_settings import (
     ProcessSettings,
     no_collection_of_cycles,
@@ -28,61 +24,6 @@ from syncverify.trace.run import Leftovers, RankRun
 from syncverify.trace.source_files import is_subject_line
 from syncverify.trace.source_lines import SourceLine
 from syncverify.trace.stacks import line_of
-
-
-class _State(NamedTuple):
-    """State of a parameter that a subject must not change.
-
-    Attributes:
-        value: Copy of the local part.
-        requires_grad: Whether the parameter is trained.
-    """
-
-    value: torch.Tensor
-    requires_grad: bool
-
-    def is_of(self, parameter: nn.Parameter) -> bool:
-        """Tell whether a parameter has this value and this `requires_grad`."""
-        return parameter.requires_grad == self.requires_grad and torch.equal(
-            local_part(parameter), self.value
-        )
-
-
-class OwnParameters:
-    """Values of parameters that only the training program may change.
-
-    Attributes:
-        parameters: Parameters of one rank, by name.
-    """
-
-    def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
-        self.parameters = parameters
-        self._states = _states(parameters)
-        self._changed: dict[str, None] = {}
-
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Allow the training program to change parameters, for the length of a block."""
-        self._note_changes()
-        yield
-        self._states = _states(self.parameters)
-
-    def changed(self) -> tuple[str, ...]:
-        """Name the parameters that somebody else has changed until now."""
-        self._note_changes()
-        return tuple(self._changed)
-
-    def _note_changes(self) -> None:
-        for name, parameter in self.parameters.items():
-            if not self._states[name].is_of(parameter):
-                self._changed[name] = None
-
-
-def _states(parameters: Mapping[str, nn.Parameter]) -> dict[str, _State]:
-    return {
-        name: _State(local_part(parameter).clone(), parameter.requires_grad)
-        for name, parameter in parameters.items()
-    }
 
 
 class Before:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import functools
 import gc
-import itertools
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
@@ -21,8 +19,7 @@ from typing_extensions import override
 from syncverify.plain_text import counted
 from syncverify.program import relied_functions
 from syncverify.program.generators import Generators, restored_generators
-from syncverify.program.global_hooks import GlobalHooks
-from syncverify.program.rank_environment import RANK_VARIABLES
+from syncverify.program.process_surroundings import Surroundings
 from syncverify.trace.source_lines import working_directory
 
 
@@ -133,13 +130,6 @@ _RESTORED: Final[Mapping[str, _Setting]] = {
     "sys.stderr": _of_stream("stderr"),
     "the working directory": _Setting(working_directory, _go_to),
 }
-# Variables that torch and its launchers write themselves.
-_VARIABLES_OF_TORCH: Final = (
-    *RANK_VARIABLES,
-    *("MASTER_ADDR", "MASTER_PORT", "CUDA_MODULE_LOADING", "CUDA_HOME"),
-    *("CUBLAS_WORKSPACE_CONFIG", "TEARDOWN_CUPTI", "DISABLE_CUPTI_LAZY_REINIT"),
-    *("TORCH", "_TORCH", "TRITON", "KMP_"),
-)
 
 
 class ProcessSettings:
@@ -151,7 +141,7 @@ class ProcessSettings:
         self._restored = _values(_RESTORED)
         self._thread_settings = _values(_THREAD_SETTINGS)
         self._generators = Generators()
-        self._surroundings = _Surroundings()
+        self._surroundings = Surroundings()
 
     def changed(self) -> tuple[str, ...]:
         """Name the settings that have another value now, and that ranks as threads share."""
@@ -182,70 +172,6 @@ class ProcessSettings:
         _restore(_THREAD_SETTINGS, self._thread_settings)
         self._surroundings.restore()
         relied_functions.restore()
-
-
-class _Surroundings:
-    """Environment, filters of warnings and global hooks, all of which an import may change."""
-
-    def __init__(self) -> None:
-        self._num_modules = len(sys.modules)
-        self._variables = _variables()
-        # `warnings.catch_warnings` puts another list in its place for a block, and blocks of
-        # ranks that are threads overlap. A change for good is one of this list.
-        self._list_of_filters: Any = warnings.filters  # typed as if it were constant
-        self._filters = [*warnings.filters]
-        self._hooks = GlobalHooks()
-
-    def changed(self) -> tuple[str, ...]:
-        """Name the changes, unless an import of a package may have made them."""
-        if self._has_imported():
-            return ()
-        filters: tuple[str, ...] = ()
-        if self._list_of_filters != self._filters:
-            filters = ("Python's filters of warnings are not those of before",)
-        return (*self._changed_variables(), *filters)
-
-    def hooks_changed(self) -> tuple[str, ...]:
-        """Name the changes of global hooks, unless an import may have made them."""
-        return () if self._has_imported() else self._hooks.changed()
-
-    def restore(self) -> None:
-        """Undo the changes."""
-        now = _variables()
-        if now != self._variables:
-            for name in now.keys() - self._variables.keys():
-                del os.environ[os.fsdecode(name)]
-            for name, value in self._variables.items():
-                os.environ[os.fsdecode(name)] = os.fsdecode(value)
-        if self._list_of_filters != self._filters:
-            with (
-                warnings.catch_warnings()
-            ):  # its end makes Python look at filters again
-                self._list_of_filters[:] = self._filters
-        self._hooks.restore()
-
-    def _has_imported(self) -> bool:
-        """Tell whether a package that is not Python's own was imported since."""
-        new = itertools.islice(sys.modules, self._num_modules, None)
-        return any(
-            name.partition(".")[0] not in sys.stdlib_module_names for name in new
-        )
-
-    def _changed_variables(self) -> Iterator[str]:
-        now = _variables()
-        if now == self._variables:
-            return
-        for name in sorted({*now, *self._variables}):
-            before, after = self._variables.get(name, b""), now.get(name, b"")
-            text = os.fsdecode(name)
-            if before != after and not text.startswith(_VARIABLES_OF_TORCH):
-                values = f"{os.fsdecode(after)!r}, was {os.fsdecode(before)!r}"
-                yield f"the environment's {text} is {values}"
-
-
-def _variables() -> dict[bytes, bytes]:
-    # To copy `os.environ` itself decodes each entry, which takes longer than all the rest.
-    return dict(getattr(os.environ, "_data"))  # noqa: B009  # private, and not typed
 
 
 def _values(settings: Mapping[str, _Setting]) -> dict[str, Any]:

@@ -31,9 +31,10 @@ from syncverify.program.graphs.hooks import install_lasting_hooks
 from syncverify.program.graphs.losses import Losses
 from syncverify.program.held_objects import held_by_subject
 from syncverify.program.injected_error import InjectedError
-from syncverify.program.leftovers import Before, OwnParameters, calls_of_backward
+from syncverify.program.leftovers import Before, calls_of_backward
 from syncverify.program.model import LocalModel, build_model, local_part
 from syncverify.program.optimizer import update
+from syncverify.program.own_parameters import OwnParameters
 from syncverify.program.replaced_gradients import ReplacedGradients
 from syncverify.program.subject_error import calling
 from syncverify.program.training_program import (
@@ -117,10 +118,6 @@ class _RankProgram:
     """The training program of one rank; arguments are those of `play`."""
 
     _synchronizer: Synchronizer
-    _has_failed = False  # whether the last backward raised as the scenario wants
-    _called: tuple[
-        SourceLine, ...
-    ] = ()  # functions of the subject, called after `unbind()`
 
     def __init__(
         self,
@@ -140,6 +137,10 @@ class _RankProgram:
         self._own = OwnParameters(model.parameters)
         self._before = Before(model, self._own)
         self._replaced = ReplacedGradients(model.parameters.values())
+        # Whether the last backward raised as the scenario wants.
+        self._has_failed = False
+        # Functions of the subject that were called after `unbind()`.
+        self._called: tuple[SourceLine, ...] = ()
 
     def play(self) -> None:
         program = training_program(

@@ -1,0 +1,70 @@
+"""Values of parameters and `requires_grad`, which only the training program may change.
+
+They are compared before each change that the training program makes, and after `unbind()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from syncverify.program.model import local_part
+
+
+class _State(NamedTuple):
+    """State of a parameter that a subject must not change.
+
+    Attributes:
+        value: Copy of the local part.
+        requires_grad: Whether the parameter is trained.
+    """
+
+    value: torch.Tensor
+    requires_grad: bool
+
+    def is_of(self, parameter: nn.Parameter) -> bool:
+        """Tell whether a parameter has this value and this `requires_grad`."""
+        return parameter.requires_grad == self.requires_grad and torch.equal(
+            local_part(parameter), self.value
+        )
+
+
+class OwnParameters:
+    """Values of parameters that only the training program may change.
+
+    Attributes:
+        parameters: Parameters of one rank, by name.
+    """
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        self.parameters = parameters
+        self._states = _states(parameters)
+        self._changed: dict[str, None] = {}
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Allow the training program to change parameters, for the length of a block."""
+        self._note_changes()
+        yield
+        self._states = _states(self.parameters)
+
+    def changed(self) -> tuple[str, ...]:
+        """Name the parameters that somebody else has changed until now."""
+        self._note_changes()
+        return tuple(self._changed)
+
+    def _note_changes(self) -> None:
+        for name, parameter in self.parameters.items():
+            if not self._states[name].is_of(parameter):
+                self._changed[name] = None
+
+
+def _states(parameters: Mapping[str, nn.Parameter]) -> dict[str, _State]:
+    return {
+        name: _State(local_part(parameter).clone(), parameter.requires_grad)
+        for name, parameter in parameters.items()
+    }
