@@ -73,28 +73,10 @@ def parameters(
     Returns:
         A parameter.
     """
-    shape = draw(
-        shapes(
-            scalars=leaves_scalars(capabilities, mesh),
-            four_dims=capabilities.covers("shape", "4 dims"),
-            # No cap splits a bucket of empty gradients.
-            empty=covers_all(
-                capabilities, [("shape", "empty"), ("buckets", "cap does not split")]
-            ),
-        )
-    )
+    shape = draw(_shapes(mesh, capabilities))
     placed: Placements | None = (REPLICATE,) * len(mesh.shape)
     if capabilities.tensors == "dtensor":
-        placed = draw(
-            placements(
-                mesh,
-                num_dims=len(shape),
-                sub_meshes=capabilities.covers("placement", "sub_mesh"),
-                strided=capabilities.covers("placement", "strided"),
-                partial=capabilities.covers("placement", "partial"),
-                capabilities=capabilities,
-            )
-        )
+        placed = draw(_placements(mesh, len(shape), capabilities))
     dtype, grad_dtype, group, requires_grad = draw(_kinds(capabilities))
     fields = parameter_fields(num_dims=len(shape), capabilities=capabilities)
     return ParameterSpec(
@@ -106,6 +88,31 @@ def parameters(
         requires_grad=requires_grad,
         group=group,
         **({} if fields is None else dict(draw(fields))),
+    )
+
+
+def _shapes(
+    mesh: MeshSpec, capabilities: Capabilities
+) -> st.SearchStrategy[tuple[int, ...]]:
+    # No cap splits a bucket of empty gradients.
+    for_empty = [("shape", "empty"), ("buckets", "cap does not split")]
+    return shapes(
+        scalars=leaves_scalars(capabilities, mesh),
+        four_dims=capabilities.covers("shape", "4 dims"),
+        empty=covers_all(capabilities, for_empty),
+    )
+
+
+def _placements(
+    mesh: MeshSpec, num_dims: int, capabilities: Capabilities
+) -> st.SearchStrategy[Placements | None]:
+    return placements(
+        mesh,
+        num_dims=num_dims,
+        sub_meshes=capabilities.covers("placement", "sub_mesh"),
+        strided=capabilities.covers("placement", "strided"),
+        partial=capabilities.covers("placement", "partial"),
+        capabilities=capabilities,
     )
 
 

@@ -90,52 +90,48 @@ def _scenarios(
     module = draw(modules(mesh, capabilities=capabilities, one_in=one_module_in))
     parameters = draw(parameter_lists(mesh, capabilities=capabilities))
     counts = draw(accumulations(capabilities=capabilities))
-    events = draw(
-        step_events(
-            len(counts),
-            beside=_features_of(mesh, parameters),
-            capabilities=capabilities,
-        )
-    )
+    beside = _features_of(mesh, parameters)
+    events = draw(step_events(len(counts), beside=beside, capabilities=capabilities))
     launch = draw(caller_streams(capabilities=capabilities))
     beside = frozenset({f"launch={launch}", *(f"event={event}" for event in events)})
     backward = draw(backwards(beside=beside, capabilities=capabilities))
     parameters = draw(used_by(parameters, capabilities=capabilities))
-    operators = uses(
-        parameters,
-        beside=frozenset({f"backward={backward}"}),
-        capabilities=capabilities,
-    )
+    beside = frozenset({f"backward={backward}"})
+    parameters = draw(uses(parameters, beside=beside, capabilities=capabilities))
+    cap = draw(_caps(mesh, parameters, capabilities))
     scenario = Scenario(
         mesh=mesh,
-        parameters=draw(operators),
+        parameters=parameters,
         accumulations=counts,
-        bucket_cap_bytes=cap_within(
-            draw(_caps(mesh, parameters, capabilities)), mesh, parameters, capabilities
-        ),
+        bucket_cap_bytes=cap_within(cap, mesh, parameters, capabilities),
         events=events,
         launch=launch,
         backward=backward,
         readiness=draw(readiness_orders(capabilities=capabilities)),
         synchronizers=draw(word_choices("synchronizers", capabilities=capabilities)),
     )
+    # The draws above happen with and without a module: to Hypothesis an example with fewer
+    # choices is simpler, and shrinking would lead to modules.
     if module != PLAIN:
-        # The draws above happen with and without a module: to Hypothesis an example with
-        # fewer choices is simpler, and shrinking would lead to modules. A module takes
-        # plain steps, see NEVER_TOGETHER.
-        listed = module_parameter_lists(module, mesh, capabilities=capabilities)
-        parameters = draw(listed)
-        cap = scenario.bucket_cap_bytes
-        scenario = Scenario(
-            mesh=mesh,
-            parameters=parameters,
-            accumulations=counts,
-            bucket_cap_bytes=cap_within(cap, mesh, parameters, capabilities),
-            module=module,
-        )
+        scenario = _with_module(draw, scenario, module, capabilities)
     scenario = draw(combined_scenarios(scenario, capabilities=capabilities))
     scenario = draw(enlarged_scenarios(scenario, capabilities=capabilities))
     return draw(overflowing_scenarios(scenario, capabilities=capabilities))
+
+
+def _with_module(
+    draw: st.DrawFn, plain: Scenario, module: str, capabilities: Capabilities
+) -> Scenario:
+    """Return a scenario that trains a module by plain steps; see `NEVER_TOGETHER`."""
+    mesh, cap = plain.mesh, plain.bucket_cap_bytes
+    parameters = draw(module_parameter_lists(module, mesh, capabilities=capabilities))
+    return Scenario(
+        mesh=mesh,
+        parameters=parameters,
+        accumulations=plain.accumulations,
+        bucket_cap_bytes=cap_within(cap, mesh, parameters, capabilities),
+        module=module,
+    )
 
 
 @functools.cache

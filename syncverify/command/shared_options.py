@@ -5,14 +5,15 @@ No torch is imported here: see Note [Late imports] in `options.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+from typing_extensions import override
 
 from syncverify import bounds
-from syncverify.command.number_types import FiniteNumber, WholeNumber
 from syncverify.settings import (
     BACKEND_NAMES,
     DEFAULTS,
@@ -22,6 +23,27 @@ from syncverify.settings import (
 )
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class WholeNumber(click.IntRange):
+    """An integer from a least to a largest one; errors speak of numbers."""
+
+    name = "whole number"
+
+
+class FiniteNumber(click.FloatRange):
+    """A number within bounds; neither NaN, which no bound refuses, nor infinity."""
+
+    name = "number"
+
+    @override
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 def setting_option(name: str, **changes: Any) -> Option:

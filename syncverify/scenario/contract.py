@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Final, Literal, Self
+from typing import Final, Literal, NoReturn, Self
 
 from syncverify.errors import UsageError
 from syncverify.scenario.feature_row import Feature
@@ -26,18 +26,15 @@ CHOICES: Final = {
     "gradients": ("all ranks", "owner"),
     "device": ("cpu", "cuda"),
 }
-# Values of plain training steps that a field of the contract leaves out.
-_LEFT_OUT_BY_FIELD: Final = (
-    (
-        *("tensors", "local"),
-        (
-            *("parameters=sharded", "parameters=uneven or empty shard"),
-            *("parameters=ordinary", "placement"),
-        ),
-    ),
-    ("varying_accumulations", False, ("accumulations=varying",)),
-    ("scalars", False, ("parameters=scalar",)),
-)
+# Values of plain training steps that a value of a field leaves out.
+_LEFT_OUT_BY_FIELD: Final = {
+    ("tensors", "local"): {
+        *("parameters=sharded", "parameters=uneven or empty shard"),
+        *("parameters=ordinary", "placement"),
+    },
+    ("varying_accumulations", False): {"accumulations=varying"},
+    ("scalars", False): {"parameters=scalar"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,35 +114,18 @@ class Capabilities:
             UsageError: A field has a value that it does not take.
         """
         for field, words in CHOICES.items():
-            if getattr(self, field) not in words:
-                raise UsageError(
-                    f"expected `{field}` of a contract as {' or '.join(map(repr, words))}, "
-                    f"got {getattr(self, field)!r}"
-                )
+            value = getattr(self, field)
+            if value not in words:
+                _refuse(field, " or ".join(map(repr, words)), value)
         object.__setattr__(self, "layers", tuple(self.layers))
-        if self.layers:
-            _check_layers(self.layers)
+        _check_layers(self.layers)
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(each.default, bool) and not isinstance(value, bool):
-                raise UsageError(
-                    f"expected `{each.name}` of a contract as True or False, got {value!r}"
-                )
+                _refuse(each.name, "True or False", value)
         for field in FEATURE_FIELDS:
-            names = getattr(self, field)
-            if isinstance(names, str):
-                raise UsageError(
-                    f"expected `{field}` of a contract as a set of features, got {names!r}; "
-                    f"try {field}={{{names!r}}}"
-                )
-            if not isinstance(names, Collection) or not all(
-                isinstance(name, str) for name in names
-            ):
-                raise UsageError(
-                    f"expected `{field}` of a contract as a set of features, such as "
-                    f"'event=tail', got {names!r}"
-                )
-            object.__setattr__(self, field, frozenset(names))
+            names = _checked_names(field, getattr(self, field))
+            object.__setattr__(self, field, names)
 
     @property
     def asks_plain_steps_alone(self) -> bool:
@@ -220,6 +200,28 @@ def _plain_names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in names if is_plain(Feature.of(name)))
 
 
+def _refuse(field: str, expected: str, got: object) -> NoReturn:
+    raise UsageError(f"expected `{field}` of a contract as {expected}, got {got!r}")
+
+
+def _checked_names(field: str, names: object) -> frozenset[str]:
+    """Return the names of features in a field of a contract.
+
+    Raises:
+        UsageError: They are no collection of text.
+    """
+    if isinstance(names, str):
+        raise UsageError(
+            f"expected `{field}` of a contract as a set of features, got {names!r}; "
+            f"try {field}={{{names!r}}}"
+        )
+    if not isinstance(names, Collection) or not all(
+        isinstance(name, str) for name in names
+    ):
+        _refuse(field, "a set of features, such as 'event=tail'", names)
+    return frozenset(names)
+
+
 def _check_layers(paths: tuple[str, ...]) -> None:
     """Refuse a path that names no attribute, and a word with two meanings.
 
@@ -243,7 +245,7 @@ def _left_out(capabilities: Capabilities) -> frozenset[str]:
     """List the features that a contract leaves out, by `outside` or by another field."""
     by_fields = (
         features
-        for field, value, features in _LEFT_OUT_BY_FIELD
+        for (field, value), features in _LEFT_OUT_BY_FIELD.items()
         if getattr(capabilities, field) == value
     )
     left_out = capabilities.outside.union(*by_fields)

@@ -19,13 +19,13 @@ class Pasteable:
 
     @override
     def __repr__(self) -> str:
-        words = (f"{each.name}={getattr(self, each.name)!r}" for each in _told(self))
+        words = (f"{each.name}={getattr(self, each.name)!r}" for each in _changed(self))
         return f"{type(self).__name__}({', '.join(words)})"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  # a protocol
         """Print with line breaks, in IPython and in the examples of Hypothesis."""
         with printer.group(4, f"{type(self).__name__}(", ")"):
-            for number, each in enumerate(_told(self)):
+            for number, each in enumerate(_changed(self)):
                 if number:
                     printer.text(",")
                     printer.breakable()
@@ -33,7 +33,8 @@ class Pasteable:
                 printer.pretty(getattr(self, each.name))
 
 
-def _told(value: Any) -> Iterator[Field[Any]]:
+def _changed(value: Any) -> Iterator[Field[Any]]:
+    """Yield the fields of a dataclass that differ from their defaults."""
     for each in fields(value):
         if getattr(value, each.name) != each.default:
             yield each

@@ -1,5 +1,9 @@
 """Kinds of collective operations, by torch's names."""
 
+# Operations that combine the values of ranks.
+REDUCING_OPERATIONS = frozenset(
+    {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"}
+)
 # Operations to which ranks may contribute different numbers of elements.
 UNEVEN_OPERATIONS = frozenset(
     {"all_gather", "gather", "scatter", "all_to_all", "all_to_all_single"}

@@ -12,7 +12,11 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from syncverify.trace.operations import POINT_TO_POINT, UNEVEN_OPERATIONS
+from syncverify.trace.operations import (
+    POINT_TO_POINT,
+    REDUCING_OPERATIONS,
+    UNEVEN_OPERATIONS,
+)
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.slots import ParameterSlot
 from syncverify.trace.source_lines import Origin, SourceLine
@@ -24,10 +28,6 @@ Phase = str
 
 DEFAULT_STREAM = "default"
 HOST = "host"  # the stream of operators that the host runs itself
-REDUCING_OPERATIONS = frozenset(
-    {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"}
-)
-
 _MAX_RANKS_NAMED = 16
 
 

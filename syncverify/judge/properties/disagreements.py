@@ -27,11 +27,8 @@ from syncverify.judge.properties.skipping import skipper
 from syncverify.judge.traced import launches_of
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.trace.records import (
-    REDUCING_OPERATIONS,
-    CollectiveLaunch,
-    MatchedArguments,
-)
+from syncverify.trace.operations import REDUCING_OPERATIONS
+from syncverify.trace.records import CollectiveLaunch, MatchedArguments
 from syncverify.trace.run import Run
 from syncverify.trace.slots import ParameterSlot
 

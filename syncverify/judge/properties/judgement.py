@@ -16,11 +16,8 @@ from syncverify.judge.violation import Violation
 from syncverify.scenario import step_plan
 from syncverify.scenario.features import may_raise, overflows, refuses_plain_steps
 from syncverify.scenario.scenario import Scenario
-from syncverify.trace.records import (
-    REDUCING_OPERATIONS,
-    CollectiveLaunch,
-    TraceRecord,
-)
+from syncverify.trace.operations import REDUCING_OPERATIONS
+from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.run import Observation, RankRun, Run
 
 

@@ -18,11 +18,8 @@ from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.signs import Circumstance
 from syncverify.judge.traced import launches_of, shared_launches
 from syncverify.scenario.layout import local_shape
-from syncverify.trace.records import (
-    REDUCING_OPERATIONS,
-    CollectiveKey,
-    CollectiveLaunch,
-)
+from syncverify.trace.operations import REDUCING_OPERATIONS
+from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 from syncverify.trace.run import Run
 from syncverify.trace.slots import ParameterSlot
 

@@ -10,7 +10,8 @@ from syncverify.judge.properties.gradient_facts import GradientFacts, where
 from syncverify.judge.properties.judgement import launches_of_step
 from syncverify.judge.properties.sent import elements, senders, sent_parameters
 from syncverify.judge.traced import launches_of
-from syncverify.trace.records import REDUCING_OPERATIONS, CollectiveLaunch
+from syncverify.trace.operations import REDUCING_OPERATIONS
+from syncverify.trace.records import CollectiveLaunch
 
 
 def not_reset(facts: GradientFacts) -> Cause | None:
