@@ -77,29 +77,35 @@ def _twin(row: EntryResult) -> str:
 
 def summary(rows: Sequence[EntryResult]) -> Iterator[str]:
     """Yield lines of text that sum up the results."""
-    caught = [row.caught for row in rows if row.caught is not None]
     found = [row for row in rows if row.caught is not None]
-    yield f"caught: {_share(len(caught), len(rows))}"
-    if caught:
-        yield (
-            f"median to detection: {_median((row.examples for row in found), 'scenario')}, "
-            f"{median(row.seconds for row in found):.2f} s"
-        )
-        yield f"cause right: {_share(sum(row.is_cause_right for row in rows), len(rows))}"
-        diagnosed = [row for row in rows if row.is_line_shown is not None]
-        if diagnosed:
-            num_shown = sum(row.is_line_shown is True for row in diagnosed)
-            num_fixed = sum(bool(row.fix) for row in diagnosed)
-            yield f"guilty line shown: {_share(num_shown, len(diagnosed))}"
-            yield f"fix as code that was played: {_share(num_fixed, len(diagnosed))}"
-        yield (
-            f"median after shrinking: {_median((each.ranks for each in caught), 'rank')}, "
-            f"{_median((each.parameters for each in caught), 'parameter')}, "
-            f"{_median((each.steps for each in caught), 'step')}"
-        )
+    yield f"caught: {_share(len(found), len(rows))}"
+    if found:
+        yield from _about_found(found, rows)
     yield (
         f"twins silent: {_share(sum(row.alarm is None for row in rows), len(rows))}, over "
         f"{counted(_played_by_twins(rows), 'scenario')} in all"
+    )
+
+
+def _about_found(
+    found: Sequence[EntryResult], rows: Sequence[EntryResult]
+) -> Iterator[str]:
+    yield (
+        f"median to detection: {_median((row.examples for row in found), 'scenario')}, "
+        f"{median(row.seconds for row in found):.2f} s"
+    )
+    yield f"cause right: {_share(sum(row.is_cause_right for row in rows), len(rows))}"
+    diagnosed = [row for row in rows if row.is_line_shown is not None]
+    if diagnosed:
+        num_shown = sum(row.is_line_shown is True for row in diagnosed)
+        num_fixed = sum(bool(row.fix) for row in diagnosed)
+        yield f"guilty line shown: {_share(num_shown, len(diagnosed))}"
+        yield f"fix as code that was played: {_share(num_fixed, len(diagnosed))}"
+    caught = [row.caught for row in found if row.caught is not None]
+    yield (
+        f"median after shrinking: {_median((each.ranks for each in caught), 'rank')}, "
+        f"{_median((each.parameters for each in caught), 'parameter')}, "
+        f"{_median((each.steps for each in caught), 'step')}"
     )
 
 
