@@ -78,49 +78,49 @@ class SimBackend:
         if isinstance(decisions, Schedule):
             decisions = Decisions(Following(decisions))
         if recorders is not None:
-            return self._play(scenario, subject, decisions, recorders=recorders)[0]
-        has_one_stream = scenario.launch == "current_stream"
-        records = not has_one_stream or subject.factory not in self._has_one_stream
-        run, machine = self._play(
-            scenario, subject, decisions, records_accesses=records
-        )
-        if any(recorder.lacks_accesses for recorder in machine.recorders):
+            return self._play(scenario, subject, decisions, recorders)
+        program_has_one_stream = scenario.launch == "current_stream"
+        is_one = program_has_one_stream and subject.factory in self._has_one_stream
+        recorders = self._recorders(scenario, records_accesses=not is_one)
+        run = self._play(scenario, subject, decisions, recorders)
+        if any(recorder.lacks_accesses for recorder in recorders):
             self._has_one_stream.discard(subject.factory)
             again = Decisions(Following(decisions.schedule))
-            run, machine = self._play(scenario, subject, again, records_accesses=True)
-        if has_one_stream and all(
-            recorder.streams.is_alone for recorder in machine.recorders
-        ):
+            recorders = self._recorders(scenario, records_accesses=True)
+            run = self._play(scenario, subject, again, recorders)
+        is_one = all(recorder.streams.is_alone for recorder in recorders)
+        if program_has_one_stream and is_one:
             self._has_one_stream.add(subject.factory)
         return run
+
+    def _recorders(
+        self, scenario: Scenario, *, records_accesses: bool
+    ) -> list[RankRecorder]:
+        return [
+            RankRecorder(
+                records_accesses=records_accesses, watches_engine=self._watches_engine
+            )
+            for _ in range(scenario.mesh.num_ranks)
+        ]
 
     def _play(
         self,
         scenario: Scenario,
         subject: Subject,
         decisions: Decisions,
-        *,
-        records_accesses: bool = True,
-        recorders: Sequence[RankRecorder] | None = None,
-    ) -> tuple[Run, SimulatedMachine]:
+        recorders: Sequence[RankRecorder],
+    ) -> Run:
         announce(scenario, decisions.planned)
         cpp.prepare(spec.use for spec in scenario.parameters)
-        num_ranks = scenario.mesh.num_ranks
-        if self._watches_engine and recorders is None:
-            recorders = [
-                RankRecorder(records_accesses=records_accesses, watches_engine=True)
-                for _ in range(num_ranks)
-            ]
         machine = SimulatedMachine(
-            num_ranks,
-            records_accesses=records_accesses,
+            scenario.mesh.num_ranks,
             decisions=decisions,
             hang_timeout_seconds=self._hang_timeout_seconds,
             recorders=recorders,
             completes_in_order=subject.capabilities.is_for_nccl,
         )
         _prepare(machine, scenario, subject)
-        results = tuple(RankRun() for _ in range(num_ranks))
+        results = tuple(RankRun() for _ in recorders)
         sees_gpus = subject.capabilities.device == "cuda"
 
         def program(rank: int) -> None:
@@ -131,7 +131,7 @@ class SimBackend:
                     rank=rank,
                     device=torch.device("cpu"),
                     result=results[rank],
-                    recorder=machine.recorders[rank],
+                    recorder=recorders[rank],
                 )
 
         with exact_arithmetic(), restored_settings() as before:
@@ -140,7 +140,7 @@ class SimBackend:
         fault = threads_fault(threads, stall, machine.world.mismatch)
         if fault is not None and machine.world.failing_from_step is None:
             _refuse_waits_for_callbacks(machine, fault)
-        return Run(self.name, results, fault), machine
+        return Run(self.name, results, fault)
 
     def close(self) -> None:
         """Do nothing: simulated ranks end with their run."""

@@ -40,7 +40,6 @@ class SimulatedMachine:
 
     Args:
         num_ranks: World size.
-        records_accesses: Whether to record the memory that each operator reads and writes.
         decisions: Decisions in place of timing; None takes option 0 everywhere.
         hang_timeout_seconds: Processor time, and wall time, that a rank may spend without
             progress.
@@ -53,7 +52,6 @@ class SimulatedMachine:
         self,
         num_ranks: int,
         *,
-        records_accesses: bool = True,
         decisions: Decisions | None = None,
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
         recorders: Sequence[RankRecorder] | None = None,
@@ -61,9 +59,7 @@ class SimulatedMachine:
         max_steps_per_rank: int = MAX_STEPS_PER_RANK,
     ) -> None:
         self._num_ranks = num_ranks
-        self.recorders = recorders or [
-            RankRecorder(records_accesses=records_accesses) for _ in range(num_ranks)
-        ]
+        self.recorders = recorders or [RankRecorder() for _ in range(num_ranks)]
         self._state = StateOfRanks()
         self._scheduler = Scheduler(
             num_ranks,

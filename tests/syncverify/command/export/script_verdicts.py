@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from syncverify.sim.machine import SimulatedMachine
-from syncverify.sim.turns.decisions import Decisions
+from syncverify.sim.recording.rank_recorder import RankRecorder
 
 HERE = Path(__file__).parent
 
@@ -13,7 +13,8 @@ def verdicts(text: str, num_ranks: int) -> list[bool]:
     """Run the function `train` of a script on simulated ranks."""
     namespace: dict[str, Any] = {"__name__": "script", "__file__": str(HERE / "script")}
     exec(compile(text, "script", "exec"), namespace)
-    machine = SimulatedMachine(num_ranks, records_accesses=False, decisions=Decisions())
+    recorders = [RankRecorder(records_accesses=False) for _ in range(num_ranks)]
+    machine = SimulatedMachine(num_ranks, recorders=recorders)
     results: dict[int, bool] = {}
 
     def program(rank: int) -> None:
