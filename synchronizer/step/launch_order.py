@@ -8,7 +8,8 @@ taken back, and it completes only after a launch on all ranks of the bucket. So 
 may stop here. In `reset()`:
 
 1. Each rank publishes, for each set of ranks, the number of launched buckets of that
-set. 2. Each rank launches further buckets of a set up to the largest published number.
+   set.
+2. Each rank launches further buckets of a set up to the largest published number.
 
 All ranks of a set launch its buckets in one order, so the number identifies the
 buckets. Ranks cannot wait for each other in a circle, because each of them goes through

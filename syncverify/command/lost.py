@@ -57,23 +57,14 @@ def record(
         decisions_of(reproducer.schedule),
         tensors=subject.capabilities.tensors,
     )
-    _write(_report(found, subject, num_runs, options), subject, options)
-
-
-def _report(
-    found: FoundViolation, subject: Subject, num_runs: int, options: Mapping[str, Any]
-) -> Report:
-    return Report(
-        subject=subject.name,
-        backend=options["backend"],
+    report = Report.without_coverage(
+        subject,
+        options["backend"],
+        [found],
         seed=options["seed"] or 0,
         examples=num_runs,
-        seconds=0.0,
-        coverage={},
-        violations=(found,),
-        contract=subject.capabilities.in_words(),
-        contract_choice=subject.contract_choice,
     )
+    _write(report, subject, options)
 
 
 def _write(report: Report, subject: Subject, options: Mapping[str, Any]) -> None:

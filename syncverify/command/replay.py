@@ -64,7 +64,9 @@ def _execute(
     with closing(open_backend(backend, found)) as opened:
         follow_leader(opened, found)
         violations = _violations(reproducer, found, opened)
-        report = _report(violations, found, backend)
+        report = Report.without_coverage(
+            found, backend, violations, examples=1, is_replay=True
+        )
         files.write(report, found, opened, otherwise=_entry(reproducer))
     say_annotations(shown_as, report)
     for line in _comparison(reproducer, violations, found, backend):
@@ -87,22 +89,6 @@ def _entry(reproducer: Reproducer) -> FoundViolation:
     violation = Violation(reproducer.property, reproducer.cause, "it does not occur")
     decisions = decisions_of(reproducer.schedule)
     return FoundViolation(violation, reproducer.scenario, decisions)
-
-
-def _report(violations: list[FoundViolation], subject: Subject, backend: str) -> Report:
-    """Return a report of one scenario, for its page."""
-    return Report(
-        subject=subject.name,
-        backend=backend,
-        seed=0,
-        examples=1,
-        seconds=0.0,
-        coverage={},
-        violations=tuple(violations),
-        contract=subject.capabilities.in_words(),
-        contract_choice=subject.contract_choice,
-        is_replay=True,
-    )
 
 
 def _note_schedule(reproducer: Reproducer, backend: str) -> None:

@@ -34,17 +34,8 @@ class ReportSoFar:
 
     def begin(self, subject: Subject, backend: str, seed: int) -> None:
         """Note a search that begins."""
-        self._report = Report(
-            subject=subject.name,
-            backend=backend,
-            seed=seed,
-            examples=0,
-            seconds=0.0,
-            coverage={},
-            violations=(),
-            contract=subject.capabilities.in_words(),
-            contract_choice=subject.contract_choice,
-            is_interrupted=True,
+        self._report = Report.without_coverage(
+            subject, backend, seed=seed, is_interrupted=True
         )
         self._began = time.monotonic()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.evidence import evidence_json
@@ -12,6 +13,7 @@ from syncverify.report.observed import ObservedFeature, with_rating
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.witness import witness_json
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
+from syncverify.subjects.subject import Subject
 
 REPORT_VERSION = 2
 
@@ -64,6 +66,24 @@ class Report:
     is_replay: bool = False
     not_tried: str = ""
     always_raises: bool = False
+
+    @classmethod
+    def without_coverage(
+        cls,
+        subject: Subject,
+        backend: str,
+        violations: Iterable[FoundViolation] = (),
+        **others: Any,
+    ) -> Self:
+        """Return a report of scenarios that no search has counted; `others` are more fields."""
+        return cls(
+            **{"seed": 0, "examples": 0, "seconds": 0.0, "coverage": {}, **others},
+            subject=subject.name,
+            backend=backend,
+            violations=tuple(violations),
+            contract=subject.capabilities.in_words(),
+            contract_choice=subject.contract_choice,
+        )
 
     @property
     def verifies_nothing(self) -> bool:
