@@ -57,22 +57,6 @@ class CollectiveCall:
 _Compute = Callable[[Sequence[CollectiveCall], int], Tensors]
 
 
-def agree(calls: Sequence[CollectiveCall | None], seat: int, other: int) -> bool:
-    """Return whether each of two ranks gives the layout that the other rank expects."""
-    one, two = calls[seat], calls[other]
-    assert one is not None
-    assert two is not None
-    if {one.operation, two.operation} == {"send", "recv"}:
-        return _layout([*one.inputs, *one.outputs]) == _layout(
-            [*two.inputs, *two.outputs]
-        )
-    if _must_be_equal(one) != _must_be_equal(two):
-        return False
-    if one.operation in _PART_FOR_EACH_RANK:
-        return _fits(one, two, seat, other) and _fits(two, one, other, seat)
-    return True
-
-
 def compute(calls: Sequence[CollectiveCall], seat: int) -> Tensors:
     """Return one value per output of a rank; no value for a rank that receives nothing.
 
@@ -122,35 +106,6 @@ def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor | None:
     dims = sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
     ordered = tensor.permute(dims)
     return ordered.reshape(-1) if ordered.is_contiguous() else None
-
-
-# Layouts that must be equal on all ranks. As on NCCL, the parts of list forms may differ in
-# size, as long as every rank gives each other rank the part that the other rank expects.
-_PART_FOR_EACH_RANK = frozenset({"all_to_all", "all_to_all_single"})
-_SAME_INPUTS = frozenset(
-    {"all_reduce", "reduce", "broadcast", "all_gather_single", "gather"}
-    | {"reduce_scatter", "reduce_scatter_single"}
-)
-_SAME_OUTPUTS = frozenset(
-    {"all_gather", "all_gather_single", "reduce_scatter_single", "scatter"}
-)
-
-
-def _layout(tensors: Tensors) -> list[tuple[torch.dtype, int]]:
-    return [(tensor.dtype, tensor.numel()) for tensor in tensors]
-
-
-def _must_be_equal(call: CollectiveCall) -> tuple[object, ...]:
-    inputs = _layout(call.inputs) if call.operation in _SAME_INPUTS else None
-    outputs = _layout(call.outputs) if call.operation in _SAME_OUTPUTS else None
-    return (call.operation, call.reduce_op, call.root, inputs, outputs)
-
-
-def _fits(
-    giver: CollectiveCall, taker: CollectiveCall, giver_seat: int, taker_seat: int
-) -> bool:
-    sent, received = giver.inputs[taker_seat], taker.outputs[giver_seat]
-    return _layout([sent]) == _layout([received])
 
 
 def _at_root(compute_all: _Compute) -> _Compute:

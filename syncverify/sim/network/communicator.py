@@ -22,7 +22,8 @@ from typing_extensions import override
 from syncverify.errors import RunEndedError
 from syncverify.sim.device.nccl_names import Promises, promises_of
 from syncverify.sim.device.streams import own_streams
-from syncverify.sim.network.collectives import CollectiveCall, Tensors, agree, taken
+from syncverify.sim.network.agreement import agree
+from syncverify.sim.network.collectives import CollectiveCall, Tensors, taken
 from syncverify.sim.network.handles import DroppableHandle
 from syncverify.sim.network.reductions import Factor, refused
 from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from syncverify.sim.network.collectives import CollectiveCall, agree, compute
+from syncverify.sim.network.agreement import agree
+from syncverify.sim.network.collectives import CollectiveCall, compute
 
 
 def tensors(*sizes: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
