@@ -43,6 +43,7 @@ def execute(options: SimulateOptions) -> NoReturn:
         EnvironmentNotSupportedError: The program asks for what is not simulated.
         SystemExit: Always; with the exit code.
         UsageError: The program cannot be found, or an option is wrong.
+        SystemExit: Always, with the exit code.
     """
     check_folder(options.json_path)
     check_folder(options.html_path)

@@ -73,8 +73,7 @@ def _lines(found: FoundInProgram, title: str) -> Iterator[str]:
 
 def verdict(simulation: Outcome) -> str:
     """Return the last line of a report: violations, and what was played."""
-    told = f"told {simulation.device}" if simulation.device != "cpu" else "cpu"
-    scope = f"{counted(simulation.num_ranks, 'rank')}, {told}"
+    scope = f"{counted(simulation.num_ranks, 'rank')}, simulated {simulation.device}"
     if simulation.refused:
         return f"NOT SIMULATED: {simulation.program} ({scope}): {simulation.refused}"
     assert simulation.coverage is not None

@@ -55,8 +55,8 @@ def test_a_race_is_a_violation(call: Call) -> None:
     assert outcome.code == 1
     assert "jobs.py:8 in forgets_to_wait" in outcome.out
     assert outcome.out.endswith(
-        "1 VIOLATION: jobs.py:forgets_to_wait (2 ranks, told cuda, 1 run: timing cannot "
-        "matter)\n"
+        "1 VIOLATION: jobs.py:forgets_to_wait (2 ranks, simulated cuda, 1 run: timing "
+        "cannot matter)\n"
     )
 
 
