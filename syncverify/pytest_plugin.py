@@ -15,6 +15,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
     from syncverify.report.report import Report
     from syncverify.search.found_violation import FoundViolation
     from syncverify.search.judge import Identity
+    from syncverify.simulation.testing.played_test import TestOptions
     from syncverify.subjects.subject import SubjectFactory
 
 _FIXTURE: Final = "verify_subject"
 _MARK: Final = "syncverify"
+_RANKS: Final = "ranks"
 # Properties of a test, for JUnit files, and for the process that prints under pytest-xdist.
 _VERDICT: Final = "syncverify.verdict"
 _VIOLATION: Final = "syncverify.violation"
@@ -164,13 +167,82 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                 help=f"{setting.meaning} It counts more than a test's own.",
                 **_type_of(setting),
             )  # fmt: skip
+    group = parser.getgroup("simulate", "simulation of the ranks of torch's test classes")
+    group.addoption(
+        "--simulate-ranks", action="store_true", dest="simulate_ranks",
+        help="Run tests of torch's MultiProcessTestCase, MultiThreadedTestCase and "
+        "MultiProcContinuousTest on a simulated machine, in this process.",
+    )  # fmt: skip
+    group.addoption(
+        "--simulate-device", choices=["cpu", "cuda"], default="cpu", dest="simulate_device",
+        help="Device that those tests hear of. Default: cpu.",
+    )  # fmt: skip
+    group.addoption(
+        "--simulate-judged", choices=["all", "values"], default="all", dest="simulate_judged",
+        help="values: a test fails by its own assertions, deadlocks and mismatches alone, "
+        "not by the order of its streams. Default: all.",
+    )  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the markers; with `--simulate-ranks`, change torch's base classes of tests."""
     config.addinivalue_line(
         "markers", f"{_MARK}: verifies a gradient synchronizer; set by the plugin"
     )
+    config.addinivalue_line(
+        "markers",
+        f"{_RANKS}(count, *, device='cuda', schedules='default', judged='all'): "
+        "runs the test on each rank of a simulated machine",
+    )
+    if config.getoption("simulate_ranks"):
+        from syncverify.simulation.testing.torch_cases import simulated_torch_cases
+
+        options = _test_options(
+            device=config.getoption("simulate_device"),
+            judged=config.getoption("simulate_judged"),
+        )
+        config.add_cleanup(_entered(simulated_torch_cases(options)))
+
+
+def _entered(block: AbstractContextManager[object]) -> Callable[[], None]:
+    """Enter a block, and return what leaves it."""
+    with ExitStack() as stack:
+        stack.enter_context(block)
+        return stack.pop_all().close
+    raise AssertionError("a block that swallows errors")
+
+
+def _test_options(**options: Any) -> TestOptions:
+    from syncverify.simulation.testing.played_test import TestOptions  # imports torch
+
+    return TestOptions(**options)
+
+
+@pytest.fixture
+def rank() -> int:
+    """Return the rank; `pytest_pyfunc_call` puts that of each rank in its place."""
+    return -1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
+    """Run a test with the marker on each rank; fixtures were made once, for all of them."""
+    __tracebackhide__ = True
+    mark = pyfuncitem.get_closest_marker(_RANKS)
+    if mark is None:
+        return None
+    from syncverify.simulation.testing.played_test import play_test
+
+    names = pyfuncitem._fixtureinfo.argnames
+    given = {name: pyfuncitem.funcargs[name] for name in names}
+
+    def on_rank(rank: int) -> None:
+        own = {"rank": rank} if "rank" in given else {}
+        pyfuncitem.obj(**{**given, **own})
+
+    name = f"{pyfuncitem.path.name}:{pyfuncitem.name}"
+    play_test(on_rank, mark.args[0], _test_options(**mark.kwargs), name=name)
+    return True
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
