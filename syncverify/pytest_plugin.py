@@ -178,6 +178,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Device that those tests hear of. Default: cpu.",
     )  # fmt: skip
     group.addoption(
+        "--simulate-gpus", type=functools.partial(_number, least=1), default=4,
+        dest="simulate_gpus", metavar="N",
+        help="Number of virtual GPUs with --simulate-device=cuda. Default: 4.",
+    )  # fmt: skip
+    group.addoption(
         "--simulate-judged", choices=["all", "values"], default="all", dest="simulate_judged",
         help="values: a test fails by its own assertions, deadlocks and mismatches alone, "
         "not by the order of its streams. Default: all.",
@@ -195,13 +200,20 @@ def pytest_configure(config: pytest.Config) -> None:
         "runs the test on each rank of a simulated machine",
     )
     if config.getoption("simulate_ranks"):
-        from syncverify.simulation.testing.torch_cases import simulated_torch_cases
+        _simulate_ranks(config)
 
-        options = _test_options(
-            device=config.getoption("simulate_device"),
-            judged=config.getoption("simulate_judged"),
-        )
-        config.add_cleanup(_entered(simulated_torch_cases(options)))
+
+def _simulate_ranks(config: pytest.Config) -> None:
+    """Put torch's base classes of tests on simulated ranks, for this run of pytest."""
+    from syncverify.simulation.testing.told_gpus import told_gpus
+
+    device, num_gpus = (config.getoption(f"simulate_{each}") for each in ("device", "gpus"))
+    if device == "cuda":  # torch's helpers of tests count GPUs when they are imported
+        config.add_cleanup(_entered(told_gpus(num_gpus)))
+    from syncverify.simulation.testing.torch_cases import simulated_torch_cases
+
+    options = _test_options(device=device, judged=config.getoption("simulate_judged"))
+    config.add_cleanup(_entered(simulated_torch_cases(options, num_gpus)))
 
 
 def _entered(block: AbstractContextManager[object]) -> Callable[[], None]:

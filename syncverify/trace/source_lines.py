@@ -36,6 +36,11 @@ _SUBJECTS = tuple(
     for part in ("subjects", "bugbank", "synchronizer")
 )
 _TORCH = str(Path(_SPEC.origin).parent) + os.sep
+# Models and base classes of torch's own tests, which are a part of the tests.
+_TESTS_OF_TORCH = tuple(
+    str(Path(_TORCH) / "testing" / "_internal" / part)
+    for part in ("common_", "distributed/_tensor", "distributed/_shard", "distributed/co")
+)
 # FSDP2 is a subject that is written in Python and comes with torch.
 _SHARDING = tuple(
     str(Path(_TORCH) / "distributed" / part)
@@ -165,6 +170,8 @@ Origin = SourceLine | NoLine
 
 def is_subject_line(filename: str) -> bool:
     """Tell whether a file is neither torch's, its helpers', Python's, nor the harness's."""
+    if filename.startswith(_TESTS_OF_TORCH):
+        return True
     if filename.startswith(("<", _TORCH, *helpers_of_torch())):
         return False
     if filename.startswith(_HARNESS):

@@ -27,6 +27,7 @@ import torch.distributed as dist
 from torch.testing._internal import common_distributed as torch_cases
 from torch.testing._internal import common_utils
 
+from syncverify.program.rank_environment import one_machine
 from syncverify.simulation.testing.own_groups import own_groups, without_group
 from syncverify.simulation.testing.played_test import TestOptions, play_test
 
@@ -37,11 +38,12 @@ _LASTING: Final = torch_cases.MultiProcContinuousTest
 
 
 @contextmanager
-def simulated_torch_cases(options: TestOptions) -> Iterator[None]:
+def simulated_torch_cases(options: TestOptions, num_gpus: int) -> Iterator[None]:
     """Let torch's base classes run their ranks on a simulated machine within a block.
 
     Args:
         options: How tests are played.
+        num_gpus: Number of virtual GPUs.
     """
     on_processes = _in_place(_run_as_process, options)
     on_threads = _in_place(_run_as_thread, options)
@@ -58,6 +60,7 @@ def simulated_torch_cases(options: TestOptions) -> Iterator[None]:
     ]
     with ExitStack() as stack:
         stack.enter_context(own_groups())
+        stack.enter_context(one_machine(num_gpus))
         for owner, name, value in changes:
             stack.enter_context(patch.object(owner, name, value))
         yield
