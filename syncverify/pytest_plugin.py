@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -263,16 +263,29 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(_MARK)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+def _note_verification(item: pytest.Item, error: BaseException) -> None:
     """Note the result of a verification that failed, also one without the fixture."""
     verification = sys.modules.get("syncverify.verification")
-    if call.excinfo is not None and verification is not None:
+    if verification is not None and isinstance(
+        error, (verification.PropertyViolation, verification.CoverageGap)
+    ):
+        item.user_properties += _properties(error.report)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note the result of a verification that failed; a simulation is its report alone."""
+    if call.excinfo is not None:
+        _note_verification(item, call.excinfo.value)
+    report = yield
+    simulation = sys.modules.get("syncverify.simulation.simulation")
+    if call.excinfo is not None and simulation is not None:
         error = call.excinfo.value
-        if isinstance(
-            error, (verification.PropertyViolation, verification.CoverageGap)
-        ):
-            item.user_properties += _properties(error.report)
+        if isinstance(error, simulation.ProgramIsWrongError) and report.failed:
+            report.longrepr = str(error)  # no line of a test is at fault for all of it
+    return report
 
 
 def _properties(report: Report) -> Iterator[tuple[str, str]]:

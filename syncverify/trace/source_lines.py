@@ -41,6 +41,11 @@ _TESTS_OF_TORCH = tuple(
     str(Path(_TORCH) / "testing" / "_internal" / part)
     for part in ("common_", "distributed/_tensor", "distributed/_shard", "distributed/co")
 )
+# Files of these that only pass calls on.
+_WRAPPERS_OF_TESTS = tuple(
+    str(Path(_TORCH) / "testing" / "_internal" / part)
+    for part in ("common_utils.py", "common_distributed.py")
+)
 # FSDP2 is a subject that is written in Python and comes with torch.
 _SHARDING = tuple(
     str(Path(_TORCH) / "distributed" / part)
@@ -291,6 +296,8 @@ def naming_torch(*, is_on: bool = True) -> Iterator[None]:
 
 def _is_named(filename: str) -> bool:
     known = filename.startswith(_SHARDING) or is_subject_line(filename)
+    if filename.startswith(_WRAPPERS_OF_TESTS):
+        known = False
     if _names_torch and filename.startswith(_NAMED_OF_TORCH):
         known = not filename.startswith(_PASSING_ON)
     _IS_NAMED[filename] = known

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from syncverify.errors import RunEndedError, SyncverifyError
-from syncverify.plain_text import in_one_line, kind_of, message_of
+from syncverify.plain_text import kind_of, message_of
 from syncverify.simulation.outcome import FoundInProgram
 from syncverify.simulation.playing import Device
 from syncverify.simulation.simulate import simulate
@@ -105,5 +105,5 @@ def _is_raised(found: FoundInProgram) -> bool:
 def _harm(ranks: _Ranks) -> Iterator[str]:
     """Yield what the test itself raises in another legal order of its streams, if anything."""
     for rank, error in ranks.raised[:1]:
-        said = f"{kind_of(error)}: {in_one_line(message_of(error))}"
+        said = f"{kind_of(error)}: {message_of(error).partition(chr(10))[0]}"
         yield f"In another legal order, rank {rank} raises {said}"
