@@ -252,6 +252,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
         own = {"rank": rank} if "rank" in given else {}
         pyfuncitem.obj(**{**given, **own})
 
+    if len(mark.args) != 1:
+        pytest.fail("expected the number of ranks: @pytest.mark.ranks(4)", pytrace=False)
     name = f"{pyfuncitem.path.name}:{pyfuncitem.name}"
     play_test(on_rank, mark.args[0], _test_options(**mark.kwargs), name=name)
     return True

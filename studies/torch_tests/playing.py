@@ -1,0 +1,78 @@
+"""One file of tests, played by pytest: simulated, or on real processes with gloo."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+from xml.etree import ElementTree
+
+SIMULATED: Final = ("--simulate-ranks", "--simulate-device=cuda")
+_TIMEOUT_SECONDS: Final = 3600
+# Options of a project's own file would count, and its warnings are not ours.
+_PYTEST: Final = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "-W", "ignore")
+
+
+class Result(NamedTuple):
+    """What came of a test.
+
+    Attributes:
+        outcome: `passed`, `failed` or `skipped`.
+        message: First line of the reason; "" where it passed.
+    """
+
+    outcome: str
+    message: str
+
+
+Results = dict[str, Result]
+
+
+def play(file: Path, *options: str, per_test_seconds: int) -> Results:
+    """Play a file of tests from its own folder, as torch does.
+
+    Args:
+        file: The file.
+        *options: More options of pytest.
+        per_test_seconds: Seconds after which a test is given up.
+
+    Returns:
+        The results by `Class.test`; one of the whole file if it cannot be imported.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "results.xml"
+        command = [sys.executable, "-m", "pytest", *_PYTEST, file.name, *options]
+        timeout = f"--timeout={per_test_seconds}"
+        environment = {**os.environ, "PYTHONPATH": ".", "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [*command, timeout, f"--junit-xml={report}"],
+            cwd=file.parent, env=environment, capture_output=True, text=True,
+            timeout=_TIMEOUT_SECONDS, check=False,
+        )  # fmt: skip
+        if not report.exists():
+            return {"": Result("failed", done.stdout.strip().rpartition("\n")[2])}
+        return dict(_results(ElementTree.parse(report).iter("testcase")))
+
+
+def _results(cases: Iterator[ElementTree.Element]) -> Iterator[tuple[str, Result]]:
+    for case in cases:
+        kind = case.get("classname", "").rpartition(".")[2]
+        yield f"{kind}.{case.get('name')}", _result(case)
+
+
+def _result(case: ElementTree.Element) -> Result:
+    for child in case:
+        if child.tag in {"failure", "error", "skipped"}:
+            outcome = "skipped" if child.tag == "skipped" else "failed"
+            return Result(outcome, _first_line(child))
+    return Result("passed", "")
+
+
+def _first_line(child: ElementTree.Element) -> str:
+    """Return the first line of a message; of a simulation that is wrong, the violation's."""
+    text = child.get("message") or child.text or ""
+    return text.strip().partition("\n")[0]
