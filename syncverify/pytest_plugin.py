@@ -254,8 +254,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
 
     if len(mark.args) != 1:
         pytest.fail("expected the number of ranks: @pytest.mark.ranks(4)", pytrace=False)
-    name = f"{pyfuncitem.path.name}:{pyfuncitem.name}"
-    play_test(on_rank, mark.args[0], _test_options(**mark.kwargs), name=name)
+    options = _test_options(**mark.kwargs)
+    play_test(on_rank, mark.args[0], options, name=pyfuncitem.nodeid)
     return True
 
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.simulation.playing import Device
-from syncverify.simulation.testing.played_test import Judged, TestOptions, play_test
+from syncverify.simulation.testing.played_test import Judged, TestOptions, node_of, play_test
 
 _NO_RANK = -1
 
@@ -151,7 +151,6 @@ def _on_ranks(
             torch.manual_seed(0)
             kind(name).run_on_rank(rank)
 
-        full_name = f"{kind.__module__}:{kind.__qualname__}.{name}"
-        play_test(on_rank, case.world_size, options, name=full_name)
+        play_test(on_rank, case.world_size, options, name=node_of(kind, name))
 
     return run

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import unittest
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from syncverify.errors import RunEndedError, SyncverifyError
@@ -13,6 +14,7 @@ from syncverify.simulation.outcome import FoundInProgram
 from syncverify.simulation.playing import Device
 from syncverify.simulation.simulate import simulate
 from syncverify.simulation.simulation import ProgramIsWrongError
+from syncverify.trace.source_lines import shown_path
 
 # The violation that an exception of the test itself makes.
 _RAISED: Final = "raised"
@@ -43,11 +45,9 @@ class _Ranks:
 
     Args:
         test: The test of a rank.
-        name: Name of the test in reports, as `module:name`.
     """
 
-    def __init__(self, test: Callable[[int], object], name: str) -> None:
-        self.__module__, _, self.__qualname__ = name.rpartition(":")
+    def __init__(self, test: Callable[[int], object]) -> None:
         self._test = test
         self.raised: list[tuple[int, BaseException]] = []
 
@@ -71,7 +71,7 @@ def play_test(
         test: The test of a rank.
         num_ranks: Number of ranks.
         options: How tests are played.
-        name: Name of the test in reports, as `module:name`.
+        name: Name of the test in reports, as pytest takes it: `file.py::Class::test`.
 
     Raises:
         BaseException: That of the first rank that raised, with its own traceback.
@@ -79,10 +79,11 @@ def play_test(
         SkipTest: The test asks for what the machine does not simulate.
     """
     __tracebackhide__ = True
-    ranks = _Ranks(test, name)
+    ranks = _Ranks(test)
     simulation = simulate(
         ranks, num_ranks, device=options.device, schedules=options.schedules
     )
+    simulation = replace(simulation, program=name)
     if simulation.refused:
         raise unittest.SkipTest(f"not simulated: {simulation.refused}")
     others = [each for each in simulation.violations if not _is_raised(each)]
@@ -95,6 +96,12 @@ def play_test(
         others = [each for each in others if each.violation.unordered is None]
     if others:
         raise ProgramIsWrongError("\n".join([str(simulation), *_harm(ranks)]))
+
+
+def node_of(kind: type, name: str) -> str:
+    """Return the name of a test of a class, as pytest takes it."""
+    file = shown_path(inspect.getsourcefile(kind) or kind.__module__)
+    return f"{file}::{kind.__qualname__}::{name}"
 
 
 def _is_raised(found: FoundInProgram) -> bool:

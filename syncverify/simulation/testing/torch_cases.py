@@ -29,7 +29,7 @@ from torch.testing._internal import common_utils
 
 from syncverify.program.rank_environment import one_machine
 from syncverify.simulation.testing.own_groups import own_groups, without_group
-from syncverify.simulation.testing.played_test import TestOptions, play_test
+from syncverify.simulation.testing.played_test import TestOptions, node_of, play_test
 
 _NO_RANK: Final = -1
 _PROCESSES: Final = torch_cases.MultiProcessTestCase
@@ -94,8 +94,8 @@ def _play(case: Any, run: Callable[[Any, str, int], None], options: TestOptions)
         with without_group(rank, num_ranks), _skips():
             run(case, name, rank)
 
-    full_name = f"{kind.__module__}:{kind.__qualname__}.{name}"
-    play_test(on_rank, num_ranks, options, name=full_name)
+    how = f"--simulate-ranks --simulate-device={options.device}"
+    play_test(on_rank, num_ranks, options, name=f"{node_of(kind, name)} {how}")
 
 
 @contextmanager

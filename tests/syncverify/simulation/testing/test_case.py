@@ -80,7 +80,7 @@ def test_race_fails_a_test_whose_assertions_hold() -> None:
     said = _said(_run(Test, "test_late"))
     assert "streams_order_shared_memory (race)" in said
     assert "insert `work.wait()` of the all_reduce" in said
-    assert "Test.test_late (2 ranks, told cuda" in said
+    assert "::test_late (2 ranks, told cuda" in said
 
 
 def test_race_counts_for_nothing_where_values_are_judged() -> None:

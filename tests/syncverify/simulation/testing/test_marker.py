@@ -67,6 +67,7 @@ def test_marked_test_runs_on_each_rank(pytester: pytest.Pytester) -> None:
         [
             "*E       assert [[]3.0, 3.0] == [[]4, 4]*",
             "VIOLATION: streams_order_shared_memory (race)",
+            "  replay: *pytest test_*.py::TestMine::test_race",
             "1 VIOLATION: *test_race (2 ranks, told cuda, *",
             "*assert store.check*",
             "SKIPPED *not here",

@@ -126,6 +126,7 @@ def test_bases_of_torch_run_on_simulated_ranks(pytester: pytest.Pytester) -> Non
         [
             "VIOLATION: streams_order_shared_memory (race)",
             "  remedy: *insert `work.wait()` of the all_reduce launched at *",
+            "  replay: *.py::TestProcesses::test_late --simulate-ranks --simulate-device=cpu",
             "SKIPPED * Need at least 2 CUDA devices",
             "SKIPPED * Need at least 4 CUDA devices",
             "E * AssertionError: Tensor-likes are not close!",
