@@ -167,7 +167,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                 help=f"{setting.meaning} It counts more than a test's own.",
                 **_type_of(setting),
             )  # fmt: skip
-    group = parser.getgroup("simulate", "simulation of the ranks of torch's test classes")
+    group = parser.getgroup(
+        "simulate", "simulation of the ranks of torch's test classes"
+    )
     group.addoption(
         "--simulate-ranks", action="store_true", dest="simulate_ranks",
         help="Run tests of torch's MultiProcessTestCase, MultiThreadedTestCase and "
@@ -207,7 +209,9 @@ def _simulate_ranks(config: pytest.Config) -> None:
     """Put torch's base classes of tests on simulated ranks, for this run of pytest."""
     from syncverify.simulation.testing.told_gpus import told_gpus
 
-    device, num_gpus = (config.getoption(f"simulate_{each}") for each in ("device", "gpus"))
+    device, num_gpus = (
+        config.getoption(f"simulate_{each}") for each in ("device", "gpus")
+    )
     if device == "cuda":  # torch's helpers of tests count GPUs when they are imported
         config.add_cleanup(_entered(told_gpus(num_gpus)))
     from syncverify.simulation.testing.torch_cases import simulated_torch_cases
@@ -245,15 +249,19 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
         return None
     from syncverify.simulation.testing.played_test import play_test
 
-    names = pyfuncitem._fixtureinfo.argnames
-    given = {name: pyfuncitem.funcargs[name] for name in names}
+    taken = inspect.signature(pyfuncitem.obj).parameters
+    given = {
+        name: pyfuncitem.funcargs[name] for name in taken if name in pyfuncitem.funcargs
+    }
 
     def on_rank(rank: int) -> None:
         own = {"rank": rank} if "rank" in given else {}
         pyfuncitem.obj(**{**given, **own})
 
     if len(mark.args) != 1:
-        pytest.fail("expected the number of ranks: @pytest.mark.ranks(4)", pytrace=False)
+        pytest.fail(
+            "expected the number of ranks: @pytest.mark.ranks(4)", pytrace=False
+        )
     options = _test_options(**mark.kwargs)
     play_test(on_rank, mark.args[0], options, name=pyfuncitem.nodeid)
     return True

@@ -15,7 +15,13 @@ from studies.torch_tests.playing import Result, Results
 from studies.torch_tests.results import GLOO, SIMULATED, Stored
 
 REASONS: Final = Path(__file__).with_name("reasons.toml")
-PASSED, SKIPPED, SAME, OURS, THEIRS = "passed", "skipped", "same as gloo", "ours", "torch's"
+PASSED, SKIPPED, SAME, OURS, THEIRS = (
+    "passed",
+    "skipped",
+    "same as gloo",
+    "ours",
+    "torch's",
+)
 VERDICTS: Final = PASSED, SAME, SKIPPED, OURS, THEIRS
 
 _HEAD: Final = """\
@@ -54,7 +60,9 @@ class Reason:
 
     def fits(self, test: str, result: Result) -> bool:
         """Tell whether this is the reason of a result."""
-        return bool(re.search(self.test, test) and re.search(self.message, result.message))
+        return bool(
+            re.search(self.test, test) and re.search(self.message, result.message)
+        )
 
 
 def reasons() -> list[Reason]:
@@ -66,7 +74,9 @@ def verdict(test: str, simulated: Result, on_gloo: Result | None) -> tuple[str, 
     """Return the verdict about a test, and the reason in words."""
     if simulated.outcome == "passed":
         return PASSED, ""
-    if simulated.outcome == "skipped" and not simulated.message.startswith("not simulated"):
+    if simulated.outcome == "skipped" and not simulated.message.startswith(
+        "not simulated"
+    ):
         return SKIPPED, simulated.message
     if on_gloo is not None and on_gloo.outcome == "failed":
         return SAME, simulated.message
@@ -79,7 +89,10 @@ def verdict(test: str, simulated: Result, on_gloo: Result | None) -> tuple[str, 
 def page() -> str:
     """Return the page."""
     stored = Stored.read()
-    return "\n".join([_HEAD, *_source(stored), *_files(stored), "", *_others(stored)]) + "\n"
+    return (
+        "\n".join([_HEAD, *_source(stored), *_files(stored), "", *_others(stored)])
+        + "\n"
+    )
 
 
 def _source(stored: Stored) -> Iterator[str]:
@@ -109,7 +122,11 @@ def _files(stored: Stored) -> Iterator[str]:
         counts = Counter(each for _, each, _ in _verdicts(ways))
         total += counts
         on_gloo = ways.get(GLOO)
-        gloo = sum(each.outcome == "passed" for each in on_gloo.values()) if on_gloo else "-"
+        gloo = (
+            sum(each.outcome == "passed" for each in on_gloo.values())
+            if on_gloo
+            else "-"
+        )
         rows.append([f"`{file}`", counts.total(), *_numbers(counts), gloo])
     rows.append(["all", total.total(), *_numbers(total), ""])
     yield from table(("file", "tests", *VERDICTS, "gloo passes"), rows)

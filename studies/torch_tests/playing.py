@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 from xml.etree import ElementTree
@@ -32,20 +32,27 @@ class Result(NamedTuple):
 Results = dict[str, Result]
 
 
-def play(file: Path, *options: str, per_test_seconds: int) -> Results:
+def play(
+    file: Path, *options: str, per_test_seconds: int, chosen: Sequence[str] = ()
+) -> Results:
     """Play a file of tests from its own folder, as torch does.
 
     Args:
         file: The file.
         *options: More options of pytest.
         per_test_seconds: Seconds after which a test is given up.
+        chosen: Names of the tests to play; all if there are none.
 
     Returns:
         The results by `Class.test`; one of the whole file if it cannot be imported.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "results.xml"
-        command = [sys.executable, "-m", "pytest", *_PYTEST, file.name, *options]
+        names = [
+            f"{file.name}::{each.replace('.', '::', 1)}" for each in chosen if each
+        ]
+        wanted = names or [file.name]
+        command = [sys.executable, "-m", "pytest", *_PYTEST, *wanted, *options]
         timeout = f"--timeout={per_test_seconds}"
         environment = {**os.environ, "PYTHONPATH": ".", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(

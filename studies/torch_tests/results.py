@@ -43,4 +43,6 @@ class Stored:
 
     def write(self, file: Path = FILE) -> None:
         """Write the results."""
-        file.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n", "utf-8")
+        file.write_text(
+            json.dumps(asdict(self), indent=1, sort_keys=True) + "\n", "utf-8"
+        )

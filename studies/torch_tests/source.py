@@ -28,12 +28,18 @@ _ARCHIVE: Final = "https://github.com/pytorch/pytorch/archive/refs/tags/{tag}.ta
 _PATIENCE_SECONDS: Final = 600
 # In the copies of torch_npu: the names of torch_npu's helpers, and torch's.
 _HELPERS: Final = (
-    (r"torch_npu\.testing\._internal\.common_fsdp", "torch.testing._internal.common_fsdp"),
+    (
+        r"torch_npu\.testing\._internal\.common_fsdp",
+        "torch.testing._internal.common_fsdp",
+    ),
     (
         r"torch_npu\.testing\._internal\.common_dtensor",
         "torch.testing._internal.distributed._tensor.common_dtensor",
     ),
-    (r"torch_npu\.testing\.(common_distributed|common_utils|testcase)", "names_put_back"),
+    (
+        r"torch_npu\.testing\.(common_distributed|common_utils|testcase)",
+        "names_put_back",
+    ),
     (r"torch_npu\.distributed\.pipelining", "torch.distributed.pipelining"),
     (r"\bFSDPNPUTest\b", "FSDPTest"),
     (r"\bNPUDTensorTestBase\b", "DTensorTestBase"),
@@ -94,6 +100,9 @@ def tests_in(folder: Path, source: Path | None) -> Source:
         folder: Folder outside of the checkout.
         source: A checkout or a git directory of torch, or of torch_npu; None downloads.
 
+    Returns:
+        Whose tests they are, and which.
+
     Raises:
         UsageError: The source has no tests.
     """
@@ -127,7 +136,14 @@ def _downloaded(tag: str) -> bytes:
 def _archived(source: Path, tag: str) -> tuple[bytes, str]:
     """Return the archive of a commit, and its name: that of the tag, or the newest one."""
     for name in (tag, "HEAD"):
-        command = ["git", "-C", str(source), "rev-parse", "--short=12", f"{name}^{{commit}}"]
+        command = [
+            "git",
+            "-C",
+            str(source),
+            "rev-parse",
+            "--short=12",
+            f"{name}^{{commit}}",
+        ]
         found = subprocess.run(command, capture_output=True, text=True, check=False)
         if found.returncode == 0:
             commit = found.stdout.strip()

@@ -14,5 +14,5 @@ import torch
 
 def changeable_flags() -> AbstractContextManager[Any]:
     """Let flags be set within a block, though `disable_global_flags` has frozen them."""
-    unfrozen: Any = getattr(torch.backends, "__allow_nonbracketed_mutation")  # noqa: B009
+    unfrozen: Any = getattr(torch.backends, "__allow_nonbracketed_mutation")
     return unfrozen()  # type: ignore[no-any-return]

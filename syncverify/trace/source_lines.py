@@ -39,7 +39,12 @@ _TORCH = str(Path(_SPEC.origin).parent) + os.sep
 # Models and base classes of torch's own tests, which are a part of the tests.
 _TESTS_OF_TORCH = tuple(
     str(Path(_TORCH) / "testing" / "_internal" / part)
-    for part in ("common_", "distributed/_tensor", "distributed/_shard", "distributed/co")
+    for part in (
+        "common_",
+        "distributed/_tensor",
+        "distributed/_shard",
+        "distributed/co",
+    )
 )
 # Files of these that only pass calls on.
 _WRAPPERS_OF_TESTS = tuple(

@@ -13,7 +13,12 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.simulation.playing import Device
-from syncverify.simulation.testing.played_test import Judged, TestOptions, node_of, play_test
+from syncverify.simulation.testing.played_test import (
+    Judged,
+    TestOptions,
+    node_of,
+    play_test,
+)
 
 _NO_RANK = -1
 
@@ -45,7 +50,9 @@ class SimTestCase(unittest.TestCase):
         self._name = methodName
 
     @override
-    def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
+    def run(
+        self, result: unittest.TestResult | None = None
+    ) -> unittest.TestResult | None:
         """Run the test: on the ranks, or, on a rank, the test itself."""
         # pytest puts the method of the class into the instance before it runs the test.
         method = getattr(type(self), self._name, None)

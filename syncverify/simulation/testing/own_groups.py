@@ -40,7 +40,9 @@ class _Rendezvous:
     store: dist.Store
     num_made: int = 0
 
-    def init(self, original: Callable[..., None], backend: Any, rank: int, size: int) -> None:
+    def init(
+        self, original: Callable[..., None], backend: Any, rank: int, size: int
+    ) -> None:
         """Make the default group."""
         store = dist.PrefixStore(f"made/{self.num_made}", self.store)
         self.num_made += 1

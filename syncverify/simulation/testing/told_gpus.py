@@ -48,7 +48,7 @@ def told_gpus(number: int) -> Iterator[None]:
 
 def _told(original: Callable[..., Any], answer: object) -> Callable[..., Any]:
     def function(*args: Any, **options: Any) -> Any:
-        if is_subject_line(sys._getframe(1).f_code.co_filename):  # noqa: SLF001
+        if is_subject_line(sys._getframe(1).f_code.co_filename):
             return answer
         return original(*args, **options)
 

@@ -85,7 +85,9 @@ def _in_place(
     return join_or_run
 
 
-def _play(case: Any, run: Callable[[Any, str, int], None], options: TestOptions) -> None:
+def _play(
+    case: Any, run: Callable[[Any, str, int], None], options: TestOptions
+) -> None:
     __tracebackhide__ = True
     kind, num_ranks = type(case), int(case.world_size)
     name = case.id().rpartition(".")[2]
@@ -151,7 +153,7 @@ def _run_as_lasting_process(case: Any, name: str, rank: int) -> None:
     class of its own.
     """
     kind = type(case)
-    own = type(kind.__name__, (kind,), {"rank": rank, "__module__": kind.__module__})
+    own: Any = type(kind.__name__, (kind,), {"rank": rank, "__module__": kind.__module__})
     with tempfile.NamedTemporaryFile() as file:
         own._init_pg(rank, int(case.world_size), file.name)  # noqa: SLF001
     own._run_test_given_id(name)  # noqa: SLF001

@@ -65,11 +65,13 @@ def test_fixtures_run_on_each_rank() -> None:
 def test_error_of_a_rank_is_that_of_the_test() -> None:
     class Test(_Two):
         def test_rank(self) -> None:
-            self.assertEqual(self.rank, 0, "not the first rank")
+            self.assertTrue(self.rank == 0, "not the first rank")  # noqa: PT009
 
     said = _said(_run(Test, "test_rank"))
-    assert 'self.assertEqual(self.rank, 0, "not the first rank")' in said
-    assert said.rstrip().endswith("AssertionError: 1 != 0 : not the first rank")
+    assert 'self.assertTrue(self.rank == 0, "not the first rank")' in said
+    assert said.rstrip().endswith(
+        "AssertionError: False is not true : not the first rank"
+    )
 
 
 def test_race_fails_a_test_whose_assertions_hold() -> None:
@@ -107,7 +109,10 @@ def test_deadlock_fails_a_test_in_any_case() -> None:
 def test_error_that_comes_of_a_race_tells_both() -> None:
     class Test(_Two):
         def test_late(self) -> None:
-            assert self.sum_late().tolist() == [2.0, 2.0]  # 1.0 or 2.0 as nothing orders it
+            assert self.sum_late().tolist() == [
+                2.0,
+                2.0,
+            ]  # 1.0 or 2.0 as nothing orders it
 
     said = _said(_run(Test, "test_late"))
     assert "AssertionError" in said
@@ -125,10 +130,12 @@ def test_skips_and_expected_failures_keep_their_meaning() -> None:
 
         @unittest.expectedFailure
         def test_wrong(self) -> None:
-            self.assertEqual(self.rank, 0)
+            assert self.rank == 0
 
     assert [said for _, said in _run(Test, "test_never").skipped] == ["never"]
-    assert [said for _, said in _run(Test, "test_some_rank").skipped] == ["not on this rank"]
+    assert [said for _, said in _run(Test, "test_some_rank").skipped] == [
+        "not on this rank"
+    ]
     result = _run(Test, "test_wrong")
     assert len(result.expectedFailures) == 1
     assert not result.failures
@@ -142,12 +149,16 @@ def test_class_offers_what_torchs_bases_offer() -> None:
             super().setUp()
             self._spawn_threads()
 
-        def perThreadSetUp(self) -> None:
+        def perThreadSetUp(self) -> None:  # noqa: N802  # torch's name
             _CALLS.append("on a thread")
 
         def test_bases(self) -> None:
             self.init_pg(False)
-            assert (self.device_type, self.backend, dist.get_backend()) == ("cpu", "gloo", "gloo")
+            assert (self.device_type, self.backend, dist.get_backend()) == (
+                "cpu",
+                "gloo",
+                "gloo",
+            )
             assert self.build_device_mesh().size() == 2
             assert self.is_master == (self.rank == 0)
             self.run_subtests({"number": [1, 2], "name": ["a"]}, self.check)

@@ -80,4 +80,6 @@ def test_marker_says_how_many_ranks(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import pytest\n@pytest.mark.ranks\ndef test_none(): ...")
     shown = pytester.runpytest_inprocess()
     shown.assert_outcomes(failed=1)
-    shown.stdout.fnmatch_lines(["*expected the number of ranks: @pytest.mark.ranks(4)*"])
+    shown.stdout.fnmatch_lines(
+        ["*expected the number of ranks: @pytest.mark.ranks(4)*"]
+    )

@@ -19,7 +19,7 @@ def test_first_error_counts() -> None:
             raise ValueError("the cause")
         dist.barrier()
 
-    with pytest.raises(ValueError, match="^the cause$"):
+    with pytest.raises(ValueError, match=r"^the cause$"):
         play_test(test, 2, _OPTIONS, name="tests:test")
 
 
@@ -27,7 +27,7 @@ def test_what_is_not_simulated_is_skipped() -> None:
     def test(_: int) -> None:
         torch.cuda.CUDAGraph()
 
-    with pytest.raises(unittest.SkipTest, match="^not simulated: .*CUDA graphs"):
+    with pytest.raises(unittest.SkipTest, match=r"^not simulated: .*CUDA graphs"):
         play_test(test, 2, _OPTIONS, name="tests:test")
 
 

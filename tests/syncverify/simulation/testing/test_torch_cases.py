@@ -137,15 +137,25 @@ def test_bases_of_torch_run_on_simulated_ranks(pytester: pytest.Pytester) -> Non
 
 def test_virtual_gpus_count_where_tests_ask(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(_TESTS)
-    options = ("--simulate-ranks", "--simulate-device=cuda", "--simulate-gpus=3", "-W", "ignore")
+    options = (
+        "--simulate-ranks",
+        "--simulate-device=cuda",
+        "--simulate-gpus=3",
+        "-W",
+        "ignore",
+    )
     shown = pytester.runpytest_subprocess(*options, "-k", "not late and not number_4")
     shown.assert_outcomes(passed=7, skipped=1, xfailed=1, deselected=2)
 
 
-def test_values_alone_are_judged_in_processes_of_xdist(pytester: pytest.Pytester) -> None:
+def test_values_alone_are_judged_in_processes_of_xdist(
+    pytester: pytest.Pytester,
+) -> None:
     pytester.makepyfile(_TESTS)
     options = ("--simulate-ranks", "--simulate-judged=values", "-n2", "-W", "ignore")
-    shown = pytester.runpytest_subprocess(*options, "-k", "late or expected or number_3")
+    shown = pytester.runpytest_subprocess(
+        *options, "-k", "late or expected or number_3"
+    )
     shown.assert_outcomes(passed=2, xfailed=1)
 
 
@@ -163,8 +173,15 @@ def test_torch_has_the_names_that_are_changed() -> None:
         ),
         (
             cases.MultiProcContinuousTest,
-            ("_worker_run_main_wait", "_spawn_processes", "_init_pg", "_run_test_given_id"),
+            (
+                "_worker_run_main_wait",
+                "_spawn_processes",
+                "_init_pg",
+                "_run_test_given_id",
+            ),
         ),
     ):
         assert all(name in vars(owner) for name in names)
-    assert all(each.exit_code > 0 and each.message for each in cases.TEST_SKIPS.values())
+    assert all(
+        each.exit_code > 0 and each.message for each in cases.TEST_SKIPS.values()
+    )
