@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
-SIMULATED: Final = ("--simulate-ranks", "--simulate-device=cuda")
+SIMULATED: Final = ("--simulate-ranks", "--simulate-device=cuda", "--simulate-gpus=8")
 _TIMEOUT_SECONDS: Final = 3600
 # Options of a project's own file would count, and its warnings are not ours.
 _PYTEST: Final = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "-W", "ignore")

@@ -55,15 +55,15 @@ from torch.testing._internal.common_distributed import TEST_SKIPS, skip_if_lt_x_
 from torch.testing._internal.common_utils import TestCase, run_tests
 
 
+def init_pg(backend="BACKEND", world_size=1, rank=0, file_name=""):
+    where = {"world_size": world_size, "rank": rank, "init_method": f"file://{file_name}"}
+    dist.init_process_group(backend, **where)
+
+
 def with_comms(test):
     @wraps(test)
     def with_group(self, *args, **kwargs):
-        dist.init_process_group(
-            "BACKEND",
-            world_size=self.world_size,
-            rank=self.rank,
-            init_method=f"file://{self.file_name}",
-        )
+        init_pg("BACKEND", self.world_size, self.rank, self.file_name)
         test(self, *args, **kwargs)
         self.destroy_pg()
 
@@ -177,7 +177,7 @@ def _put_back(text: str, device: str) -> str:
         text = re.sub(pattern, name, text)
     backend = _BACKENDS[device]
     text = text.replace("hccl", backend).replace("HCCL", backend.upper())
-    text = re.sub(r"""(["'])npu(?=[:"'])""", rf"\1{device}", text)
+    text = re.sub(r"""\bnpu(?=:|["'])""", device, text)
     if device == "cpu":
         # A machine without GPUs has one CPU, and as many processes as a test asks for.
         text = re.sub(r"\btorch\.npu\.device_count\(\)", "4", text)

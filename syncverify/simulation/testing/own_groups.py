@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch.distributed as dist
+from torch.distributed import device_mesh  # imports the function by name
 
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.network.communicator import BACKEND_NAME
@@ -78,7 +79,7 @@ def without_group(rank: int, num_ranks: int) -> Iterator[None]:
 @contextmanager
 def own_groups() -> Iterator[None]:
     """Let ranks make default groups by themselves within a block."""
-    owners = dist, dist.distributed_c10d
+    owners = dist, dist.distributed_c10d, device_mesh
     originals = [getattr(owner, _INIT) for owner in owners]
     for owner, original in zip(owners, originals, strict=True):
         setattr(owner, _INIT, _by_rank(original))

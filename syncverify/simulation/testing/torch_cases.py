@@ -153,7 +153,9 @@ def _run_as_lasting_process(case: Any, name: str, rank: int) -> None:
     class of its own.
     """
     kind = type(case)
-    own: Any = type(kind.__name__, (kind,), {"rank": rank, "__module__": kind.__module__})
+    own: Any = type(
+        kind.__name__, (kind,), {"rank": rank, "__module__": kind.__module__}
+    )
     with tempfile.NamedTemporaryFile() as file:
         own._init_pg(rank, int(case.world_size), file.name)  # noqa: SLF001
     own._run_test_given_id(name)  # noqa: SLF001

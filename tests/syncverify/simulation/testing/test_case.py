@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from syncverify.simulation.testing.case import SimTestCase
+from syncverify import SimTestCase
 
 _CALLS: list[object] = []
 

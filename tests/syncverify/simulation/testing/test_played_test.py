@@ -5,6 +5,7 @@ import unittest
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.simulation.simulation import ProgramIsWrongError
 from syncverify.simulation.testing.own_groups import own_groups, without_group
@@ -67,6 +68,16 @@ def test_ranks_make_default_groups_again_and_again() -> None:
         assert dist.init_process_group is init
     assert dist.init_process_group is not init
     assert {*backends} == {"nccl", "cuda:nccl,cpu:gloo"}
+
+
+def test_mesh_makes_a_default_group() -> None:
+    def test(rank: int) -> None:
+        with without_group(rank, 2):
+            mesh = DeviceMesh("cuda", [1, 0])
+            assert mesh.get_local_rank() == 1 - rank
+
+    with own_groups():
+        play_test(test, 2, _OPTIONS, name="tests:test")
 
 
 def test_default_group_is_made_once() -> None:
