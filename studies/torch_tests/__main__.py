@@ -22,7 +22,7 @@ from studies.torch_tests.playing import SIMULATED as OPTIONS
 from studies.torch_tests.playing import Results, play
 from studies.torch_tests.results import GLOO, SIMULATED, Stored
 from studies.torch_tests.roster import FILES
-from studies.torch_tests.source import tests_in
+from studies.torch_tests.source import fetched
 from syncverify.command.process_exit import run_command
 
 
@@ -36,7 +36,7 @@ def main(source: Path | None, only: tuple[str, ...], gloo: str | None) -> None:
     """Play torch's own tests, store the results, and write docs/torch-tests.md."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        found = tests_in(folder, source)
+        found = fetched(folder, source)
         stored = Stored.read()
         if stored.source != found.kind:
             stored = Stored()

@@ -73,7 +73,8 @@ def reasons() -> list[Reason]:
 def verdict(test: str, simulated: Result, on_gloo: Result | None) -> tuple[str, str]:
     """Return the verdict about a test, and the reason in words."""
     if simulated.outcome == "passed":
-        return PASSED, ""
+        fails = on_gloo is not None and on_gloo.outcome == "failed"
+        return PASSED, f"on gloo: {on_gloo.message}" if fails and on_gloo else ""
     if simulated.outcome == "skipped" and not simulated.message.startswith(
         "not simulated"
     ):
@@ -109,7 +110,8 @@ def _source(stored: Stored) -> Iterator[str]:
     yield ""
 
 
-def _verdicts(ways: dict[str, Results]) -> Iterator[tuple[str, str, str]]:
+def verdicts(ways: dict[str, Results]) -> Iterator[tuple[str, str, str]]:
+    """Yield name, verdict and reason of each test of a file."""
     on_gloo = ways.get(GLOO, {})
     for test, result in ways.get(SIMULATED, {}).items():
         yield test, *verdict(test, result, on_gloo.get(test))
@@ -119,7 +121,7 @@ def _files(stored: Stored) -> Iterator[str]:
     total = Counter[str]()
     rows = list[list[object]]()
     for file, ways in sorted(stored.files.items()):
-        counts = Counter(each for _, each, _ in _verdicts(ways))
+        counts = Counter(each for _, each, _ in verdicts(ways))
         total += counts
         on_gloo = ways.get(GLOO)
         gloo = (
@@ -137,13 +139,13 @@ def _numbers(counts: Counter[str]) -> list[int]:
 
 
 def _others(stored: Stored) -> Iterator[str]:
-    yield "## Not passed"
+    yield "## Not passed, here or on gloo"
     yield ""
     rows = [
         (f"`{Path(file).name}`", f"`{test}`", found, said.replace("|", "\\|"))
         for file, ways in sorted(stored.files.items())
-        for test, found, said in _verdicts(ways)
-        if found not in {PASSED, SKIPPED}
+        for test, found, said in verdicts(ways)
+        if said and found != SKIPPED
     ]
     yield from table(("file", "test", "verdict", "reason"), rows)
 

@@ -93,7 +93,7 @@ class Source:
     name: str
 
 
-def tests_in(folder: Path, source: Path | None) -> Source:
+def fetched(folder: Path, source: Path | None) -> Source:
     """Put the tests into a folder, in `cuda` and `cpu`, and say where they are from.
 
     Args:

@@ -92,7 +92,7 @@ def private_torch(tree: ast.Module) -> set[str]:
     names = [name for name, _ in imports(tree)]
     names += [ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.Attribute)]
     return {
-        ".".join(name.split(".")[: count])
+        ".".join(name.split(".")[:count])
         for part, count in PRIVATE_TORCH.items()
         for name in names
         if within(name, part)
