@@ -9,6 +9,7 @@ facts, and a test says so:
 - Their ranks start in `_spawn_processes`, or `_spawn_threads`, which nobody but them needs.
 - A process calls `_run(rank, name, file, pipe)`, which ends in `run_test(name, pipe)`; a thread
   calls `_run(name, rank, world_size)`, which ends in `run_test_with_threaded_pg`.
+- `spawn_threads_and_init_comms` decorates a test that runs on threads in any class.
 - A rank that skips itself exits with a code of `TEST_SKIPS`.
 """
 
@@ -32,6 +33,7 @@ from syncverify.simulation.testing.own_groups import own_groups, without_group
 from syncverify.simulation.testing.played_test import TestOptions, node_of, play_test
 
 _NO_RANK: Final = -1
+_NUM_THREADS: Final = torch_cases.DEFAULT_WORLD_SIZE
 _PROCESSES: Final = torch_cases.MultiProcessTestCase
 _THREADS: Final = torch_cases.MultiThreadedTestCase
 _LASTING: Final = torch_cases.MultiProcContinuousTest
@@ -48,7 +50,7 @@ def simulated_torch_cases(options: TestOptions, num_gpus: int) -> Iterator[None]
     on_processes = _in_place(_run_as_process, options)
     on_threads = _in_place(_run_as_thread, options)
     on_lasting = _in_place(_run_as_lasting_process, options)
-    changes: list[tuple[type, str, Any]] = [
+    changes: list[tuple[Any, str, Any]] = [
         (_PROCESSES, "join_or_run", on_processes),
         (_PROCESSES, "_spawn_processes", _start_none),
         (_PROCESSES, "run_test", _test_of_process),
@@ -57,6 +59,7 @@ def simulated_torch_cases(options: TestOptions, num_gpus: int) -> Iterator[None]
         (_THREADS, "run_test_with_threaded_pg", _test_of_thread),
         (_LASTING, "_worker_run_main_wait", on_lasting),
         (_LASTING, "_spawn_processes", classmethod(_start_no_lasting)),
+        (torch_cases, "spawn_threads_and_init_comms", _on_threads_of_a_test(options)),
     ]
     with ExitStack() as stack:
         stack.enter_context(own_groups())
@@ -96,8 +99,12 @@ def _play(
         with without_group(rank, num_ranks), _skips():
             run(case, name, rank)
 
-    how = f"--simulate-ranks --simulate-device={options.device}"
-    play_test(on_rank, num_ranks, options, name=f"{node_of(kind, name)} {how}")
+    full_name = f"{node_of(kind, name)} {_how(options)}"
+    play_test(on_rank, num_ranks, options, name=full_name)
+
+
+def _how(options: TestOptions) -> str:
+    return f"--simulate-ranks --simulate-device={options.device}"
 
 
 @contextmanager
@@ -144,6 +151,34 @@ def _test_of_thread(case: Any, name: str, _rank: int, _world_size: int) -> None:
         getattr(case, name)()
     finally:
         case.perThreadTearDown()
+
+
+def _on_threads_of_a_test(options: TestOptions) -> Any:
+    """Return the decorator of tests that run on threads in a class of any kind."""
+
+    def spawn_threads_and_init_comms(
+        func: Any = None, timeout: Any = None, world_size: int = _NUM_THREADS
+    ) -> Any:
+        if func is None:
+            return functools.partial(
+                spawn_threads_and_init_comms, world_size=world_size
+            )
+
+        @functools.wraps(func)
+        def test(case: Any, *args: Any, **options_of_test: Any) -> None:
+            __tracebackhide__ = True
+
+            def on_rank(rank: int) -> None:
+                with without_group(rank, world_size), _skips():
+                    dist.init_process_group("threaded")
+                    func(case, *args, **options_of_test)
+
+            name = f"{node_of(type(case), func.__name__)} {_how(options)}"
+            play_test(on_rank, world_size, options, name=name)
+
+        return test
+
+    return spawn_threads_and_init_comms
 
 
 def _run_as_lasting_process(case: Any, name: str, rank: int) -> None:

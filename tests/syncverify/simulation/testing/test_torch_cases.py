@@ -3,6 +3,8 @@
 `torch.testing` freezes flags and seeds generators when it is imported.
 """
 
+import inspect
+
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -17,6 +19,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 from torch.testing._internal.common_distributed import (
     MultiProcContinuousTest, MultiProcessTestCase, MultiThreadedTestCase, skip_if_lt_x_gpu,
+    spawn_threads_and_init_comms,
 )
 from torch.testing._internal.common_fsdp import FSDPTest, FSDPTestMultiThread
 from torch.testing._internal.common_utils import (
@@ -94,6 +97,11 @@ class TestLasting(MultiProcContinuousTest):
         self.assertEqual(summed(self.rank)[0], 3)
         assert type(self).pg.rank() == self.rank
 
+class TestPlain(unittest.TestCase):
+    @spawn_threads_and_init_comms(world_size=3)
+    def test_sum(self):
+        assert summed(dist.get_rank())[0] == 6
+
 class TestTensors(DTensorTestBase):
     @with_comms
     def test_full(self):
@@ -121,7 +129,7 @@ class TestShardingThreads(FSDPTestMultiThread):
 def test_bases_of_torch_run_on_simulated_ranks(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(_TESTS)
     shown = pytester.runpytest_subprocess("--simulate-ranks", "-rfsx", "-W", "ignore")
-    shown.assert_outcomes(passed=5, failed=2, skipped=3, xfailed=1)
+    shown.assert_outcomes(passed=6, failed=2, skipped=3, xfailed=1)
     shown.stdout.fnmatch_lines_random(
         [
             "VIOLATION: streams_order_shared_memory (race)",
@@ -145,7 +153,7 @@ def test_virtual_gpus_count_where_tests_ask(pytester: pytest.Pytester) -> None:
         "ignore",
     )
     shown = pytester.runpytest_subprocess(*options, "-k", "not late and not number_4")
-    shown.assert_outcomes(passed=7, skipped=1, xfailed=1, deselected=2)
+    shown.assert_outcomes(passed=8, skipped=1, xfailed=1, deselected=2)
 
 
 def test_values_alone_are_judged_in_processes_of_xdist(
@@ -182,6 +190,11 @@ def test_torch_has_the_names_that_are_changed() -> None:
         ),
     ):
         assert all(name in vars(owner) for name in names)
+    assert [*inspect.signature(cases.spawn_threads_and_init_comms).parameters] == [
+        "func",
+        "timeout",
+        "world_size",
+    ]
     assert all(
         each.exit_code > 0 and each.message for each in cases.TEST_SKIPS.values()
     )
