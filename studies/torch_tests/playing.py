@@ -54,7 +54,8 @@ def play(
         wanted = names or [file.name]
         command = [sys.executable, "-m", "pytest", *_PYTEST, *wanted, *options]
         timeout = f"--timeout={per_test_seconds}"
-        environment = {**os.environ, "PYTHONPATH": ".", "OMP_NUM_THREADS": "1"}
+        path = os.pathsep.join([".", os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
             [*command, timeout, f"--junit-xml={report}"],
             cwd=file.parent, env=environment, capture_output=True, text=True,
