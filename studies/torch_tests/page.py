@@ -80,11 +80,18 @@ def verdict(test: str, simulated: Result, on_gloo: Result | None) -> tuple[str, 
     ):
         return SKIPPED, simulated.message
     if on_gloo is not None and on_gloo.outcome == "failed":
-        return SAME, simulated.message
+        # The same exception: on gloo, the ranks may all fail for a reason of the CPU.
+        if _kind(on_gloo) == _kind(simulated):
+            return SAME, simulated.message
     for reason in reasons():
         if reason.fits(test, simulated):
             return reason.verdict, reason.said
     return OURS, f"not explained: {simulated.message}"
+
+
+def _kind(result: Result) -> str:
+    """Return the exception of a result."""
+    return result.message.partition(":")[0]
 
 
 def page() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,11 @@ SIMULATED: Final = ("--simulate-ranks", "--simulate-device=cuda", "--simulate-gp
 _TIMEOUT_SECONDS: Final = 3600
 # Options of a project's own file would count, and its warnings are not ours.
 _PYTEST: Final = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "-W", "ignore")
+
+# The exception at the end of the traceback of a rank, in what its test says.
+_OF_A_RANK: Final = re.compile(
+    r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Violation)\b.*)$", re.MULTILINE
+)
 
 
 class Result(NamedTuple):
@@ -81,6 +87,8 @@ def _result(case: ElementTree.Element) -> Result:
 
 
 def _first_line(child: ElementTree.Element) -> str:
-    """Return the first line of a message; of a simulation that is wrong, the violation's."""
-    text = child.get("message") or child.text or ""
-    return text.strip().partition("\n")[0]
+    """Return the first line of a message; of ranks that failed, that of the first of them."""
+    text = f"{child.get('message') or ''}\n{child.text or ''}".strip()
+    first = text.partition("\n")[0]
+    raised = _OF_A_RANK.search(text)
+    return raised[1] if raised and " exited with " in first else first

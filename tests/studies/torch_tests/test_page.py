@@ -15,7 +15,12 @@ _FAILED = Result("failed", "RuntimeError: no such thing")
         (Result("passed", ""), None, ("passed", "")),
         (Result("passed", ""), _FAILED, ("passed", f"on gloo: {_FAILED.message}")),
         (Result("skipped", "Need 8 GPUs"), None, ("skipped", "Need 8 GPUs")),
-        (_FAILED, Result("failed", "other"), ("same as gloo", _FAILED.message)),
+        (
+            _FAILED,
+            Result("failed", "RuntimeError: other words"),
+            ("same as gloo", _FAILED.message),
+        ),
+        (_FAILED, Result("failed", "ValueError: other"), ("torch's", "so it is")),
         (_FAILED, Result("passed", ""), ("torch's", "so it is")),
         (_FAILED, None, ("torch's", "so it is")),
         (Result("failed", "unknown"), None, ("ours", "not explained: unknown")),
