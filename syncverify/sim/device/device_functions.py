@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import torch
 from typing_extensions import override
 
 from syncverify.sim.device.streams import RankStreams
@@ -51,15 +50,6 @@ def _nothing(_: RankStreams, *__: Any, **___: Any) -> None:
     """Do nothing: there is one device, and no time to spend or to measure."""
 
 
-def _seed(streams: RankStreams, seed: int) -> None:
-    if streams.seen is not None:
-        torch.default_generator.manual_seed(seed)
-
-
-def _set_generator(_: RankStreams, state: torch.Tensor, device: Any = None) -> None:
-    torch.default_generator.set_state(state)
-
-
 _STREAMS: dict[str, Replacement] = {
     "current_stream": lambda streams, device=None: streams.current(),  # torch's names
     "default_stream": lambda streams, device=None: streams.default,
@@ -73,17 +63,8 @@ def _some(*names: str) -> dict[str, Replacement]:
     return {name: _STREAMS[name] for name in names}
 
 
-# The tensors are on the CPU, and so is what draws their numbers.
-_GENERATOR: dict[str, Replacement] = {
-    "get_rng_state": lambda _, device=None: torch.default_generator.get_state(),
-    "initial_seed": lambda _: torch.default_generator.initial_seed(),
-    "manual_seed": _seed,
-    "manual_seed_all": _seed,
-    "set_rng_state": _set_generator,
-}
 CUDA: dict[str, Replacement] = {
     **_STREAMS,
-    **_GENERATOR,
     # torch calls it before any use of a real device, such as a tensor or a handle.
     "_lazy_init": refusal(
         "CUDA devices (make tensors on the device of the parameters, and look names of "
