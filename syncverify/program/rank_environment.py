@@ -13,6 +13,7 @@ from typing import Final
 import torch.distributed as dist
 
 _on_one_machine = False
+_on_one_device = False
 _num_devices: int | None = None
 
 
@@ -41,6 +42,24 @@ def one_machine(num_devices: int | None = None) -> Iterator[None]:
         yield
     finally:
         _on_one_machine, _num_devices = before
+
+
+@contextmanager
+def one_device() -> Iterator[None]:
+    """Let all ranks share device 0 within a block, as the threads of one process do."""
+    global _on_one_device
+    before, _on_one_device = _on_one_device, True
+    try:
+        yield
+    finally:
+        _on_one_device = before
+
+
+def device_index(rank: int, world_size: int) -> int:
+    """Return the number of the device of a rank on its machine."""
+    if _on_one_device:
+        return 0
+    return rank % (_num_devices or ranks_per_machine(world_size))
 
 
 def devices_per_machine() -> int:

@@ -20,7 +20,7 @@ import tempfile
 import types
 import unittest
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch.testing._internal import common_distributed as torch_cases
 from torch.testing._internal import common_utils
 
-from syncverify.program.rank_environment import one_machine
+from syncverify.program.rank_environment import one_device, one_machine
 from syncverify.simulation.testing.own_groups import own_groups, without_group
 from syncverify.simulation.testing.played_test import TestOptions, node_of, play_test
 
@@ -48,7 +48,7 @@ def simulated_torch_cases(options: TestOptions, num_gpus: int) -> Iterator[None]
         num_gpus: Number of virtual GPUs.
     """
     on_processes = _in_place(_run_as_process, options)
-    on_threads = _in_place(_run_as_thread, options)
+    on_threads = _in_place(_run_as_thread, options, one_device)
     on_lasting = _in_place(_run_as_lasting_process, options)
     changes: list[tuple[Any, str, Any]] = [
         (_PROCESSES, "join_or_run", on_processes),
@@ -70,7 +70,9 @@ def simulated_torch_cases(options: TestOptions, num_gpus: int) -> Iterator[None]
 
 
 def _in_place(
-    run: Callable[[Any, str, int], None], options: TestOptions
+    run: Callable[[Any, str, int], None],
+    options: TestOptions,
+    place: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Callable[[Any, Callable[[], Any]], Any]:
     """Return what makes a test of a test: on the ranks, or, on a rank, the test itself."""
 
@@ -79,7 +81,8 @@ def _in_place(
         def method(self: Any) -> None:
             __tracebackhide__ = True
             if self.rank == _NO_RANK:
-                _play(self, run, options)
+                with place():
+                    _play(self, run, options)
             else:
                 test()
 
@@ -174,7 +177,8 @@ def _on_threads_of_a_test(options: TestOptions) -> Any:
                     func(case, *args, **options_of_test)
 
             name = f"{node_of(type(case), func.__name__)} {_how(options)}"
-            play_test(on_rank, world_size, options, name=name)
+            with one_device():
+                play_test(on_rank, world_size, options, name=name)
 
         return test
 

@@ -85,6 +85,7 @@ class TestThreads(MultiThreadedTestCase):
 
     def test_sum(self):
         self.assertEqual(self.value, dist.get_rank())
+        assert not GPUS or torch.cuda.current_device() == 0
 
 class TestLasting(MultiProcContinuousTest):
     world_size = 2
@@ -96,6 +97,7 @@ class TestLasting(MultiProcContinuousTest):
     def test_sum(self):
         self.assertEqual(summed(self.rank)[0], 3)
         assert type(self).pg.rank() == self.rank
+        assert not GPUS or torch.cuda.current_device() == self.rank
 
 class TestPlain(unittest.TestCase):
     @spawn_threads_and_init_comms(world_size=3)
