@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from syncverify.scenario.specs import ParameterSpec as ParameterSpec
     from syncverify.simulation.regions import region as region
     from syncverify.simulation.simulate import simulate as simulate
+    from syncverify.simulation.testing.case import SimTestCase as SimTestCase
     from syncverify.verification import CoverageGap as CoverageGap
     from syncverify.verification import PropertyViolation as PropertyViolation
     from syncverify.verification import verify as verify
@@ -34,6 +35,7 @@ __all__ = [
     "PlayedScenario",
     "PropertyViolation",
     "Scenario",
+    "SimTestCase",
     "SyncverifyError",
     "UsageError",
     "assert_right",
@@ -54,6 +56,7 @@ _MODULES = {
     "PlayedScenario": "syncverify.one_play",
     "PropertyViolation": "syncverify.verification",
     "Scenario": "syncverify.scenario.scenario",
+    "SimTestCase": "syncverify.simulation.testing.case",
     "SyncverifyError": "syncverify.errors",
     "UsageError": "syncverify.errors",
     "assert_right": "syncverify.one_play",

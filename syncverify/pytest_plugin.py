@@ -14,7 +14,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
     from syncverify.report.report import Report
     from syncverify.search.found_violation import FoundViolation
     from syncverify.search.judge import Identity
+    from syncverify.simulation.testing.played_test import TestOptions
     from syncverify.subjects.subject import SubjectFactory
 
 _FIXTURE: Final = "verify_subject"
 _MARK: Final = "syncverify"
+_RANKS: Final = "ranks"
 # Properties of a test, for JUnit files, and for the process that prints under pytest-xdist.
 _VERDICT: Final = "syncverify.verdict"
 _VIOLATION: Final = "syncverify.violation"
@@ -164,13 +167,103 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                 help=f"{setting.meaning} It counts more than a test's own.",
                 **_type_of(setting),
             )  # fmt: skip
+    group = parser.getgroup(
+        "simulate", "simulation of the ranks of torch's test classes"
+    )
+    group.addoption(
+        "--simulate-ranks", action="store_true", dest="simulate_ranks",
+        help="Run tests of torch's MultiProcessTestCase, MultiThreadedTestCase and "
+        "MultiProcContinuousTest on a simulated machine, in this process.",
+    )  # fmt: skip
+    group.addoption(
+        "--simulate-device", choices=["cpu", "cuda"], default="cpu", dest="simulate_device",
+        help="Device that those tests hear of. Default: cpu.",
+    )  # fmt: skip
+    group.addoption(
+        "--simulate-gpus", type=functools.partial(_number, least=1), default=4,
+        dest="simulate_gpus", metavar="N",
+        help="Number of virtual GPUs with --simulate-device=cuda. Default: 4.",
+    )  # fmt: skip
+    group.addoption(
+        "--simulate-judged", choices=["all", "values"], default="all", dest="simulate_judged",
+        help="values: a test fails by its own assertions, deadlocks and mismatches alone, "
+        "not by the order of its streams. Default: all.",
+    )  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the markers; with `--simulate-ranks`, change torch's base classes of tests."""
     config.addinivalue_line(
         "markers", f"{_MARK}: verifies a gradient synchronizer; set by the plugin"
     )
+    config.addinivalue_line(
+        "markers",
+        f"{_RANKS}(count, *, device='cuda', schedules='default', judged='all'): "
+        "runs the test on each rank of a simulated machine",
+    )
+    if config.getoption("simulate_ranks"):
+        _simulate_ranks(config)
+
+
+def _simulate_ranks(config: pytest.Config) -> None:
+    """Put torch's base classes of tests on simulated ranks, for this run of pytest."""
+    from syncverify.simulation.testing.told_gpus import told_gpus
+
+    device, num_gpus = (
+        config.getoption(f"simulate_{each}") for each in ("device", "gpus")
+    )
+    if device == "cuda":  # torch's helpers of tests count GPUs when they are imported
+        config.add_cleanup(_entered(told_gpus(num_gpus)))
+    from syncverify.simulation.testing.torch_cases import simulated_torch_cases
+
+    options = _test_options(device=device, judged=config.getoption("simulate_judged"))
+    config.add_cleanup(_entered(simulated_torch_cases(options, num_gpus)))
+
+
+def _entered(block: AbstractContextManager[object]) -> Callable[[], None]:
+    """Enter a block, and return what leaves it."""
+    stack = ExitStack()
+    stack.enter_context(block)
+    return stack.close
+
+
+def _test_options(**options: Any) -> TestOptions:
+    from syncverify.simulation.testing.played_test import TestOptions  # imports torch
+
+    return TestOptions(**options)
+
+
+@pytest.fixture
+def rank() -> int:
+    """Return the rank; `pytest_pyfunc_call` puts that of each rank in its place."""
+    return -1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
+    """Run a test with the marker on each rank; fixtures were made once, for all of them."""
+    __tracebackhide__ = True
+    mark = pyfuncitem.get_closest_marker(_RANKS)
+    if mark is None:
+        return None
+    from syncverify.simulation.testing.played_test import play_test
+
+    taken = inspect.signature(pyfuncitem.obj).parameters
+    given = {
+        name: pyfuncitem.funcargs[name] for name in taken if name in pyfuncitem.funcargs
+    }
+
+    def on_rank(rank: int) -> None:
+        own = {"rank": rank} if "rank" in given else {}
+        pyfuncitem.obj(**{**given, **own})
+
+    if len(mark.args) != 1:
+        pytest.fail(
+            "expected the number of ranks: @pytest.mark.ranks(4)", pytrace=False
+        )
+    options = _test_options(**mark.kwargs)
+    play_test(on_rank, mark.args[0], options, name=pyfuncitem.nodeid)
+    return True
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -179,16 +272,29 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(_MARK)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+def _note_verification(item: pytest.Item, error: BaseException) -> None:
     """Note the result of a verification that failed, also one without the fixture."""
     verification = sys.modules.get("syncverify.verification")
-    if call.excinfo is not None and verification is not None:
+    if verification is not None and isinstance(
+        error, (verification.PropertyViolation, verification.CoverageGap)
+    ):
+        item.user_properties += _properties(error.report)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note the result of a verification that failed; a simulation is its report alone."""
+    if call.excinfo is not None:
+        _note_verification(item, call.excinfo.value)
+    report = yield
+    simulation = sys.modules.get("syncverify.simulation.simulation")
+    if call.excinfo is not None and simulation is not None:
         error = call.excinfo.value
-        if isinstance(
-            error, (verification.PropertyViolation, verification.CoverageGap)
-        ):
-            item.user_properties += _properties(error.report)
+        if isinstance(error, simulation.ProgramIsWrongError) and report.failed:
+            report.longrepr = str(error)  # no line of a test is at fault for all of it
+    return report
 
 
 def _properties(report: Report) -> Iterator[tuple[str, str]]:

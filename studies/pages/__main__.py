@@ -32,6 +32,7 @@ from studies.peers import stored_runs
 from studies.redteam import document as redteam
 from studies.releases.__main__ import PAGES as WITH_FACTS
 from studies.timemachine import page as timemachine
+from studies.torch_tests import page as torch_tests
 
 PAGES: Final = (
     alarms_page.PAGE,
@@ -55,6 +56,7 @@ PAGES: Final = (
     redteam.PAGE,
     stored_runs.PART,
     timemachine.PAGE,
+    torch_tests.PAGE,
     versions.PAGE,
     *word_tables.PARTS,
     # Written by hand, but for the facts about releases in their marks.

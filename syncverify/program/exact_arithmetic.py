@@ -8,11 +8,13 @@ switches belong to the process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
+
+from syncverify.program.backend_flags import changeable_flags
 
 
 class _Switch(NamedTuple):
@@ -35,12 +37,16 @@ def exact_arithmetic(device: torch.device | None = None) -> Iterator[None]:
     if device is not None and device.type == "cuda":
         switches += _same_order_each_time()
     before = [_position(switch) for switch in switches]
-    for switch in switches:
-        switch.set(switch.exact)
+    _set(switches, [switch.exact for switch in switches])
     try:
         yield
     finally:
-        for switch, position in zip(switches, before, strict=True):
+        _set(switches, before)
+
+
+def _set(switches: Sequence[_Switch], positions: Sequence[Any]) -> None:
+    with changeable_flags():
+        for switch, position in zip(switches, positions, strict=True):
             switch.set(position)
 
 

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from syncverify.plain_text import counted
 from syncverify.program import relied_functions
+from syncverify.program.backend_flags import changeable_flags
 from syncverify.program.generators import Generators, restored_generators
 from syncverify.program.process_surroundings import Surroundings
 from syncverify.trace.source_lines import working_directory
@@ -187,9 +188,10 @@ def _differences(
 
 
 def _restore(settings: Mapping[str, _Setting], before: Mapping[str, Any]) -> None:
-    for name, setting in settings.items():
-        if setting.read() != before[name]:
-            setting.set(before[name])
+    with changeable_flags():
+        for name, setting in settings.items():
+            if setting.read() != before[name]:
+                setting.set(before[name])
 
 
 def settings_of_ranks() -> Iterator[_Setting]:

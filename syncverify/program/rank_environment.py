@@ -12,6 +12,10 @@ from typing import Final
 
 import torch.distributed as dist
 
+_on_one_machine = False
+_on_one_device = False
+_num_devices: int | None = None
+
 
 def ranks_per_machine(world_size: int) -> int:
     """Return how many ranks share a machine; an even world of four or more has two machines.
@@ -19,7 +23,48 @@ def ranks_per_machine(world_size: int) -> int:
     So a subject that takes a local number for a global one is seen. A launcher may say
     something else.
     """
-    return world_size // 2 if world_size >= 4 and world_size % 2 == 0 else world_size
+    if _on_one_machine or world_size < 4 or world_size % 2:
+        return world_size
+    return world_size // 2
+
+
+@contextmanager
+def one_machine(num_devices: int | None = None) -> Iterator[None]:
+    """Let all ranks share a machine within a block, as the tests of a project assume.
+
+    Args:
+        num_devices: Number of its devices; None for one a rank.
+    """
+    global _on_one_machine, _num_devices  # asked for every tensor
+    before = _on_one_machine, _num_devices
+    _on_one_machine, _num_devices = True, num_devices
+    try:
+        yield
+    finally:
+        _on_one_machine, _num_devices = before
+
+
+@contextmanager
+def one_device() -> Iterator[None]:
+    """Let all ranks share device 0 within a block, as the threads of one process do."""
+    global _on_one_device
+    before, _on_one_device = _on_one_device, True
+    try:
+        yield
+    finally:
+        _on_one_device = before
+
+
+def device_index(rank: int, world_size: int) -> int:
+    """Return the number of the device of a rank on its machine."""
+    if _on_one_device:
+        return 0
+    return rank % (_num_devices or ranks_per_machine(world_size))
+
+
+def devices_per_machine() -> int:
+    """Return the number of devices on the machine of this rank."""
+    return local_world_size() if _num_devices is None else _num_devices
 
 
 def local_world_size() -> int:

@@ -16,7 +16,7 @@ from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.late_imports import import_dynamo
 from syncverify.program.process_settings import restored_settings
-from syncverify.program.rank_environment import ranks_per_machine
+from syncverify.program.rank_environment import device_index
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.recording.rank_recorder import RankRecorder
@@ -127,7 +127,7 @@ def play(
 
 
 def _tell_cuda(recorder: RankRecorder, rank: int, num_ranks: int) -> None:
-    local_rank = rank % ranks_per_machine(num_ranks)
+    local_rank = device_index(rank, num_ranks)
     recorder.streams.backends.default = "nccl"
     recorder.streams.tell(torch.device("cuda", local_rank))
 

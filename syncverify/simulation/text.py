@@ -38,6 +38,8 @@ def violation_text(
 
 def replay_line(simulation: Outcome, found: FoundInProgram) -> str:
     """Return the command that plays the run of a violation again."""
+    if "::" in simulation.program:  # a test
+        return f"pytest {simulation.program}"
     words = ["syncverify", "simulate", shlex.quote(simulation.program)]
     words += ["--ranks", str(simulation.num_ranks), "--device", simulation.device]
     if choices := found.schedule.choices:

@@ -29,6 +29,21 @@ _SUBJECTS = tuple(
     for part in ("subjects", "bugbank", "synchronizer")
 )
 _TORCH = str(Path(_SPEC.origin).parent) + os.sep
+# Models and base classes of torch's own tests, which are a part of the tests.
+_TESTS_OF_TORCH = tuple(
+    str(Path(_TORCH) / "testing" / "_internal" / part)
+    for part in (
+        "common_",
+        "distributed/_tensor",
+        "distributed/_shard",
+        "distributed/co",
+    )
+)
+# Files of these that only pass calls on.
+_WRAPPERS_OF_TESTS = tuple(
+    str(Path(_TORCH) / "testing" / "_internal" / part)
+    for part in ("common_utils.py", "common_distributed.py")
+)
 # FSDP2 is a subject that is written in Python and comes with torch.
 _SHARDING = tuple(
     str(Path(_TORCH) / "distributed" / part)
@@ -100,6 +115,8 @@ _names_torch = False
 
 def is_subject_line(filename: str) -> bool:
     """Tell whether a file is neither torch's, its helpers', Python's, nor the harness's."""
+    if filename.startswith(_TESTS_OF_TORCH):
+        return True
     if filename.startswith(("<", _TORCH, *helpers_of_torch())):
         return False
     if filename.startswith(_HARNESS):
@@ -171,6 +188,8 @@ def naming_torch(*, is_on: bool = True) -> Iterator[None]:
 def is_named(filename: str) -> bool:
     """Tell whether traces name the lines of a file, and note it in `KNOWN_NAMED`."""
     known = filename.startswith(_SHARDING) or is_subject_line(filename)
+    if filename.startswith(_WRAPPERS_OF_TESTS):
+        known = False
     if _names_torch and filename.startswith(_NAMED_OF_TORCH):
         known = not filename.startswith(_PASSING_ON)
     KNOWN_NAMED[filename] = known

@@ -33,6 +33,7 @@ def test_the_step_of_the_readme_is_that_of_the_example() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
 def test_the_step_of_the_readme_has_the_result_that_it_shows() -> None:
     (shown,) = re.findall(r"NO VIOLATION: \S+simulated_step.py:step .*", README)
     assert str(simulate(step, ranks=4)) == shown

@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify.program.rank_environment import local_world_size
+from syncverify.program.rank_environment import devices_per_machine
 from syncverify.settings import NCCL_NAMES
 from syncverify.sim.device.device_functions import Replacement
 from syncverify.sim.device.seen_backends import SeenBackends
@@ -52,7 +52,7 @@ _TENSORS = {
 }
 _CUDA: dict[str, Replacement] = {
     "current_device": lambda _, line: line.seen.device.index,
-    "device_count": lambda *_: local_world_size(),
+    "device_count": lambda *_: devices_per_machine(),
     "get_device_capability": lambda *_, **__: (_PROPERTIES.major, _PROPERTIES.minor),
     "get_device_name": lambda *_, **__: _PROPERTIES.name,
     "get_device_properties": lambda *_, **__: _PROPERTIES,
@@ -80,7 +80,7 @@ _GENERATOR: dict[str, Replacement] = {
 _ACCELERATOR: dict[str, Replacement] = {
     "current_accelerator": lambda *_, **__: torch.device("cuda"),
     "current_device_index": lambda _, line: line.seen.device.index,
-    "device_count": lambda *_: local_world_size(),
+    "device_count": lambda *_: devices_per_machine(),
     "is_available": lambda *_: True,
 }
 _MAKERS = (

@@ -1,0 +1,18 @@
+"""The flags of `torch.backends`, which torch's own tests freeze.
+
+The only module that touches the private context manager by which torch changes them all the
+same. A test says that it does.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+
+def changeable_flags() -> AbstractContextManager[Any]:
+    """Let flags be set within a block, though `disable_global_flags` has frozen them."""
+    unfrozen: Any = getattr(torch.backends, "__allow_nonbracketed_mutation")
+    return unfrozen()  # type: ignore[no-any-return]

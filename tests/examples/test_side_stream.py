@@ -1,0 +1,33 @@
+"""The example whose test the threaded process group passes by luck."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("options", "outcome"),
+    [
+        ([], "2 passed"),
+        (["--simulate-ranks"], "1 failed, 1 passed"),
+        (["--simulate-ranks", "--simulate-judged=values"], "2 passed"),
+    ],
+)
+def test_wait_is_missing_on_simulated_ranks_alone(
+    options: list[str], outcome: str
+) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-W", "ignore"]
+    shown = subprocess.run(
+        [*command, "examples/side_stream.py", *options],
+        cwd=ROOT, capture_output=True, text=True, timeout=100, check=False,
+    ).stdout  # fmt: skip
+    assert outcome in shown
+    named = (
+        "insert `stream 1.wait_stream(default)` before examples/side_stream.py" in shown
+    )
+    assert named == outcome.startswith("1 failed")

@@ -1,0 +1,173 @@
+"""A base class whose tests run once on each rank."""
+
+import unittest
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from syncverify import SimTestCase
+
+_CALLS: list[object] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_calls() -> Iterator[None]:
+    _CALLS.clear()
+    yield
+    _CALLS.clear()
+
+
+class _Two(SimTestCase):
+    world_size = 2
+
+    def sum_late(self) -> torch.Tensor:
+        summed = torch.full((2,), float(self.rank), device=self.device_type)
+        work = dist.all_reduce(summed, async_op=True)
+        result = summed + 1
+        work.wait()
+        return result
+
+
+def _run(test: type[unittest.TestCase], name: str) -> unittest.TestResult:
+    result = unittest.TestResult()
+    test(name).run(result)
+    return result
+
+
+def _said(result: unittest.TestResult) -> str:
+    ((_, said),) = result.failures
+    return said
+
+
+def test_fixtures_run_on_each_rank() -> None:
+    class Test(_Two):
+        def setUp(self) -> None:
+            self.addCleanup(_CALLS.append, "cleaned")
+            _CALLS.append((self.rank, self.pg.size(), dist.get_backend()))
+
+        def test_sum(self) -> None:
+            summed = torch.full((2,), self.rank + 1.0, device="cuda")
+            dist.all_reduce(summed, group=self.process_group)
+            _CALLS.append(summed.tolist())
+
+        def tearDown(self) -> None:
+            _CALLS.append("tear down")
+
+    assert _run(Test, "test_sum").wasSuccessful()
+    assert {*map(str, _CALLS)} == {
+        "(0, 2, 'nccl')", "(1, 2, 'nccl')", "[3.0, 3.0]", "tear down", "cleaned",
+    }  # fmt: skip
+    assert len(_CALLS) == 8
+
+
+def test_error_of_a_rank_is_that_of_the_test() -> None:
+    class Test(_Two):
+        def test_rank(self) -> None:
+            self.assertTrue(self.rank == 0, "not the first rank")  # noqa: PT009
+
+    said = _said(_run(Test, "test_rank"))
+    assert 'self.assertTrue(self.rank == 0, "not the first rank")' in said
+    assert said.rstrip().endswith(
+        "AssertionError: False is not true : not the first rank"
+    )
+
+
+def test_race_fails_a_test_whose_assertions_hold() -> None:
+    class Test(_Two):
+        def test_late(self) -> None:
+            assert self.sum_late().shape == (2,)
+
+    said = _said(_run(Test, "test_late"))
+    assert "streams_order_shared_memory (race)" in said
+    assert "insert `work.wait()` of the all_reduce" in said
+    assert "::test_late (2 ranks, simulated cuda" in said
+
+
+def test_race_counts_for_nothing_where_values_are_judged() -> None:
+    class Test(_Two):
+        judged = "values"
+
+        def test_late(self) -> None:
+            self.sum_late()
+
+    assert _run(Test, "test_late").wasSuccessful()
+
+
+def test_deadlock_fails_a_test_in_any_case() -> None:
+    class Test(_Two):
+        judged = "values"
+
+        def test_barrier(self) -> None:
+            if self.rank == 0:
+                dist.barrier()
+
+    assert "every_wait_completes (deadlock)" in _said(_run(Test, "test_barrier"))
+
+
+def test_error_that_comes_of_a_race_tells_both() -> None:
+    class Test(_Two):
+        def test_late(self) -> None:
+            assert self.sum_late().tolist() == [
+                2.0,
+                2.0,
+            ]  # 1.0 or 2.0 as nothing orders it
+
+    said = _said(_run(Test, "test_late"))
+    assert "AssertionError" in said
+    assert "streams_order_shared_memory (race)" in said
+
+
+def test_skips_and_expected_failures_keep_their_meaning() -> None:
+    class Test(_Two):
+        @unittest.skip("never")
+        def test_never(self) -> None: ...
+
+        def test_some_rank(self) -> None:
+            if self.rank == 1:
+                self.skipTest("not on this rank")
+
+        @unittest.expectedFailure
+        def test_wrong(self) -> None:
+            assert self.rank == 0
+
+    assert [said for _, said in _run(Test, "test_never").skipped] == ["never"]
+    assert [said for _, said in _run(Test, "test_some_rank").skipped] == [
+        "not on this rank"
+    ]
+    result = _run(Test, "test_wrong")
+    assert len(result.expectedFailures) == 1
+    assert not result.failures
+
+
+def test_class_offers_what_torchs_bases_offer() -> None:
+    class Test(_Two):
+        device = "cpu"
+
+        def setUp(self) -> None:
+            super().setUp()
+            self._spawn_threads()
+
+        def perThreadSetUp(self) -> None:  # noqa: N802  # torch's name
+            _CALLS.append("on a thread")
+
+        def test_bases(self) -> None:
+            self.init_pg(False)
+            assert (self.device_type, self.backend, dist.get_backend()) == (
+                "cpu",
+                "gloo",
+                "gloo",
+            )
+            assert self.build_device_mesh().size() == 2
+            assert self.is_master == (self.rank == 0)
+            self.run_subtests({"number": [1, 2], "name": ["a"]}, self.check)
+            self.destroy_pg()
+
+        def check(self, number: int, name: str) -> None:
+            _CALLS.append((number, name))
+
+    assert _run(Test, "test_bases").wasSuccessful()
+    assert sorted(map(str, _CALLS)) == [
+        "(1, 'a')", "(1, 'a')", "(2, 'a')", "(2, 'a')", "on a thread", "on a thread",
+    ]  # fmt: skip
