@@ -13,6 +13,7 @@ from syncverify.backends.faults import threads_fault
 from syncverify.backends.gpu_needs import refusing_what_needs_gpus
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.program.exact_arithmetic import exact_arithmetic
+from syncverify.program.generators import unlikely_start
 from syncverify.program.graphs import cpp
 from syncverify.program.late_imports import import_dynamo
 from syncverify.program.leftovers import drop_what_is_undone
@@ -134,7 +135,7 @@ class SimBackend:
                     recorder=recorders[rank],
                 )
 
-        with exact_arithmetic(), restored_settings() as before:
+        with unlikely_start(), exact_arithmetic(), restored_settings() as before:
             threads, stall = machine.run(program)
             drop_what_is_undone(results, before)
         fault = threads_fault(threads, stall, machine.world.mismatch)

@@ -132,3 +132,15 @@ def restored_generators() -> Iterator[None]:
         random.setstate(python_state)
         if numpy_state is not None:
             numpy_random.set_state(numpy_state)
+
+
+@contextmanager
+def unlikely_start() -> Iterator[None]:
+    """Let Python's generator start a block in a state that follows no seed of a user.
+
+    A subject that seeds would not show in a process that somebody seeded alike before. The state
+    follows from that of the process, so equal runs stay equal.
+    """
+    with restored_generators():
+        random.seed(random.getrandbits(256))
+        yield

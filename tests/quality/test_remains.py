@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from studies.redteam.wrong.leftovers import LeavesFlatParameters
+from studies.redteam.wrong.leftovers import LeavesFlatParameters, SeedsPython
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads
+from syncverify.program.generators import restored_generators
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -49,6 +50,14 @@ class JoinsBuckets(CountsCapInElements):
 @pytest.mark.parametrize("defect", REMAINS, ids=lambda each: each.subject.__name__)
 def test_remains_are_found(defect: Planted) -> None:
     assert identities(defect.subject, SCENARIO) == {defect.identity}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_seed_shows_in_a_process_that_was_seeded_alike(seed: int) -> None:
+    with restored_generators():
+        random.seed(seed)
+        found = identities(SeedsPython, SCENARIO)
+    assert found == {("unbind_restores_parameters", "generator_seeded")}
 
 
 @pytest.mark.parametrize("subject", RIGHT, ids=lambda each: each.__name__)
