@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from syncverify.verification import CoverageGap as CoverageGap
     from syncverify.verification import PropertyViolation as PropertyViolation
     from syncverify.verification import verify as verify
+    from syncverify.whole_step.parity import parity as parity
 
 __all__ = [
     "Capabilities",
@@ -40,6 +41,7 @@ __all__ = [
     "UsageError",
     "assert_right",
     "check",
+    "parity",
     "play",
     "region",
     "simulate",
@@ -60,6 +62,7 @@ _MODULES = {
     "SyncverifyError": "syncverify.errors",
     "UsageError": "syncverify.errors",
     "assert_right": "syncverify.one_play",
+    "parity": "syncverify.whole_step.parity",
     "play": "syncverify.one_play",
     "check": "syncverify.pytest_plugin",
     "region": "syncverify.simulation.regions",

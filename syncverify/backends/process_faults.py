@@ -72,7 +72,7 @@ def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> Doubt | None
         )
         if rank in lost and not is_proven:
             words = f"the process of rank {rank} {_end(gathering, rank)}"
-            # Whoever ends processes at random meets two in a row now and then.
+            # A random killer hits two processes in a row now and then.
             return Doubt(words, num_before=2 if may_be_ended else 1)
     return None
 

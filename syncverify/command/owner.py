@@ -51,7 +51,7 @@ _PROPERTIES = {
 # Signals by which users and supervisors end processes.
 _REQUESTS = {f"ended by signal {int(number)}" for number in (1, 2, 15)}
 # These come from a scenario, which may take all memory or stop its process, or from anybody.
-# Who strikes at random hits two processes in a row, and hardly three.
+# A random killer hits two processes in a row, and hardly three.
 _FROM_ANYBODY = {"ended by signal 9", STOPPED}
 _NUMBERS = {2: "two", 3: "three"}
 

@@ -24,7 +24,7 @@ from syncverify.trace.source_lines import CodeLine, SourceLine, code_of_line, sh
 _NUM_SHOWN: Final = 2
 _MAX_DECORATORS: Final = 8  # lines of decorators that are skipped
 _NOT_LAUNCHED: Final = frozenset({"not_reduced", "not_reset"})
-# The methods that have to prevent what is left behind.
+# The methods that have to clear state before the next step.
 _METHODS: Final[Mapping[str, str]] = {
     "gradient_left": "zero_grad",
     "stale": "zero_grad",

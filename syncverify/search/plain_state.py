@@ -36,7 +36,7 @@ _DICTS: Final = (OrderedDict, dict)
 _CONTAINERS: Final[tuple[Any, ...]] = (*_DICTS, list, deque, tuple, set, frozenset)
 _FIXED: Final = (tuple, frozenset)
 
-# What the metaclass of a subject's class cannot replace.
+# Names that the metaclass of a subject's class cannot replace.
 _mro: Final = type.__dict__["__mro__"].__get__
 _namespace: Final = type.__dict__["__dict__"].__get__
 _name: Final = type.__dict__["__name__"].__get__

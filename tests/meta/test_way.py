@@ -35,6 +35,8 @@ def test_the_way_of_a_violation_is_short(subject: str) -> None:
 
 def test_a_long_way_is_an_error_that_lists_it() -> None:
     long: Steps = {("a.py", line): f"step_{line}" for line in range(MOST_FUNCTIONS + 1)}
-    with pytest.raises(AssertionError, match=rf"got {MOST_FUNCTIONS + 1} in 1:\n  a\.py step_0\n"):
+    with pytest.raises(
+        AssertionError, match=rf"got {MOST_FUNCTIONS + 1} in 1:\n  a\.py step_0\n"
+    ):
         check_is_short(long)
     check_is_short(dict([*long.items()][:MOST_FUNCTIONS]))

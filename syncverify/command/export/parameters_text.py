@@ -139,7 +139,7 @@ def local_in_graph(spec: ParameterSpec, name: str, *, uses_mesh: bool) -> str:
 
 def groups_text(scenario: Scenario, variables: Mapping[str, str]) -> str:
     """Return the parameter groups as the subject takes them."""
-    # The model lists whatever stands for a parameter: here its variable.
+    # The model lists the variables of its parameters.
     names: Mapping[str, str] = variables
     groups = LocalModel(scenario, 0, names).param_groups()  # type: ignore[arg-type]
     listed = (f"[{', '.join(map(str, group))}]" for group in groups)

@@ -116,7 +116,7 @@ _FINDERS: Final[
     streams_order_shared_memory: streams_order_shared_memory,
     memory_outlives_its_streams: _early_frees,
 }
-# What each property guarantees, by its name.
+# The guarantee of each property, by its name.
 STATEMENTS: Final[Mapping[str, str]] = {
     each.__name__: str(inspect.getdoc(each)).partition("\n")[0] for each in _FINDERS
 }

@@ -320,7 +320,7 @@ def _script(original: Any, _: RankStreams, *args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs)
 
 
-# The places of replacements: owner, name, and what was there.
+# The places of replacements: owner, name, and the original value.
 _PLACES: list[list[tuple[Any, str, Any]]] = []
 
 

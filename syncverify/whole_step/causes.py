@@ -1,0 +1,177 @@
+"""The causes of wrong values: typed facts, which `text` puts into words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class StepMistake(Protocol):
+    """Why a value is wrong. Two parameters with equal causes are one finding."""
+
+    @property
+    def word(self) -> str:
+        """A short name of the kind of cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class LacksSum:
+    """Each rank has its own part; the sum over some axes is right.
+
+    Attributes:
+        axes: The axes.
+        factor: By how much that sum has to be multiplied to be right.
+    """
+
+    axes: frozenset[str]
+    factor: float = 1.0
+    word: str = field(default="lacks-sum", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """All ranks have the right value times a factor.
+
+    Attributes:
+        factor: The factor.
+        axes: Sets of axes whose number of ranks is the factor, or 1 by the factor.
+        is_scale: Whether the factor is the scale of the loss.
+    """
+
+    factor: float
+    axes: frozenset[frozenset[str]] = frozenset()
+    is_scale: bool = False
+    word: str = field(default="scaled", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Ranks have no gradient, or zeros, where one rank has values.
+
+    Attributes:
+        ranks: Global ranks.
+    """
+
+    ranks: tuple[int, ...]
+    word: str = field(default="missing", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """A sum of the parts of the batch, each with a wrong weight.
+
+    Attributes:
+        weights: What each part counts, as a multiple of what it should count.
+        are_equal: Whether parts of different size have equal weights: a mean of means.
+    """
+
+    weights: tuple[float, ...]
+    are_equal: bool
+    word: str = field(default="weighted", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NotCleared:
+    """The gradient of the step before is still in it."""
+
+    word: str = field(default="not-cleared", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NotANumber:
+    """Ranks have NaN or infinity where one rank has numbers, or the other way round.
+
+    Attributes:
+        ranks: Global ranks.
+    """
+
+    ranks: tuple[int, ...]
+    word: str = field(default="not-a-number", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RanksDiffer:
+    """Copies of one value differ between ranks.
+
+    Attributes:
+        ranks: The ranks whose copy is wrong.
+    """
+
+    ranks: tuple[int, ...]
+    word: str = field(default="ranks-differ", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NormOf:
+    """The norm of other gradients than all of them.
+
+    Attributes:
+        names: Parameters whose part is wrong.
+        axes: Axes over which their squares are not added, or counted once a rank.
+        is_missing: Whether the sum over the axes is missing; otherwise it is one too many.
+    """
+
+    names: tuple[str, ...]
+    axes: frozenset[str]
+    is_missing: bool
+    word: str = field(default="norm", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NormWithout:
+    """The norm leaves out some parameters.
+
+    Attributes:
+        names: The parameters.
+    """
+
+    names: tuple[str, ...]
+    word: str = field(default="norm-without", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NotClipped:
+    """The norm is right, and its coefficient is not applied.
+
+    Attributes:
+        coefficient: What the gradients should have been multiplied by.
+    """
+
+    coefficient: float
+    word: str = field(default="not-clipped", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherCoefficient:
+    """Ranks multiply gradients by another coefficient.
+
+    Attributes:
+        coefficients: Coefficient of each such rank.
+        expected: The coefficient of one rank.
+    """
+
+    coefficients: Mapping[int, float] = field(hash=False)
+    expected: float
+    word: str = field(default="other-coefficient", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Ranks make another number of optimizer steps.
+
+    Attributes:
+        ranks: Global ranks.
+        expected: Number of steps on one rank.
+    """
+
+    ranks: tuple[int, ...]
+    expected: int
+    word: str = field(default="decided", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Unexplained:
+    """None of the known mistakes gives these values."""
+
+    word: str = field(default="unexplained", init=False)

@@ -1,0 +1,216 @@
+"""The values of a mesh beside those of one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+import torch
+
+from syncverify.errors import UsageError
+from syncverify.whole_step.calling import call
+from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.training import Own
+from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
+
+# Right programs in float64 were at most 1.7e-14 off; planted defects at least 0.065.
+TOLERANCE: Final = 1e-12
+# Each noisy play of the reference is one sample of the noise, and not its bound.
+_NOISE_FACTOR: Final = 64.0
+# A tensor this much smaller than the largest of its kind is noise of that one.
+_SMALL: Final = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedValue:
+    """One value of a mesh beside that of one rank.
+
+    Attributes:
+        quantity: Kind of the value.
+        step: Number of the step, from 0.
+        name: Name of the parameter, or of the value.
+        got: The value by rank; None where a rank has none.
+        expected: The value that each rank should have, by rank.
+        tolerance: Largest difference of an element that rounding explains.
+    """
+
+    quantity: Quantity
+    step: int
+    name: str
+    got: Mapping[int, torch.Tensor | None]
+    expected: Mapping[int, torch.Tensor]
+    tolerance: float
+
+    @property
+    def wrong_ranks(self) -> list[int]:
+        """The ranks whose value differs."""
+        return [
+            rank
+            for rank, value in self.got.items()
+            if not is_close(value, self.expected[rank], self.tolerance)
+        ]
+
+    @property
+    def error(self) -> float:
+        """Largest difference of an element, as a part of the largest right element."""
+        size = max(_size(each) for each in self.expected.values()) or 1.0
+        errors = [
+            float((value - self.expected[rank]).abs().max()) / size
+            for rank, value in self.got.items()
+            if value is not None and value.shape == self.expected[rank].shape
+            if value.numel()
+        ]
+        return max(errors, default=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class OneRank:
+    """The values of one rank.
+
+    Attributes:
+        values: Values of the plain training.
+        noisy: Values of the same training with rounding noise.
+        unit: Relative difference that counts as rounding.
+    """
+
+    values: RankValues
+    noisy: Sequence[RankValues]
+    unit: float = TOLERANCE
+
+    def tensors(self, quantity: Quantity, step: int) -> NamedTensors:
+        """Return the tensors of a quantity."""
+        return _of(self.values, quantity, step)
+
+    def tolerance(self, quantity: Quantity, step: int, name: str) -> float:
+        """Return the largest difference of an element that rounding explains."""
+        tensors = self.tensors(quantity, step)
+        value = tensors[name]
+        assert value is not None
+        largest = max((_size(each) for each in tensors.values()), default=0.0)
+        base = self.unit * max(_size(value), _SMALL * largest)
+        return base + _NOISE_FACTOR * max(
+            (
+                _distance(_of(each, quantity, step).get(name), value)
+                for each in self.noisy
+            ),
+            default=0.0,
+        )
+
+
+def compared(
+    ranks: Sequence[RankValues], reference: OneRank, layout: Layout, own: Own
+) -> Iterator[ComparedValue]:
+    """Yield all values that can be compared, in the order in which the steps make them."""
+    yield from _of_quantity(Quantity.START, 0, ranks, reference, layout, own)
+    for step in range(len(reference.values.steps)):
+        for quantity in _quantities(ranks, reference, step):
+            yield from _of_quantity(quantity, step, ranks, reference, layout, own)
+
+
+def _quantities(
+    ranks: Sequence[RankValues], reference: OneRank, step: int
+) -> Iterator[Quantity]:
+    """Yield the quantities that mean the same on the mesh and on one rank."""
+    clips = bool(reference.tensors(Quantity.NORM, step))
+    is_seen = all(each.steps[step].tensors[Quantity.NORM] for each in ranks)
+    for quantity in (each for each in Quantity if each is not Quantity.START):
+        # Clipping by the user's code is not seen: only the optimizer's gradients are.
+        if quantity is not Quantity.GRADIENT or is_seen or not clips:
+            yield quantity
+
+
+def _of_quantity(
+    quantity: Quantity,
+    step: int,
+    ranks: Sequence[RankValues],
+    reference: OneRank,
+    layout: Layout,
+    own: Own,
+) -> Iterator[ComparedValue]:
+    listed = [_of(each, quantity, step) for each in ranks]
+    for name, value in reference.tensors(quantity, step).items():
+        got = {rank: each[name] for rank, each in enumerate(listed) if name in each}
+        if value is None or not got:
+            continue
+        expected = {
+            rank: piece(name, value, layout, rank, own, got[rank]) for rank in got
+        }
+        tolerance = reference.tolerance(quantity, step, name)
+        yield ComparedValue(quantity, step, name, got, expected, tolerance)
+
+
+def piece(
+    name: str,
+    value: torch.Tensor,
+    layout: Layout,
+    rank: int,
+    own: Own,
+    got: torch.Tensor | None,
+) -> torch.Tensor:
+    """Return the part of a whole tensor that a rank has.
+
+    Raises:
+        UsageError: The rank's tensor has another shape, and nothing says why.
+    """
+    if got is None or (got.shape == value.shape and not own_axes(name, own)):
+        return value
+    coordinate, sizes = layout.coordinate(rank), dict(layout.axes)
+    if callable(own):
+        values = {
+            "name": name,
+            "whole": value,
+            "coordinate": coordinate,
+            "sizes": sizes,
+        }
+        value = call(own, values)
+    for axis, dim in own_axes(name, own).items():
+        if axis in sizes and value.dim() > dim:
+            value = value.chunk(sizes[axis], dim)[coordinate[axis]]
+    if value.shape != got.shape:
+        raise UsageError(
+            f"{name} has shape {tuple(got.shape)} on rank {rank} of {layout}, and "
+            f"{tuple(value.shape)} was expected; say in `own` which axis splits it, such as "
+            f"own={{{name!r}: {{'ep': 0}}}}"
+        )
+    return value
+
+
+def own_axes(name: str, own: Own) -> Mapping[str, int]:
+    """Return the axes over which an ordinary tensor is split, with their dimensions."""
+    if callable(own):
+        return {}
+    name = name.split(" ")[
+        0
+    ]  # the state of an optimizer has the parameter's name first
+    return next((axes for key, axes in own.items() if fnmatchcase(name, key)), {})
+
+
+def is_close(
+    value: torch.Tensor | None, expected: torch.Tensor, tolerance: float
+) -> bool:
+    """Whether no element differs by more than the tolerance; NaN equals NaN."""
+    if value is None:
+        return not expected.any()
+    if value.shape != expected.shape:
+        return False
+    both = (value.double(), expected.double())
+    return torch.allclose(*both, rtol=0.0, atol=tolerance, equal_nan=True)
+
+
+def _of(values: RankValues, quantity: Quantity, step: int) -> NamedTensors:
+    if quantity is Quantity.START:
+        return values.start
+    return values.steps[step].tensors.get(quantity, {})
+
+
+def _size(value: torch.Tensor | None) -> float:
+    if value is None or not value.numel():
+        return 0.0
+    size = float(value.double().abs().nan_to_num(0.0, 0.0, 0.0).max())
+    return size
+
+
+def _distance(one: torch.Tensor | None, two: torch.Tensor) -> float:
+    return 0.0 if one is None else _size(one.double() - two.double())

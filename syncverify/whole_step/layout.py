@@ -1,0 +1,118 @@
+"""Layouts: the axes of a device mesh, and their sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from typing_extensions import override
+
+from syncverify.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The axes of a device mesh.
+
+    Attributes:
+        axes: Name and size of each axis, from the slowest one to the fastest one.
+    """
+
+    axes: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, sizes: Mapping[str, int]) -> Layout:
+        """Return the layout with these sizes of axes.
+
+        Raises:
+            UsageError: There is no axis, or a size is no whole number above 0.
+        """
+        if not sizes:
+            raise UsageError("expected a layout with an axis, such as {'dp': 2}")
+        for name, size in sizes.items():
+            if not isinstance(size, int) or size < 1:
+                raise UsageError(
+                    f"expected a size of axis {name!r} of 1 or more, not {size!r}"
+                )
+        return cls(tuple(sizes.items()))
+
+    @classmethod
+    def parse(cls, text: str) -> Layout:
+        """Return the layout of a text such as `dp=2,tp=2`.
+
+        Raises:
+            UsageError: The text is something else.
+        """
+        try:
+            pairs = [each.split("=") for each in text.split(",")]
+            return cls.of({name.strip(): int(size) for name, size in pairs})
+        except ValueError:
+            raise UsageError(
+                f"expected a layout such as dp=2,tp=2, not {text!r}"
+            ) from None
+
+    @override
+    def __str__(self) -> str:
+        return ",".join(f"{name}={size}" for name, size in self.axes)
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks."""
+        return math.prod(size for _, size in self.axes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the axes."""
+        return tuple(name for name, _ in self.axes)
+
+    def size(self, axes: Iterable[str]) -> int:
+        """Return the number of ranks over some axes."""
+        sizes = dict(self.axes)
+        return math.prod(sizes[axis] for axis in axes)
+
+    def coordinate(self, rank: int) -> dict[str, int]:
+        """Return the place of a rank on each axis."""
+        places = dict[str, int]()
+        for name, size in reversed(self.axes):
+            rank, places[name] = divmod(rank, size)
+        return places
+
+    def group(self, rank: int, axes: Iterable[str]) -> list[int]:
+        """Return the ranks that differ from a rank in their places on some axes alone."""
+        own, free = self.coordinate(rank), {*axes}
+        return [
+            other
+            for other in range(self.num_ranks)
+            if all(
+                place == own[name]
+                for name, place in self.coordinate(other).items()
+                if name not in free
+            )
+        ]
+
+    def mesh(self, device: str) -> DeviceMesh:
+        """Make the mesh; each rank has to call it."""
+        sizes = tuple(size for _, size in self.axes)
+        return init_device_mesh(device, sizes, mesh_dim_names=self.names)
+
+    def smaller(self) -> Iterator[Layout]:
+        """Yield the layouts in which one axis is smaller, the smallest first."""
+        for name, size in self.axes:
+            for less in (each for each in range(1, size) if size % each == 0):
+                yield Layout(
+                    tuple(
+                        (axis, less if axis == name else old) for axis, old in self.axes
+                    )
+                )
+
+
+def all_layouts(names: Iterable[str], max_ranks: int) -> list[Layout]:
+    """Return all layouts of some axes with at least 2 ranks, the smallest first."""
+    listed = [*names]
+    sizes = product(range(1, max_ranks + 1), repeat=len(listed))
+    layouts = [Layout(tuple(zip(listed, each, strict=True))) for each in sizes]
+    fitting = [each for each in layouts if 2 <= each.num_ranks <= max_ranks]
+    return sorted(fitting, key=lambda layout: layout.num_ranks)

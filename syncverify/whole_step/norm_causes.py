@@ -1,0 +1,124 @@
+"""The mistake that makes a wrong norm, found from the squares of each rank's own parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from syncverify.whole_step.causes import (
+    NormOf,
+    NormWithout,
+    RanksDiffer,
+    Scaled,
+    StepMistake,
+    Unexplained,
+)
+from syncverify.whole_step.differences import ComparedValue
+from syncverify.whole_step.gradient_causes import Known, scaled_by
+from syncverify.whole_step.layout import Layout
+
+_RELATIVE: Final = 1e-9
+# Parameters that are split over the same axes.
+Classes = Mapping[frozenset[str], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """Squares of the gradients of each rank.
+
+    Attributes:
+        layout: The layout.
+        by_rank: Sum of the squares of a rank's part of each gradient, by name.
+        split_over: Axes over which each parameter is split.
+    """
+
+    layout: Layout
+    by_rank: Sequence[Mapping[str, float]]
+    split_over: Mapping[str, frozenset[str]]
+
+    def classes(self) -> Classes:
+        """Return the parameters by the axes that split them."""
+        named = dict[frozenset[str], list[str]]()
+        for name, axes in self.split_over.items():
+            large = frozenset(each for each in axes if self.layout.size([each]) > 1)
+            named.setdefault(large, []).append(name)
+        return {axes: tuple(names) for axes, names in named.items()}
+
+    def total(self, rank: int, names: Sequence[str], axes: frozenset[str]) -> float:
+        """Return the sum of some parameters' squares over the ranks of some axes."""
+        return sum(
+            self.by_rank[other].get(name, 0.0)
+            for other in self.layout.group(rank, axes)
+            for name in names
+        )
+
+
+def norm_cause(found: ComparedValue, squares: Squares, known: Known) -> StepMistake:
+    """Return the mistake that explains a wrong norm on all ranks."""
+    norms = {
+        rank: float(value) for rank, value in found.got.items() if value is not None
+    }
+    expected = float(found.expected[found.wrong_ranks[0]])
+    for cause, totals in _mistakes(squares):
+        if all(_is_close(norms[rank], math.sqrt(totals[rank])) for rank in norms):
+            return cause
+    factors = {norm / expected for norm in norms.values()} if expected else set[float]()
+    if factors and _is_close(max(factors), min(factors)):
+        scaled: Scaled = scaled_by(max(factors), known)
+        return scaled if scaled.axes or scaled.is_scale else Unexplained()
+    return RanksDiffer(tuple(found.wrong_ranks))
+
+
+def _mistakes(squares: Squares) -> Iterator[tuple[StepMistake, list[float]]]:
+    """Yield mistakes, each with the squared norm that it gives on each rank."""
+    classes = squares.classes()
+    ranks = range(squares.layout.num_ranks)
+    right = {
+        axes: [squares.total(rank, names, axes) for rank in ranks]
+        for axes, names in classes.items()
+    }
+    large = [name for name, size in squares.layout.axes if size > 1]
+    for axes, names in classes.items():
+        others = [
+            sum(right[each][rank] for each in right if each != axes) for rank in ranks
+        ]
+        yield NormWithout(names), others
+        for axis in large:
+            without = axes - {axis} if axis in axes else axes | {axis}
+            own = [squares.total(rank, names, without) for rank in ranks]
+            cause = NormOf(names, frozenset({axis}), axis in axes)
+            yield cause, [a + b for a, b in zip(own, others, strict=True)]
+        if len(axes) > 1:
+            own = [squares.total(rank, names, frozenset()) for rank in ranks]
+            yield (
+                NormOf(names, axes, is_missing=True),
+                [a + b for a, b in zip(own, others, strict=True)],
+            )
+    yield from _of_all(squares, classes)
+
+
+def _of_all(
+    squares: Squares, classes: Classes
+) -> Iterator[tuple[StepMistake, list[float]]]:
+    """Yield mistakes of all parameters that are split over an axis."""
+    for axis in (name for name, size in squares.layout.axes if size > 1):
+        names = [
+            name for axes, each in classes.items() if axis in axes for name in each
+        ]
+        cause = NormOf(tuple(names), frozenset({axis}), is_missing=True)
+        yield (
+            cause,
+            [
+                sum(
+                    squares.total(rank, each, axes - {axis})
+                    for axes, each in classes.items()
+                )
+                for rank in range(squares.layout.num_ranks)
+            ],
+        )
+
+
+def _is_close(one: float, two: float) -> bool:
+    return math.isclose(one, two, rel_tol=_RELATIVE)

@@ -1,0 +1,90 @@
+"""What came of a comparison with one rank, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from syncverify.simulation.simulation import Simulation
+from syncverify.whole_step.findings import WrongQuantity
+from syncverify.whole_step.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutPlay:
+    """A training on one layout.
+
+    Attributes:
+        layout: The layout.
+        num_micro_batches: Number of parts of each rank's batch.
+        simulation: The play, with its races, deadlocks and mismatches.
+        num_rows: Number of rows of the whole batch.
+        findings: Mistakes that the values show.
+        num_values: Number of values that were compared.
+        worst_error: Largest difference of an element, as a part of the largest one of its
+            tensor.
+    """
+
+    layout: Layout
+    num_micro_batches: int
+    simulation: Simulation
+    num_rows: int = 0
+    findings: tuple[WrongQuantity, ...] = ()
+    num_values: int = 0
+    worst_error: float = 0.0
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the training ended, and nothing is wrong."""
+        return self.simulation.is_right and not self.findings
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMistake:
+    """A mistake, with the smallest training that was found to show it.
+
+    Attributes:
+        finding: The mistake, in the smallest training.
+        layout: Its layout.
+        num_micro_batches: Its number of micro-batches.
+        sizes: Its sizes of model and batch, where they were made smaller.
+        num_rows: Its number of rows of the whole batch; None for all.
+        layouts: All layouts that show it.
+    """
+
+    finding: WrongQuantity
+    layout: Layout
+    num_micro_batches: int
+    sizes: tuple[tuple[str, int], ...]
+    num_rows: int | None
+    layouts: tuple[Layout, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What came of all layouts.
+
+    Attributes:
+        name: Name of the training.
+        path: Its file or module; "" where it has none.
+        plays: Each layout, with each number of micro-batches.
+        mistakes: One entry for each mistake.
+        num_steps: Number of steps.
+        seed: Seed of model and data.
+    """
+
+    name: str
+    path: str
+    plays: tuple[LayoutPlay, ...]
+    mistakes: tuple[FoundMistake, ...]
+    num_steps: int
+    seed: int
+
+    @property
+    def num_violations(self) -> int:
+        """Number of races, deadlocks and mismatches."""
+        return sum(len(each.simulation.violations) for each in self.plays)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all layouts were played, and nothing is wrong."""
+        return all(each.is_right for each in self.plays)

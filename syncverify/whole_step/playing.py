@@ -1,0 +1,85 @@
+"""Plays of a training: on one rank, and on a mesh, both on the simulated machine."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+from syncverify.errors import UsageError
+from syncverify.simulation.playing import Device
+from syncverify.simulation.simulate import simulate
+from syncverify.simulation.simulation import Simulation
+from syncverify.whole_step.differences import OneRank
+from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.steps import part_gradients, train_on_mesh, train_plainly
+from syncverify.whole_step.training import Training
+from syncverify.whole_step.values import RankValues
+from syncverify.whole_step.watching import watched_clipping
+
+_NUM_NOISY: Final = 2
+_T = TypeVar("_T")
+
+
+def play_on(training: Training, layout: Layout, device: Device) -> Simulation:
+    """Play a training on a mesh; the results are `RankValues`."""
+    program = functools.partial(train_on_mesh, training, layout, device)
+    with watched_clipping():
+        return simulate(program, layout.num_ranks, device=device)
+
+
+def reference_of(training: Training, layout: Layout, device: Device) -> OneRank:
+    """Play a training on one rank: plainly where it has a loss, or else its own step.
+
+    Returns:
+        The values, with those of plays with rounding noise.
+
+    Raises:
+        UsageError: It does not end.
+    """
+    if training.loss is None:
+        alone = Layout(tuple((name, 1) for name in layout.names))
+        own = _alone(lambda: train_on_mesh(training, alone, device), device)
+        return OneRank(own, ())
+    plain = _alone(lambda: train_plainly(training), device)
+    noisy = [
+        _alone(functools.partial(train_plainly, training, 1000 * (seed + 1)), device)
+        for seed in range(_NUM_NOISY)
+    ]
+    return OneRank(plain, noisy)
+
+
+def parts_of(
+    training: Training, ranks: Sequence[RankValues], step: int, device: Device
+) -> list[dict[str, torch.Tensor]]:
+    """Return the gradients of the different parts of a batch; none without a loss."""
+    if training.loss is None:
+        return []
+    different = list[Any]()
+    for each in ranks:
+        if not any(_is_same(each.batches[step], other) for other in different):
+            different.append(each.batches[step])
+    return _alone(lambda: part_gradients(training, different, step), device)
+
+
+def _alone(function: Callable[[], _T], device: Device) -> _T:
+    with watched_clipping():
+        simulation = simulate(function, 1, device=device)
+    if simulation.refused or (simulation.run and simulation.run.fault):
+        raise UsageError(f"the step on one rank does not end:\n{simulation}")
+    result: _T = simulation.results[0]
+    return result
+
+
+def _is_same(one: Any, two: Any) -> bool:
+    (ours, spec), (theirs, other_spec) = tree_flatten(one), tree_flatten(two)
+    return spec == other_spec and all(map(_is_equal, ours, theirs))
+
+
+def _is_equal(one: object, two: object) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(two, torch.Tensor):
+        return torch.equal(one, two)
+    return one is two or one == two

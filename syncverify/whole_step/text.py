@@ -1,0 +1,201 @@
+"""A comparison with one rank as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from syncverify.plain_text import counted, named
+from syncverify.whole_step.causes import (
+    Decided,
+    LacksSum,
+    Missing,
+    NormOf,
+    NormWithout,
+    NotANumber,
+    NotCleared,
+    NotClipped,
+    OtherCoefficient,
+    RanksDiffer,
+    Scaled,
+    StepMistake,
+    Weighted,
+)
+from syncverify.whole_step.findings import WrongQuantity
+from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
+
+_MAX_NAMES = 6
+_MAX_RANKS = 4
+
+
+def text_of(outcome: Comparison) -> str:
+    """Return the report of a comparison."""
+    count = len(outcome.mistakes)
+    blocks = list[str]()
+    for number, each in enumerate(outcome.mistakes, start=1):
+        title = "WRONG" if count == 1 else f"WRONG {number} of {count}"
+        blocks.append("\n".join(_lines(outcome, each, title)))
+    for played in outcome.plays:
+        if played.simulation.violations or played.simulation.refused:
+            blocks.append(f"layout {played.layout}:\n{played.simulation}")
+    return "\n\n".join([*blocks, *_table(outcome), verdict(outcome)])
+
+
+def _table(outcome: Comparison) -> list[str]:
+    lines = [f"  {played.layout!s:<24} {_said(played)}" for played in outcome.plays]
+    return ["\n".join(["layouts:", *lines])] if lines else []
+
+
+def _said(played: LayoutPlay) -> str:
+    parts = counted(played.num_micro_batches, "micro-batch").replace("chs", "ches")
+    if played.simulation.refused:
+        return f"{parts}: not simulated"
+    if not played.num_values:
+        return f"{parts}: did not end"
+    word = "right" if played.is_right else "WRONG"
+    return (
+        f"{parts}: {word}, largest difference {played.worst_error:.1e} of "
+        f"{counted(played.num_values, 'value')}"
+    )
+
+
+def verdict(outcome: Comparison) -> str:
+    """Return the last line: what was found, and what was compared."""
+    scope = (
+        f"{counted(len(outcome.plays), 'layout')}, {counted(outcome.num_steps, 'step')}"
+    )
+    wrong = len(outcome.mistakes) + outcome.num_violations
+    title = counted(wrong, "MISTAKE").upper() if wrong else "NO MISTAKE"
+    return f"{title}: {outcome.name} ({scope}, seed {outcome.seed})"
+
+
+def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str]:
+    finding = found.finding
+    yield f"{title}: {finding.quantity.value}, {said(finding)}"
+    yield f"  layout:   {found.layout}, step {finding.step + 1}"
+    yield f"  values:   {_names(each.name for each in finding.differences)}"
+    first = finding.differences[0]
+    for rank in [*first.got][:_MAX_RANKS]:
+        mark = "wrong" if rank in first.wrong_ranks else "right"
+        yield f"            {first.name} on rank {rank}: {_shown(first.got[rank])} ({mark})"
+    yield f"            on one rank: {_shown(next(iter(first.expected.values())))}"
+    if finding.follows:
+        yield f"  follows:  {', '.join(each.value for each in finding.follows)}"
+    others = [str(each) for each in found.layouts if each != found.layout]
+    if others:
+        yield f"  also in:  {'; '.join(others)}"
+    yield f"  remedy:   {remedy(finding)}"
+    if outcome.path:
+        yield f"  replay:   {replay_line(outcome, found)}"
+
+
+def replay_line(outcome: Comparison, found: FoundMistake) -> str:
+    """Return the command that plays the smallest training again."""
+    words = [f"syncverify parity {outcome.path} --layouts {found.layout}"]
+    words += [f"--steps {found.finding.step + 1} --seed {outcome.seed}"]
+    if found.num_micro_batches > 1:
+        words.append(f"--micro-batches {found.num_micro_batches}")
+    words += [f"--size {name}={size}" for name, size in found.sizes]
+    if found.num_rows is not None:
+        words.append(f"--rows {found.num_rows}")
+    return " ".join(words)
+
+
+def said(finding: WrongQuantity) -> str:
+    """Return the mistake in words."""
+    count, total = len(finding.differences), finding.num_values
+    scope = f"{count} of {total}" if total > 1 else "the value"
+    return f"{scope}: {cause_text(finding.cause)}"
+
+
+def cause_text(cause: StepMistake) -> str:
+    """Return what a cause says of a value."""
+    match cause:
+        case LacksSum(axes, factor):
+            text = f"lacks the sum over {_axes(axes)}"
+            return text if factor == 1 else f"{text}, and then a factor of {factor:g}"
+        case Scaled(factor, axes, is_scale):
+            if is_scale:
+                return f"multiplied by the scale of the loss, {factor:g}"
+            word = "multiplied" if factor > 1 else "divided"
+            number = factor if factor > 1 else 1 / factor
+            ways = " or of ".join(sorted(map(_axes, axes)))
+            return f"{word} by {number:g}" + (
+                f", the number of ranks of {ways}" if axes else ""
+            )
+        case Missing(ranks):
+            return f"{named('rank', ranks)} have none, or zeros"
+        case NotCleared():
+            return "still has the gradient of the step before"
+        case Weighted(weights, are_equal):
+            listed = ", ".join(f"{each:g}" for each in weights)
+            why = (
+                "each part of the batch weighs the same, whatever its size: a mean of means"
+                if are_equal
+                else "parts of the batch count wrongly"
+            )
+            return f"{why} ({listed} times the right weights)"
+        case NotANumber(ranks):
+            return f"{named('rank', ranks)} and one rank differ in where NaN or infinity is"
+        case RanksDiffer(ranks):
+            return f"{named('rank', ranks)} have other values"
+        case NormOf(names, axes, is_missing):
+            how = "does not add" if is_missing else "adds once a rank"
+            return f"{how} the squares of {len(names)} parameters over {_axes(axes)}"
+        case NormWithout(names):
+            return f"leaves out {len(names)} parameters: {_names(names)}"
+        case NotClipped(coefficient):
+            return f"the coefficient {coefficient:g} of clipping is not applied"
+        case OtherCoefficient(coefficients, expected):
+            listed = ", ".join(f"rank {r}: {c:g}" for r, c in coefficients.items())
+            return f"clipped by another coefficient than {expected:g} ({listed})"
+        case Decided(ranks, expected):
+            return f"{named('rank', ranks)} differ from one rank, which made {expected}"
+    return "differs, and no known mistake explains it"
+
+
+def remedy(finding: WrongQuantity) -> str:
+    """Return what to change."""
+    match finding.cause:
+        case LacksSum(axes, _):
+            return f"reduce these gradients over {_axes(axes)}, or mark them as partial there"
+        case Scaled(_, _, True):
+            return "unscale gradients before they are clipped or read"
+        case Scaled(factor, _, _):
+            word = "divide" if factor > 1 else "multiply"
+            return f"{word} by the right number of ranks; look where the divisor comes from"
+        case Weighted(_, True):
+            return "divide the sum of all tokens' losses by the number of all tokens"
+        case NormOf(_, axes, is_missing):
+            if is_missing:
+                return f"all-reduce the squares over {_axes(axes)} before the root"
+            return f"count the squares of one rank of {_axes(axes)} alone"
+        case NotClipped() | OtherCoefficient():
+            return "clip the parameters' gradients on all ranks by one norm"
+        case Decided():
+            return "let all ranks decide together: all-reduce what was found before the step"
+        case NotCleared():
+            return "call zero_grad() after each step"
+    return "compare the listed values with those of one rank"
+
+
+def _axes(axes: Iterable[str]) -> str:
+    return " and ".join(f"`{axis}`" for axis in sorted(axes))
+
+
+def _names(names: Iterable[str]) -> str:
+    listed = [*names]
+    more = len(listed) - _MAX_NAMES
+    text = ", ".join(listed[:_MAX_NAMES])
+    return f"{text}, and {more} more" if more > 0 else text
+
+
+def _shown(value: torch.Tensor | None) -> str:
+    if value is None:
+        return "none"
+    flat: list[Any] = value.flatten()[:3].tolist()
+    listed = ", ".join(f"{each:.6g}" for each in flat)
+    dots = ", ..." if value.numel() > len(flat) else ""
+    return f"[{listed}{dots}]"

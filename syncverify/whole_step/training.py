@@ -1,0 +1,139 @@
+"""A training step as a user describes it: model, wiring, data, loss, optimizer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from syncverify.errors import UsageError
+from syncverify.whole_step.calling import call
+from syncverify.whole_step.layout import Layout
+
+Function = Callable[..., Any]
+# Axis to the dimension of the batch that is split over it, or a function of batch and mesh.
+Split = Mapping[str, int] | Sequence[str] | Function
+# Pattern of names to axis and dimension, or a function of name, whole tensor and mesh.
+Own = Mapping[str, Mapping[str, int]] | Function
+
+
+def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Make the optimizer of a training that names none."""
+    return torch.optim.AdamW(parameters, lr=0.01)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """A training, as a user describes it. Functions name the values that they take.
+
+    Attributes:
+        build: Makes the model: the same values on each rank.
+        parallelize: Takes `model` and `mesh`; returns the model, or None where it is
+            changed in place.
+        batch: Makes the batch of a step, for all ranks: tensors in lists, tuples, dicts.
+        loss: Takes `model` and `batch`; returns the loss, a scalar. None where `step` is all
+            that there is.
+        step: Takes `model`, `batch` (the rank's part), `micro_batches` (a list of its parts),
+            `mesh`, `optimizer`, `scaler`, `step_index`; makes one whole step. Scalars that it
+            returns by name are compared. None takes torch's own step.
+        optimizer: Takes `parameters`, or `model`; returns an optimizer.
+        clip: Largest norm; None clips nothing.
+        scaler: Makes the scaler of the loss; None scales nothing.
+        split: Axes over which the rows of the batch are split.
+        own: Axes over which an ordinary tensor of a rank is a shard.
+        num_steps: Number of steps.
+        num_micro_batches: Number of parts of a rank's batch.
+        dtype: Floating-point dtype of model and batch.
+        seed: Seed of model and data.
+        sizes: Arguments of `build` and `batch` in the place of their defaults.
+        num_rows: Number of rows of the whole batch to train on; None for all.
+    """
+
+    build: Function
+    parallelize: Function
+    batch: Function
+    loss: Function | None = None
+    step: Function | None = None
+    optimizer: Function = adamw
+    clip: float | None = None
+    scaler: Function | None = None
+    split: Split | None = None
+    own: Own = field(default_factory=dict)
+    num_steps: int = 2
+    num_micro_batches: int = 1
+    dtype: torch.dtype = torch.float64
+    seed: int = 0
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    num_rows: int | None = None
+
+    def model(self) -> nn.Module:
+        """Build the model.
+
+        Returns:
+            The model, in the dtype of the training.
+
+        Raises:
+            UsageError: It is no model, or its parameters have no values yet.
+        """
+        torch.manual_seed(self.seed)
+        model = call(self.build, self.sizes)
+        if not isinstance(model, nn.Module):
+            raise UsageError(
+                f"expected build() to return a torch.nn.Module, not {_kind(model)}"
+            )
+        if any(each.is_meta for each in model.parameters()):
+            raise UsageError("expected build() to return values, not the device 'meta'")
+        return model.to(self.dtype)
+
+    def whole_batch(self, step: int) -> Any:
+        """Make the batch of a step, for all ranks."""
+        torch.manual_seed(self.seed + 1 + step)
+        return tree_map(
+            self._cast, call(self.batch, {"step_index": step, **self.sizes})
+        )
+
+    def _cast(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if self.num_rows is not None and leaf.dim():
+            leaf = leaf[: self.num_rows]
+        return leaf.to(self.dtype) if leaf.is_floating_point() else leaf
+
+    def own_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Make the optimizer of a model."""
+        values = {"parameters": [*model.parameters()], "model": model}
+        made: torch.optim.Optimizer = call(self.optimizer, values)
+        return made
+
+    def split_axes(self, layout: Layout) -> dict[str, int]:
+        """Return the axes over which the batch is split, and the dimension of each.
+
+        Raises:
+            UsageError: The layout lacks an axis.
+        """
+        if self.split is None:
+            return {name: 0 for name in layout.names if name.startswith("dp")}
+        if callable(self.split):
+            return {}
+        named = (
+            dict(self.split)
+            if isinstance(self.split, Mapping)
+            else dict.fromkeys(self.split, 0)
+        )
+        return {name: dim for name, dim in named.items() if name in layout.names}
+
+    def smaller_sizes(self) -> list[dict[str, int]]:
+        """Return sizes of the model, each with one of them halved."""
+        declared = inspect.signature(self.build).parameters.values()
+        sizes = {e.name: e.default for e in declared if type(e.default) is int}
+        sizes |= self.sizes
+        return [{**sizes, name: size // 2} for name, size in sizes.items() if size >= 2]
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

@@ -1,0 +1,58 @@
+"""The values of a training step, as one rank has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+
+# Name of a parameter to its tensor, whole unless an ordinary tensor is a shard; None where it
+# has no gradient.
+NamedTensors = Mapping[str, torch.Tensor | None]
+
+
+class Quantity(Enum):
+    """A kind of value, in the order in which a step makes them; the value is its name."""
+
+    START = "parameter before the first step"
+    GRADIENT = "gradient"
+    NORM = "gradient norm"
+    STEPPED = "gradient that the optimizer reads"
+    RETURNED = "value that the step returns"
+    SCALE = "scale of the loss"
+    SKIPPED = "number of optimizer steps"
+    STATE = "state of the optimizer"
+    PARAMETER = "parameter after the step"
+
+
+@dataclass(frozen=True, slots=True)
+class StepValues:
+    """The values of one step, as one rank has them.
+
+    Attributes:
+        tensors: NamedTensors by quantity and name. Scalars have no dimension.
+        local_squares: Sum of the squares of the rank's own part of each gradient.
+    """
+
+    tensors: Mapping[Quantity, NamedTensors]
+    local_squares: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RankValues:
+    """The values of a training, as one rank has them.
+
+    Attributes:
+        start: Parameters before the first step.
+        steps: Values of each step.
+        batches: The rank's part of the batch, by step.
+        split_over: Axes over which each parameter is split.
+    """
+
+    start: NamedTensors
+    steps: tuple[StepValues, ...]
+    batches: tuple[Any, ...]
+    split_over: Mapping[str, frozenset[str]]

@@ -1,0 +1,104 @@
+"""The gradients that clipping and the optimizer read, as copies.
+
+The only module of this folder that replaces private names of torch. We rely on these facts, and
+a test says so: `clip_grad_norm_` and `clip_grads_with_norm_` of `torch.nn.utils` call
+`clip_grad._clip_grads_with_norm_(parameters, max_norm, total_norm, foreach)` by its name, which
+scales the gradients in place.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+_rank: Final = threading.local()
+
+
+class StepWatch:
+    """Copies of the gradients of one step, on one rank.
+
+    Attributes:
+        before_clip: Gradients before the first clipping, by parameter.
+        read: Gradients as the optimizer reads them, by parameter.
+        norm: The norm that clipping was given; None if torch's clipping was not called.
+        optimizers: The optimizers that stepped, one entry a step.
+    """
+
+    def __init__(self) -> None:
+        self.before_clip = dict[nn.Parameter, torch.Tensor]()
+        self.read = dict[nn.Parameter, torch.Tensor]()
+        self.norm: torch.Tensor | None = None
+        self.optimizers = list[Optimizer]()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch the steps of this thread within a block."""
+        _rank.watch = self
+        hook = register_optimizer_step_pre_hook(_sees_step)
+        try:
+            yield
+        finally:
+            hook.remove()
+            _rank.watch = None
+
+    def sees_clip(self, parameters: Iterable[Any], norm: torch.Tensor) -> None:
+        """Copy what is clipped."""
+        self.norm = norm.detach().clone()
+        for parameter in parameters:
+            if isinstance(parameter, nn.Parameter) and parameter.grad is not None:
+                copy = parameter.grad.detach().clone()
+                self.before_clip.setdefault(parameter, copy)
+
+    def sees_step(self, optimizer: Optimizer) -> None:
+        """Copy what the optimizer reads."""
+        self.optimizers.append(optimizer)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self.read[parameter] = parameter.grad.detach().clone()
+
+    def gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
+        """Return the gradient of a parameter before any clipping."""
+        for copies in (self.before_clip, self.read):
+            if parameter in copies:
+                return copies[parameter]
+        return None if parameter.grad is None else parameter.grad.detach()
+
+
+@contextmanager
+def watched_clipping() -> Iterator[None]:
+    """Let the watch of each thread see torch's clipping within a block."""
+    original = clip_grad._clip_grads_with_norm_
+
+    def seen(
+        parameters: Any,
+        max_norm: float,
+        total_norm: torch.Tensor,
+        *rest: Any,
+        **more: Any,
+    ) -> None:
+        is_one = isinstance(parameters, torch.Tensor)
+        listed = [parameters] if is_one else [*parameters]
+        if (watch := getattr(_rank, "watch", None)) is not None:
+            watch.sees_clip(listed, total_norm)
+        original(listed, max_norm, total_norm, *rest, **more)
+
+    with (
+        patch.object(clip_grad, "_clip_grads_with_norm_", seen),
+        patch.object(nn.utils, "clip_grads_with_norm_", seen),
+    ):
+        yield
+
+
+def _sees_step(optimizer: Optimizer, *_: object) -> None:
+    if (watch := getattr(_rank, "watch", None)) is not None:
+        watch.sees_step(optimizer)

@@ -1,0 +1,75 @@
+"""The tensors of a model on a rank, by the names of the plain model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_leaves
+
+# Prefixes that wrappers put into the names of parameters.
+_WRAPPERS: Final = ("_orig_mod.", "_checkpoint_wrapped_module.", "module.")
+
+
+def named_parameters(wired: Any, names: Iterable[str]) -> dict[str, nn.Parameter]:
+    """Return the parameters of a model by the names of the plain model.
+
+    Args:
+        wired: The model, or a list or tuple with modules in it.
+        names: Names in the plain model.
+    """
+    known = {*names}
+    modules = [each for each in tree_leaves(wired) if isinstance(each, nn.Module)]
+    pairs = [pair for each in modules for pair in each.named_parameters()]
+    return {_plain_name(name, known): parameter for name, parameter in pairs}
+
+
+def _plain_name(name: str, known: set[str]) -> str:
+    for word in ("", *_WRAPPERS):
+        name = name.replace(word, "") if word else name
+        if name in known:
+            return name
+    return name
+
+
+@torch.no_grad()
+def whole(value: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a tensor; of a DTensor all of it, as this rank's mesh has it."""
+    if isinstance(value, DTensor):
+        with_all: torch.Tensor = value.full_tensor()
+        return with_all.detach().clone()
+    return value.detach().clone()
+
+
+def local_squares(value: torch.Tensor) -> float:
+    """Return the sum of the squares of this rank's part of a tensor."""
+    part = value.to_local() if isinstance(value, DTensor) else value
+    return float(part.detach().double().square().sum())
+
+
+def axes_of(value: torch.Tensor) -> frozenset[str]:
+    """Return the axes over which a tensor is split."""
+    if not isinstance(value, DTensor):
+        return frozenset()
+    names = value.device_mesh.mesh_dim_names or ()
+    placements = zip(names, value.placements, strict=False)
+    return frozenset(name for name, placement in placements if placement.is_shard())
+
+
+def state_of(
+    optimizers: Iterable[torch.optim.Optimizer], names: Mapping[nn.Parameter, str]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of the state of optimizers, each with its name."""
+    for optimizer in optimizers:
+        for parameter, state in optimizer.state.items():
+            for key, value in state.items():
+                if (
+                    isinstance(parameter, nn.Parameter)
+                    and parameter in names
+                    and isinstance(value, torch.Tensor | int | float)
+                ):
+                    tensor = torch.as_tensor(value)
+                    yield f"{names[parameter]} {key}", tensor

@@ -1,0 +1,37 @@
+"""A whole step on a mesh is compared with one rank."""
+
+from __future__ import annotations
+
+import pytest
+
+from syncverify import parity
+from syncverify.whole_step.causes import Scaled
+from syncverify.whole_step.values import Quantity
+from tests.syncverify.whole_step import small_gpt
+from tests.syncverify.whole_step.small_gpt import batch, build, loss
+
+# A linear layer of three dimensions returns a view, which the small model never changes.
+pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+
+
+@pytest.mark.parametrize(
+    ("parallelize", "layouts"),
+    [
+        (small_gpt.fsdp, ["dp=2", "dp=4"]),
+        (small_gpt.tensor_parallel_fsdp, ["dp=2,tp=2"]),
+    ],
+)
+def test_a_right_step_is_right(parallelize: object, layouts: list[str]) -> None:
+    result = parity(build, parallelize, batch, loss, layouts=layouts, clip=0.1)
+    assert result.is_right, str(result)
+    assert all(each.num_values > 100 for each in result.plays)
+    assert max(each.worst_error for each in result.plays) < 1e-13
+
+
+def test_a_missing_divisor_is_found() -> None:
+    result = parity(build, small_gpt.undivided_fsdp, batch, loss, layouts=["dp=4"])
+    (mistake,) = result.mistakes
+    assert mistake.finding.quantity is Quantity.GRADIENT
+    assert mistake.finding.cause == Scaled(2.0, frozenset({frozenset({"dp"})}))
+    assert str(mistake.layout) == "dp=2"
+    assert "multiplied by 2, the number of ranks of `dp`" in str(result)
