@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.whole_step.batches import micro_batches, rank_part
 from syncverify.whole_step.calling import call
+from syncverify.whole_step.clipping import clip_over_meshes
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.noise import RoundingNoise
 from syncverify.whole_step.training import Training
@@ -187,7 +188,7 @@ def plain_step(wired: Wired, batch: Any) -> dict[str, torch.Tensor]:
     returned = dict[str, torch.Tensor]()
     if training.clip is not None:
         clipped = wired.parameters.values()
-        returned["norm"] = nn.utils.clip_grad_norm_(clipped, training.clip)
+        returned["norm"] = clip_over_meshes(clipped, training.clip)
     if scaler is None:
         optimizer.step()
     else:
