@@ -16,6 +16,13 @@ def clip_over_meshes(
 
     `torch.nn.utils.clip_grad_norm_` refuses DTensors of different meshes, as tensor
     parallelism of some layers makes them.
+
+    Args:
+        parameters: Parameters, of any meshes.
+        max_norm: Largest norm of all their gradients.
+
+    Returns:
+        The norm before clipping, a scalar.
     """
     by_mesh = dict[object, list[nn.Parameter]]()
     for each in parameters:
