@@ -20,6 +20,7 @@ from syncverify.program.leftovers import drop_what_is_undone
 from syncverify.program.process_settings import restored_settings
 from syncverify.program.rank_environment import ranks_per_machine
 from syncverify.program.rank_program import play
+from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.sim.machine import SimulatedMachine
@@ -80,14 +81,15 @@ class SimBackend:
             decisions = Decisions(Following(decisions))
         if recorders is not None:
             return self._play(scenario, subject, decisions, recorders)
+        num_ranks = scenario.mesh.num_ranks
         program_has_one_stream = scenario.launch == "current_stream"
         is_one = program_has_one_stream and subject.factory in self._has_one_stream
-        recorders = self._recorders(scenario, records_accesses=not is_one)
+        recorders = self._recorders(num_ranks, records_accesses=not is_one)
         run = self._play(scenario, subject, decisions, recorders)
         if any(recorder.lacks_accesses for recorder in recorders):
             self._has_one_stream.discard(subject.factory)
             again = Decisions(Following(decisions.schedule))
-            recorders = self._recorders(scenario, records_accesses=True)
+            recorders = self._recorders(num_ranks, records_accesses=True)
             run = self._play(scenario, subject, again, recorders)
         is_one = all(recorder.streams.is_alone for recorder in recorders)
         if program_has_one_stream and is_one:
@@ -95,13 +97,13 @@ class SimBackend:
         return run
 
     def _recorders(
-        self, scenario: Scenario, *, records_accesses: bool
+        self, num_ranks: int, *, records_accesses: bool
     ) -> list[RankRecorder]:
         return [
             RankRecorder(
                 records_accesses=records_accesses, watches_engine=self._watches_engine
             )
-            for _ in range(scenario.mesh.num_ranks)
+            for _ in range(num_ranks)
         ]
 
     def _play(
@@ -120,7 +122,7 @@ class SimBackend:
             recorders=recorders,
             completes_in_order=subject.capabilities.is_for_nccl,
         )
-        _prepare(machine, scenario, subject)
+        _prepare(machine, scenario.events, subject.capabilities)
         results = tuple(RankRun() for _ in recorders)
         sees_gpus = subject.capabilities.device == "cuda"
 
@@ -147,16 +149,17 @@ class SimBackend:
         """Do nothing: simulated ranks end with their run."""
 
 
-def _prepare(machine: SimulatedMachine, scenario: Scenario, subject: Subject) -> None:
-    """Give a machine the failures of a scenario, and the devices of a contract."""
-    if "failing_collectives" in scenario.events:
-        failing = scenario.events.index("failing_collectives")
-        machine.world.failing_from_step = failing
-    per_machine = ranks_per_machine(scenario.mesh.num_ranks)
+def _prepare(
+    machine: SimulatedMachine, events: Sequence[str], capabilities: Capabilities
+) -> None:
+    """Give a machine the failures of some step events, and the devices of a contract."""
+    if "failing_collectives" in events:
+        machine.world.failing_from_step = events.index("failing_collectives")
+    per_machine = ranks_per_machine(len(machine.recorders))
     for rank, recorder in enumerate(machine.recorders):
-        if subject.capabilities.is_for_nccl:
+        if capabilities.is_for_nccl:
             recorder.streams.backends.default = "nccl"
-        if subject.capabilities.device == "cuda":
+        if capabilities.device == "cuda":
             recorder.streams.tell(torch.device("cuda", rank % per_machine))
 
 

@@ -8,37 +8,35 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from typing import Final
 
 from syncverify.judge.cause import VAGUE_CAUSES
+from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties.launch_order import launch_order_agrees
 from syncverify.judge.properties.lifecycle import every_wait_completes
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.judge.properties.registry import ALL_PROPERTIES, CAUSES
-from syncverify.judge.signs import Circumstance, Clues, Meeting, Signs
-from syncverify.judge.violation import Identity, Violation
+from syncverify.judge.signs import Circumstance, Clues, Meeting, Sign, Signs
+from syncverify.judge.violation import Identity
 
 _PROPERTIES = {each.name: each for each in ALL_PROPERTIES}
 _VALUE_NAMES = frozenset(each.name for each in ALL_PROPERTIES if each.is_about_values)
-# These say why ranks disagree, and come before other forms of the same property. A wrong group
-# also mixes groups in a bucket, and uneven parts of mixed groups move the ends of buckets.
-_PROVEN_DISAGREEMENTS = (
-    (collectives_match_across_ranks.__name__, "foreign_contribution"),
-    (collectives_match_across_ranks.__name__, "groups_mixed"),
-    (collectives_match_across_ranks.__name__, "buckets_differ"),
-)
+_MATCHING = collectives_match_across_ranks.__name__
 # Ranks disagree about the sequence of their collectives. The scenario decides whether two of
-# them meet in one collective, wait for each other, or only might.
-_DISAGREEMENTS = frozenset(
-    {
-        (every_wait_completes.__name__, "deadlock"),
-        (every_wait_completes.__name__, "step_bound"),
-        (collectives_match_across_ranks.__name__, "collective_mismatch"),
-        (collectives_match_across_ranks.__name__, "collective_missing"),
-        (collectives_match_across_ranks.__name__, "bucket_mismatch"),
-        *_PROVEN_DISAGREEMENTS,
-        (launch_order_agrees.__name__, "deadlock_hazard"),
-    }
-)
+# them meet in one collective, wait for each other, or only might. Those with a smaller number
+# say better why ranks disagree, and come before other forms of the same property: a wrong group
+# also mixes groups in a bucket, and uneven parts of mixed groups move the ends of buckets.
+_DISAGREEMENTS: Final[Mapping[Identity, int]] = {
+    (_MATCHING, "foreign_contribution"): 0,
+    (_MATCHING, "groups_mixed"): 1,
+    (_MATCHING, "buckets_differ"): 2,
+    (_MATCHING, "collective_mismatch"): 3,
+    (_MATCHING, "collective_missing"): 3,
+    (_MATCHING, "bucket_mismatch"): 3,
+    (every_wait_completes.__name__, "deadlock"): 3,
+    (every_wait_completes.__name__, "step_bound"): 3,
+    (launch_order_agrees.__name__, "deadlock_hazard"): 3,
+}
 # What is left when no other property of order fits; see Note [One disorder, one property].
 _FALLBACK = "accumulated_unordered"
 _NO_CLUES = Clues()
@@ -64,16 +62,17 @@ def consequences_of(name: str) -> frozenset[str]:
     return frozenset(direct).union(*map(consequences_of, direct))
 
 
-def clues_of(violation: Violation) -> Clues:
-    """Return the clues of a violation; a disagreement of ranks shows its source lines."""
-    own = violation.clues
-    mistake = CAUSES.get(violation.cause)
+def shown_by(identity: Identity, evidence: Evidence) -> Clues:
+    """Return what a violation shows by its identity, beside the clues of its findings.
+
+    A cause may show a circumstance, and a disagreement of ranks shows its source lines.
+    """
+    mistake, signs = CAUSES.get(identity[1]), set[Sign]()
     if mistake is not None and mistake.shows is not None:
-        own |= Clues(frozenset({mistake.shows}))
-    if violation.identity not in _DISAGREEMENTS:
-        return own
-    lines = violation.evidence.named_lines
-    return own | Clues(frozenset(Meeting(each.path, each.number) for each in lines))
+        signs.add(mistake.shows)
+    if identity in _DISAGREEMENTS:
+        signs |= {Meeting(each.path, each.number) for each in evidence.named_lines}
+    return Clues(frozenset(signs))
 
 
 def other_forms(
@@ -123,10 +122,8 @@ def _by_lines(ranked: list[Identity], clues: AllClues) -> dict[Identity, Identit
 def _telling_first(identities: list[Identity]) -> list[Identity]:
     """Put the disagreement that says why before others of the first one's property."""
     names = list(dict.fromkeys(name for name, _ in identities))
-    telling = {one: place for place, one in enumerate(_PROVEN_DISAGREEMENTS)}
     return sorted(
-        identities,
-        key=lambda one: (names.index(one[0]), telling.get(one, len(telling))),
+        identities, key=lambda one: (names.index(one[0]), _DISAGREEMENTS[one])
     )
 
 

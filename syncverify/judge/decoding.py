@@ -20,7 +20,6 @@ from syncverify.judge.approximate_causes import likeliest
 from syncverify.judge.cause import Cause
 from syncverify.judge.displaced import displaced
 from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.reference import trainable
 from syncverify.program.optimizer import GRADIENT_SCALE
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import axis_name, local_shape, ranks_along
@@ -303,7 +302,7 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
 def _sizes(expected: ExpectedGradient) -> dict[str, int]:
     """Return the numbers that a synchronizer may mistake for its divisor, by their words."""
     scenario = expected.reference.scenario
-    mesh, parameters = scenario.mesh, trainable(scenario)
+    mesh, parameters = scenario.mesh, scenario.trainable
     sizes = {
         _OF_MEAN: len(expected.ranks),
         "the number of accumulations": expected.count,
@@ -359,7 +358,7 @@ def _multiplied(expected: ExpectedGradient, size: int, words: str) -> str:
 
 def _misplaced(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     scenario, shape = expected.reference.scenario, expected.value().shape
-    for other in trainable(scenario):
+    for other in scenario.trainable:
         if other.name == expected.spec.name:
             continue
         elsewhere = replace(expected, spec=other)

@@ -19,7 +19,6 @@ import torch
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.reference import trainable
 
 _MAX_CHANCE: Final = 0.001
 _NAN: Final = "nan"  # which equals itself
@@ -84,7 +83,7 @@ def _right_gradients(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the right gradients of the rank at this moment; of a local one, both forms."""
     oracle, rank, step = expected.reference, expected.rank, expected.step
-    for spec in trainable(oracle.scenario):
+    for spec in oracle.scenario.trainable:
         if expected.ranks == (rank,):
             yield spec.name, oracle.local(spec, rank, step, range(expected.count))
         yield spec.name, oracle.reduced(spec, rank, step)

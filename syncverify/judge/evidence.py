@@ -55,6 +55,7 @@ class Evidence:
         readings: Other mistakes that give the same value.
         events: Events in the order of a report; one without words is that of the summary.
         named: Lines that the summary or an explanation names, beside those of events.
+        unordered: The race or early free; None for a finding that is not about order.
     """
 
     rank: int | None = None
@@ -65,6 +66,7 @@ class Evidence:
     readings: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
     named: tuple[Origin, ...] = ()
+    unordered: Unordered | None = field(default=None, repr=False, compare=False)
 
     @property
     def named_lines(self) -> tuple[SourceLine, ...]:
@@ -151,7 +153,6 @@ class Disordered(Evidence):
         remedy: Waits that order the two; None where they would order them the wrong way.
         streams: Where each stream is made.
         waits: Waits that were made in between.
-        unordered: The race or early free.
     """
 
     memory: str

@@ -74,7 +74,7 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
         specs = (replace(spec, use=PLAIN) for spec in self.scenario.parameters)
         plain = replace(self.scenario, parameters=tuple(specs))
         model = build_model(plain, rank=rank, device=device, mesh=None)
-        trained = trainable(self.scenario)
+        trained = self.scenario.trainable
         parameters = [model.parameters[spec.name] for spec in trained]
         for step in range(self.scenario.num_steps + 1):
             for micro_batch in range(step_plan.num_micro_batches(self.scenario, step)):
@@ -164,8 +164,3 @@ def reference(
         device: Device on which the ranks played. Another one rounds in another way.
     """
     return Reference(scenario, capabilities, MicroBatches(scenario, device))
-
-
-def trainable(scenario: Scenario) -> tuple[ParameterSpec, ...]:
-    """List the parameters that receive gradients."""
-    return tuple(spec for spec in scenario.parameters if spec.requires_grad)

@@ -8,7 +8,6 @@ from functools import cached_property
 
 from typing_extensions import override
 
-from syncverify.judge.ordering.happens_before import Semantics
 from syncverify.judge.ordering.remedies import Disorder, disorders
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
@@ -29,19 +28,11 @@ class Traced:  # without slots: `cached_property` needs a dictionary
         """Whether the program runs with NCCL alone, so that gloo's rules say nothing."""
         return False
 
-    @property
-    def disorders(self) -> list[Disorder]:
-        """Work without an order; found once for all properties."""
-        return self._semantics_and_disorders[1]
-
-    @property
-    def semantics(self) -> Semantics:
-        """Rules under which the disorders show."""
-        return self._semantics_and_disorders[0]
-
     @cached_property
-    def _semantics_and_disorders(self) -> tuple[Semantics, list[Disorder]]:
-        """Find disorders under the rules of streams, or else under those of gloo.
+    def disorders(self) -> list[Disorder]:
+        """Work without an order under the rules of streams, or else under those of gloo.
+
+        It is found once for all properties.
 
         Note [Streams, then gloo]
             A trace lists the requests of the host, in order, so it can be read twice: as a
@@ -52,8 +43,8 @@ class Traced:  # without slots: `cached_property` needs a dictionary
         traces = [self._judged_records(rank_run) for rank_run in self.run.ranks]
         found = disorders(traces, "stream")
         if found or self.has_stream_rules_alone:
-            return "stream", found
-        return "host", disorders(traces, "host")
+            return found
+        return disorders(traces, "host")
 
     def _judged_records(self, rank_run: RankRun) -> Sequence[TraceRecord]:
         """Return the part of a rank's trace that is judged."""

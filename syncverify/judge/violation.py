@@ -5,8 +5,7 @@ from __future__ import annotations
 import builtins
 from dataclasses import dataclass, field
 
-from syncverify.judge.evidence import NO_EVIDENCE, Disordered, Evidence
-from syncverify.judge.ordering.races import Unordered
+from syncverify.judge.evidence import NO_EVIDENCE, Evidence
 from syncverify.judge.signs import Clues
 
 # Property and cause of a violation.
@@ -35,12 +34,6 @@ class Violation:
     parameters: tuple[str, ...] = ()
     evidence: Evidence = NO_EVIDENCE
     clues: Clues = field(default=Clues(), repr=False, compare=False)
-
-    @builtins.property
-    def unordered(self) -> Unordered | None:
-        """Return the race or early free, for a violation of order; None for any other."""
-        evidence = self.evidence
-        return evidence.unordered if isinstance(evidence, Disordered) else None
 
     @builtins.property
     def identity(self) -> Identity:

@@ -1,1 +1,13 @@
-"""Repairs: small changes of the subject's source, each played."""
+"""What explains a violation that was found, and small changes of the source that mend it.
+
+======================= ==============================================================
+module                  content
+======================= ==============================================================
+`diagnosis`             all that is known of a violation beside its property
+`larger_scenarios`      scenarios that show more than the smallest one
+`left_out`              lines that kept the subject from what it left out
+`left_over`             values that an earlier step left in the subject
+`deciding_lines`        lines that ran where it fails alone
+`search`                changes of the source, each played
+======================= ==============================================================
+"""

@@ -11,13 +11,13 @@ from syncverify.judge.cause import is_exception
 from syncverify.judge.evidence import Ended
 from syncverify.judge.violation import Violation
 from syncverify.processes.owner_link import Found, tell_owner
+from syncverify.repair.deciding_lines import deciding_lines
+from syncverify.repair.larger_scenarios import with_fewer_readings, with_witness
+from syncverify.repair.left_out import left_out
+from syncverify.repair.left_over import left_over
 from syncverify.repair.one_fix import diagnosed_by_fix
 from syncverify.repair.search import find_fix
-from syncverify.search.deciding_lines import deciding_lines
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.larger_scenarios import with_fewer_readings, with_witness
-from syncverify.search.left_out import left_out
-from syncverify.search.left_over import left_over
 from syncverify.search.outer_test import is_reported
 from syncverify.subjects.subject import Subject
 from syncverify.witness.acts import acts_of
@@ -50,7 +50,7 @@ def _shown(
     """Return a violation in a scenario that shows the harm of a race, or one mistake alone."""
     if not isinstance(backend, SimBackend):
         return entry
-    if entry.violation.unordered is None:
+    if entry.violation.evidence.unordered is None:
         return with_fewer_readings(entry, subject, backend, max_ranks)
     return with_witness(entry, subject, backend)
 

@@ -206,7 +206,7 @@ class Game:
 
     def disorders(self) -> list[Disorder]:
         """List the missing orders of the scenario, the one that the violation tells first."""
-        scenario, told = self.found.scenario, self.found.violation.unordered
+        scenario, told = self.found.scenario, self.found.violation.evidence.unordered
         run = self.backend.run(scenario, self.subject, self.found.schedule)
         is_for_nccl = self.subject.capabilities.is_for_nccl
         found = TracedRun(run, is_for_nccl=is_for_nccl).disorders

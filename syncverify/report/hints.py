@@ -5,7 +5,6 @@ from __future__ import annotations
 from syncverify.judge.cause import VAGUE_CAUSES, VALUE_CAUSES, is_exception
 from syncverify.judge.evidence import Ended, Evidence, WrongGradient
 from syncverify.judge.properties.registry import CAUSES
-from syncverify.judge.violation import Violation
 from syncverify.search.found_violation import FoundViolation
 
 _OF_THE_STEP_BEFORE = (
@@ -45,12 +44,11 @@ def certainty(cause: str, evidence: Evidence) -> str:
     return "certain: the run shows it"
 
 
-def hint(violation: Violation) -> str:
-    """Return the repair to try first.
+def hint(cause: str, evidence: Evidence) -> str:
+    """Return the repair of a violation to try first.
 
     A list that is no parameter and no dict, in the constructor or in bind(), is likely a group.
     """
-    cause, evidence = violation.cause, violation.evidence
     if not is_exception(cause):
         if isinstance(evidence, WrongGradient):
             return hint_of(cause, evidence.reduction)
@@ -76,8 +74,10 @@ def advice(entry: FoundViolation) -> str:
     if entry.left_over and is_set_back:
         return _SET_BACK
     earlier = _of_the_step_before(entry) if entry.starts_wrongly else ""
-    waits = entry.violation.cause == "not_reduced" and _is_beside_frozen(entry)
-    return f"{hint(entry.violation)}{_OF_FROZEN if waits else ''}{earlier}"
+    violation = entry.violation
+    waits = violation.cause == "not_reduced" and _is_beside_frozen(entry)
+    first = hint(violation.cause, violation.evidence)
+    return f"{first}{_OF_FROZEN if waits else ''}{earlier}"
 
 
 def _of_the_step_before(entry: FoundViolation) -> str:

@@ -100,7 +100,7 @@ def always_raised(report: Report) -> Iterator[str]:
     yield from (f"  at {each.words}" for each in details(violation.evidence)[:1])
     left = f"; {report.not_tried.partition(', since ')[0]}" if report.not_tried else ""
     yield f"  all {counted(report.examples, 'scenario')} raised it at this line{left}"
-    yield f"  hint:   {hint(violation)}"
+    yield f"  hint:   {hint(violation.cause, violation.evidence)}"
     line = replay_line(
         entry.token, report.subject, report.backend, report.contract_choice
     )

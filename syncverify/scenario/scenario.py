@@ -86,6 +86,11 @@ class Scenario(Pasteable):
         return len(self.accumulations)
 
     @property
+    def trainable(self) -> tuple[ParameterSpec, ...]:
+        """List the parameters that receive gradients."""
+        return tuple(spec for spec in self.parameters if spec.requires_grad)
+
+    @property
     def groups(self) -> tuple[tuple[ParameterSpec, ...], ...]:
         """List the parameters by group, in registration order; no group is empty."""
         indices = sorted({parameter.group for parameter in self.parameters})

@@ -14,7 +14,6 @@ module                  content
 `occurrences`           the violations of all scenarios, and which of them explain others
 `saved_violations`      violations are saved when they are met
 `result`                progress, statistics and result of a search
-`larger_scenarios`      scenarios that show more than the smallest one
 `first_violation`       a search that ends with the first violation
 `replayed`              a scenario that is played once more
 `replay`                violations saved by earlier runs, played first

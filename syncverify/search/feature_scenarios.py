@@ -27,9 +27,9 @@ from syncverify.scenario.feature_table import EVENTS, FEATURES, PLAIN, TABLE
 from syncverify.scenario.features import optional_features, parameter_features
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.size import size_of
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.search.drawing import Drawing, EndedError
-from syncverify.search.result import scenario_size
 
 _MAX_DRAWN = 200
 _NUM_PLAIN = 120
@@ -74,10 +74,8 @@ class FeatureScenarios:
 
         with contextlib.suppress(EndedError):
             self._offer(take)
-        ordered = sorted(telling, key=scenario_size)
-        return (
-            ordered + sorted(others, key=scenario_size)[: num_scenarios - len(ordered)]
-        )
+        ordered = sorted(telling, key=size_of)
+        return ordered + sorted(others, key=size_of)[: num_scenarios - len(ordered)]
 
     def _offer(self, take: Callable[[Scenario], None]) -> None:
         """Give scenarios to a function, most of them with the feature."""

@@ -28,7 +28,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from syncverify.judge.consequences import clues_of, may_cause, other_forms
+from syncverify.judge.consequences import may_cause, other_forms, shown_by
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.lifecycle import zero_grad_clears
 from syncverify.judge.properties.values import gradient_equals_reference
@@ -96,7 +96,8 @@ class Occurrences:
         new = [one for one in causes if not causes[one] and one not in self.own]
         for identity, entry in violations.items():
             self.first.setdefault(identity, entry)
-            clues = clues_of(entry.violation)
+            violation = entry.violation
+            clues = violation.clues | shown_by(identity, violation.evidence)
             if causes[identity]:
                 clues = replace(clues, explained_by=frozenset())
             self.clues[identity] = clues | self.clues.get(identity, Clues())

@@ -139,4 +139,4 @@ def shown_again(
 
 def race_of(shown: Replayed) -> tuple[RecordKey, RecordKey] | None:
     """Return the two records of a run that nothing orders, if a violation is about two."""
-    return places_of(shown.violation.unordered, shown.run)
+    return places_of(shown.violation.evidence.unordered, shown.run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
@@ -11,8 +10,8 @@ from syncverify.judge.consequences import other_forms
 from syncverify.judge.ordering.held_memory import HeldMemory, held_memory
 from syncverify.judge.properties import overlap
 from syncverify.scenario.coverage import Coverage
-from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.size import size_of
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.line_probe import PlayedLines, merged_lines
@@ -152,19 +151,6 @@ class SearchResult:
     stopped: str = ""
 
 
-def scenario_size(scenario: Scenario) -> tuple[int, ...]:
-    """Return the size of a scenario to its reader, the most important number first."""
-    return (
-        scenario.mesh.num_ranks,
-        len(scenario.mesh.shape),
-        len(scenario.parameters),
-        scenario.num_steps,
-        sum(scenario.accumulations),
-        len(list(optional_features(scenario))),
-        sum(math.prod(spec.global_shape) for spec in scenario.parameters),
-    )
-
-
 def distinct_identities(identities: Iterable[Identity]) -> list[Identity]:
     """Return identities in the order of `ALL_PROPERTIES`, without other forms of them."""
     ordered = ranked(identities)
@@ -188,7 +174,7 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
         coverage.update(result.coverage)
         for entry in result.violations:
             known = smallest.setdefault(entry.violation.identity, entry)
-            if scenario_size(entry.scenario) < scenario_size(known.scenario):
+            if size_of(entry.scenario) < size_of(known.scenario):
                 smallest[entry.violation.identity] = entry
     met.own.update(smallest)
     told = met.told()

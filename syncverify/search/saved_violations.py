@@ -20,10 +20,11 @@ from hypothesis.database import ExampleDatabase, InMemoryExampleDatabase
 from syncverify.errors import ScenarioFormatError, UnknownLayerError
 from syncverify.plain_text import counted
 from syncverify.scenario.features import features_outside
+from syncverify.scenario.size import size_of
 from syncverify.scenario.token import Reproducer, decode, encode, other_version
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
-from syncverify.search.result import Progress, scenario_size
+from syncverify.search.result import Progress
 from syncverify.search.violation_folder import ViolationFolder
 from syncverify.subjects.subject import Subject
 
@@ -172,8 +173,8 @@ class KeepingProgress:
         """Save a shrunk violation in place of a larger one, and tell the listener."""
         identity = violation.violation.identity
         known = self._shrunk.get(identity, violation)
-        size = scenario_size(violation.scenario)
-        if known is not violation and size >= scenario_size(known.scenario):
+        size = size_of(violation.scenario)
+        if known is not violation and size >= size_of(known.scenario):
             return
         self._shrunk[identity] = violation
         self.saved.save(violation.token)

@@ -17,12 +17,13 @@ from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
+from syncverify.scenario.size import size_of
 from syncverify.search.budget import Budget, OutOfBudgetError, is_hang
 from syncverify.search.drawing import Drawing, EndedError, ReproducedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Draw, Identity, Judge
 from syncverify.search.occurrences import Occurrences
-from syncverify.search.result import Progress, scenario_size
+from syncverify.search.result import Progress
 from syncverify.search.scenario_parts import parts_of
 from syncverify.search.simpler_scenarios import simpler_scenarios
 
@@ -145,8 +146,8 @@ def rank_of(found: FoundViolation) -> tuple[bool, tuple[int, ...]]:
         two elements, and a race on one rank, where a collective does nothing.
     """
     violation, scenario = found.violation, found.scenario
-    is_lone = violation.unordered is not None and scenario.mesh.num_ranks == 1
-    return is_lone or bool(violation.evidence.readings), scenario_size(scenario)
+    is_lone = violation.evidence.unordered is not None and scenario.mesh.num_ranks == 1
+    return is_lone or bool(violation.evidence.readings), size_of(scenario)
 
 
 @dataclass(slots=True)

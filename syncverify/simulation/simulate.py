@@ -113,7 +113,7 @@ class _Plays:
         )
 
     def _with_harm(self, found: FoundInProgram) -> FoundInProgram:
-        pair = found.violation.unordered
+        pair = found.violation.evidence.unordered
         if pair is None:
             return found
         return replace(found, harm=harm_of(pair, self.setup, found.schedule))

@@ -30,7 +30,7 @@ def acts_of(
         their events already.
     """
     rank, step = violation.evidence.rank, violation.evidence.step
-    if rank is None or step is None or violation.unordered is not None:
+    if rank is None or step is None or violation.evidence.unordered is not None:
         return ()
     recorders = [
         RankRecorder(keeps_everything=True) for _ in range(scenario.mesh.num_ranks)

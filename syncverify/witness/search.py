@@ -48,7 +48,7 @@ def find_witness(
     schedule: Schedule,
 ) -> Witness | NoWitness | None:
     """Return the first order with a wrong gradient; None for violations not of order."""
-    told = violation.unordered
+    told = violation.evidence.unordered
     if told is None:
         return None
     game = _Game(scenario, subject, backend, schedule)
@@ -63,10 +63,11 @@ def find_witness(
     wrong_before = {_key(finding) for finding in _wrong_gradients(played)}
     outcomes: list[_Outcome] = []
     traces = [rank_run.trace for rank_run in played.run.ranks]
+    (semantics,) = {disorder.semantics for disorder in played.disorders}
     orders = (
         (pair, inversion)
         for pair in pairs
-        for inversion in inversions(pair, traces, played.semantics)
+        for inversion in inversions(pair, traces, semantics)
     )
     for pair, inversion in islice(orders, _MAX_ORDERS):
         outcomes.append(game.inverted(played, inversion))

@@ -6,7 +6,8 @@ functions of `syncverify/` that have a name, by file and first line, in the call
 the call of `verify()` until the text and the JSON of the report are made.
 
 Left out are parts that are no step of this way: playing on ranks, drawing, the words of a
-scenario, subjects, traces, the bodies of properties, and the searches for a witness and a fix.
+scenario, subjects, traces, the bodies of properties, and the diagnosis of a violation that was
+found (its witness, its lines, its fix).
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ class LaunchesAtOnce(SideStreams):
 
 def test_no_wait_is_proposed_before_the_backward_that_launches() -> None:
     found = violations(LaunchesAtOnce, program((3,), (4,)))
-    remedies = [remedy_of(each) for each in found if each.unordered]
+    remedies = [remedy_of(each) for each in found if each.evidence.unordered]
     assert remedies
     assert "run_micro_batch" not in " ".join(remedies)
 
@@ -231,7 +231,7 @@ def test_a_race_of_one_rank_tells_less_than_one_of_two() -> None:
         ranks: next(
             FoundViolation(each, program((3,), (4,), ranks=ranks))
             for each in violations(LaunchesAtOnce, program((3,), (4,), ranks=ranks))
-            if each.unordered
+            if each.evidence.unordered
         )
         for ranks in (2, 3)
     }
@@ -247,7 +247,7 @@ def test_the_lines_that_led_to_an_event_are_reported_with_their_code() -> None:
     (told, *_) = (
         each
         for each in violations(LaunchesAtOnce, program((3,), (4,)))
-        if each.unordered
+        if each.evidence.unordered
     )
     code = with_code(told.evidence.lines)
     assert any(each.code.endswith("self.launch(bucket)") for each in code)

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import local, local_grad
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
-from syncverify.judge.consequences import clues_of, other_forms
+from syncverify.judge.consequences import other_forms, shown_by
 from syncverify.judge.signs import Circumstance, Clues
 from syncverify.judge.violation import Violation
 from syncverify.report.hints import certainty, hint_of
@@ -167,7 +167,10 @@ def test_what_is_wrong_after_a_right_step_alone_is_a_form_of_state_not_reset() -
         v for v in violations(IsNotReset, program(2, 2)) if v.cause == "not_reduced"
     ]
     assert owed, "the second step exchanged too little"
-    clues = {each.identity: clues_of(each) for each in [*state, *owed]}
+    clues = {
+        each.identity: each.clues | shown_by(each.identity, each.evidence)
+        for each in [*state, *owed]
+    }
     assert set(other_forms([*clues], clues)) == {owed[0].identity}
 
 
@@ -204,7 +207,10 @@ class PutsGradientsElsewhere(PlainGrads):
 def test_what_is_wrong_in_every_step_is_no_state() -> None:
     found = violations(PutsGradientsElsewhere, program(2, 2))
     state = Violation("gradient_equals_reference", "not_reset", "")
-    clues = {each.identity: clues_of(each) for each in [state, *found]}
+    clues = {
+        each.identity: each.clues | shown_by(each.identity, each.evidence)
+        for each in [state, *found]
+    }
     assert not clues[state.identity].explain(clues[found[0].identity])
 
 
@@ -265,7 +271,10 @@ def test_a_disagreement_of_ranks_explains_that_a_second_play_differs() -> None:
         "",
         clues=Clues(explained_by=frozenset({frozenset({Circumstance.OTHER_CONTENTS})})),
     )
-    clues = {each.identity: clues_of(each) for each in (match, other)}
+    clues = {
+        each.identity: each.clues | shown_by(each.identity, each.evidence)
+        for each in (match, other)
+    }
     assert other_forms([*clues], clues) == {other.identity: match.identity}
 
 

@@ -8,7 +8,6 @@ import torch
 from studies.comparison.methods.method import Method
 from studies.comparison.verdicts import SILENT, Verdict, alarm
 from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.reference import trainable
 
 RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-5, 1e-8
 
@@ -55,7 +54,7 @@ class _Replica:
 
 def _replicas(judgement: Judgement) -> Iterator[_Replica]:
     for step in range(judgement.scenario.num_steps):
-        for spec in trainable(judgement.scenario):
+        for spec in judgement.scenario.trainable:
             for rank in range(judgement.scenario.mesh.num_ranks):
                 first = judgement.reference.contributors(spec, rank)[0]
                 if first != rank:

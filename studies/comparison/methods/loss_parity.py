@@ -7,7 +7,7 @@ import torch
 from studies.comparison.methods.method import Method
 from studies.comparison.verdicts import SILENT, Verdict, alarm
 from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.reference import MicroBatchKey, trainable
+from syncverify.judge.reference import MicroBatchKey
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import local_shape
 from syncverify.scenario.specs import ParameterSpec
@@ -61,7 +61,7 @@ def _losses(judgement: Judgement, gradients: Gradients, rate: float) -> Iterator
     for step in range(scenario.num_steps):
         count = step_plan.num_micro_batches(scenario, step)
         yield _loss(judgement, weights, step, count)
-        for spec in trainable(scenario):
+        for spec in scenario.trainable:
             for rank in range(scenario.mesh.num_ranks):
                 gradient = gradients(spec, rank, step)
                 if gradient is not None:
@@ -91,7 +91,7 @@ def _initial(judgement: Judgement) -> dict[Key, torch.Tensor]:
         (spec.name, rank): torch.ones(
             local_shape(mesh, spec, rank), dtype=torch.float64
         )
-        for spec in trainable(judgement.scenario)
+        for spec in judgement.scenario.trainable
         for rank in range(mesh.num_ranks)
     }
 
@@ -102,7 +102,7 @@ def _learning_rate(judgement: Judgement) -> float:
     squares = [
         judgement.reference.reduced(spec, rank, step).square().flatten()
         for step in range(scenario.num_steps)
-        for spec in trainable(scenario)
+        for spec in scenario.trainable
         for rank in range(scenario.mesh.num_ranks)
     ]
     mean = torch.cat(squares).mean().sqrt().item()

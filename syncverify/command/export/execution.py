@@ -108,7 +108,7 @@ def write_and_try(
 def _wrong_number(judgement: Judgement, violation: Violation) -> ShownGradient:
     """Return the wrong gradient; refuse violations that no number shows."""
     named = f"{violation.property} ({violation.cause})"
-    if violation.unordered is not None:
+    if violation.evidence.unordered is not None:
         raise UsageError(
             f"{named} is about the order of work on streams; a script for a CPU has none and "
             "would show nothing: replay the token instead"

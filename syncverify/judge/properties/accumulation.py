@@ -19,7 +19,6 @@ from syncverify.judge.properties.judgement import (
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import may_hold_gradients
 from syncverify.judge.properties.values import after_wait, compare
-from syncverify.judge.reference import trainable
 from syncverify.judge.signs import Early
 from syncverify.scenario import step_plan
 from syncverify.trace.run import Observation
@@ -80,7 +79,7 @@ def _accumulated(
             if observation.micro_batch is None or judgement.was_refused(step):
                 continue
             count = observation.micro_batch + 1
-            for spec in trainable(judgement.scenario):
+            for spec in judgement.scenario.trainable:
                 if observation.gradients[spec.name] is not None:
                     expected = ExpectedGradient(
                         judgement.reference, spec, rank, step, count, (rank,), 1

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.reference import trainable
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.specs import ParameterSpec
@@ -16,7 +15,7 @@ from syncverify.trace.run import Observation
 def owes_reduction(judgement: Judgement) -> bool:
     """A trainable parameter is replicated over two ranks or more."""
     scenario = judgement.scenario
-    return any(reduce_axes(scenario.mesh, spec) for spec in trainable(scenario))
+    return any(reduce_axes(scenario.mesh, spec) for spec in scenario.trainable)
 
 
 AfterWait = tuple[ExpectedGradient, Observation]

@@ -12,7 +12,6 @@ from syncverify.judge.evidence import OverCap
 from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import senders
-from syncverify.judge.reference import trainable
 from syncverify.judge.traced import launches_of
 from syncverify.scenario.layout import local_shape, reduce_axes
 
@@ -20,7 +19,7 @@ from syncverify.scenario.layout import local_shape, reduce_axes
 def keeps_a_cap(judgement: Judgement) -> bool:
     """The subject promises to keep the bucket cap, and two gradients or more are reduced."""
     scenario, promises = judgement.scenario, judgement.reference.capabilities
-    reduced = [s for s in trainable(scenario) if reduce_axes(scenario.mesh, s)]
+    reduced = [s for s in scenario.trainable if reduce_axes(scenario.mesh, s)]
     return promises.keeps_bucket_cap and len(reduced) > 1
 
 

@@ -18,7 +18,6 @@ from syncverify.judge.properties.judgement import (
 )
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import true_slots
-from syncverify.judge.reference import trainable
 from syncverify.judge.signs import CauseSign
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import contributing_ranks, local_shape
@@ -126,7 +125,7 @@ def _too_few_elements(
     scenario = judgement.scenario
     owed = sum(
         math.prod(local_shape(scenario.mesh, spec, rank))
-        for spec in trainable(scenario)
+        for spec in scenario.trainable
         if len(ranks := contributing_ranks(scenario.mesh, spec, rank)) > 1
         and step_plan.has_gradient(scenario, spec, ranks, step)
     )
@@ -156,7 +155,7 @@ def _num_exchanged(judgement: Judgement, launch: CollectiveLaunch) -> int:
     # of 32 bits.
     if launch.reduces or not launch.numel:
         return launch.numel
-    dtypes = {spec.effective_grad_dtype for spec in trainable(judgement.scenario)}
+    dtypes = {spec.effective_grad_dtype for spec in judgement.scenario.trainable}
     moved_bytes = launch.numel * _width(launch.dtype)
     return max(launch.numel, moved_bytes // min(map(_width, dtypes)))
 

@@ -18,7 +18,7 @@ from itertools import chain, combinations
 import torch
 
 from syncverify.judge.overflow import same_values
-from syncverify.judge.reference import GradientSlice, Reference, trainable
+from syncverify.judge.reference import GradientSlice, Reference
 from syncverify.program.model import start_value
 from syncverify.scenario import step_plan
 from syncverify.scenario.feature_table import PLAIN
@@ -121,7 +121,7 @@ def _sent_parameters(
         return ()
     found = dict[str, None]()
     is_unknown = torch.ones(len(sent), dtype=torch.bool)
-    for spec in trainable(reference.scenario):
+    for spec in reference.scenario.trainable:
         flat = start_value(reference.scenario, spec, rank).double().reshape(-1)
         for updates in range(launch.moment.step + 1 if len(flat) else 0):
             for start in range(len(sent) - len(flat) + 1):
@@ -196,7 +196,7 @@ def may_hold_gradients(
     if launch.parameters:
         return True
     if reference.scenario.module != PLAIN:
-        specs, mesh = trainable(reference.scenario), reference.scenario.mesh
+        specs, mesh = reference.scenario.trainable, reference.scenario.mesh
         sizes = (math.prod(local_shape(mesh, spec, launch.ranks[0])) for spec in specs)
         return launch.numel >= min(sizes)
     met: dict[tuple[str, str], list[list[float]]] = {}
@@ -229,7 +229,7 @@ def _is_norm(
     if len(sent) != 1:
         return False
     count = (launch.moment.micro_batch or 0) + 1
-    step, specs = launch.moment.step, trainable(reference.scenario)
+    step, specs = launch.moment.step, reference.scenario.trainable
     if not any(
         math.prod(local_shape(reference.scenario.mesh, spec, rank)) for spec in specs
     ):
@@ -260,7 +260,7 @@ def _scaled(
 ) -> Iterator[tuple[tuple[str, str], list[float]]]:
     """Yield gradients among values up to a factor: (parameter, factor), and the gradient."""
     mesh = reference.scenario.mesh
-    for spec in trainable(reference.scenario):
+    for spec in reference.scenario.trainable:
         if not reduce_axes(mesh, spec):
             continue
         for form in _forms(reference, spec, rank, launch):
@@ -309,7 +309,7 @@ def _occurring(
     reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
 ) -> Iterator[GradientSlice]:
     dtype = getattr(torch, launch.dtype)
-    for spec in trainable(reference.scenario):
+    for spec in reference.scenario.trainable:
         forms = _forms(reference, spec, rank, launch)
         # A third of a whole number is rounded to the dtype in which it is sent.
         for place in _occurrences(sent, (form.to(dtype).double() for form in forms)):

@@ -11,7 +11,6 @@ from syncverify.judge.evidence import Event, Left, Mistimed, ended
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.judge.properties.property import Property
-from syncverify.judge.reference import trainable
 from syncverify.judge.signs import Circumstance
 from syncverify.judge.traced import launches_of
 from syncverify.plain_text import counted
@@ -214,7 +213,7 @@ def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Finding]:
     observation = judgement.run.ranks[rank].at("unbound", step)
     if observation is None:
         return
-    for spec in trainable(judgement.scenario):
+    for spec in judgement.scenario.trainable:
         expected = ExpectedGradient(
             judgement.reference, spec, rank, step, 1, (rank,), 1
         )

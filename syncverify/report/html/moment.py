@@ -36,7 +36,7 @@ def timeline_values(run: Run, violation: Violation | None) -> dict[str, Any]:
     """Return lanes, events, arrows and the race of a violation that a run shows."""
     timeline = timeline_of([rank_run.trace for rank_run in run.ranks])
     places = {key: number for number, key in enumerate(timeline.events)}
-    race = places_of(violation.unordered, run) if violation else None
+    race = places_of(violation.evidence.unordered, run) if violation else None
     launches = told_launches(violation, run) if violation else ()
     told = {places[key] for key in (*(race or ()), *launches)}
     return {

@@ -93,7 +93,7 @@ def play_test(
             error.add_note(str(simulation))
         raise error
     if options.judged == "values":
-        others = [each for each in others if each.violation.unordered is None]
+        others = [each for each in others if each.violation.evidence.unordered is None]
     if others:
         raise ProgramIsWrongError("\n".join([str(simulation), *_harm(ranks)]))
 

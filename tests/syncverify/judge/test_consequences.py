@@ -3,10 +3,10 @@
 import pytest
 
 from syncverify.judge.consequences import (
-    clues_of,
     consequences_of,
     may_cause,
     other_forms,
+    shown_by,
 )
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties import ALL_PROPERTIES
@@ -73,7 +73,10 @@ def test_disagreements_about_the_same_line_are_one() -> None:
     deadlock = violation(WAIT, "deadlock", "a.py", "b.py")
     same = violation(MATCH, "bucket_mismatch", "b.py")
     elsewhere = violation(MATCH, "collective_mismatch", "c.py")
-    clues = {one.identity: clues_of(one) for one in (deadlock, same, elsewhere)}
+    clues = {
+        one.identity: shown_by(one.identity, one.evidence)
+        for one in (deadlock, same, elsewhere)
+    }
     assert clues[deadlock.identity].shows == {Meeting("a.py", 1), Meeting("b.py", 1)}
     assert other_forms([*clues], clues) == {same.identity: deadlock.identity}
 
@@ -82,14 +85,18 @@ def test_two_disagreements_are_one_by_a_third_that_shares_a_line_with_both() -> 
     deadlock = violation(WAIT, "deadlock", "a.py")
     bound = violation(WAIT, "step_bound", "b.py")
     both = violation(MATCH, "collective_mismatch", "a.py", "b.py")
-    clues = {one.identity: clues_of(one) for one in (deadlock, bound, both)}
+    clues = {
+        one.identity: shown_by(one.identity, one.evidence)
+        for one in (deadlock, bound, both)
+    }
     assert other_forms([*clues], clues) == dict.fromkeys(
         (bound.identity, both.identity), deadlock.identity
     )
 
 
 def test_lines_count_for_disagreements_alone() -> None:
-    assert clues_of(violation(GRADIENT, "scaled", "a.py")) == Clues()
+    scaled = violation(GRADIENT, "scaled", "a.py")
+    assert shown_by(scaled.identity, scaled.evidence) == Clues()
 
 
 def clues(shows: str, *explained_by: str) -> Clues:

@@ -12,7 +12,6 @@ from syncverify.judge.properties import check
 from syncverify.judge.reference import (
     MicroBatchKey,
     reference,
-    trainable,
 )
 from syncverify.program.model import LocalModel, build_model
 from syncverify.program.modules.named import module_parameters
@@ -109,7 +108,7 @@ def test_reduced_adds_up_the_contributors(
 @given(scenarios())
 def test_replicas_of_one_part_agree(scenario: Scenario) -> None:
     oracle = reference(scenario, SUM)
-    for spec in trainable(scenario):
+    for spec in scenario.trainable:
         first, *others = contributing_ranks(scenario.mesh, spec, 0)
         for other in others:
             torch.testing.assert_close(
@@ -129,7 +128,7 @@ def test_plain_parameter_is_the_ranks_own() -> None:
 
 
 def test_frozen_parameter_has_no_gradient() -> None:
-    assert trainable(SCENARIO) == (WEIGHT, PLAIN)
+    assert SCENARIO.trainable == (WEIGHT, PLAIN)
     oracle = reference(SCENARIO, SUM)
     oracle.micro_batches.play(0)
     assert {name for name, *_ in oracle.micro_batches} == {"w", "b"}

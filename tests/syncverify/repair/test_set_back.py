@@ -11,6 +11,7 @@ from typing_extensions import override
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
+from syncverify.repair.left_over import left_over
 from syncverify.repair.search import find_fix
 from syncverify.repair.set_back import set_back
 from syncverify.repair.source_edit import Source
@@ -18,7 +19,6 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.left_over import left_over
 from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import Part
 from syncverify.subjects.subject import resolve

@@ -9,8 +9,8 @@ from syncverify.program.modules.named import module_parameters
 from syncverify.scenario.contract import EVERYTHING
 from syncverify.scenario.features import features_outside, optional_features
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.size import size_of
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.result import scenario_size
 from syncverify.search.simpler_scenarios import simpler_scenarios
 from syncverify.strategies import scenarios
 
@@ -87,6 +87,6 @@ def test_a_real_module_keeps_its_parameters() -> None:
 def test_candidates_are_smaller_and_as_legal(scenario: Scenario) -> None:
     features = {*optional_features(scenario)}
     for candidate in simpler_scenarios(scenario, UNIFORM):
-        assert scenario_size(candidate) < scenario_size(scenario)
+        assert size_of(candidate) < size_of(scenario)
         assert {*optional_features(candidate)} <= features
         assert not features_outside(candidate, UNIFORM)

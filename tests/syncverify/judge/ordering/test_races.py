@@ -182,6 +182,6 @@ def test_a_race_is_sent_with_its_violation_and_not_compared() -> None:
     evidence = Disordered(unordered=race, **words)
     violation = Violation("p", "c", "s", evidence=evidence)
     sent = pickle.loads(pickle.dumps(violation))
-    assert is_same_work(sent.unordered, race)
+    assert is_same_work(sent.evidence.unordered, race)
     other = replace(evidence, unordered=replace(race, rank=1))
     assert violation == replace(violation, evidence=other)

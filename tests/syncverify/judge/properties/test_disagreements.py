@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from syncverify.judge.consequences import clues_of, other_forms
+from syncverify.judge.consequences import other_forms, shown_by
 from syncverify.judge.evidence import Disagreement, Evidence
 from syncverify.judge.properties.matching import collectives_match_across_ranks
-from syncverify.judge.violation import Violation
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.source_lines import SourceLine
 from tests.syncverify.judge.properties.handmade_traces import causes, judgement, launch
@@ -104,10 +103,7 @@ def test_the_reason_comes_before_other_forms_of_a_disagreement() -> None:
         "foreign_contribution",
     ]
     seen = Evidence(named=(SourceLine("a.py", 1, "launch"),))
-    clues = {
-        (MATCH, cause): clues_of(Violation(MATCH, cause, "", evidence=seen))
-        for cause in told
-    }
+    clues = {(MATCH, cause): shown_by((MATCH, cause), seen) for cause in told}
     for last in range(2, len(told)):
         identities = [(MATCH, cause) for cause in told[: last + 1]]
         forms = other_forms(identities, clues)

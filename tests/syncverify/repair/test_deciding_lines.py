@@ -9,10 +9,10 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
+from syncverify.repair.deciding_lines import deciding_lines
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.deciding_lines import deciding_lines
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import resolve
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from syncverify.search.step_lines import RanLines
+from syncverify.repair.step_lines import RanLines
 from syncverify.trace.source_lines import SourceLine, shown_path
 
 _COLLECTIVES: Final = frozenset(

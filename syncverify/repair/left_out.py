@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from syncverify.backends.sim import SimBackend
+from syncverify.repair.skipped_launch import function_named, skipped_launches
+from syncverify.repair.step_lines import RanLines, lines_of_step
 from syncverify.search.found_violation import FoundViolation, LeftOut
-from syncverify.search.skipped_launch import function_named, skipped_launches
-from syncverify.search.step_lines import RanLines, lines_of_step
 from syncverify.subjects.subject import Subject
 from syncverify.trace.source_files import is_subject_line
 from syncverify.trace.source_lines import CodeLine, SourceLine, code_of_line, shown_path

@@ -7,11 +7,11 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
+from syncverify.repair.larger_scenarios import telling_scenarios, with_fewer_readings
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.larger_scenarios import telling_scenarios, with_fewer_readings
 from syncverify.subjects.subject import resolve
 
 

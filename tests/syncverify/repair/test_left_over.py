@@ -20,10 +20,10 @@ from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
 from syncverify.repair import diagnosis
 from syncverify.repair.diagnosis import diagnosed
+from syncverify.repair.left_over import left_over
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.left_over import left_over
 from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import Part
 from syncverify.subjects.subject import resolve

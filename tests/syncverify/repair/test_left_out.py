@@ -14,11 +14,11 @@ from syncverify.bugbank.bases.plain_grads import CountsHookCalls
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.repair.left_out import left_out
+from syncverify.repair.skipped_launch import skipped_launches
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.left_out import left_out
-from syncverify.search.skipped_launch import skipped_launches
 from syncverify.subjects.subject import resolve
 from syncverify.trace.source_lines import SourceLine
 

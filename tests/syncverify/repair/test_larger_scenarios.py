@@ -10,12 +10,12 @@ from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
+from syncverify.repair.larger_scenarios import larger_scenarios, with_witness
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.larger_scenarios import larger_scenarios, with_witness
 from syncverify.subjects.subject import Subject
 from syncverify.witness.witness import NoWitness, Witness
 
@@ -62,7 +62,9 @@ class NobodyJoinsWhatStays(NobodyJoins):
 def shown(made: type[NobodyJoins], capabilities: Capabilities) -> FoundViolation:
     subject = Subject(made.__name__, made, capabilities)
     run = BACKEND.run(LONE, subject)
-    races = [e for e in check(LONE, run, capabilities) if e.unordered is not None]
+    races = [
+        e for e in check(LONE, run, capabilities) if e.evidence.unordered is not None
+    ]
     race = next(e for e in races if e.cause == "read_before_reduced" or len(races) == 1)
     return with_witness(FoundViolation(race, LONE), subject, BACKEND)
 
