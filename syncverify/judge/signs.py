@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Self
 
 from syncverify.trace.run import Detail
 from syncverify.trace.source_lines import Origin
@@ -118,6 +119,11 @@ class Clues:
 
     shows: Signs = frozenset()
     explained_by: frozenset[Signs] = frozenset()
+
+    @classmethod
+    def of_finding(cls, shows: Signs, explained_by: Signs) -> Self:
+        """Return the clues of one finding."""
+        return cls(shows, frozenset({explained_by}))
 
     def __or__(self, other: Clues) -> Clues:
         """Return the clues of several violations of one identity."""

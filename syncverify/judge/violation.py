@@ -6,7 +6,7 @@ import builtins
 from dataclasses import dataclass, field
 
 from syncverify.judge.evidence import NO_EVIDENCE, Evidence
-from syncverify.judge.signs import Clues
+from syncverify.judge.signs import Clues, Signs
 
 # Property and cause of a violation.
 Identity = tuple[str, str]
@@ -16,8 +16,10 @@ Identity = tuple[str, str]
 class Violation:
     """One property that does not hold, with its cause.
 
+    A check finds one for each place; `merge` joins those of a cause, and names the property.
+
     Attributes:
-        property: Name of the property.
+        property: Name of the property; "" until `merge` gives it.
         cause: Short name of the mistake. Property and cause are the identity, under which
             violations are distinguished and shrunk.
         summary: One sentence: expectation, fact, place.
@@ -36,6 +38,37 @@ class Violation:
     clues: Clues = field(default=Clues(), repr=False, compare=False)
 
     @builtins.property
+    def rank(self) -> int | None:
+        """Return the first rank that shows it; None for all ranks."""
+        return self.ranks[0] if self.ranks else None
+
+    @builtins.property
+    def parameter(self) -> str | None:
+        """Return the first parameter concerned; None where it is about none."""
+        return self.parameters[0] if self.parameters else None
+
+    @builtins.property
     def identity(self) -> Identity:
         """Return property and cause, which tell the violations of a search apart."""
         return (self.property, self.cause)
+
+
+def finding(
+    cause: str,
+    summary: str,
+    rank: int | None = None,
+    parameter: str | None = None,
+    evidence: Evidence = NO_EVIDENCE,
+    shows: Signs = frozenset(),
+    explained_by: Signs = frozenset(),
+) -> Violation:
+    """Return what a check finds in one place; signs are those of `Clues`."""
+    return Violation(
+        "",
+        cause,
+        summary,
+        () if rank is None else (rank,),
+        (parameter,) if parameter else (),
+        evidence,
+        Clues.of_finding(shows, explained_by),
+    )

@@ -16,7 +16,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.judge.evidence import Elements, FrozenGradient, WrongGradient
 from syncverify.judge.ordering.inversions import Inversion, inversions
 from syncverify.judge.ordering.races import EarlyFree, Unordered, is_same_work
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.ordering import unordered_work
 from syncverify.judge.properties.values import (
     gradient_equals_reference,
@@ -84,7 +84,7 @@ def find_witness(
 class _Outcome:
     """Wrong gradients of one order, or the reason that it could not be played."""
 
-    wrong: Sequence[Finding] = ()
+    wrong: Sequence[Violation] = ()
     failure: str | None = None
 
 
@@ -136,23 +136,23 @@ class _Game:
         )
 
 
-def _wrong_gradients(judgement: Judgement) -> Iterator[Finding]:
+def _wrong_gradients(judgement: Judgement) -> Iterator[Violation]:
     yield from gradient_equals_reference(judgement)
     yield from unreduced_stay_local(judgement)
     yield from gradient_is_within_rounding(judgement)
 
 
-def _key(finding: Finding) -> tuple[object, ...]:
+def _key(finding: Violation) -> tuple[object, ...]:
     """Return rank, step, parameter and elements; as text, for nan does not equal itself."""
     observed = _elements(finding)[1]
     return finding.rank, finding.evidence.step, finding.parameter, str(observed)
 
 
-def _witness(finding: Finding, pair: Unordered | None, *, is_told: bool) -> Witness:
+def _witness(finding: Violation, pair: Unordered | None, *, is_told: bool) -> Witness:
     return Witness(pair, is_told, finding.summary, *_elements(finding))
 
 
-def _elements(finding: Finding) -> tuple[Elements, Elements]:
+def _elements(finding: Violation) -> tuple[Elements, Elements]:
     """Return the elements of the right gradient, where they are known, and of the wrong one."""
     match finding.evidence:
         case WrongGradient(expected=expected, observed=observed):

@@ -17,9 +17,10 @@ from collections.abc import Iterator
 
 from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import Event, Mistimed
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import Violation, finding
 
 
 def a_rank_played(judgement: Judgement) -> bool:
@@ -27,7 +28,7 @@ def a_rank_played(judgement: Judgement) -> bool:
     return bool(judgement.run.ranks)
 
 
-def nothing_is_broadcast(judgement: Judgement) -> Iterator[Finding]:
+def nothing_is_broadcast(judgement: Judgement) -> Iterator[Violation]:
     """No rank issues a broadcast.
 
     Catches: parameters that are sent in each step. Does not judge other collectives.
@@ -36,7 +37,7 @@ def nothing_is_broadcast(judgement: Judgement) -> Iterator[Finding]:
         for launch in launches_of(rank_run.trace):
             if launch.operation == "broadcast":
                 evidence = Mistimed(rank=rank, events=(Event("", launch),))
-                yield Finding("sent", f"rank {rank} broadcasts", rank, None, evidence)
+                yield finding("sent", f"rank {rank} broadcasts", rank, None, evidence)
 
 
 NOTHING_IS_BROADCAST = Property(

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Final
 
 import syncverify
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.registry import Verdict
 from syncverify.judge.violation import Violation
 from syncverify.report.report import Report
@@ -39,7 +39,6 @@ _ROOT: Final = Path(syncverify.__file__).parent
 _FORMS: Final = frozenset(
     {
         FoundViolation,
-        Finding,
         JudgedRun,
         Judgement,
         Occurrences,

@@ -11,15 +11,12 @@ from syncverify.judge.properties.circumstances import (
     after_like_step,
     with_circumstances,
 )
-from syncverify.judge.properties.judgement import (
-    Finding,
-    Judgement,
-    early_launches,
-)
+from syncverify.judge.properties.judgement import Judgement, early_launches
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import may_hold_gradients
 from syncverify.judge.properties.values import after_wait, compare
 from syncverify.judge.signs import Early
+from syncverify.judge.violation import Violation, finding
 from syncverify.scenario import step_plan
 from syncverify.trace.run import Observation
 
@@ -29,7 +26,7 @@ def accumulates(judgement: Judgement) -> bool:
     return any(seen.micro_batch is not None for seen in judgement.observations)
 
 
-def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Finding]:
+def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Violation]:
     """Before the last micro-batch of a step, gradients are local and nothing is reduced.
 
     For all ranks and steps: no reducing collective is issued before the backward of the
@@ -87,7 +84,7 @@ def _accumulated(
                     yield expected, observation
 
 
-def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
+def _early_reductions(judgement: Judgement) -> Iterator[Violation]:
     early = [
         (rank, record)
         for rank in range(judgement.scenario.mesh.num_ranks)
@@ -103,7 +100,7 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
         count = step_plan.num_agreed_micro_batches(judgement.scenario, step)
         is_again = (rank, step) in again
         sign = frozenset({Early(record.source)})
-        yield Finding(
+        yield finding(
             "reduced_twice" if is_again else "reduced_early",
             f"rank {rank} reduced in micro-batch {micro_batch} of {count} "
             f"(step {step})"

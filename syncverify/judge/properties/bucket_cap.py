@@ -9,10 +9,11 @@ import torch
 
 from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import OverCap
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import senders
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import Violation, finding
 from syncverify.scenario.layout import local_shape, reduce_axes
 
 
@@ -23,7 +24,7 @@ def keeps_a_cap(judgement: Judgement) -> bool:
     return promises.keeps_bucket_cap and len(reduced) > 1
 
 
-def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Finding]:
+def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Violation]:
     """Gradients that are reduced together fit the bucket cap, which counts bytes of one rank.
 
     For all ranks and reductions that send several gradients: their local parts, in the
@@ -52,7 +53,7 @@ def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Finding]:
                 evidence = OverCap(
                     rank=rank, named=(launch.source,), bytes=num_bytes, cap=cap
                 )
-                yield Finding("over_cap", summary, rank, None, evidence)
+                yield finding("over_cap", summary, rank, None, evidence)
 
 
 BUCKET_FITS_THE_CAP = Property(

@@ -17,17 +17,18 @@ from dataclasses import replace
 
 from syncverify.judge.evidence import WrongGradient
 from syncverify.judge.properties.contents import Contents
-from syncverify.judge.properties.judgement import Finding, Judgement
-from syncverify.judge.signs import Circumstance, Sign, Signs
+from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.signs import Circumstance, Clues, Sign, Signs
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import Violation
 from syncverify.scenario import step_plan
 from syncverify.scenario.feature_table import EVENTS, PLAIN
 from syncverify.scenario.scenario import Scenario
 
 
 def with_circumstances(
-    judgement: Judgement, findings: Iterable[Finding]
-) -> Iterator[Finding]:
+    judgement: Judgement, findings: Iterable[Violation]
+) -> Iterator[Violation]:
     """Add the circumstances of each finding, whose evidence has its step, to its signs.
 
     Where the trace proves a cause, other contents of a bucket are none.
@@ -52,13 +53,14 @@ def with_circumstances(
                 evidence = replace(evidence, is_proven=False)
             if not evidence.is_proven:
                 signs.add(Circumstance.OTHER_CONTENTS)
-        signs |= finding.explained_by
-        yield replace(finding, evidence=evidence, explained_by=frozenset(signs))
+        signs.update(*finding.clues.explained_by)
+        clues = Clues.of_finding(finding.clues.shows, frozenset(signs))
+        yield replace(finding, evidence=evidence, clues=clues)
 
 
 def _mixed_up(
-    finding: Finding, evidence: WrongGradient, meeting: str, signs: Signs
-) -> Finding:
+    finding: Violation, evidence: WrongGradient, meeting: str, signs: Signs
+) -> Violation:
     """Return the finding of a gradient that met another one in a collective."""
     rank, step = evidence.rank, evidence.step
     return replace(
@@ -67,7 +69,9 @@ def _mixed_up(
         summary=f"gradient of {finding.parameter!r} on rank {rank}, step {step} is wrong: "
         f"{meeting}",
         evidence=replace(evidence, explanation=meeting, is_proven=True, readings=()),
-        explained_by=signs | {Circumstance.OTHER_CONTENTS},
+        clues=Clues.of_finding(
+            finding.clues.shows, signs | {Circumstance.OTHER_CONTENTS}
+        ),
     )
 
 

@@ -11,14 +11,11 @@ from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import ReducedTwice, TooFewElements, launched
 from syncverify.judge.properties.after_wait import on_all_ranks, owes_reduction
 from syncverify.judge.properties.circumstances import with_circumstances
-from syncverify.judge.properties.judgement import (
-    Finding,
-    Judgement,
-    launches_of_step,
-)
+from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.signs import CauseSign
+from syncverify.judge.violation import Violation, finding
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.trace.operations import POINT_TO_POINT
@@ -30,7 +27,7 @@ _LOSSES = frozenset(
 )
 
 
-def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]:
+def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Violation]:
     """In every step, each byte that has to be reduced is reduced once per communicator.
 
     For all ranks and steps: no two reductions over the same ranks touch a common byte of the
@@ -55,7 +52,7 @@ EACH_BUCKET_REDUCED_ONCE_PER_STEP = Property(
 )
 
 
-def _wrong_steps(judgement: Judgement) -> Iterator[Finding]:
+def _wrong_steps(judgement: Judgement) -> Iterator[Violation]:
     for rank, rank_run in enumerate(judgement.run.ranks):
         for step in range(judgement.scenario.num_steps):
             launches = launches_of_step(rank_run.trace, step)
@@ -80,7 +77,7 @@ def _is_sent_to_owners(judgement: Judgement, launches: list[CollectiveLaunch]) -
 
 def _reduced_twice(
     judgement: Judgement, rank: int, step: int, launches: list[CollectiveLaunch]
-) -> Iterator[Finding]:
+) -> Iterator[Violation]:
     # The first of several earlier reductions is enough: their pairs are many.
     for place, second in enumerate(launches):
         pairs = (
@@ -90,7 +87,7 @@ def _reduced_twice(
         )
         first, common = next((pair for pair in pairs if pair[1]), (second, []))
         if common:
-            yield Finding(
+            yield finding(
                 "reduced_twice",
                 f"rank {rank} reduced the same memory twice in step {step}",
                 rank,
@@ -121,7 +118,7 @@ def _overlap(first: CollectiveLaunch, second: CollectiveLaunch) -> bool:
 
 def _too_few_elements(
     judgement: Judgement, rank: int, step: int, launches: list[CollectiveLaunch]
-) -> Iterator[Finding]:
+) -> Iterator[Violation]:
     scenario = judgement.scenario
     owed = sum(
         math.prod(local_shape(scenario.mesh, spec, rank))
@@ -132,7 +129,7 @@ def _too_few_elements(
     # An all-gather whose parts are summed locally reduces as well.
     exchanged = sum(_num_exchanged(judgement, launch) for launch in launches)
     if exchanged < owed and not _is_right(judgement, rank, step):
-        yield Finding(
+        yield finding(
             "not_reduced",
             f"rank {rank} has to reduce {owed} elements in step {step}, but exchanged "
             f"{exchanged} in {len(launches)} collectives",

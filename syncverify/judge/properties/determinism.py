@@ -10,9 +10,10 @@ import torch
 
 from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import PlayedAgain
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
 from syncverify.judge.signs import Circumstance
+from syncverify.judge.violation import Violation, finding
 from syncverify.plain_text import named
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.run import Observation, RankRun, Run
@@ -23,7 +24,7 @@ def played_twice(judgement: Judgement) -> bool:
     return judgement.again is not None
 
 
-def subject_is_deterministic(judgement: Judgement) -> Iterator[Finding]:
+def subject_is_deterministic(judgement: Judgement) -> Iterator[Violation]:
     """Played again with the same schedule, every rank sends and sees the same.
 
     Applies where a scenario was played twice. The simulated machine leaves nothing to
@@ -76,7 +77,7 @@ SUBJECT_IS_DETERMINISTIC = Property(
 )
 
 
-def _events(rank: int, one: RankRun, other: RankRun) -> Finding | None:
+def _events(rank: int, one: RankRun, other: RankRun) -> Violation | None:
     pairs = zip_longest(_compared(one), _compared(other))
     for index, (record, instead) in enumerate(pairs):
         if record != instead:
@@ -95,7 +96,7 @@ def _compared(run: RankRun) -> list[TraceRecord]:
     ]
 
 
-def _gradients(rank: int, one: RankRun, other: RankRun) -> Finding | None:
+def _gradients(rank: int, one: RankRun, other: RankRun) -> Violation | None:
     for seen, instead in zip(one.observations, other.observations, strict=False):
         for name in seen.gradients:
             found = _values(seen, name), _values(instead, name)
@@ -129,8 +130,8 @@ def _finding(
     second: str,
     rank: int | None,
     parameter: str | None = None,
-) -> Finding:
-    return Finding(
+) -> Violation:
+    return finding(
         cause,
         f"a second run of the same scenario and schedule took another way: {place}",
         rank,

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties.after_wait import each_after_wait
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
+from syncverify.judge.violation import Violation, finding
 
 
 def wait_returned(judgement: Judgement) -> bool:
@@ -16,7 +17,7 @@ def wait_returned(judgement: Judgement) -> bool:
     return judgement.was_seen("reduced")
 
 
-def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Finding]:
+def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, a gradient has the type, mesh, placements and strides that torch alone gives.
 
     For all ranks, steps and trainable parameters: the gradient of a DTensor is a DTensor of the
@@ -35,7 +36,7 @@ def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Finding]:
         for cause, text in observation.misfits.get(spec.name, ()):
             if cause == "keeps_graph" and may_have_graph:
                 continue
-            yield Finding(
+            yield finding(
                 cause,
                 f"gradient of {spec.name!r} on rank {rank}, step {observation.step} has another "
                 f"form than torch alone gives it: {text}",

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import PiledUp
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
+from syncverify.judge.violation import Violation, finding
 from syncverify.scenario.feature_table import MANY, PLAIN
 from syncverify.scenario.scenario import Scenario
 
@@ -18,7 +19,7 @@ def many_steps(judgement: Judgement) -> bool:
     return most >= MANY["steps"]
 
 
-def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Finding]:
+def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Violation]:
     """The tensors, handles and process groups of a subject do not grow with the steps.
 
     For all ranks, where a program has many steps: their number, and the tensors' bytes, are
@@ -48,7 +49,7 @@ def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Finding]:
                     f"{', '.join(map(str, counted))}"
                 )
                 evidence = PiledUp(rank=rank, held=counted)
-                yield Finding("piles_up", summary, rank, None, evidence)
+                yield finding("piles_up", summary, rank, None, evidence)
                 break
 
 

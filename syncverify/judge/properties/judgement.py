@@ -1,16 +1,15 @@
-"""Input and output of a property: the judgement of a run, and findings."""
+"""The judgement of a run, which properties take, and violations joined from what they find."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from typing_extensions import override
 
-from syncverify.judge.evidence import NO_EVIDENCE, Evidence
 from syncverify.judge.reference import Reference
-from syncverify.judge.signs import Clues, Signs
+from syncverify.judge.signs import Clues
 from syncverify.judge.traced import Traced, launches_of
 from syncverify.judge.violation import Violation
 from syncverify.scenario import step_plan
@@ -88,24 +87,7 @@ class Judgement(Traced):
         return [record for record in trace if record.moment.step < refused]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One place where a property does not hold; fields mean those of a `Violation`.
-
-    `rank` is None for all ranks, and `parameter` where the finding is about none. `shows`
-    and `explained_by` are signs, see `Clues`.
-    """
-
-    cause: str
-    summary: str
-    rank: int | None = None
-    parameter: str | None = None
-    evidence: Evidence = NO_EVIDENCE
-    shows: Signs = frozenset()
-    explained_by: Signs = frozenset()
-
-
-Check = Callable[[Judgement], Iterator[Finding]]
+Check = Callable[[Judgement], Iterator[Violation]]
 
 
 def launches_of_step(trace: Iterable[TraceRecord], step: int) -> list[CollectiveLaunch]:
@@ -133,27 +115,27 @@ def early_launches(judgement: Judgement, rank: int) -> Iterator[CollectiveLaunch
             yield launch
 
 
-def merge(name: str, findings: Iterable[Finding]) -> list[Violation]:
+def merge(name: str, findings: Iterable[Violation]) -> list[Violation]:
     """Return one violation per cause for the findings of one property.
 
     The first finding of a cause gives summary and evidence; the others add their ranks
     and parameters.
     """
-    by_cause: dict[str, list[Finding]] = {}
-    for finding in findings:
-        by_cause.setdefault(finding.cause, []).append(finding)
+    by_cause: dict[str, list[Violation]] = {}
+    for each in findings:
+        by_cause.setdefault(each.cause, []).append(each)
     return [
-        Violation(
+        replace(
+            found[0],
             property=name,
-            cause=cause,
-            summary=found[0].summary,
-            ranks=tuple(sorted({f.rank for f in found if f.rank is not None})),
-            parameters=tuple(dict.fromkeys(f.parameter for f in found if f.parameter)),
-            evidence=found[0].evidence,
+            ranks=tuple(sorted({rank for each in found for rank in each.ranks})),
+            parameters=tuple(
+                dict.fromkeys(p for each in found for p in each.parameters)
+            ),
             clues=Clues(
-                frozenset().union(*(f.shows for f in found)),
-                frozenset(f.explained_by for f in found),
+                frozenset().union(*(each.clues.shows for each in found)),
+                frozenset().union(*(each.clues.explained_by for each in found)),
             ),
         )
-        for cause, found in by_cause.items()
+        for found in by_cause.values()
     ]

@@ -9,9 +9,10 @@ from itertools import islice
 
 from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import Disagreement, Event
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
 from syncverify.judge.traced import Traced, launches_of, shared_launches
+from syncverify.judge.violation import Violation, finding
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 
@@ -27,7 +28,7 @@ def ranks_meet_twice(judgement: Judgement) -> bool:
     return any(len(list(first_two)) == 2 for first_two in shared)
 
 
-def launch_order_agrees(traced: Traced) -> Iterator[Finding]:
+def launch_order_agrees(traced: Traced) -> Iterator[Violation]:
     """All ranks launch the collectives that they share in one common order.
 
     For all ranks: the launches of each rank, on all its communicators, fit into one order
@@ -80,7 +81,7 @@ LAUNCH_ORDER_AGREES = Property(
 )
 
 
-def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Finding]:
+def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Violation]:
     cycle = _cycle(stuck)
     ranks = sorted(cycle)
     summary = (
@@ -95,7 +96,7 @@ def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Finding]:
     )
     for rank in ranks:
         evidence = Disagreement(events=events)
-        yield Finding(cause, summary, rank, None, evidence)
+        yield finding(cause, summary, rank, None, evidence)
 
 
 def _messages(launches: Orders) -> Iterator[Orders]:

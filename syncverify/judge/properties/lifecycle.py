@@ -11,11 +11,12 @@ from syncverify.judge.properties.circumstances import (
     after_earlier_steps,
     after_like_step,
 )
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.unbinding import unbind_restores_parameters
-from syncverify.judge.signs import Raised, Sign
+from syncverify.judge.signs import Clues, Raised, Sign
+from syncverify.judge.violation import Violation, finding
 from syncverify.trace.run import Fault, FaultKind, Run
 
 _TOO_EARLY = "hook_too_early"
@@ -31,7 +32,7 @@ def to_every_run(judgement: Judgement) -> bool:
     return bool(judgement.run.ranks)
 
 
-def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
+def every_rank_finishes(judgement: Judgement) -> Iterator[Violation]:
     """No rank ends early on a legal scenario.
 
     No call of the subject raises, and no process dies. Where a subject may refuse a
@@ -45,19 +46,11 @@ def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
         yield from _fault(judgement, {"raised", "process_died"})
     elif not fault.is_clear:
         summary = f"expected an error that names the mistake, but {fault.summary}"
-        for finding in _fault(judgement, {"raised"}):
-            if finding.cause == _TOO_EARLY:
-                yield finding
+        for found in _fault(judgement, {"raised"}):
+            if found.cause == _TOO_EARLY:
+                yield found
                 continue
-            yield Finding(
-                "unclear_error",
-                summary,
-                finding.rank,
-                None,
-                finding.evidence,
-                shows=finding.shows,
-                explained_by=finding.explained_by,
-            )
+            yield replace(found, cause="unclear_error", summary=summary)
 
 
 EVERY_RANK_FINISHES = Property(
@@ -93,7 +86,7 @@ EVERY_RANK_FINISHES = Property(
 )
 
 
-def every_wait_completes(judgement: Judgement) -> Iterator[Finding]:
+def every_wait_completes(judgement: Judgement) -> Iterator[Violation]:
     """Every wait and every loop ends.
 
     No ranks wait for each other in a circle, no rank waits for one that has ended, and no
@@ -103,8 +96,8 @@ def every_wait_completes(judgement: Judgement) -> Iterator[Finding]:
     a wait for work that is never done. Does not promise an end within a time: a slow rank
     that makes progress is fine.
     """
-    for finding in _fault(judgement, {"deadlock", "never_returns", "step_bound"}):
-        yield replace(finding, shows=skips(judgement))
+    for found in _fault(judgement, {"deadlock", "never_returns", "step_bound"}):
+        yield replace(found, clues=replace(found.clues, shows=skips(judgement)))
 
 
 EVERY_WAIT_COMPLETES = Property(
@@ -134,7 +127,7 @@ EVERY_WAIT_COMPLETES = Property(
 )
 
 
-def zero_grad_clears(judgement: Judgement) -> Iterator[Finding]:
+def zero_grad_clears(judgement: Judgement) -> Iterator[Violation]:
     """After `zero_grad()`, every gradient is None or all zeros.
 
     Catches: buffers that are not cleared, cleared on some ranks only, or cleared in other
@@ -147,7 +140,7 @@ def zero_grad_clears(judgement: Judgement) -> Iterator[Finding]:
                 continue
             for name, gradient in observation.gradients.items():
                 if gradient is not None and gradient.any():
-                    yield Finding(
+                    yield finding(
                         "gradient_left",
                         f"gradient of {name!r} on rank {rank} is not zero after zero_grad() of "
                         f"step {observation.step}",
@@ -177,20 +170,21 @@ ZERO_GRAD_CLEARS = Property(
 )
 
 
-def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Finding]:
+def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Violation]:
     fault = judgement.run.fault
     if fault is None:
         return
     is_raised = fault.kind == "raised"
     signs = after_earlier_steps(judgement.scenario, fault.step, fault.step)
     left_over = after_like_step(judgement.scenario, fault.step)
-    for finding in early_end(judgement.run, kinds):
-        shows = finding.shows | left_over if is_raised else finding.shows
-        explained_by = finding.shows | signs if is_raised else frozenset[Sign]()
-        yield replace(finding, shows=shows, explained_by=explained_by)
+    for found in early_end(judgement.run, kinds):
+        own = found.clues.shows
+        shows = own | left_over if is_raised else own
+        explained_by = own | signs if is_raised else frozenset[Sign]()
+        yield replace(found, clues=Clues.of_finding(shows, explained_by))
 
 
-def early_end(run: Run, kinds: Collection[FaultKind]) -> Iterator[Finding]:
+def early_end(run: Run, kinds: Collection[FaultKind]) -> Iterator[Violation]:
     """Find the ranks of a fault of some kinds, in the run of any program."""
     fault = run.fault
     if fault is None or fault.kind not in kinds or fault.is_of_hook_left:
@@ -201,7 +195,7 @@ def early_end(run: Run, kinds: Collection[FaultKind]) -> Iterator[Finding]:
         summary += ": this hook runs before autograd adds the gradient to `.grad`"
     place = frozenset({Raised(fault.identity, next(reversed(fault.details), None))})
     for rank in fault.ranks:
-        yield Finding(cause, summary, rank, None, ended(fault), shows=place)
+        yield finding(cause, summary, rank, None, ended(fault), shows=place)
 
 
 def fault_identity(fault: Fault) -> tuple[str, str]:

@@ -11,12 +11,13 @@ from functools import partial
 from syncverify.judge.cause import Cause, Mistake
 from syncverify.judge.evidence import Disagreement, Event, ended
 from syncverify.judge.properties.disagreements import why
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.signs import Circumstance
 from syncverify.judge.traced import launches_of, shared_launches
+from syncverify.judge.violation import Violation, finding
 from syncverify.scenario.layout import local_shape
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
@@ -37,7 +38,7 @@ def ranks_meet(judgement: Judgement) -> bool:
     return any(shared_launches(judgement.records))
 
 
-def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Finding]:
+def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Violation]:
     """On each communicator, the n-th collective is the same on all ranks.
 
     For all communicators and n: ranks agree on operation, reduction, dtype, number of
@@ -51,12 +52,12 @@ def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Finding]:
     gradients that are sent from `.grad` itself, and permits a rank without bytes of a
     parameter.
     """
-    for finding in mismatches(judgement.run, partial(why, judgement)):
-        yield (
-            replace(finding, shows=skips(judgement))
-            if finding.cause == "collective_missing"
-            else finding
-        )
+    for found in mismatches(judgement.run, partial(why, judgement)):
+        if found.cause == "collective_missing":
+            clues = replace(found.clues, shows=skips(judgement))
+            yield replace(found, clues=clues)
+        else:
+            yield found
     for launches in _matched_launches(judgement.run).values():
         yield from _mixed_up(judgement, launches)
 
@@ -114,7 +115,7 @@ COLLECTIVES_MATCH_ACROSS_RANKS = Property(
 )
 
 
-def mismatches(run: Run, reason: Reason) -> Iterator[Finding]:
+def mismatches(run: Run, reason: Reason) -> Iterator[Violation]:
     """Find collectives on which ranks do not agree, in the traces of any program.
 
     Args:
@@ -137,7 +138,7 @@ def _matched_launches(run: Run) -> dict[CollectiveKey, MatchedLaunches]:
 
 def _disagreements(
     matched: dict[CollectiveKey, MatchedLaunches], reason: Reason
-) -> Iterator[Finding]:
+) -> Iterator[Violation]:
     """Find the first collective of each communicator in which ranks disagree.
 
     Later collectives of that communicator are out of step and tell nothing new.
@@ -157,7 +158,7 @@ def _disagreements(
 
 def _absences(
     run: Run, matched: dict[CollectiveKey, MatchedLaunches]
-) -> Iterator[Finding]:
+) -> Iterator[Violation]:
     """Find ranks that issue fewer collectives than their peers, though the run ended."""
     if run.fault is not None:  # ranks may not have reached their launches
         return
@@ -168,19 +169,19 @@ def _absences(
             summary = f"rank {rank} never issues a collective of rank {peer}: {launch}"
             details = f"rank {peer}: {launch}, in {launch.moment}"
             evidence = Disagreement(events=(Event(details, launch),))
-            yield Finding("collective_missing", summary, rank, None, evidence)
+            yield finding("collective_missing", summary, rank, None, evidence)
 
 
-def _reported(run: Run) -> Iterator[Finding]:
+def _reported(run: Run) -> Iterator[Violation]:
     """Take over a mismatch from the backend: it sees sizes that the trace does not have."""
     fault = run.fault
     if fault is not None and fault.kind == "collective_mismatch":
         for rank in fault.ranks:
             evidence = ended(fault)
-            yield Finding("collective_mismatch", fault.summary, rank, None, evidence)
+            yield finding("collective_mismatch", fault.summary, rank, None, evidence)
 
 
-def _mixed_up(judgement: Judgement, launches: MatchedLaunches) -> Iterator[Finding]:
+def _mixed_up(judgement: Judgement, launches: MatchedLaunches) -> Iterator[Violation]:
     named = [
         (rank, launch)
         for rank, launch in launches.items()
@@ -264,9 +265,9 @@ def _both(
     cause: Cause,
     events: dict[int, Event],
     names: tuple[str | None, str | None] = (None, None),
-) -> Iterator[Finding]:
+) -> Iterator[Violation]:
     """Yield the finding of each of two ranks; the text of the cause ends the summary."""
     summary = f"ranks {[*events]} met in one collective and disagree{cause.text}"
     evidence = Disagreement(named=cause.lines, events=tuple(events.values()))
     for rank, name in zip(events, names, strict=True):
-        yield Finding(cause.kind, summary, rank, name, evidence)
+        yield finding(cause.kind, summary, rank, name, evidence)

@@ -23,11 +23,12 @@ from syncverify.judge.cause import Mistake
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
 from syncverify.judge.properties.circumstances import after_like_step
-from syncverify.judge.properties.judgement import Finding, Judgement, early_launches
+from syncverify.judge.properties.judgement import Judgement, early_launches
 from syncverify.judge.properties.ordering_words import evidence, summary
 from syncverify.judge.properties.property import Property
 from syncverify.judge.signs import Early, Pair, Sign, Signs, Unawaited
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import Violation, finding
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,
@@ -69,7 +70,7 @@ def frees_memory(judgement: Judgement) -> bool:
     return any(isinstance(record, StorageFreed) for record in judgement.records)
 
 
-def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Finding]:
+def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Violation]:
     """A reduction reads gradients after all work that was queued before to make them.
 
     For all ranks: each access of the reduction is ordered after each accumulation that the
@@ -107,7 +108,7 @@ REDUCE_READS_AFTER_ACCUMULATION = Property(
 )
 
 
-def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Finding]:
+def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Violation]:
     """While a reduction is in flight, nothing else touches the memory that it uses.
 
     For all ranks: work that the subject or a backward queues after the launch of a
@@ -145,7 +146,7 @@ BUCKET_IS_EXCLUSIVE_WHILE_REDUCING = Property(
 )
 
 
-def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Finding]:
+def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Violation]:
     """After a call of the subject, uses of gradients run after the work that the call queued.
 
     For all ranks: each use of a gradient by the training program itself, on the stream
@@ -175,7 +176,7 @@ WAIT_ORDERS_READS_AFTER_REDUCE = Property(
 )
 
 
-def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Finding]:
+def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Violation]:
     """`zero_grad()` clears gradients after all earlier uses, and before all later ones.
 
     For all ranks: its work is ordered after all earlier work that touches the same bytes,
@@ -210,7 +211,7 @@ ZERO_GRAD_WAITS_FOR_REDUCE = Property(
 )
 
 
-def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Finding]:
+def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Violation]:
     """Memory goes back to its pool only when no other stream may still use it.
 
     For all ranks: each use of a storage that is freed is ordered before the next work on
@@ -248,7 +249,7 @@ def unordered_work(judgement: Judgement, cause: str) -> Iterator[Unordered]:
             yield from disorder.found
 
 
-def _of_family(judgement: Judgement, causes: set[str]) -> Iterator[Finding]:
+def _of_family(judgement: Judgement, causes: set[str]) -> Iterator[Violation]:
     for disorder in judgement.disorders:
         cause = _cause(judgement, disorder.found[0])
         if cause in causes:
@@ -305,7 +306,7 @@ def _follows_a_collective(trace: list[TraceRecord], race: Race) -> bool:
 
 def _findings(
     judgement: Judgement, disorder: Disorder, cause: str
-) -> Iterator[Finding]:
+) -> Iterator[Violation]:
     """Yield one finding per rank and list of parameters."""
     told: set[tuple[int, str | None]] = set()
     # Beside another disorder, which has another remedy, a pair is no part of that disorder.
@@ -322,7 +323,7 @@ def _findings(
             if cause == "hook_too_early":
                 # A wait orders the two, but in the wrong order.
                 told_of = replace(told_of, remedy=None)
-            yield Finding(
+            yield finding(
                 cause,
                 summary(unordered, disorder, parameters),
                 unordered.rank,

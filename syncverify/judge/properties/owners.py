@@ -23,8 +23,9 @@ from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import Ownership
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.after_wait import AfterWait, on_all_ranks
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.rounding import explain_rounded
+from syncverify.judge.violation import Violation, finding
 from syncverify.plain_text import named
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.trace.run import Observation
@@ -55,13 +56,13 @@ class _Replicas:
                 if rank in self.right[step] or not self.right[step]:
                     yield by_rank[rank]
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[Violation]:
         """Find a set without an owner, and right gradients on other ranks than the owner."""
         name = self.parameter
         if not self.owners:
             text = f"expected an owner of {name!r} among ranks {list(self.ranks)}, but owner() is false on each"
             evidence = Ownership(replicas=self.ranks)
-            yield Finding("no_owner", text, self.ranks[0], name, evidence)
+            yield finding("no_owner", text, self.ranks[0], name, evidence)
         for step, by_rank in self.seen.items():
             for rank in sorted(self.owners & by_rank.keys() - self.right[step]):
                 if self.right[step]:
@@ -76,7 +77,7 @@ class _Replicas:
                         right_on=tuple(others),
                         owner=rank,
                     )
-                    yield Finding("wrong_owner", text, rank, name, evidence)
+                    yield finding("wrong_owner", text, rank, name, evidence)
 
 
 def owned_after_wait(judgement: Judgement) -> Iterator[AfterWait]:
@@ -85,7 +86,7 @@ def owned_after_wait(judgement: Judgement) -> Iterator[AfterWait]:
     yield from sorted(judged, key=lambda pair: pair[0].step)
 
 
-def wrong_owners(judgement: Judgement) -> Iterator[Finding]:
+def wrong_owners(judgement: Judgement) -> Iterator[Violation]:
     """Find replicas without an owner, and right gradients on other ranks than the owner.
 
     Nothing is found of subjects that leave the right gradient on all ranks.

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import Event, NotOverlapped, StreamChanged
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
+from syncverify.judge.violation import Violation, finding
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.records import (
     Access,
@@ -33,7 +34,7 @@ def could_overlap(judgement: Judgement) -> bool:
     )
 
 
-def stream_context_is_restored(judgement: Judgement) -> Iterator[Finding]:
+def stream_context_is_restored(judgement: Judgement) -> Iterator[Violation]:
     """A call of the subject that returns leaves the current stream as it was.
 
     For all ranks and calls that return.
@@ -48,7 +49,7 @@ def stream_context_is_restored(judgement: Judgement) -> Iterator[Finding]:
                 before = record.stream
             elif isinstance(record, SubjectReturn) and record.stream != before:
                 at, stream = record.moment, record.stream
-                yield Finding(
+                yield finding(
                     "stream_changed",
                     f"rank {rank}: expected stream {before!r} to be current again after "
                     f"{at.phase}() of step {at.step}, but {stream!r} is",
@@ -97,7 +98,7 @@ class Overlap:
         return self.num_done / self.num_possible if self.num_possible else None
 
 
-def overlap_is_possible(judgement: Judgement) -> Iterator[Finding]:
+def overlap_is_possible(judgement: Judgement) -> Iterator[Violation]:
     """A subject that promises to overlap reduces some bucket while backward still runs.
 
     For steps of at least two buckets, from the second step on: in the first step a subject
@@ -115,7 +116,7 @@ def overlap_is_possible(judgement: Judgement) -> Iterator[Finding]:
     if measured.missed is None or measured.num_done:
         return
     rank, launch = measured.missed
-    yield Finding(
+    yield finding(
         "never_overlapped",
         f"rank {rank}: expected a reduction to start during backward, but none did in "
         f"{measured.num_possible} possible steps; for example {launch} in "

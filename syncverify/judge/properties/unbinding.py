@@ -9,10 +9,11 @@ from syncverify.judge.cause import Mistake
 from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import Event, Left, Mistimed, ended
 from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
 from syncverify.judge.signs import Circumstance
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import Violation, finding
 from syncverify.plain_text import counted
 from syncverify.trace.run import Leftovers
 
@@ -22,7 +23,7 @@ def unbound(judgement: Judgement) -> bool:
     return any(rank_run.leftovers is not None for rank_run in judgement.run.ranks)
 
 
-def unbind_restores_parameters(judgement: Judgement) -> Iterator[Finding]:
+def unbind_restores_parameters(judgement: Judgement) -> Iterator[Violation]:
     """After `unbind()`, parameters behave as if they had never been managed.
 
     For all ranks: no hook is left on a parameter or called by a further backward, and the
@@ -118,49 +119,49 @@ UNBIND_RESTORES_PARAMETERS = Property(
 )
 
 
-def _leftovers(judgement: Judgement, rank: int) -> Iterator[Finding]:
+def _leftovers(judgement: Judgement, rank: int) -> Iterator[Violation]:
     left = judgement.run.ranks[rank].leftovers
     if left is None:
         return
     for name, count in left.hooks.items():
         are = "is" if count == 1 else "are"
         summary = f"{counted(count, 'hook')} {are} left on {name!r} of rank {rank} after unbind()"
-        yield Finding("hook_left", summary, rank, name, Left(rank=rank, hooks=count))
+        yield finding("hook_left", summary, rank, name, Left(rank=rank, hooks=count))
     for name in left.shared_gradients:
         summary = (
             f"the gradient of {name!r} still lies in a shared buffer after unbind()"
         )
-        yield Finding("buffer_left", summary, rank, name, Left(rank=rank))
+        yield finding("buffer_left", summary, rank, name, Left(rank=rank))
     for name in left.changed:
         summary = f"{name!r} of rank {rank} changed its value or requires_grad"
-        yield Finding("parameter_changed", summary, rank, name, Left(rank=rank))
+        yield finding("parameter_changed", summary, rank, name, Left(rank=rank))
     for line in () if left.hooks else left.called:
         summary = f"a backward on rank {rank} after unbind() still calls {line}"
-        yield Finding(
+        yield finding(
             "hook_left", summary, rank, None, Left(rank=rank, named=(line,), line=line)
         )
     for name in left.lost_hooks:
         summary = f"unbind() removed a hook on {name!r} of rank {rank} that was there before bind()"
-        yield Finding("hook_lost", summary, rank, name, Left(rank=rank))
+        yield finding("hook_lost", summary, rank, name, Left(rank=rank))
     for name, attributes in left.attributes.items():
         named = ", ".join(f"`{attribute}`" for attribute in attributes)
         summary = (
             f"{name!r} of rank {rank} keeps a tensor in {named} after unbind(), and with it "
             "the memory of that tensor"
         )
-        yield Finding("attribute_left", summary, rank, name, Left(rank=rank))
+        yield finding("attribute_left", summary, rank, name, Left(rank=rank))
     if not judgement.reference.capabilities.owns_parameters:
         for name in left.shared_parameters:
             summary = (
                 f"{name!r} of rank {rank} lies in one storage with other parameters after "
                 "unbind(), which were apart before"
             )
-            yield Finding("parameters_joined", summary, rank, name, Left(rank=rank))
+            yield finding("parameters_joined", summary, rank, name, Left(rank=rank))
     yield from _of_process(left, rank)
     yield from _rewound(judgement, left, rank)
 
 
-def _raised_by_hook_left(judgement: Judgement) -> Iterator[Finding]:
+def _raised_by_hook_left(judgement: Judgement) -> Iterator[Violation]:
     """Find a hook that plain backward after `unbind()` called, and that raised."""
     fault = judgement.run.fault
     if fault is None or not fault.is_of_hook_left:
@@ -171,19 +172,19 @@ def _raised_by_hook_left(judgement: Judgement) -> Iterator[Finding]:
                 f"a plain backward after unbind() still calls a hook: {fault.summary}"
             )
             evidence = replace(ended(fault), rank=rank)
-            yield Finding("hook_left", summary, rank, None, evidence)
+            yield finding("hook_left", summary, rank, None, evidence)
 
 
-def _of_process(left: Leftovers, rank: int) -> Iterator[Finding]:
+def _of_process(left: Leftovers, rank: int) -> Iterator[Violation]:
     for words in (*left.settings, *left.thread_settings):
         summary = f"the subject left a setting of the process changed: {words}"
-        yield Finding("setting_changed", summary, rank, None, Left(rank=rank))
+        yield finding("setting_changed", summary, rank, None, Left(rank=rank))
     for name in left.reseeded:
         summary = f"the subject seeded {name}, so the training program's random numbers repeat"
-        yield Finding("generator_seeded", summary, rank, None, Left(rank=rank))
+        yield finding("generator_seeded", summary, rank, None, Left(rank=rank))
 
 
-def _rewound(judgement: Judgement, left: Leftovers, rank: int) -> Iterator[Finding]:
+def _rewound(judgement: Judgement, left: Leftovers, rank: int) -> Iterator[Violation]:
     # A generator that was seeded repeats numbers too, on ranks of one process on all of them.
     seeded = {
         name
@@ -197,18 +198,18 @@ def _rewound(judgement: Judgement, left: Leftovers, rank: int) -> Iterator[Findi
                 f"the subject set {name} back to an earlier state, so rank {rank} drew a "
                 "number of an earlier step again"
             )
-            yield Finding("generator_rewound", summary, rank, None, Left(rank=rank))
+            yield finding("generator_rewound", summary, rank, None, Left(rank=rank))
 
 
-def _late_collectives(judgement: Judgement, rank: int) -> Iterator[Finding]:
+def _late_collectives(judgement: Judgement, rank: int) -> Iterator[Violation]:
     for record in launches_of(judgement.run.ranks[rank].trace):
         if record.moment.phase == "after_unbind":
             summary = f"rank {rank} issued a collective after unbind(): {record}"
             evidence = Mistimed(rank=rank, events=(Event("", record),))
-            yield Finding("collective_after_unbind", summary, rank, None, evidence)
+            yield finding("collective_after_unbind", summary, rank, None, evidence)
 
 
-def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Finding]:
+def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Violation]:
     step = judgement.scenario.num_steps
     observation = judgement.run.ranks[rank].at("unbound", step)
     if observation is None:
@@ -224,4 +225,4 @@ def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Finding]:
                 f"gradient: {cause.text}"
             )
             evidence = Left(rank=rank, explanation=cause.text)
-            yield Finding("backward_not_plain", summary, rank, spec.name, evidence)
+            yield finding("backward_not_plain", summary, rank, spec.name, evidence)

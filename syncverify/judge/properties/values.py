@@ -30,7 +30,7 @@ from syncverify.judge.properties.after_wait import (
 from syncverify.judge.properties.circumstances import (
     with_circumstances,
 )
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.mechanisms import mechanism
 from syncverify.judge.properties.other_explanations import (
     other_readings,
@@ -42,6 +42,7 @@ from syncverify.judge.properties.property import Property
 from syncverify.judge.rounding import explain_rounded
 from syncverify.judge.signs import Signs
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import Violation, finding
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.features import overflows
 from syncverify.scenario.layout import local_shape, reduce_axes
@@ -95,7 +96,7 @@ def _reduced_gradient_seen(judgement: Judgement) -> bool:
     return owes_reduction(judgement) and judgement.was_seen("reduced")
 
 
-def gradient_equals_reference(judgement: Judgement) -> Iterator[Finding]:
+def gradient_equals_reference(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, every reduced gradient equals naive DDP's, exactly.
 
     For all ranks, steps and trainable parameters that are replicated over some mesh
@@ -146,7 +147,7 @@ GRADIENT_EQUALS_REFERENCE = Property(
 )
 
 
-def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Finding]:
+def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, a real module's gradient is as near naive DDP's as rounding allows.
 
     For all ranks, steps and trainable parameters of scenarios that train a module, be they
@@ -176,7 +177,7 @@ GRADIENT_IS_WITHIN_ROUNDING = Property(
 )
 
 
-def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
+def unreduced_stay_local(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, a gradient that no axis reduces is the rank's own, exactly.
 
     For all ranks, steps and parameters that are ordinary tensors or sharded over every axis: the
@@ -192,7 +193,7 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
     for rank, observation, spec in each_after_wait(judgement):
         gradient, step = observation.gradients[spec.name], observation.step
         if not spec.requires_grad and gradient is not None and gradient.any():
-            yield Finding(
+            yield finding(
                 "frozen_received_gradient",
                 f"frozen parameter {spec.name!r} received a gradient on rank {rank}, step {step}",
                 rank,
@@ -218,7 +219,7 @@ UNREDUCED_STAY_LOCAL = Property(
 )
 
 
-def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
+def replicas_agree(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, ranks that hold the same part of a parameter hold equal gradients.
 
     For all steps and parameters: any two ranks that differ only on axes over which the
@@ -239,7 +240,7 @@ def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
             continue
         mine, other = ours.gradients[spec.name], theirs.gradients[spec.name]
         if not _same(mine, other):
-            yield Finding(
+            yield finding(
                 "replicas_differ",
                 f"{spec.name!r} is replicated on ranks {first} and {rank}, but its gradients "
                 f"differ after wait() of step {step}",
@@ -279,14 +280,14 @@ def after_wait(judgement: Judgement, *, reduced: bool) -> Iterator[AfterWait]:
     return on_all_ranks(judgement, reduced=reduced)
 
 
-def _still_partial(judgement: Judgement) -> Iterator[Finding]:
+def _still_partial(judgement: Judgement) -> Iterator[Violation]:
     """Find gradients that are summed, and marked as if they were not."""
     for expected, observation in after_wait(judgement, reduced=True):
         name, rank, step = expected.spec.name, expected.rank, expected.step
         if name not in observation.partial:
             continue
         if explain(expected, observation.gradients[name]) is None:
-            yield Finding(
+            yield finding(
                 "still_partial",
                 f"gradient of {name!r} on rank {rank}, step {step} is summed and still "
                 "marked Partial: an optimizer that uses it sums it again",
@@ -300,7 +301,7 @@ def compare(
     judgement: Judgement,
     gradients: Iterable[tuple[ExpectedGradient, Observation]],
     others: Iterable[tuple[ExpectedGradient, Observation]] = (),
-) -> Iterator[Finding]:
+) -> Iterator[Violation]:
     """Explain all wrong gradients by as few kinds of causes as possible.
 
     A gradient of few elements may have several explanations. The likeliest one is that
@@ -317,7 +318,7 @@ def _compared(
     judgement: Judgement,
     gradients: Iterable[tuple[ExpectedGradient, Observation]],
     others: Iterable[tuple[ExpectedGradient, Observation]],
-) -> Iterator[Finding]:
+) -> Iterator[Violation]:
     apart, seen = set[str](), set[str]()
     if judgement.scenario.module != PLAIN:
         for expected, observation, cause in _explained(gradients, explain_rounded):
@@ -358,7 +359,7 @@ def _finding(
     cause: Cause,
     apart: set[str],
     seen: set[str],
-) -> Finding:
+) -> Violation:
     """Return a finding.
 
     Notes in `apart` the kinds that nothing else explains, and in `seen` all kinds: the first
@@ -381,7 +382,7 @@ def _finding(
         is_proven = True  # nothing may have come here from a gradient that overflows
     if not is_proven and cause.kind in VALUE_CAUSES and is_first:
         readings = other_readings(expected, observed, cause)
-    return Finding(
+    return finding(
         cause.kind,
         f"gradient of {expected.spec.name!r} on rank {expected.rank}, step {expected.step} is wrong: "
         f"{cause.text}",

@@ -19,7 +19,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.trace.run import FaultKind, FormCause
 
 # Functions of the judge that take a cause as an argument.
-TAKE_CAUSE = {"Cause", "Finding", "_both", "_finding", "_findings"}
+TAKE_CAUSE = {"Cause", "finding", "_both", "_finding", "_findings"}
 # Functions that return a cause, and variables that hold one.
 NAMED = {"_cause", "cause", "kind"}
 
@@ -39,6 +39,8 @@ def places_of_causes(node: ast.AST) -> Iterator[ast.expr]:
     match node:
         case ast.Call(func=ast.Name(id=name), args=args) if name in TAKE_CAUSE:
             yield from args
+        case ast.keyword(arg="cause", value=value):
+            yield value
         case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in NAMED:
             yield value
         case ast.FunctionDef(name=name) if name in NAMED:
@@ -73,8 +75,9 @@ def test_each_cause_has_a_hint_and_each_hint_a_cause() -> None:
     "source",
     [
         'Cause("a_mistake", text)',
-        'yield Finding("a_mistake" if again else "another", "a sentence", rank)',
+        'yield finding("a_mistake" if again else "another", "a sentence", rank)',
         'yield from _findings(stuck, "a_mistake", "launch collectives")',
+        'yield replace(found, cause="a_mistake", summary=summary)',
         'kind = "another" if foreign else "a_mistake"',
         'def _cause(found):\n    return "a_mistake"',
     ],

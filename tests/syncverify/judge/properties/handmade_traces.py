@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
+from syncverify.judge.violation import Violation
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -52,5 +53,5 @@ def judgement(*events: Sequence[TraceRecord], fault: Fault | None = None) -> Jud
     return Judgement(scenario, run, reference(scenario, Capabilities()))
 
 
-def causes(findings: Sequence[Finding]) -> set[str]:
+def causes(findings: Sequence[Violation]) -> set[str]:
     return {finding.cause for finding in findings}

@@ -3,13 +3,14 @@
 import pytest
 import torch
 
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.registry import judge_run
 from syncverify.judge.properties.values import (
     gradient_equals_reference,
     replicas_agree,
 )
 from syncverify.judge.reference import reference
+from syncverify.judge.violation import Violation
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -47,7 +48,7 @@ def judged(
     return Judgement(TWO_STEPS, run, reference(TWO_STEPS, capabilities))
 
 
-def found(judgement: Judgement) -> list[Finding]:
+def found(judgement: Judgement) -> list[Violation]:
     return [*gradient_equals_reference(judgement), *replicas_agree(judgement)]
 
 

@@ -6,8 +6,9 @@ import torch
 from syncverify.judge.properties.accumulation import (
     accumulation_is_local_until_reduced,
 )
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
+from syncverify.judge.violation import Violation
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -43,7 +44,7 @@ def launch(moment: Moment, sent: torch.Tensor) -> CollectiveLaunch:
     )
 
 
-def found(*events: CollectiveLaunch, **seen: torch.Tensor) -> list[Finding]:
+def found(*events: CollectiveLaunch, **seen: torch.Tensor) -> list[Violation]:
     """Judge rank 0; observations are named by their point."""
     observations = [
         Observation(point, 0, 0 if point == "accumulated" else None, {"w": own.float()})
