@@ -11,7 +11,6 @@ import functools
 import inspect
 import math
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -37,8 +36,7 @@ _RANKS: Final = "ranks"
 # Properties of a test, for JUnit files, and for the process that prints under pytest-xdist.
 _VERDICT: Final = "syncverify.verdict"
 _VIOLATION: Final = "syncverify.violation"
-# Path from the root of the checkout, or absolute; number of the line; words.
-_PLACED: Final = re.compile(r"(.+?\.py):(\d+): (.*)", re.DOTALL)
+_ANNOTATION: Final = "syncverify.annotation"  # under GitHub's actions alone
 _REPLAY: Final = "syncverify.replay"
 
 _QUIET_SECONDS: Final = 2.0  # no progress before
@@ -301,6 +299,7 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
     """Yield the properties of a test that verified a subject."""
     from syncverify.replay_line import replay_line
     from syncverify.report.checkout import path_in_checkout
+    from syncverify.report.github import annotation
     from syncverify.report.guilty_line import guilty_line
     from syncverify.report.text import verdict
 
@@ -310,11 +309,14 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
     yield "syncverify.examples", str(report.examples)
     yield _VERDICT, verdict(report)
     for entry in report.violations:
-        found = entry.violation
-        line = guilty_line(found, report.subject)
+        found, line = entry.violation, guilty_line(entry.violation, report.subject)
         path = path_in_checkout(line.file) or line.path if line else ""
         place = f"{path}:{line.number}: " if line else ""
-        yield _VIOLATION, f"{place}{found.property} ({found.cause}): {found.summary}"
+        words = f"{found.property} ({found.cause}): {found.summary}"
+        yield _VIOLATION, f"{place}{words}"
+        if _is_on_github():
+            where = (line.file, line.number) if line else ()
+            yield _ANNOTATION, annotation(words, *where)
         names = (report.subject, report.backend, report.contract_choice)
         yield _REPLAY, replay_line(entry.token, *names)
 
@@ -337,25 +339,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                     terminalreporter.write_line(f"  {value}")
                 elif name == _REPLAY:
                     terminalreporter.write_line(f"  replay: {value}")
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        for report in found:
-            for annotation in _annotations(report):
-                terminalreporter.write_line(annotation)
+    for report in found:
+        for name, value in report.user_properties:
+            if name == _ANNOTATION:
+                terminalreporter.write_line(str(value))
 
 
-def _annotations(report: pytest.TestReport) -> Iterator[str]:
-    """Yield the lines by which GitHub shows violations beside the code."""
-    from syncverify.report.checkout import checkout
-    from syncverify.report.github import annotation
-
-    for name, value in report.user_properties:
-        if name == _VIOLATION:
-            placed = _PLACED.fullmatch(str(value))
-            if placed is None:
-                yield annotation(str(value))
-            else:
-                file, number, words = placed.groups()
-                yield annotation(words, checkout() / file, int(number))
+def _is_on_github() -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 class _LiveLine:

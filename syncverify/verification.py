@@ -20,13 +20,12 @@ from syncverify.backends.choice import (
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.bounds import check_ranks
 from syncverify.errors import UsageError
-from syncverify.plain_text import counted
 from syncverify.repair.diagnosis import all_diagnosed
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.explored import explored_lines
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.played_lines import LineCoverage
-from syncverify.report.report import Report
+from syncverify.report.report import NotTried, Report
 from syncverify.report.text import diagnosis, verdict, violation_text
 from syncverify.scenario.space import Space
 from syncverify.search.budget import AFTER_ERRORS
@@ -392,16 +391,13 @@ def _not_tried(
     result: SearchResult,
     subject: Subject,
     observing: Observing | None,
-) -> str:
-    """List in one line what a search left out that ended early."""
-    num_left = num_examples - result.num_examples
-    left = list[str]()
-    if num_left > 0:
-        left.append(f"{num_left} of {counted(num_examples, 'scenario')}")
+) -> NotTried | None:
+    """Return what a search left out that ended early; None if nothing."""
+    num_left = max(0, num_examples - result.num_examples)
     num_beyond = len(features_beyond(subject.capabilities)) if observing else 0
-    if num_beyond:
-        left.append(f"{counted(num_beyond, 'feature')} beyond the contract")
-    return f"not tried: {' and '.join(left)}, since {result.stopped}" if left else ""
+    if not (num_left or num_beyond):
+        return None
+    return NotTried(num_left, num_examples, num_beyond, result.stopped)
 
 
 def check_schedules(schedules: str, backend: str) -> ScheduleChoice:

@@ -15,6 +15,7 @@ from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.program.modules import provide_layers
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_row import Feature
 from syncverify.settings import BACKEND_NAMES, NCCL_NAMES
 from syncverify.sim.device.nccl_names import known_libraries
 from syncverify.sim.known_torch import require_known_torch, require_tested_torch
@@ -24,10 +25,15 @@ from syncverify.subjects.subject import Subject
 # one: on an order of buckets, where gradients become ready in other orders, and on what a rank
 # had launched of a step that is thrown away. Real networks do not fail on request.
 # Representatives of a permuted mesh are not chosen.
-_FAILING = "event=failing_collectives"
+_FAILING: Final = Feature("event", "failing_collectives")
 _NOT_PLAYED: Final = {
     "fake": frozenset(
-        {"readiness=by_rank", "event=raise_in_backward", "mesh=permuted", _FAILING}
+        {
+            Feature("readiness", "by_rank"),
+            Feature("event", "raise_in_backward"),
+            Feature("mesh", "permuted"),
+            _FAILING,
+        }
     ),
     "gloo": frozenset({_FAILING}),
     **dict.fromkeys(NCCL_NAMES, frozenset({_FAILING})),
@@ -82,9 +88,9 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
 def features_not_played(backend: str, capabilities: Capabilities) -> frozenset[str]:
     """Return the features that a contract promises and that a backend cannot play."""
     return frozenset(
-        name
-        for name in _NOT_PLAYED.get(backend, ())
-        if capabilities.covers(*name.split("="))
+        str(feature)
+        for feature in _NOT_PLAYED.get(backend, ())
+        if capabilities.covers(*feature)
     )
 
 

@@ -57,7 +57,7 @@ def finding(
     cause: str,
     summary: str,
     rank: int | None = None,
-    parameter: str | None = None,
+    parameters: str | tuple[str, ...] | None = None,
     evidence: Evidence = NO_EVIDENCE,
     shows: Signs = frozenset(),
     explained_by: Signs = frozenset(),
@@ -68,7 +68,7 @@ def finding(
         cause,
         summary,
         () if rank is None else (rank,),
-        (parameter,) if parameter else (),
+        (parameters,) if isinstance(parameters, str) else parameters or (),
         evidence,
         Clues.of_finding(shows, explained_by),
     )

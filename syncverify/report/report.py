@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from typing_extensions import override
+
+from syncverify.plain_text import counted
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.evidence import evidence_json
 from syncverify.report.observed import ObservedFeature, with_rating
@@ -16,6 +19,39 @@ from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.subjects.subject import Subject
 
 REPORT_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class NotTried:
+    """What a search left out that ended early.
+
+    Attributes:
+        num_scenarios: Number of scenarios that were not played.
+        num_wanted: Number of scenarios of the whole search.
+        num_features: Number of features beyond the contract that were not observed.
+        reason: Why the search ended.
+    """
+
+    num_scenarios: int
+    num_wanted: int
+    num_features: int
+    reason: str
+
+    @property
+    def parts(self) -> str:
+        """The scenarios and the features, in words."""
+        left = list[str]()
+        if self.num_scenarios > 0:
+            left.append(
+                f"{self.num_scenarios} of {counted(self.num_wanted, 'scenario')}"
+            )
+        if self.num_features:
+            left.append(f"{counted(self.num_features, 'feature')} beyond the contract")
+        return " and ".join(left)
+
+    @override
+    def __str__(self) -> str:
+        return f"not tried: {self.parts}, since {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +75,7 @@ class Report:
         fails_on_wrong: Whether a wrong feature beyond the contract fails the run.
         is_interrupted: Whether more was to be played.
         lines: Lines of the subject that ran in a scenario, and the others.
-        not_tried: What a search left out that ended early, and why; "" if nothing.
+        not_tried: What a search left out that ended early; None if nothing.
         always_raises: Whether the constructor or `bind()` raised at one line in each scenario,
             which ended the search.
         num_refused: Number of scenarios of plain steps that the subject refused, as it may.
@@ -64,7 +100,7 @@ class Report:
     lines: LineCoverage = field(default_factory=LineCoverage)
     num_refused: int = 0
     is_replay: bool = False
-    not_tried: str = ""
+    not_tried: NotTried | None = None
     always_raises: bool = False
 
     @classmethod
@@ -143,7 +179,7 @@ class Report:
             "beyond": [each.to_json() for each in self.beyond],
             "interrupted": self.is_interrupted,
             "lines": self.lines.to_json(),
-            "not_tried": self.not_tried,
+            "not_tried": str(self.not_tried or ""),
         }
 
 

@@ -88,7 +88,7 @@ def diagnosis(report: Report) -> str:
         blocks.append(violation_text(entry, **names, title=title))
     if report.has_failed and not blocks:
         blocks.append("\n".join(wrong_in_full(report.beyond)).rstrip())
-    end = [report.not_tried] if report.not_tried else []
+    end = [str(report.not_tried)] if report.not_tried else []
     return "\n\n".join([*blocks, "\n".join([*end, verdict(report)])])
 
 
@@ -98,7 +98,7 @@ def always_raised(report: Report) -> Iterator[str]:
     violation = entry.violation
     yield f"VIOLATION: {violation.property} ({violation.cause}): {violation.summary}"
     yield from (f"  at {each.words}" for each in details(violation.evidence)[:1])
-    left = f"; {report.not_tried.partition(', since ')[0]}" if report.not_tried else ""
+    left = f"; not tried: {report.not_tried.parts}" if report.not_tried else ""
     yield f"  all {counted(report.examples, 'scenario')} raised it at this line{left}"
     yield f"  hint:   {hint(violation.cause, violation.evidence)}"
     line = replay_line(

@@ -52,6 +52,10 @@ def over(num_axes: int) -> str:
     return f"over {num_axes} {'axis' if num_axes == 1 else 'axes'}"
 
 
+# Numbers of mesh axes by the names of reductions over them.
+NUM_REDUCED_AXES: Final = {over(count): count for count in range(1, MAX_AXES + 1)}
+
+
 def _numbers(most: int) -> tuple[str, ...]:
     return tuple(map(str, range(1, most + 1)))
 
@@ -168,7 +172,7 @@ TOPICS: Final = (
         Row("own gradient dtype", "", "right",
             lambda _, spec: spec.effective_grad_dtype != spec.dtype),
     ), "parameter", values=_dtypes, one_in=8, usual=("float32",), is_needed=True),
-    Topic("reduction", tuple(map(Row, ("none", *map(over, range(1, MAX_AXES + 1))))), "parameter",
+    Topic("reduction", tuple(map(Row, ("none", *NUM_REDUCED_AXES))), "parameter",
         values=_reductions, usual=("none", over(1))),
     Topic("accumulations", (
         *map(Row, _numbers(MAX_ACCUMULATIONS)),

@@ -23,6 +23,7 @@ from syncverify.scenario.feature_table import (
     MAX_ACCUMULATIONS,
     MAX_STEPS,
     NEVER_TOGETHER,
+    NUM_REDUCED_AXES,
     OPTIONAL,
     TABLE,
 )
@@ -160,7 +161,7 @@ class Space:
         reduction = pair.get("reduction")
         if reduction is None:
             return None
-        num_axes = int(reduction.split()[1]) if reduction != "none" else 0
+        num_axes = NUM_REDUCED_AXES.get(reduction, 0)
         if "ranks" in pair:
             num_ranks = int(pair["ranks"])
             if _most_axes(num_ranks) < num_axes:

@@ -237,7 +237,7 @@ def _trials(
 
 
 def _parameters(found: FoundViolation) -> set[str]:
-    return {name for each in found.violation.parameters for name in each.split(", ")}
+    return {*found.violation.parameters}
 
 
 def _alone(found: FoundViolation) -> Iterator[Scenario]:

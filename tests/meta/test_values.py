@@ -14,16 +14,21 @@ PACKAGES = ("syncverify", "synchronizer", "strategies", "studies")
 ALLOWED: Final = {
     "studies/benchmarks/report.py",  # lines of /proc/cpuinfo
     "studies/findings/patching.py",  # hunks of patches
+    "syncverify/command/export/script.py",  # lines of imports
     "syncverify/judge/cause.py",
-    "syncverify/pytest_plugin.py",  # pytest carries the properties of a test as texts
+    "syncverify/processes/thread_demand.py",  # files of /proc
+    "syncverify/scenario/feature_row.py",  # features that a user spells
+    "syncverify/subjects/subject_options.py",  # options of a subject that a user spells
     "syncverify/trace/stacks.py",  # stacks that faulthandler has written
 }
 _CUTS = {"partition", "rpartition", "split", "rsplit"}
 _PREFIXES = {"startswith", "removeprefix"}
-_PLACE = re.compile(r"\\\.py| in ")  # in a regular expression
+_PLACE = re.compile(r"\\\.py| in |(?<!\\d)[+*]\??\)?:\(?\\d")  # in a regular expression
 _FINDS = {"findall", "finditer", "fullmatch", "match", "search"}
 # What the harness says of a fault or a violation.
 _TOLD = re.compile(r"\.(error|explanation|summary|words)$")
+_WORDS = re.compile(r" [a-z]+ ")  # a word of a sentence, between two others
+_FEATURES = re.compile(r"(^|_)(feature|name|text|topic|word)s?$")
 _NAMES = re.compile(r"(^|_)(at|code|detail|line|origin|place|source|summary)s?$")
 
 
@@ -39,6 +44,9 @@ def parsed(text: str) -> Iterator[str]:
                 is_cause = name in _PREFIXES and (by == "raised_" or _is_told(read))
                 is_pattern = ast.unparse(read) == "re" and _PLACE.search(by)
                 if is_cut or is_cause or is_pattern:
+                    yield ast.unparse(node)
+            case ast.Subscript(value=ast.Call(func=ast.Attribute(attr=name), args=[])):
+                if name in _CUTS:
                     yield ast.unparse(node)
             case ast.Call(func=ast.Attribute(attr=name), args=args) if name in _FINDS:
                 if any(map(_is_told, args)):
@@ -61,9 +69,11 @@ def _is_told(text: ast.expr) -> bool:
 
 
 def _separates_places(read: ast.expr, by: str) -> bool:
-    """Tell whether a separator is that of a place, in an expression that is named like one."""
+    """Tell whether a separator cuts a sentence, a list of names, a feature or a place."""
     name = ast.unparse(read).rpartition(".")[2]
-    return by == " in " or (by == ":" and _NAMES.search(name) is not None)
+    is_of_place = by == ":" and _NAMES.search(name) is not None
+    is_of_feature = by == "=" and _FEATURES.search(name) is not None
+    return bool(_WORDS.search(by)) or by == ", " or is_of_place or is_of_feature
 
 
 def test_no_module_parses_what_is_a_value() -> None:
@@ -82,9 +92,14 @@ def test_no_module_parses_what_is_a_value() -> None:
         'place, _, name = launch.source.partition(" in ")',
         'path, _, number = line.rpartition(":")',
         'PLACE = re.compile(r"(\\S+\\.py):(\\d+) in ")',
+        'PLACE = re.compile(r"(.+?):(\\d+)")',
         'is_error = violation.cause.startswith("raised_")',
         "told = [each for each in trace if str(each) in words]",
         "is_of_list = _OF_A_LIST.search(violation.summary) is not None",
+        'left = report.not_tried.partition(", since ")[0]',
+        'names = [name for each in parameters for name in each.split(", ")]',
+        'covers(*name.split("="))',
+        "num_axes = int(reduction.split()[1])",
         "is_unset = \"'NoneType'\" in fault.error",
         'is_late = violation.summary.startswith("rank 0: nothing orders")',
     ],
@@ -98,6 +113,8 @@ def test_a_planted_reader_is_found(planted: str) -> None:
     [
         'module, _, attribute = subject.partition(":")',
         'PORT = re.compile(r"--nn=(\\d+):(\\d+)")',
+        'ranks = [int(each) for each in argument.split(",")]',
+        'target = line.partition(" = ")[0]',
     ],
 )
 def test_readers_of_command_lines_are_legal(legal: str) -> None:

@@ -106,7 +106,7 @@ def _early_reductions(judgement: Judgement) -> Iterator[Violation]:
             f"(step {step})"
             f"{', and later reduced the result again' if is_again else ''}: {record}",
             rank,
-            ", ".join(record.parameters) or None,
+            record.parameters,
             Mistimed(rank=rank, step=step, events=(Event("", record),)),
             shows=sign | left_over,
             explained_by=sign,

@@ -75,10 +75,10 @@ def _of_lines(
         yield Violation(
             name,
             cause,
-            summary(shown, disorder, None),
+            summary(shown, disorder, ()),
             tuple(sorted({pair.rank for pair in pairs})),
             (),
-            evidence(shown, disorder, None, traced.run.ranks[shown.rank].trace),
+            evidence(shown, disorder, (), traced.run.ranks[shown.rank].trace),
         )
 
 

@@ -91,7 +91,7 @@ def _reduced_twice(
                 "reduced_twice",
                 f"rank {rank} reduced the same memory twice in step {step}",
                 rank,
-                ", ".join(common),
+                tuple(common),
                 ReducedTwice(
                     rank=rank,
                     step=step,

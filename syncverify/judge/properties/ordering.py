@@ -308,14 +308,14 @@ def _findings(
     judgement: Judgement, disorder: Disorder, cause: str
 ) -> Iterator[Violation]:
     """Yield one finding per rank and list of parameters."""
-    told: set[tuple[int, str | None]] = set()
+    told: set[tuple[int, tuple[str, ...]]] = set()
     # Beside another disorder, which has another remedy, a pair is no part of that disorder.
     is_alone = len(judgement.disorders) == 1
     shows = _pairs(disorder.found[:1]) | _pairs(_carried(disorder), is_carried=True)
     shows |= _late_lines(disorder.found[:1])
     left_over = _left_over(judgement, disorder.found[0])
     for unordered in disorder.found:
-        parameters = ", ".join(_parameters(judgement, unordered)) or None
+        parameters = _parameters(judgement, unordered)
         if (unordered.rank, parameters) not in told:
             told.add((unordered.rank, parameters))
             trace = judgement.run.ranks[unordered.rank].trace

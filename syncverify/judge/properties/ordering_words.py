@@ -41,7 +41,7 @@ def first_and_second(unordered: Unordered) -> tuple[str, str]:
     )
 
 
-def summary(unordered: Unordered, disorder: Disorder, parameters: str | None) -> str:
+def summary(unordered: Unordered, disorder: Disorder, parameters: Sequence[str]) -> str:
     """Return the sentence of a finding; gradients of `parameters` lie in the memory."""
     if isinstance(unordered, Race):
         pair = f"{_short(unordered.first)} before {_short(unordered.second)}"
@@ -56,7 +56,7 @@ def summary(unordered: Unordered, disorder: Disorder, parameters: str | None) ->
 def evidence(
     unordered: Unordered,
     disorder: Disorder,
-    parameters: str | None,
+    parameters: Sequence[str],
     trace: Sequence[TraceRecord],
 ) -> Disordered:
     """Return the evidence of a finding; `trace` is that of its rank."""
@@ -130,8 +130,8 @@ def _memory(unordered: Unordered) -> str:
     return f"storage {unordered.freed.storage}, freed in {unordered.freed.moment}"
 
 
-def _gradients(parameters: str | None) -> str:
-    return f" (gradients of {parameters})" if parameters else ""
+def _gradients(parameters: Sequence[str]) -> str:
+    return f" (gradients of {', '.join(parameters)})" if parameters else ""
 
 
 def _use(use: MemoryUse) -> str:

@@ -122,7 +122,7 @@ def overlap_is_possible(judgement: Judgement) -> Iterator[Violation]:
         f"{measured.num_possible} possible steps; for example {launch} in "
         f"{launch.moment}",
         rank,
-        ", ".join(launch.parameters),
+        launch.parameters,
         NotOverlapped(
             rank=rank, events=(Event("", launch),), possible=measured.num_possible
         ),

@@ -62,7 +62,7 @@ def test_parameters_of_both_are_named_in_order() -> None:
     both = [("q", 0), ("p", 8)]
     one, other = (launch("dp", PAIR, n, both, regions=BYTES) for n in range(2))
     (finding,) = found(one, other)
-    assert finding.parameter == "p, q"
+    assert finding.parameters == ("p", "q")
 
 
 @pytest.mark.parametrize(
