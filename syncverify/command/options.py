@@ -267,6 +267,60 @@ def simulate(**options: Any) -> None:
     owned(after_imports(play), None, f"syncverify simulate {options['program']}")
 
 
+@cli.command(
+    short_help="Compare a whole training step on any mesh with one rank.",
+    epilog=examples(
+        "parity train.py", "parity train.py --layouts dp=2,tp=2 --steps 3",
+        "parity mypackage.wiring --layouts all:4",
+    ),
+)  # fmt: skip
+@click.argument("module")
+@click.option(
+    "--layouts", multiple=True, metavar="LAYOUT",
+    help="Axes and sizes, such as dp=2,tp=2, or all:N for all of N ranks at most; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=None, help="Number of steps."
+)
+@click.option(
+    "--micro-batches", type=click.IntRange(min=1), multiple=True, metavar="N",
+    help="Number of parts of each rank's batch; repeatable.",
+)  # fmt: skip
+@click.option("--seed", type=int, default=None, help="Seed of model and data.")
+@click.option(
+    "--size", type=(str, int), multiple=True, metavar="NAME N",
+    help="An argument of build() in the place of its default; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--rows", type=click.IntRange(min=1), default=None,
+    help="Number of rows of the whole batch to train on.",
+)  # fmt: skip
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), default=None,
+    metavar="SECONDS", help="Start no layout after this time.",
+)  # fmt: skip
+@click.option("--quiet", "is_quiet", is_flag=True, help="Print no progress.")
+@report_option
+@click.option(
+    "--html", "html_path", type=json_file, default=None, metavar="PATH",
+    help="Write the report here as a page: layouts against tensors.",
+)  # fmt: skip
+def parity(**options: Any) -> None:
+    """Train as MODULE describes on simulated meshes, and compare each step with one rank.
+
+    MODULE is a file or a module with build, parallelize, batch, and loss or step.
+    """
+    from syncverify.command.owner import owned
+    from syncverify.program.late_imports import after_imports
+
+    def play() -> None:
+        from syncverify.command.parity import ParityOptions, execute
+
+        execute(ParityOptions(**options))
+
+    owned(after_imports(play), None, f"syncverify parity {options['module']}")
+
+
 @cli.command()
 @click.argument(
     "dumps", nargs=-1, required=True, metavar="DUMP...", type=click.Path(path_type=Path)

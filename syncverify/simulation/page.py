@@ -30,13 +30,14 @@ def page_of(simulation: Outcome) -> str:
             if simulation.run and not simulation.violations
             else None,
             "violations": [
-                _violation(simulation, each) for each in simulation.violations
+                violation_values(simulation, each) for each in simulation.violations
             ],
         }
     )
 
 
-def _violation(simulation: Outcome, found: FoundInProgram) -> dict[str, Any]:
+def violation_values(simulation: Outcome, found: FoundInProgram) -> dict[str, Any]:
+    """Return the values of the section of one violation."""
     violation = found.violation
     return {
         "property": violation.property,

@@ -74,7 +74,7 @@ def imported(path: str, noun: str) -> Any:
     try:
         with chdir(Path.cwd()):  # all paths of a command are meant from here
             found = _module(written)
-            for part in attribute.split("."):
+            for part in filter(None, attribute.split(".")):  # none names the module
                 found = getattr(found, part)
     except KeyboardInterrupt:
         raise

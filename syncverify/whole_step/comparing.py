@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from syncverify.simulation.playing import Device
 from syncverify.whole_step.batches import num_rows
-from syncverify.whole_step.differences import OneRank, compared
+from syncverify.whole_step.differences import ComparedValue, OneRank, compared
 from syncverify.whole_step.findings import WrongQuantity, findings
 from syncverify.whole_step.gradient_causes import Known
 from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.outcome import LayoutPlay
+from syncverify.whole_step.outcome import LayoutPlay, WorstError
 from syncverify.whole_step.playing import parts_of, play_on
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.values import Quantity, RankValues
@@ -33,8 +33,19 @@ def compare(
     if found:
         known = _known(training, ranks, reference, layout, found[0].step, device)
         mistakes = tuple(findings(found, ranks, reference, training, known))
-    worst = max((each.error for each in values), default=0.0)
-    return replace(played, findings=mistakes, num_values=len(values), worst_error=worst)
+    return replace(
+        played, findings=mistakes, num_values=len(values), worst=_worst(values)
+    )
+
+
+def _worst(values: Sequence[ComparedValue]) -> dict[str, WorstError]:
+    """Return the largest difference of each tensor over all steps and quantities."""
+    worst = dict[str, WorstError]()
+    for each in values:
+        known = worst.get(each.name, WorstError(0.0, None))
+        wrong = known.quantity or (each.quantity if each.wrong_ranks else None)
+        worst[each.name] = WorstError(max(known.error, each.error), wrong)
+    return worst
 
 
 def _known(

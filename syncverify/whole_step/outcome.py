@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from syncverify.simulation.simulation import Simulation
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.values import Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class WorstError:
+    """The largest difference of one tensor.
+
+    Attributes:
+        error: Largest difference of an element, as a part of the tensor's largest one.
+        quantity: The first quantity that is wrong; None where all are right.
+    """
+
+    error: float
+    quantity: Quantity | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +35,7 @@ class LayoutPlay:
         num_rows: Number of rows of the whole batch.
         findings: Mistakes that the values show.
         num_values: Number of values that were compared.
-        worst_error: Largest difference of an element, as a part of the largest one of its
-            tensor.
+        worst: Largest difference of each tensor, by name.
     """
 
     layout: Layout
@@ -30,7 +44,12 @@ class LayoutPlay:
     num_rows: int = 0
     findings: tuple[WrongQuantity, ...] = ()
     num_values: int = 0
-    worst_error: float = 0.0
+    worst: Mapping[str, WorstError] = field(default_factory=dict)
+
+    @property
+    def worst_error(self) -> float:
+        """Largest difference of an element, as a part of its tensor's largest one."""
+        return max((each.error for each in self.worst.values()), default=0.0)
 
     @property
     def is_right(self) -> bool:

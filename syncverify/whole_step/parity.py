@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,16 +12,21 @@ from typing_extensions import override
 from syncverify.errors import UsageError
 from syncverify.simulation.playing import Device
 from syncverify.whole_step.comparing import compare
-from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.described import Described, layouts_of
+from syncverify.whole_step.json_values import json_of
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.playing import reference_of
 from syncverify.whole_step.shrinking import shrunk
 from syncverify.whole_step.text import text_of
 from syncverify.whole_step.training import Function, Own, Split, Training, adamw
+from syncverify.whole_step.values import Quantity
 
 
 class StepIsWrongError(AssertionError):
     """A training differs from one rank; the text is its report."""
+
+
+_Mistakes = dict[tuple[Quantity, str], FoundMistake]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,10 @@ class Parity(Comparison):
     @override
     def __str__(self) -> str:
         return text_of(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain JSON values."""
+        return json_of(self)
 
     def check(self) -> None:
         """Do nothing if all layouts are right.
@@ -107,36 +116,45 @@ def parity(
         seed=seed,
         optimizer=optimizer,
     )
-    return compare_layouts(training, _layouts(layouts), [*micro_batches], device)
+    listed = layouts_of(layouts, ())
+    if not listed:
+        raise UsageError("expected at least one layout")
+    *_, last = comparisons(
+        Described(training, tuple(listed), tuple(micro_batches), device)
+    )
+    return last
 
 
-def compare_layouts(
-    training: Training,
-    layouts: Sequence[Layout],
-    numbers: Sequence[int],
-    device: Device,
-    path: str = "",
-) -> Parity:
-    """Compare each layout with one rank, and find the smallest training of each mistake."""
-    plays, mistakes = list[LayoutPlay](), dict[Any, FoundMistake]()
-    for number in numbers:
+def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
+    """Compare each layout with one rank, and yield what is known after each.
+
+    Args:
+        described: The training and its layouts.
+        path: Its file or module; "" where it has none.
+    """
+    training, plays, mistakes = described.training, list[LayoutPlay](), _Mistakes()
+    name = path or getattr(training.build, "__module__", "")
+    for number in described.numbers:
         setup = replace(training, num_micro_batches=number)
         reference = None
-        for layout in layouts:
+        for layout in described.layouts:
             if reference is None or training.loss is None:
-                reference = reference_of(setup, layout, device)
-            played = compare(setup, layout, reference, device)
+                reference = reference_of(setup, layout, described.device)
+            played = compare(setup, layout, reference, described.device)
             plays.append(played)
-            _note(mistakes, setup, played, device)
-    name = getattr(training.build, "__module__", "")
-    found = tuple(mistakes.values())
-    return Parity(
-        path or name, path, tuple(plays), found, training.num_steps, training.seed
-    )
+            _note(mistakes, setup, played, described.device)
+            yield Parity(
+                name,
+                path,
+                tuple(plays),
+                tuple(mistakes.values()),
+                training.num_steps,
+                training.seed,
+            )
 
 
 def _note(
-    mistakes: dict[Any, FoundMistake],
+    mistakes: _Mistakes,
     setup: Training,
     played: LayoutPlay,
     device: Device,
@@ -155,13 +173,3 @@ def _note(
             best.training.num_rows,
             (played.layout,),
         )
-
-
-def _layouts(layouts: Sequence[Mapping[str, int] | str]) -> list[Layout]:
-    made = [
-        Layout.parse(each) if isinstance(each, str) else Layout.of(each)
-        for each in layouts
-    ]
-    if not made:
-        raise UsageError("expected at least one layout")
-    return made

@@ -36,11 +36,16 @@ def text_of(outcome: Comparison) -> str:
     blocks = list[str]()
     for number, each in enumerate(outcome.mistakes, start=1):
         title = "WRONG" if count == 1 else f"WRONG {number} of {count}"
-        blocks.append("\n".join(_lines(outcome, each, title)))
+        blocks.append(mistake_text(outcome, each, title))
     for played in outcome.plays:
         if played.simulation.violations or played.simulation.refused:
             blocks.append(f"layout {played.layout}:\n{played.simulation}")
     return "\n\n".join([*blocks, *_table(outcome), verdict(outcome)])
+
+
+def mistake_text(outcome: Comparison, found: FoundMistake, title: str = "WRONG") -> str:
+    """Return the lines of one mistake."""
+    return "\n".join(_lines(outcome, found, title))
 
 
 def _table(outcome: Comparison) -> list[str]:
@@ -97,7 +102,7 @@ def replay_line(outcome: Comparison, found: FoundMistake) -> str:
     words += [f"--steps {found.finding.step + 1} --seed {outcome.seed}"]
     if found.num_micro_batches > 1:
         words.append(f"--micro-batches {found.num_micro_batches}")
-    words += [f"--size {name}={size}" for name, size in found.sizes]
+    words += [f"--size {name} {size}" for name, size in found.sizes]
     if found.num_rows is not None:
         words.append(f"--rows {found.num_rows}")
     return " ".join(words)

@@ -1,0 +1,117 @@
+"""The execution of `syncverify parity`: train on meshes, compare with one rank, and report."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NoReturn
+
+from rich.console import Console
+
+from syncverify.command.process_exit import (
+    COMMAND_NAME,
+    VIOLATION,
+    ending_when_interrupted,
+    tell_end,
+)
+from syncverify.errors import UsageError
+from syncverify.report.console import check_folder, say, write
+from syncverify.subjects.subject_path import imported
+from syncverify.whole_step.described import Described, described, layouts_of
+from syncverify.whole_step.page import page_of
+from syncverify.whole_step.parity import Parity, comparisons
+
+# The axes of `--layouts all:N` for a module without layouts.
+_AXES: Final = ("dp", "tp")
+
+
+@dataclass(frozen=True, slots=True)
+class ParityOptions:
+    """Options of the command, as `options` declares them."""
+
+    module: str
+    layouts: tuple[str, ...]
+    steps: int | None
+    micro_batches: tuple[int, ...]
+    seed: int | None
+    size: tuple[tuple[str, int], ...]
+    rows: int | None
+    time_limit: float | None
+    is_quiet: bool
+    json_path: Path | None
+    html_path: Path | None
+
+
+def execute(options: ParityOptions) -> NoReturn:
+    """Play, print the report, write files, and exit; Ctrl-C keeps what was found.
+
+    Raises:
+        SystemExit: Always, with the exit code.
+    """
+    check_folder(options.json_path)
+    check_folder(options.html_path)
+    known = list[Parity]()
+
+    def kept() -> str:
+        if not known:
+            return ""
+        _report(known[-1], options)
+        return "the report above has the layouts before"
+
+    with ending_when_interrupted(COMMAND_NAME, kept):
+        _play(_chosen(options), options, known)
+    _report(known[-1], options)
+    code = 0 if known[-1].is_right else VIOLATION
+    tell_end(code)
+    raise SystemExit(code)
+
+
+def _play(chosen: Described, options: ParityOptions, known: list[Parity]) -> None:
+    start, progress = time.monotonic(), Console(stderr=True, highlight=False)
+    total = len(chosen.layouts) * len(chosen.numbers)
+    for each in comparisons(chosen, options.module):
+        known[:] = [each]
+        done = len(each.plays)
+        if not options.is_quiet:
+            progress.print(f"played {done} of {total} layouts")
+        seconds = time.monotonic() - start
+        if done < total and options.time_limit and seconds > options.time_limit:
+            say(f"time limit: {total - done} of {total} layouts were not played")
+            return
+
+
+def _report(parity: Parity, options: ParityOptions) -> None:
+    say(str(parity))
+    if options.json_path is not None:
+        write(options.json_path, json.dumps(parity.to_json(), indent=2))
+    if options.html_path is not None:
+        write(options.html_path, page_of(parity))
+
+
+def _chosen(options: ParityOptions) -> Described:
+    """Return the training of the module, with the options in the place of its values.
+
+    Raises:
+        UsageError: The module describes no training, or an option is wrong.
+    """
+    found = described(imported(options.module, "module"))
+    training = found.training
+    if options.steps is not None:
+        training = replace(training, num_steps=options.steps)
+    if options.seed is not None:
+        training = replace(training, seed=options.seed)
+    if options.size:
+        training = replace(training, sizes={**training.sizes, **dict(options.size)})
+    training = replace(training, num_rows=options.rows)
+    axes = found.layouts[0].names if found.layouts else _AXES
+    layouts = tuple(layouts_of(options.layouts, axes)) or found.layouts
+    if not layouts:
+        raise UsageError(
+            f"{options.module} has no `layouts`: add layouts = [{{'dp': 2}}], or "
+            "say --layouts dp=2"
+        )
+    return Described(
+        training, layouts, options.micro_batches or found.numbers, found.device
+    )

@@ -1,0 +1,70 @@
+"""A comparison with one rank as plain JSON values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syncverify.whole_step.differences import ComparedValue
+from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
+from syncverify.whole_step.text import cause_text, remedy, replay_line
+
+
+def json_of(comparison: Comparison) -> dict[str, Any]:
+    """Return a report as plain JSON values."""
+    return {
+        "name": comparison.name,
+        "steps": comparison.num_steps,
+        "seed": comparison.seed,
+        "right": comparison.is_right,
+        "layouts": [*map(_play, comparison.plays)],
+        "mistakes": [_mistake(comparison, each) for each in comparison.mistakes],
+    }
+
+
+def _play(play: LayoutPlay) -> dict[str, Any]:
+    return {
+        "layout": dict(play.layout.axes),
+        "micro_batches": play.num_micro_batches,
+        "right": play.is_right,
+        "values": play.num_values,
+        "worst_error": play.worst_error,
+        "simulation": play.simulation.to_json(),
+    }
+
+
+def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
+    finding = found.finding
+    return {
+        "quantity": finding.quantity.value,
+        "step": finding.step + 1,
+        "cause": finding.cause.word,
+        "said": cause_text(finding.cause),
+        "remedy": remedy(finding),
+        "layout": dict(found.layout.axes),
+        "micro_batches": found.num_micro_batches,
+        "layouts": [dict(each.axes) for each in found.layouts],
+        "follows": [each.value for each in finding.follows],
+        "values": [*map(_value, finding.differences)],
+        "replay": replay_line(comparison, found) if comparison.path else "",
+    }
+
+
+def _value(value: ComparedValue) -> dict[str, Any]:
+    return {
+        "name": value.name,
+        "wrong_ranks": value.wrong_ranks,
+        "error": value.error,
+        "got": {str(rank): _elements(each) for rank, each in value.got.items()},
+        "expected": {
+            str(rank): _elements(each) for rank, each in value.expected.items()
+        },
+    }
+
+
+def _elements(value: torch.Tensor | None) -> list[str] | None:
+    """Return the first elements as texts, since JSON has neither NaN nor infinity."""
+    if value is None:
+        return None
+    return [f"{each:.17g}" for each in value.double().flatten()[:8].tolist()]

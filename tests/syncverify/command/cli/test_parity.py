@@ -1,0 +1,97 @@
+"""`syncverify parity`: a whole training step, from the command line."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+
+TRAINING = """
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn import functional as F
+
+
+def build(width=8):
+    return nn.Sequential(nn.Linear(width, 16), nn.GELU(), nn.Linear(16, 4))
+
+
+def parallelize(model, mesh):
+    fully_shard(model, mesh=mesh["dp"])
+
+
+def batch(width=8):
+    return {"x": torch.randn(8, width), "y": torch.randn(8, 4)}
+
+
+def loss(model, batch):
+    return F.mse_loss(model(batch["x"]), batch["y"])
+
+
+layouts = [{"dp": 2}]
+"""
+WRONG = TRAINING.replace(
+    'mesh=mesh["dp"])\n',
+    'mesh=mesh["dp"])\n    model.set_gradient_divide_factor(1.0)\n',
+)
+
+
+@pytest.fixture(autouse=True)
+def trainings(tmp_path: Path) -> Iterator[None]:
+    """Write the trainings into the working directory."""
+    (tmp_path / "train.py").write_text(TRAINING)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    yield
+    for name in ("train", "wrong"):
+        sys.modules.pop(name, None)
+
+
+def test_a_right_training_ends_with_0(call: Call) -> None:
+    outcome = call("parity", "train.py", "--layouts", "all:2")
+    assert outcome.code == 0
+    assert outcome.out.endswith("NO MISTAKE: train.py (1 layout, 2 steps, seed 0)\n")
+
+
+def test_a_wrong_training_is_played_again_by_its_replay_line(
+    call: Call, tmp_path: Path
+) -> None:
+    outcome = call("parity", "wrong.py", "--json", "out.json", "--html", "out.html")
+    assert outcome.code == 1
+    title = "WRONG: gradient, 4 of 4: multiplied by 2, the number of ranks of `dp`"
+    assert outcome.out.startswith(title)
+    (mistake,) = json.loads((tmp_path / "out.json").read_text())["mistakes"]
+    assert mistake["cause"] == "scaled"
+    assert "multiplied by 2" in (tmp_path / "out.html").read_text()
+    again = call(*mistake["replay"].split()[1:])
+    assert again.code == 1
+    assert again.out.startswith(title)
+    assert mistake["replay"] in again.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["none.py"], "there is no file none.py"),
+        (["train.py", "--layouts", "dp=3"], "3 parts (dp) do not divide"),
+        (["train.py", "--layouts", "dp"], "expected a layout such as dp=2,tp=2"),
+        (["train.py", "--layouts", "all"], "expected a number of ranks"),
+    ],
+)
+def test_bad_input_is_one_line(call: Call, arguments: list[str], words: str) -> None:
+    outcome = call("parity", *arguments)
+    assert outcome.code == 2
+    assert words in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_name_that_is_mistyped_is_told(call: Call, tmp_path: Path) -> None:
+    text = TRAINING.replace("def parallelize", "def paralellize")
+    (tmp_path / "mistyped.py").write_text(text)
+    outcome = call("parity", "mistyped.py")
+    assert outcome.code == 2
+    assert "has a function 'paralellize': is 'parallelize' meant?" in outcome.err
