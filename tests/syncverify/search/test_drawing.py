@@ -129,7 +129,11 @@ def shrunk(wanted: set[tuple[str, str]]) -> Scenario:
     "wanted",
     [
         {("use", "twice")},
-        {("event", "tail"), ("backward", "reentrant")},
+        pytest.param(
+            {("event", "tail"), ("backward", "reentrant")},
+            marks=pytest.mark.nightly,
+            id="backward=reentrant and event=tail",
+        ),
         {("readiness", "by_rank"), ("mesh", "3 axes")},
     ],
     ids=lambda wanted: " and ".join(sorted(map("=".join, wanted))),

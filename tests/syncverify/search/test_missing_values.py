@@ -76,7 +76,7 @@ def test_a_search_has_as_many_scenarios_as_were_asked_for() -> None:
     assert [looked(count).num_examples for count in (3, 40)] == [3, 40]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_equal_seeds_meet_missing_values_in_equal_scenarios() -> None:
     first, second = (looked(60).coverage.table() for _ in range(2))
     assert first == second

@@ -78,7 +78,9 @@ class LosesAShard(FullyShardedSubject):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("subject", [NeverLast, LosesAShard])
+@pytest.mark.parametrize(
+    "subject", [pytest.param(NeverLast, marks=pytest.mark.nightly), LosesAShard]
+)
 def test_a_wrong_use_of_it_is_found(subject: type[FullyShardedSubject]) -> None:
     with pytest.raises(PropertyViolation) as caught:
         verify(subject, ranks=2, examples=5, seed=0)
