@@ -1,4 +1,4 @@
-"""Dispatch modes of a thread, carried over to other threads of its rank.
+"""Dispatch modes of a thread: the harness's and those of the program.
 
 A `TorchDispatchMode` sees the operators of the thread that entered it, and of no other
 thread. A rank that starts threads would otherwise hide their operators.
@@ -6,14 +6,53 @@ thread. A rank that starts threads would otherwise hide their operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from torch.utils._python_dispatch import (
+    TorchDispatchMode,
     _get_current_dispatch_mode_stack,
     _pop_mode,
     _push_mode,
 )
+
+
+class HarnessMode(TorchDispatchMode):
+    """Dispatch mode of the harness, which no program has entered."""
+
+
+def modes_of_program() -> list[TorchDispatchMode]:
+    """Return the modes that a program entered, outermost first; none if one of them traces."""
+    modes = [
+        mode
+        for mode in _get_current_dispatch_mode_stack()
+        if not isinstance(mode, HarnessMode)
+    ]
+    # torch gives those that trace, such as `FakeTensorMode`, a place of their own.
+    traces = any(getattr(mode, "_mode_key", None) is not None for mode in modes)
+    return [] if traces else modes
+
+
+@contextmanager
+def modes_in_place(modes: Sequence[TorchDispatchMode]) -> Iterator[None]:
+    """Put other modes in the place of a program's, above the harness's, for a block."""
+    before = _get_current_dispatch_mode_stack()
+    own = [mode for mode in before if isinstance(mode, HarnessMode)]
+    _change(before, [*own, *modes])
+    try:
+        yield
+    finally:
+        _change([*own, *modes], before)
+
+
+def _change(
+    before: Sequence[TorchDispatchMode], after: Sequence[TorchDispatchMode]
+) -> None:
+    # torch's own `with` keeps flags for the whole process, which ranks would mix up.
+    for _ in before:
+        _pop_mode()
+    for mode in after:
+        _push_mode(mode)
 
 
 def carry_dispatch_modes() -> Callable[[], AbstractContextManager[None]]:

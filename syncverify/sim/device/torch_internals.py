@@ -92,6 +92,17 @@ def schema_arguments(operator: Any) -> Sequence[Any]:
     return arguments
 
 
+def as_plain_tensors() -> AbstractContextManager[None]:
+    """Keep classes of tensors from taking over functions within a block."""
+    context: AbstractContextManager[None] = torch._C.DisableTorchFunctionSubclass()  # noqa: SLF001
+    return context
+
+
+def num_results(operator: Any) -> int:
+    """Return the number of results of an operator."""
+    return len(operator._schema.returns)  # noqa: SLF001
+
+
 def default_store() -> dist.Store:
     """Return the store of the default group."""
     store: dist.Store = dist.distributed_c10d._get_default_store()  # noqa: SLF001

@@ -18,11 +18,18 @@ from typing_extensions import override
 
 from syncverify.sim.network.collectives import CollectiveCall, Tensors
 from syncverify.sim.network.communicator import SimulatedCommunicator, listed
+from syncverify.sim.network.dispatched import dispatched
 from syncverify.sim.network.reductions import factor_of, reduce_op_name, reduce_op_of
 from syncverify.sim.turns.refusals import refusal, refuse
 from syncverify.trace.stacks import is_called_by
 
 _NUMBER = "the number of a group's next collective"
+_COLLECTIVES = {
+    *("all_gather_single", "all_gather_single_coalesced", "all_to_all_single"),
+    *("allgather", "allreduce", "allreduce_coalesced", "alltoall", "barrier"),
+    *("broadcast", "gather", "recv", "reduce", "reduce_scatter"),
+    *("reduce_scatter_single", "reduce_scatter_single_coalesced", "scatter", "send"),
+}
 _TAKES_ONE_BY_ONE = types.SimpleNamespace(supports_coalescing=False)
 
 
@@ -215,10 +222,15 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         )
 
 
-# torch's options are the last argument of each method that has them.
+def _of_torch(name: str, issue: Any) -> Any:
+    """Return a method as torch calls it, and as modes of a program see it."""
+    # torch's options are the last argument of each method that has them.
+    if [*inspect.signature(issue).parameters][-1] == "opts":
+        issue = _noting_async(issue)
+    # torch makes a tensor for a barrier, on a device that is not there.
+    return issue if name == "barrier" else dispatched(issue)
+
+
 for _name, _issue in [*vars(SimulatedProcessGroup).items()]:
-    if (
-        inspect.isfunction(_issue)
-        and [*inspect.signature(_issue).parameters][-1] == "opts"
-    ):
-        setattr(SimulatedProcessGroup, _name, _noting_async(_issue))
+    if inspect.isfunction(_issue) and _issue.__name__ in _COLLECTIVES:
+        setattr(SimulatedProcessGroup, _name, _of_torch(_name, _issue))

@@ -10,7 +10,6 @@ from torch import nn
 from torch._subclasses import FakeTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import (
-    TorchDispatchMode,
     _get_current_dispatch_mode,
     _pop_mode,
     _push_mode,
@@ -18,6 +17,7 @@ from torch.utils._python_dispatch import (
 from typing_extensions import override
 
 from syncverify.sim.recording.operators import Effects, effects_of
+from syncverify.trace.dispatch_modes import HarnessMode
 
 # Operators are few, and live as long as the process.
 _EFFECTS: dict[Any, Effects | None] = {}
@@ -28,7 +28,7 @@ _KNOWN_TYPES = {(), (DTensor,), (torch.Tensor,), (nn.Parameter,)}
 Note = Callable[[int, Effects, tuple[Any, ...], dict[str, Any] | None, Any], None]
 
 
-class AccessRecording(TorchDispatchMode):
+class AccessRecording(HarnessMode):
     """Dispatch mode that sees the operators of one thread while it is on.
 
     An operator on DTensors counts as the same operator on their local parts. Recording its

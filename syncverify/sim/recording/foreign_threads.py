@@ -21,7 +21,6 @@ from typing import Any
 from unittest.mock import patch
 
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
 from syncverify.sim.device.torch_internals import (
@@ -41,11 +40,12 @@ from syncverify.sim.turns.refusals import (
     refuse_thread,
 )
 from syncverify.sim.turns.scheduler import own_rank
+from syncverify.trace.dispatch_modes import HarnessMode
 from syncverify.trace.source_lines import Origin
 from syncverify.trace.stacks import calling_line
 
 
-class _RefusingCollectives(TorchDispatchMode):
+class _RefusingCollectives(HarnessMode):
     """Refuses the collectives of a thread, as long as it acts for no rank."""
 
     @override
