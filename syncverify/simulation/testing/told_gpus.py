@@ -9,9 +9,10 @@ answers.
 from __future__ import annotations
 
 import sys
+import unittest
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 import torch
@@ -43,7 +44,13 @@ def told_gpus(number: int) -> Iterator[None]:
         for owner, name, answer in answers:
             told = _told(getattr(owner, name), answer)
             stack.enter_context(patch.object(owner, name, told))
+        # torch calls it before any use of a real device.
+        stack.enter_context(patch.object(torch.cuda, "_lazy_init", _skip))
         yield
+
+
+def _skip() -> NoReturn:
+    raise unittest.SkipTest("not simulated: memory of a GPU in a test without ranks")
 
 
 def _told(original: Callable[..., Any], answer: object) -> Callable[..., Any]:

@@ -104,6 +104,10 @@ class TestPlain(unittest.TestCase):
     def test_sum(self):
         assert summed(dist.get_rank())[0] == 6
 
+    def test_on_a_gpu(self):
+        if torch.cuda.is_available():
+            torch.ones(1, device="cuda")
+
 class TestTensors(DTensorTestBase):
     @with_comms
     def test_full(self):
@@ -131,7 +135,7 @@ class TestShardingThreads(FSDPTestMultiThread):
 def test_bases_of_torch_run_on_simulated_ranks(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(_TESTS)
     shown = pytester.runpytest_subprocess("--simulate-ranks", "-rfsx", "-W", "ignore")
-    shown.assert_outcomes(passed=6, failed=2, skipped=3, xfailed=1)
+    shown.assert_outcomes(passed=7, failed=2, skipped=3, xfailed=1)
     shown.stdout.fnmatch_lines_random(
         [
             "VIOLATION: streams_order_shared_memory (race)",
@@ -154,8 +158,13 @@ def test_virtual_gpus_count_where_tests_ask(pytester: pytest.Pytester) -> None:
         "-W",
         "ignore",
     )
-    shown = pytester.runpytest_subprocess(*options, "-k", "not late and not number_4")
-    shown.assert_outcomes(passed=8, skipped=1, xfailed=1, deselected=2)
+    shown = pytester.runpytest_subprocess(
+        *options, "-rs", "-k", "not late and not number_4"
+    )
+    shown.assert_outcomes(passed=8, skipped=2, xfailed=1, deselected=2)
+    shown.stdout.fnmatch_lines(
+        "SKIPPED * not simulated: memory of a GPU in a test without ranks"
+    )
 
 
 def test_values_alone_are_judged_in_processes_of_xdist(
