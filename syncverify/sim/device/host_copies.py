@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
+from syncverify.sim.device.seen_device import parts_of
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.device.virtual_streams import VirtualStream
 
@@ -116,7 +117,8 @@ def _tolist(original: Any, streams: RankStreams, tensor: Any) -> Any:
 def _record_stream(
     _: Any, streams: RankStreams, tensor: Any, stream: VirtualStream
 ) -> None:
-    streams.record_stream(_local(tensor), stream)
+    for part in parts_of(_local(tensor)):
+        streams.record_stream(part, stream)
 
 
 def _resize(original: Any, streams: RankStreams, storage: Any, size: int) -> Any:

@@ -9,8 +9,10 @@ from typing import Any, Protocol
 import torch
 from torch._subclasses import FakeTensor
 from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from syncverify.sim.device.seen_generator import SeenGenerator
+from syncverify.sim.device.torch_internals import as_plain_tensors
 
 
 class HostMemory(Protocol):
@@ -55,8 +57,10 @@ class SeenDevice:
     def of(self, tensor: torch.Tensor) -> torch.device:
         """Return the device of a tensor, as the subject sees it."""
         real = tensor.device  # asked by a line of the harness: the truth
-        is_of_device = real.type == "cpu" and not self.memory.is_on_host(tensor)
-        return self.device if is_of_device else real
+        if real.type != "cpu":
+            return real
+        with as_plain_tensors():
+            return real if self.memory.is_on_host(tensor) else self.device
 
     @contextmanager
     def placing(self) -> Iterator[None]:
@@ -80,7 +84,25 @@ class SeenDevice:
     def keep_on_host(self, tensor: torch.Tensor) -> None:
         """Note that a line made a tensor in the memory of the host."""
         if _has_memory(tensor):
-            self.memory.place_on_host(tensor)
+            for part in (*parts_of(tensor), tensor):
+                self.memory.place_on_host(part)
+
+    def wrap_on_host(self, wrapper: torch.Tensor) -> None:
+        """Note that a line made a tensor without memory, whose parts lie on the host."""
+        with as_plain_tensors():
+            self.memory.place_on_host(wrapper)
+
+
+def parts_of(tensor: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors whose memory a tensor wraps; of any other tensor, itself.
+
+    A DTensor is no wrapper here: its memory counts as that of its local part.
+    """
+    if isinstance(tensor, DTensor) or not is_traceable_wrapper_subclass(tensor):
+        yield tensor
+        return
+    for name in tensor.__tensor_flatten__()[0]:
+        yield from parts_of(getattr(tensor, name))
 
 
 def _has_memory(tensor: Any) -> bool:

@@ -20,9 +20,10 @@ before the run.
 from __future__ import annotations
 
 import functools
+import sys
 import types
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -83,6 +84,12 @@ _ACCELERATOR: dict[str, Replacement] = {
     "device_count": lambda *_: devices_per_machine(),
     "is_available": lambda *_: True,
 }
+# Modules of torch that have functions of these names, also those that import them by name.
+_CUDA_MODULES = "torch.cuda", "torch.cuda.memory", "torch.cuda.random"
+_GROUP_MODULES = (
+    "torch.distributed.distributed_c10d",
+    "torch.distributed.fsdp._optim_utils",
+)
 _MAKERS = (
     *("arange", "empty", "empty_permuted", "empty_strided"),
     *("eye", "full", "linspace", "logspace", "ones", "rand", "randint", "randn"),
@@ -98,7 +105,7 @@ def seen_names() -> Iterator[tuple[Any, str, Any]]:
     """Yield each owner, the name of its attribute, and the replacement."""
     for name, answer in _TENSORS.items():
         own = getattr(torch.Tensor, name).__get__
-        yield torch.Tensor, name, property(_answering(own, answer))
+        yield torch.Tensor, name, _Attribute(own, answer)
     mesh_type = _answering(DeviceMesh.device_type.__get__, _type_of_mesh)
     yield DeviceMesh, "device_type", property(mesh_type)
     for owner, name, answer in _answers():
@@ -107,17 +114,42 @@ def seen_names() -> Iterator[tuple[Any, str, Any]]:
         yield owner, name, _placing(getattr(owner, name), place)
 
 
+class _Attribute(property):
+    """An attribute of tensors that answers lines as that of a CUDA tensor would.
+
+    torch passes the `__get__` of an attribute to `__torch_function__`, where classes look it up
+    in tables that they made at import: so it stays torch's own.
+
+    Args:
+        own: `__get__` of torch's attribute.
+        answer: Gives the answer.
+    """
+
+    def __init__(self, own: Replacement, answer: Replacement) -> None:
+        super().__init__(_answering(own, answer))
+        vars(self)["__get__"] = own
+
+
 def _answers() -> Iterator[tuple[Any, str, Replacement]]:
     yield torch.Tensor, "get_device", _index
-    for name, answer in (_CUDA | _GENERATOR).items():
-        yield torch.cuda, name, answer
+    for owner, name, answer in _by_name(_CUDA_MODULES, _CUDA | _GENERATOR):
+        yield owner, name, answer
     yield *GROUP_TENSORS, _grouped
-    for name, device in _DEVICES_OF_GROUPS.items():
-        yield dist.distributed_c10d, name, device
+    for owner, name, answer in _by_name(_GROUP_MODULES, _DEVICES_OF_GROUPS):
+        yield owner, name, answer
     for name, answer in _ACCELERATOR.items():
         yield torch.accelerator, name, answer
     for owner in (dist, dist.distributed_c10d):
         yield owner, "is_nccl_available", lambda *_: True
+
+
+def _by_name(
+    modules: Iterable[str], answers: dict[str, Replacement]
+) -> Iterator[tuple[Any, str, Replacement]]:
+    """Yield the functions of some names in each module that the process has imported."""
+    for owner in filter(None, map(sys.modules.get, modules)):
+        known = vars(owner)
+        yield from ((owner, name, answers[name]) for name in answers if name in known)
 
 
 def _places() -> Iterator[tuple[Any, str, Replacement]]:
@@ -176,8 +208,11 @@ def _placing(original: Replacement, place: Replacement) -> Replacement:
 
     def function(*args: Any, **kwargs: Any) -> Any:
         line = _calling_line()
-        if line is None or line.seen.is_placing:
+        if line is None:
             return original(*args, **kwargs)
+        if line.seen.is_placing and place is not _wrap:
+            # The call above notes where the result lies.
+            line = replace(line, sees=False)
 
         def placing(*args: Any, **kwargs: Any) -> Any:
             # A function mode gets the function by its name, and calls it again.
@@ -225,11 +260,14 @@ def _grouped(original: Replacement, line: _Line, *args: Any, **options: Any) -> 
 
 
 def _wrap(
-    original: Replacement, _: _Line, *args: Any, device: Any = None, **options: Any
+    original: Replacement, line: _Line, *args: Any, device: Any = None, **options: Any
 ) -> Any:
-    """Make a tensor without memory of its own, such as a DTensor."""
-    named = {} if device is None else {"device": _real(_device(device))}
-    return original(*args, **named, **options)
+    """Make a tensor without memory of its own, which is where the line says."""
+    wanted = default_device() if device is None else _device(device)
+    made = original(*args, device=_real(wanted), **options)
+    if line.sees and wanted.type == "cpu":
+        line.seen.wrap_on_host(made)
+    return made
 
 
 def _type_of_mesh(original: Replacement, _: _Line, mesh: DeviceMesh) -> Any:

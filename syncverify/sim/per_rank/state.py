@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from syncverify.sim.per_rank.change import ProcessPart
 from syncverify.sim.per_rank.dtensor_tables import dtensor_tables
+from syncverify.sim.per_rank.fsdp_profiler import fsdp_profiler
 from syncverify.sim.per_rank.functions import functions, watching_mocks
 from syncverify.sim.per_rank.generators import generators
 from syncverify.sim.per_rank.hooks import hooks
@@ -20,6 +21,7 @@ KINDS: Final[tuple[Callable[[], Iterable[ProcessPart]], ...]] = (
     generators,
     hooks,
     dtensor_tables,
+    fsdp_profiler,
     functions,
     settings,
 )

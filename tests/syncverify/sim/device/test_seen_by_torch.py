@@ -1,5 +1,6 @@
 """Lines of torch see the CUDA devices that a program sees, and make tensors on the host."""
 
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -7,14 +8,24 @@ import torch
 import torch.distributed as dist
 import torch.distributed.tensor as tensors
 from torch import nn
+from torch.distributed._shard.metadata import ShardMetadata
+from torch.distributed._shard.sharded_tensor import (
+    Shard as LocalShard,
+)
+from torch.distributed._shard.sharded_tensor import (
+    init_from_local_shards,
+)
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import return_and_correct_aliasing
+from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.sim.device.torch_internals import GROUP_TENSORS
-from syncverify.trace.records import HostWait
+from syncverify.trace.records import HostWait, StorageFreed
 from tests.free_programs import FREE_PROGRAMS, Program, on_its_device, play
 
 
@@ -172,3 +183,127 @@ def test_cpp_code_groups_tensors_by_their_true_device() -> None:
     group = getattr(*GROUP_TENSORS)
     ((device, dtype),) = group([[torch.ones(1)]], False)
     assert (device, dtype) == (torch.device("cpu"), torch.float32)
+
+
+class Pair(torch.Tensor):
+    """A tensor that wraps two others, as those of quantized weights do."""
+
+    first: torch.Tensor
+    second: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, first: torch.Tensor, second: torch.Tensor) -> "Pair":
+        make: Any = torch.Tensor._make_wrapper_subclass
+        pair: Pair = make(
+            cls,
+            first.size(),
+            strides=first.stride(),
+            dtype=first.dtype,
+            device=first.device,
+        )
+        pair.first, pair.second = first, second
+        return pair
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["first", "second"], None
+
+    @staticmethod
+    def __tensor_unflatten__(parts: Any, *_: Any) -> "Pair":
+        return Pair(**parts)
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        parts = [
+            func(*tree_map_only(cls, attrgetter(name), args), **(kwargs or {}))
+            for name in ("first", "second")
+        ]
+        if not isinstance(parts[0], torch.Tensor):
+            return parts[0]
+        pair = cls(*parts)
+        # torch compares the devices of storages, the true ones.
+        return return_and_correct_aliasing(func, args, kwargs or {}, pair)
+
+
+def wrapped(rank: int) -> None:
+    device = torch.device("cuda", rank)
+    pair = Pair(torch.ones(4, device="cuda"), torch.ones(4, device="cuda"))
+    made = pair, pair.detach(), pair[1:], pair * 2, torch.empty_like(pair)
+    for each in (*made, nn.Parameter(pair), pair.to("cpu").to("cuda")):
+        assert (type(each), each.device) == (Pair, device)
+        assert each.first.device == each.second.device == device
+    for copied in (pair.cpu(), pair.to("cpu"), torch.empty_like(pair, device="cpu")):
+        assert type(copied) is Pair
+        assert copied.is_cpu
+        assert copied.first.is_cpu
+    assert pair.is_cuda
+
+
+def wrapped_on_host(_: int) -> None:
+    pair = Pair(torch.ones(4), torch.ones(4))
+    assert pair.is_cpu
+    assert pair.to("cuda").is_cuda
+
+
+def parts_of_a_checkpoint(rank: int) -> None:
+    for place in (f"cuda:{rank}", "cpu"):
+        metadata = ShardMetadata([2 * rank, 0], [2, 2], f"rank:{rank}/{place}")
+        shard = LocalShard(torch.ones(2, 2, device=place), metadata)
+        whole = init_from_local_shards([shard], 4, 2)
+        assert whole.device == torch.device(place)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [wrapped, wrapped_on_host, parts_of_a_checkpoint],
+    ids=lambda program: program.__name__,
+)
+@pytest.mark.filterwarnings("ignore:Please use DTensor:FutureWarning")
+def test_a_tensor_of_tensors_is_where_they_are(program: Program) -> None:
+    machine = play(program, 2, device="cuda")
+    found = judge_orderings([each.trace for each in machine.recorders])
+    assert found.races == found.early_frees == ()
+
+
+def test_memory_of_a_wrapped_tensor_is_held_for_a_stream() -> None:
+    def program(_: int) -> None:
+        pair = Pair(torch.ones(4, device="cuda"), torch.ones(4, device="cuda"))
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            pair.add_(1)
+        pair.record_stream(side)
+        del pair
+
+    trace = play(program, 1, device="cuda").recorders[0].trace
+    freed = [each for each in trace if isinstance(each, StorageFreed)]
+    assert [len(each.recorded_streams) for each in freed] == [1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_state_of_an_optimizer_of_fsdp1() -> None:
+    """FSDP1 asks by a name of its own for the device of objects."""
+
+    def program(_: int) -> None:
+        model = FullyShardedDataParallel(nn.Linear(4, 4).cuda(), use_orig_params=True)
+        optimizer = torch.optim.Adam(model.parameters())
+        model(torch.ones(2, 4, device="cuda")).sum().backward()
+        optimizer.step()
+        with FullyShardedDataParallel.state_dict_type(
+            model, StateDictType.SHARDED_STATE_DICT
+        ):
+            FullyShardedDataParallel.optim_state_dict(model, optimizer)
+
+    play(program, 2, device="cuda")
+
+
+def test_functions_of_cuda_answer_in_each_module_of_torch() -> None:
+    def program(rank: int) -> None:
+        assert torch.cuda.random.current_device() == rank
+        assert torch.cuda.memory.is_initialized()
+        torch.cuda.random.manual_seed(7)
+        assert torch.cuda.initial_seed() == 7
+
+    play(program, 2, device="cuda")

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp._debug_utils import SimpleProfiler
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.experimental import implicit_replication
@@ -324,3 +325,15 @@ def test_blocks_of_warnings_overlap() -> None:
     before = warnings.filters
     assert results(program) == [["of rank 0"], ["of rank 1"]]
     assert warnings.filters is before
+
+
+def test_ranks_are_in_the_same_phase_of_fsdp1() -> None:
+    """Its profiler refuses a phase that runs already."""
+
+    def program(_: int) -> set[str]:
+        with SimpleProfiler.profile("all"):
+            dist.barrier()
+            return {*SimpleProfiler.profiling}
+
+    assert results(program) == [{"all"}] * 2
+    assert not SimpleProfiler.profiling
