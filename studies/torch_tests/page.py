@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from studies.documents import Document, table
-from studies.torch_tests.playing import Result, Results
+from studies.torch_tests.playing import GLOO_SECONDS, Result, Results
 from studies.torch_tests.results import GLOO, SIMULATED, Stored
 
 REASONS: Final = Path(__file__).with_name("reasons.toml")
@@ -36,7 +36,7 @@ its own assertions, and by what the judge finds in its traces.
 |---|---|
 | passed | all assertions hold on all ranks, and the judge finds nothing |
 | same as gloo | it does not pass on real processes with gloo either |
-| skipped | the test skips itself |
+| skipped | the test skips itself, or it has no ranks and makes tensors on a GPU |
 | ours | the simulated machine, or its judge, is at fault |
 | torch's | the test, or its copy, does not fit the installed torch or the machine |
 """
@@ -113,6 +113,17 @@ def _source(stored: Stored) -> Iterator[str]:
             "`--source`, the command takes torch's own, unchanged, at the tag of the installed torch. "
             f"Installed: torch {stored.torch}."
         )
+    for file, commit in sorted(stored.own.items()):
+        yield (
+            f"`{file}` is torch's own, unchanged: at commit {commit} of pytorch/pytorch, not at the "
+            "tag of the installed torch."
+        )
+    yield ""
+    yield (
+        f"The last column is gloo on real processes, with {GLOO_SECONDS} s a test: the tests that "
+        "passed, of those that were played. Tests that skip themselves on the machine were not. A "
+        "machine without GPUs skips all tests that need one."
+    )
     yield ""
 
 
@@ -124,20 +135,22 @@ def verdicts(ways: dict[str, Results]) -> Iterator[tuple[str, str, str]]:
 
 
 def _files(stored: Stored) -> Iterator[str]:
-    total = Counter[str]()
+    total, every_gloo = Counter[str](), Counter[str]()
     rows = list[list[object]]()
     for file, ways in sorted(stored.files.items()):
         counts = Counter(each for _, each, _ in verdicts(ways))
         total += counts
-        on_gloo = ways.get(GLOO)
-        gloo = (
-            sum(each.outcome == "passed" for each in on_gloo.values())
-            if on_gloo
-            else "-"
-        )
-        rows.append([f"`{file}`", counts.total(), *_numbers(counts), gloo])
-    rows.append(["all", total.total(), *_numbers(total), ""])
+        of_gloo = Counter(each.outcome for each in ways.get(GLOO, {}).values())
+        every_gloo += of_gloo
+        rows.append([f"`{file}`", counts.total(), *_numbers(counts), _share(of_gloo)])
+    rows.append(["all", total.total(), *_numbers(total), _share(every_gloo)])
     yield from table(("file", "tests", *VERDICTS, "gloo passes"), rows)
+
+
+def _share(outcomes: Counter[str]) -> str:
+    """Return how many tests of those that gloo played passed."""
+    played = outcomes.total() - outcomes["skipped"]
+    return f"{outcomes['passed']} of {played}" if played else "-"
 
 
 def _numbers(counts: Counter[str]) -> list[int]:

@@ -7,16 +7,19 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
 SIMULATED: Final = ("--simulate-ranks", "--simulate-device=cuda", "--simulate-gpus=8")
+GLOO_SECONDS: Final = 150
 _TIMEOUT_SECONDS: Final = 3600
 # Options of a project's own file would count, and its warnings are not ours.
 _PYTEST: Final = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "-W", "ignore")
 
+# What torch says first where ranks raised: processes, threads, and processes of a whole class.
+_SAID_OF_RANKS: Final = " exited with ", "Exception in worker process"
 # The exception at the end of the traceback of a rank, in what its test says.
 _OF_A_RANK: Final = re.compile(
     r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Violation)\b.*)$", re.MULTILINE
@@ -69,10 +72,13 @@ def play(
         )  # fmt: skip
         if not report.exists():
             return {"": Result("failed", done.stdout.strip().rpartition("\n")[2])}
-        return dict(_results(ElementTree.parse(report).iter("testcase")))
+        return dict(results_of(ElementTree.parse(report).iter("testcase")))
 
 
-def _results(cases: Iterator[ElementTree.Element]) -> Iterator[tuple[str, Result]]:
+def results_of(
+    cases: Iterable[ElementTree.Element],
+) -> Iterator[tuple[str, Result]]:
+    """Yield `Class.test` and the result of each test of a report."""
     for case in cases:
         kind = case.get("classname", "").rpartition(".")[2]
         yield f"{kind}.{case.get('name')}", _result(case)
@@ -90,5 +96,6 @@ def _first_line(child: ElementTree.Element) -> str:
     """Return the first line of a message; of ranks that failed, that of the first of them."""
     text = f"{child.get('message') or ''}\n{child.text or ''}".strip()
     first = text.partition("\n")[0]
-    raised = _OF_A_RANK.search(text)
-    return raised[1] if raised and " exited with " in first else first
+    is_of_ranks = any(each in first for each in _SAID_OF_RANKS)
+    raised = _OF_A_RANK.search(text, len(first)) if is_of_ranks else None
+    return raised[1] if raised else first

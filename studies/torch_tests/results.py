@@ -22,12 +22,14 @@ class Stored:
         source: Whose copy of the tests was played: `torch` or `torch_npu`.
         name: Tag or commit of the source.
         torch: Version of the installed torch.
+        own: Commits of torch's own files that are played beside copies, by file.
         files: Results by file, by `simulated` or `gloo`, and by test.
     """
 
     source: str = ""
     name: str = ""
     torch: str = ""
+    own: dict[str, str] = field(default_factory=dict)
     files: dict[str, dict[str, Results]] = field(default_factory=dict)
 
     @classmethod

@@ -26,6 +26,8 @@ FILES: Final[dict[Kind, tuple[str, ...]]] = {
         "_composable/fsdp/test_fully_shard_frozen.py",
         "_composable/fsdp/test_fully_shard_state.py",
         "_composable/fsdp/test_fully_shard_state_dict.py",
+        "_composable/test_replicate.py",
+        "_composable/test_replicate_mixed_precision.py",
         "_composable/test_replicate_training.py",
         "pipelining/test_schedule_multiproc.py",
         "pipelining/test_stage.py",

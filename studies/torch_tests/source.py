@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import subprocess
 import tarfile
 import urllib.request
@@ -124,6 +125,31 @@ def fetched(folder: Path, source: Path | None) -> Source:
                 names = _NAMES.replace("BACKEND", _BACKENDS[device])
                 (file.parent / "names_put_back.py").write_text(names, "utf-8")
     return Source("torch_npu" if is_npu else "torch", name)
+
+
+def added(folder: Path, own: Path) -> list[str]:
+    """Put some of torch's own files, unchanged, beside copies.
+
+    Args:
+        folder: The folder of `fetched`.
+        own: A folder with `test/distributed`.
+
+    Returns:
+        Paths of the files below `test/distributed`.
+
+    Raises:
+        UsageError: The folder has no tests.
+    """
+    tests = own / _TESTS
+    files = sorted(tests.rglob("*.py"))
+    if not files:
+        raise UsageError(f"expected {_TESTS} in {str(own)!r}")
+    for device in _BACKENDS:
+        for file in files:
+            place = folder / device / file.relative_to(tests)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, place)
+    return [file.relative_to(tests).as_posix() for file in files]
 
 
 def _downloaded(tag: str) -> bytes:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from studies.torch_tests.source import Source, fetched
+from studies.torch_tests.source import Source, added, fetched
 from syncverify.errors import UsageError
 
 _NAMES = ("-c", "user.name=tests", "-c", "user.email=tests@tests.tests")
@@ -63,6 +63,15 @@ def test_names_are_put_back_in_copies(
     compile(
         (tmp_path / "tests" / device / "names_put_back.py").read_text(), "names", "exec"
     )
+
+
+def test_torchs_own_files_lie_unchanged_beside_copies(tmp_path: Path) -> None:
+    own = _repository(tmp_path / "4c8b95514429", _OF_TORCH)
+    assert added(tmp_path / "tests", own) == ["test_one.py"]
+    for device in ("cuda", "cpu"):
+        assert (tmp_path / "tests" / device / "test_one.py").read_text() == _OF_TORCH
+    with pytest.raises(UsageError, match=r"^expected test/distributed in "):
+        added(tmp_path / "tests", tmp_path / "tests")
 
 
 def test_source_without_tests_is_refused(tmp_path: Path) -> None:
