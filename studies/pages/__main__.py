@@ -26,6 +26,7 @@ from studies.pages import (
     power,
     property_catalogue,
     versions,
+    whole_step_reports,
     word_tables,
 )
 from studies.peers import stored_runs
@@ -58,6 +59,7 @@ PAGES: Final = (
     timemachine.PAGE,
     torch_tests.PAGE,
     versions.PAGE,
+    whole_step_reports.PAGE,
     *word_tables.PARTS,
     # Written by hand, but for the facts about releases in their marks.
     *(Document(str(path), partial(path.read_text, "utf-8")) for path in WITH_FACTS),

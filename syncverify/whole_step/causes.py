@@ -119,6 +119,20 @@ class NormOf:
 
 
 @dataclass(frozen=True, slots=True)
+class NormOfOneRank:
+    """The norm counts the parts of one rank alone of gradients that ranks split.
+
+    Attributes:
+        names: Parameters whose part is wrong.
+        axes: Axes that split them.
+    """
+
+    names: tuple[str, ...]
+    axes: frozenset[str]
+    word: str = field(default="norm-of-one-rank", init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class NormWithout:
     """The norm leaves out some parameters.
 

@@ -43,6 +43,11 @@ class WrongQuantity:
     num_values: int
 
     @property
+    def names(self) -> frozenset[str]:
+        """The names of the wrong values."""
+        return frozenset(each.name for each in self.differences)
+
+    @property
     def key(self) -> tuple[Quantity, str]:
         """What is equal for one mistake in two layouts."""
         return self.quantity, self.cause.word

@@ -103,7 +103,7 @@ def scaled_by(factor: float, known: Known) -> Scaled:
     axes = [each for each in _axes(known.layout) if _is(whole, known.layout.size(each))]
     fewest = min(map(len, axes), default=0)
     named = frozenset(each for each in axes if len(each) == fewest)
-    is_scale = known.scale != 1 and _is(factor, known.scale)
+    is_scale = known.scale != 1 and _is(whole, known.scale)
     return Scaled(_rounded(factor), named, is_scale)
 
 
@@ -195,7 +195,8 @@ def _rounded(factor: float) -> float:
 
 
 def _is(factor: float, number: float) -> bool:
-    return number > 1 and abs(factor / number - 1) <= _RELATIVE
+    # A rounded factor of 1 by a number is nine digits exact.
+    return number > 1 and abs(factor / number - 1) <= 10 * _RELATIVE
 
 
 def _axes(layout: Layout) -> Iterator[frozenset[str]]:

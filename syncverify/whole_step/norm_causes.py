@@ -9,6 +9,7 @@ from typing import Final
 
 from syncverify.whole_step.causes import (
     NormOf,
+    NormOfOneRank,
     NormWithout,
     RanksDiffer,
     Scaled,
@@ -54,6 +55,15 @@ class Squares:
             for name in names
         )
 
+    def of_first_rank(
+        self, names: Sequence[str], axes: frozenset[str], axis: str
+    ) -> list[float]:
+        """Return, for each rank, some parameters' squares on the first rank of an axis."""
+        return [
+            self.total(self.layout.group(rank, {axis})[0], names, axes - {axis})
+            for rank in range(self.layout.num_ranks)
+        ]
+
 
 def norm_cause(found: ComparedValue, squares: Squares, known: Known) -> StepMistake:
     """Return the mistake that explains a wrong norm on all ranks."""
@@ -90,6 +100,10 @@ def _mistakes(squares: Squares) -> Iterator[tuple[StepMistake, list[float]]]:
             own = [squares.total(rank, names, without) for rank in ranks]
             cause = NormOf(names, frozenset({axis}), axis in axes)
             yield cause, [a + b for a, b in zip(own, others, strict=True)]
+        for axis in (each for each in large if each in axes):
+            first = squares.of_first_rank(names, axes, axis)
+            totals = [a + b for a, b in zip(first, others, strict=True)]
+            yield NormOfOneRank(names, frozenset({axis})), totals
         if len(axes) > 1:
             own = [squares.total(rank, names, frozenset()) for rank in ranks]
             yield (

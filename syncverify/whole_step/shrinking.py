@@ -38,7 +38,8 @@ def shrunk(
 ) -> Smaller:
     """Return the smallest training that was found to show a mistake.
 
-    Each change is kept with which the same quantity is wrong for a cause of the same kind.
+    Each change is kept with which the same values are wrong for a cause of the same kind, except
+    for values that the smaller model lacks.
     """
     best = Smaller(training, played, finding)
     plays = 0
@@ -58,7 +59,12 @@ def _shows(
         played = compare(training, layout, reference, device)
     except UsageError:  # the smaller training cannot be divided
         return None
-    alike = (each for each in played.findings if each.key == finding.key)
+    known = {*reference.tensors(finding.quantity, finding.step)}
+    alike = (
+        each
+        for each in played.findings
+        if each.key == finding.key and each.names == finding.names & known
+    )
     found = next(alike, None)
     return None if found is None else Smaller(training, played, found)
 

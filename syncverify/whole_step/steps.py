@@ -92,10 +92,11 @@ def part_gradients(
     gradients = list[dict[str, torch.Tensor]]()
     for part in parts:
         loss = call(training.loss, {"model": wired.model, "batch": part, "mesh": None})
-        found = torch.autograd.grad(
-            loss, [*wired.parameters.values()], allow_unused=True
-        )
-        named = zip(wired.parameters, found, strict=True)
+        trained = {
+            n: each for n, each in wired.parameters.items() if each.requires_grad
+        }
+        found = torch.autograd.grad(loss, [*trained.values()], allow_unused=True)
+        named = zip(trained, found, strict=True)
         gradients.append({name: each for name, each in named if each is not None})
     return gradients
 

@@ -13,6 +13,7 @@ from syncverify.whole_step.causes import (
     LacksSum,
     Missing,
     NormOf,
+    NormOfOneRank,
     NormWithout,
     NotANumber,
     NotCleared,
@@ -122,10 +123,10 @@ def cause_text(cause: StepMistake) -> str:
             text = f"lacks the sum over {_axes(axes)}"
             return text if factor == 1 else f"{text}, and then a factor of {factor:g}"
         case Scaled(factor, axes, is_scale):
-            if is_scale:
-                return f"multiplied by the scale of the loss, {factor:g}"
             word = "multiplied" if factor > 1 else "divided"
             number = factor if factor > 1 else 1 / factor
+            if is_scale:
+                return f"{word} by the scale of the loss, {number:g}"
             ways = " or of ".join(sorted(map(_axes, axes)))
             return f"{word} by {number:g}" + (
                 f", the number of ranks of {ways}" if axes else ""
@@ -148,9 +149,11 @@ def cause_text(cause: StepMistake) -> str:
             return f"{named('rank', ranks)} have other values"
         case NormOf(names, axes, is_missing):
             how = "does not add" if is_missing else "adds once a rank"
-            return f"{how} the squares of {len(names)} parameters over {_axes(axes)}"
+            return f"{how} the squares of {_names(names)} over {_axes(axes)}"
+        case NormOfOneRank(names, axes):
+            return f"adds the squares of {_names(names)} of one rank of {_axes(axes)} alone"
         case NormWithout(names):
-            return f"leaves out {len(names)} parameters: {_names(names)}"
+            return f"leaves out {_names(names)}"
         case NotClipped(coefficient):
             return f"the coefficient {coefficient:g} of clipping is not applied"
         case OtherCoefficient(coefficients, expected):
@@ -166,8 +169,10 @@ def remedy(finding: WrongQuantity) -> str:
     match finding.cause:
         case LacksSum(axes, _):
             return f"reduce these gradients over {_axes(axes)}, or mark them as partial there"
-        case Scaled(_, _, True):
+        case Scaled(factor, _, True) if factor > 1:
             return "unscale gradients before they are clipped or read"
+        case Scaled(_, _, True):
+            return "multiply the loss by the scale, or leave gradients as they are"
         case Scaled(factor, _, _):
             word = "divide" if factor > 1 else "multiply"
             return f"{word} by the right number of ranks; look where the divisor comes from"
@@ -177,6 +182,8 @@ def remedy(finding: WrongQuantity) -> str:
             if is_missing:
                 return f"all-reduce the squares over {_axes(axes)} before the root"
             return f"count the squares of one rank of {_axes(axes)} alone"
+        case NormOfOneRank(_, axes):
+            return f"count all ranks' parts: they are no copies of one another over {_axes(axes)}"
         case NotClipped() | OtherCoefficient():
             return "clip the parameters' gradients on all ranks by one norm"
         case Decided():

@@ -1,0 +1,55 @@
+"""Each expert group takes the norm of its own experts, and clips shared weights by it."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.optim import Optimizer
+
+from tests.syncverify.whole_step.reports.by_hand import summed
+from tests.syncverify.whole_step.reports.mixture import (
+    Mixture,
+    average,
+    batch,
+    build,
+    loss,
+    send_rows,
+    squares,
+)
+
+__all__ = ["batch", "build", "loss"]
+
+layouts = ["ep=2"]
+split = ["ep"]
+own = {"experts": {"ep": 0}}
+clip = 0.1
+device = "cpu"
+
+
+def parallelize(model: Mixture, mesh: DeviceMesh) -> None:
+    """Give each rank its own experts."""
+    send_rows(model, mesh.get_group("ep"))
+
+
+def step(
+    model: Mixture,
+    batch: dict[str, torch.Tensor],
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    is_repaired: bool = False,
+) -> None:
+    """Average, clip by one norm, and step."""
+    group = mesh.get_group("ep")
+    loss(model, batch).backward()
+    average(model.dense(), group)
+    assert model.experts.grad is not None
+    model.experts.grad /= group.size()
+    of_experts = squares([model.experts])
+    if is_repaired:
+        of_experts = summed(of_experts, group)
+    norm = (squares(model.dense()) + of_experts).sqrt()
+    nn.utils.clip_grads_with_norm_(model.parameters(), clip, norm)
+    optimizer.step()
+    optimizer.zero_grad()

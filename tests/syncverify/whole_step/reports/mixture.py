@@ -1,0 +1,105 @@
+"""A layer of experts with a gate, and its loss: the model of the reports about experts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed import ProcessGroup
+from torch.nn import functional
+from typing_extensions import override
+
+from tests.syncverify.whole_step.reports.by_hand import (
+    gathers,
+    scatters,
+    sums,
+    sums_gradient,
+)
+
+Way = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _same(value: torch.Tensor) -> torch.Tensor:
+    return value
+
+
+class Mixture(nn.Module):
+    """A layer, a gate, and experts of which each row takes a weighted sum.
+
+    Rows and scores enter this rank's experts by `rows_in` and `scores_in`, and rows leave them by
+    `rows_out`.
+    """
+
+    def __init__(self, width: int, num_experts: int) -> None:
+        super().__init__()
+        self.below = nn.Linear(width, width)
+        self.gate = nn.Linear(width, num_experts, bias=False)
+        self.experts = nn.Parameter(torch.randn(num_experts, width, width))
+        self.rows_in: Way = _same
+        self.scores_in: Way = _same
+        self.rows_out: Way = _same
+        self.first = 0
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.below(x))
+        scores = self.scores_in(self.gate(x).softmax(-1))
+        own = scores[:, self.first : self.first + len(self.experts)]
+        made = torch.einsum("re,rw,ewv->rv", own, self.rows_in(x), self.experts)
+        return self.rows_out(made)
+
+    def keep_own(self, group: ProcessGroup) -> None:
+        """Keep this rank's experts of a group."""
+        own = self.experts.detach().chunk(group.size())[group.rank()]
+        self.experts = nn.Parameter(own.clone())
+        self.first = group.rank() * len(own)
+
+    def dense(self) -> list[nn.Parameter]:
+        """Return the parameters that all ranks have."""
+        return [*self.below.parameters(), *self.gate.parameters()]
+
+
+def split_experts(model: Mixture, group: ProcessGroup) -> None:
+    """Split the experts over ranks that have the same rows."""
+    model.keep_own(group)
+    model.rows_in = model.scores_in = partial(sums_gradient, group=group)
+    model.rows_out = partial(sums, group=group)
+
+
+def send_rows(model: Mixture, group: ProcessGroup) -> None:
+    """Split the experts over ranks with different rows, and send all rows to all experts."""
+    model.keep_own(group)
+    model.rows_in = model.scores_in = partial(gathers, group=group)
+    model.rows_out = partial(scatters, group=group)
+
+
+def average(parameters: Iterable[nn.Parameter], group: ProcessGroup) -> None:
+    """Average gradients over a group."""
+    for each in parameters:
+        assert each.grad is not None
+        dist.all_reduce(each.grad, group=group)
+        each.grad /= group.size()
+
+
+def squares(parameters: Iterable[nn.Parameter]) -> torch.Tensor:
+    """Return the sum of the squares of gradients."""
+    listed = [each.grad.square().sum() for each in parameters if each.grad is not None]
+    return torch.stack(listed).sum()
+
+
+def build(width: int = 4, experts: int = 4) -> Mixture:
+    """Make the model."""
+    return Mixture(width, experts)
+
+
+def batch(width: int = 4) -> dict[str, torch.Tensor]:
+    """Make 8 rows of inputs and targets."""
+    return {"x": torch.randn(8, width), "y": torch.randn(8, width)}
+
+
+def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return the mean square of the differences."""
+    return functional.mse_loss(model(batch["x"]), batch["y"])
