@@ -19,7 +19,7 @@ import torch
 
 
 class CallerStreams:
-    """The streams of one rank's training program, chosen by a word of `LAUNCHES`."""
+    """The streams of one rank's training program, chosen by a word of the topic `launch`."""
 
     def __init__(self, launch: str, device: torch.device) -> None:
         self._launch = launch

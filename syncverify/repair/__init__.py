@@ -8,6 +8,6 @@ module                  content
 `left_out`              lines that kept the subject from what it left out
 `left_over`             values that an earlier step left in the subject
 `deciding_lines`        lines that ran where it fails alone
-`search`                changes of the source, each played
+`fix_search`            changes of the source, each played
 ======================= ==============================================================
 """

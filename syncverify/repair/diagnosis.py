@@ -12,16 +12,16 @@ from syncverify.judge.evidence import Ended
 from syncverify.judge.violation import Violation
 from syncverify.processes.owner_link import Found, tell_owner
 from syncverify.repair.deciding_lines import deciding_lines
+from syncverify.repair.fix_search import find_fix
 from syncverify.repair.larger_scenarios import with_fewer_readings, with_witness
 from syncverify.repair.left_out import left_out
 from syncverify.repair.left_over import left_over
 from syncverify.repair.one_fix import diagnosed_by_fix
-from syncverify.repair.search import find_fix
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.outer_test import is_reported
 from syncverify.subjects.subject import Subject
 from syncverify.witness.acts import acts_of
-from syncverify.witness.search import find_witness
+from syncverify.witness.witness_search import find_witness
 
 
 def all_diagnosed(

@@ -33,8 +33,8 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject
-from syncverify.witness.search import find_witness
 from syncverify.witness.witness import NoWitness, Witness
+from syncverify.witness.witness_search import find_witness
 
 # Changes fields of a scenario; returns their values.
 _Change = Callable[[Scenario], dict[str, Any]]

@@ -17,13 +17,17 @@ from typing import Any, Final
 
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import (
-    CHOICES,
     FEATURE_FIELDS,
     PLAIN_CONTRACT,
     Capabilities,
 )
 
 _DEFAULTS: Final = dataclasses.asdict(PLAIN_CONTRACT)
+# What lists contain, by key.
+_ENTRIES: Final = {
+    **dict.fromkeys(FEATURE_FIELDS, "features such as 'event=tail'"),
+    "layers": "'module:attribute'",
+}
 
 
 def read_contract(path: Path, own: Capabilities) -> Capabilities:
@@ -69,7 +73,10 @@ def contract_of(
     }
     if not content.keys().isdisjoint(FEATURE_FIELDS):
         own = own.plain()
-    return dataclasses.replace(own, **fields)
+    try:
+        return dataclasses.replace(own, **fields)
+    except UsageError as error:
+        raise UsageError(f"contract {place!r}: {error}") from None
 
 
 def contract_text(capabilities: Capabilities, *, comments: Mapping[str, str]) -> str:
@@ -102,21 +109,12 @@ def _is_list_of_text(value: Any) -> bool:
 
 
 def _check(key: str, value: Any, place: str) -> None:
+    """Refuse what TOML allows and `Capabilities` cannot tell: its own check has the rest."""
     if key not in _DEFAULTS:
         close = difflib.get_close_matches(key, _DEFAULTS, n=1)
         nearest = f"; the nearest key is {close[0]!r}" if close else ""
         raise UsageError(f"contract {place!r}: unknown key {key!r}{nearest}")
-    if key in FEATURE_FIELDS:
-        right = _is_list_of_text(value)
-        expected = "a list of features such as 'event=tail'"
-    elif key == "layers":
-        right, expected = _is_list_of_text(value), "a list of 'module:attribute'"
-    elif key in CHOICES:
-        right, expected = value in CHOICES[key], " or ".join(map(repr, CHOICES[key]))
-    else:
-        right = type(value) is type(_DEFAULTS[key])
-        expected = "true or false"
-    if not right:
+    if key in _ENTRIES and not _is_list_of_text(value):
         raise UsageError(
-            f"contract {place!r}: expected {key} as {expected}, got {value!r}"
+            f"contract {place!r}: expected {key} as a list of {_ENTRIES[key]}, got {value!r}"
         )

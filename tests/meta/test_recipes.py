@@ -1,5 +1,6 @@
 """The recipes of CONTRIBUTING are complete: followed in a copy, they name all files to touch."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -83,6 +84,18 @@ def terse(report: Report) -> Iterator[str]:
 
 
 # One for each of'''
+# A feature is a row. A use of a parameter is also a function, and its name in a list.
+USE_ROW = """\
+        Row("negated_twice", "negated before the product, and after it"),
+    ), "parameter", Row(PLAIN, "one product in the loss")"""
+USE = """
+
+def negated_twice(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
+    return -dot(-local, constant)
+"""
+EVENT_ROW = """\
+        EventRow("wait_thrice", "`wait()` is called three times", "right", waits=3),
+    ), plain=EventRow("""
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +111,18 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     writers = package / "report/annotations.py"
     insert(writers, '    "text": _nothing,\n', '    "terse": terse,\n')
     writers.write_text(writers.read_text().replace("# One for each of", WRITER))
+    table = package / "scenario/feature_table.py"
+    for row in (USE_ROW, EVENT_ROW):
+        last = row.partition("\n")[2]
+        assert table.read_text().count(last) == 1
+        table.write_text(table.read_text().replace(last, row))
+    graphs = package / "program/graphs"
+    (graphs / "reuse.py").write_text((graphs / "reuse.py").read_text() + USE)
+    insert(
+        graphs / "uses.py",
+        "    compiled.compiled_region,\n",
+        "    reuse.negated_twice,\n",
+    )
     return folder
 
 
@@ -141,3 +166,24 @@ def test_a_format_is_a_row_and_a_writer_and_a_cause_has_its_hint(copy: Path) -> 
 def test_a_subject_is_one_file(copy: Path) -> None:
     limits = ("--examples", "2", "--seed", "0", "--no-beyond")
     assert "views" in said(copy, "run", "views", *limits, code=0)
+
+
+@pytest.mark.long(20)
+def test_a_feature_is_a_row_and_at_most_a_function_and_its_name(copy: Path) -> None:
+    """Two features are drawn, played, judged, and counted by the coverage."""
+    (copy / "new.toml").write_text(
+        'right = ["use=negated_twice", "event=wait_thrice"]\n'
+    )
+    limits = (
+        "--examples",
+        "20",
+        "--seed",
+        "0",
+        "--no-beyond",
+        "--contract",
+        "new.toml",
+    )
+    said(copy, "run", "views", *limits, "--json", "report.json", code=0)
+    coverage = json.loads((copy / "report.json").read_text())["coverage"]
+    assert coverage["use"]["negated_twice"] > 0
+    assert coverage["event"]["wait_thrice"] > 0

@@ -9,9 +9,9 @@ import pytest
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
+from syncverify.repair.fix_search import find_fix
 from syncverify.repair.game import Game
 from syncverify.repair.missing_orders import candidates
-from syncverify.repair.search import find_fix
 from syncverify.repair.source_edit import Edit
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario

@@ -12,8 +12,8 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.repair.fix_search import find_fix
 from syncverify.repair.one_fix import diagnosed_by_fix
-from syncverify.repair.search import find_fix
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec

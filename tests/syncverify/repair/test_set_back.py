@@ -11,8 +11,8 @@ from typing_extensions import override
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
+from syncverify.repair.fix_search import find_fix
 from syncverify.repair.left_over import left_over
-from syncverify.repair.search import find_fix
 from syncverify.repair.set_back import set_back
 from syncverify.repair.source_edit import Source
 from syncverify.scenario.contract import Capabilities

@@ -57,14 +57,24 @@ def test_features_of_a_file_replace_those_of_the_subject(tmp_path: Path) -> None
             "right = 'event'",
             "expected right as a list of features such as 'event=tail'",
         ),
-        ("reduction = 'max'", "expected reduction as 'sum' or 'mean', got 'max'"),
-        ("device = 'gpu'", "expected device as 'cpu' or 'cuda', got 'gpu'"),
+        (
+            "reduction = 'max'",
+            "expected `reduction` of a contract as 'sum' or 'mean', got 'max'",
+        ),
+        (
+            "device = 'gpu'",
+            "expected `device` of a contract as 'cpu' or 'cuda', got 'gpu'",
+        ),
         ("devise = 'cuda'", "unknown key 'devise'; the nearest key is 'device'"),
         (
             "layers = 'a:B'",
             "expected layers as a list of 'module:attribute', got 'a:B'",
         ),
-        ("scalars = 1", "expected scalars as true or false, got 1"),
+        ("scalars = 1", "expected `scalars` of a contract as True or False, got 1"),
+        (
+            "layers = ['a']",
+            "expected each of `layers` of a contract as 'module:attribute'",
+        ),
         ("right = [", "is no TOML"),
     ],
 )

@@ -14,8 +14,8 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.repair.fix_search import find_fix
 from syncverify.repair.game import Game
-from syncverify.repair.search import find_fix
 from syncverify.repair.source_edit import Edit
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario

@@ -21,8 +21,8 @@ from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.synchronizer.transport.streams import SideStream
-from syncverify.witness.search import find_witness
 from syncverify.witness.witness import NoWitness, Witness
+from syncverify.witness.witness_search import find_witness
 
 SPEC = ParameterSpec("p0", (2,), ("R",))
 SCENARIO = Scenario(MeshSpec((2,), ("dp",)), (SPEC,), (2, 2), 64)
