@@ -5,17 +5,21 @@ happens before the other: under some legal schedule of the streams they run in t
 order. One run shows all races of its queues, because the host queues the same work
 whenever the device runs it.
 
-Note [Memory that goes back to a side stream]
-~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+Note [Memory that goes back to a pool]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 The allocator keeps one pool per stream. Freed memory is given out again to work that the
-host queues on the stream of its pool.
+host queues on the stream of its pool. That work may wait for the last use first, or never
+come. So an early free is harmful only if the next entry of the stream does not wait for the
+last use. Examples without harm:
 
-- Default stream: the training program always queues more work there, so an early free
-  there is always harmful.
-- Side stream: its next entry may wait for the last use first, or never come. Example: FSDP2
-  returns gradients to the pool of its reduce-scatter stream, and that stream first waits
-  for the current stream. So an early free there is harmful only if the next entry of the
-  side stream does not wait for the last use.
+- FSDP2 returns gradients to the pool of its reduce-scatter stream, and that stream first
+  waits for the current stream.
+- FSDP2's default stream waits for an all-gather after the last reference to its input is gone.
+
+The trace of a subject is a part of the work only: the training program queues work of its
+own on the default stream, and other training programs queue other work there. So an early
+free into the pool of that stream is always harmful. The trace of any other program has all
+of its work.
 
 Only the last accesses are kept, so not every pair is reported. But each access that races
 with an earlier one is reported, together with one such earlier access.
@@ -23,7 +27,7 @@ with an earlier one is reported, together with one such earlier access.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from typing_extensions import override
@@ -37,6 +41,7 @@ from syncverify.trace.records import (
     CollectiveLaunch,
     MemoryUse,
     StorageFreed,
+    SubjectCall,
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
@@ -108,7 +113,7 @@ class Orderings:
         races: Sorted by rank, then by position of the second use.
         early_frees: Sorted by rank, then by position of the free.
         harmless_frees: Early frees without harm, in the same order; see
-            Note [Memory that goes back to a side stream].
+            Note [Memory that goes back to a pool].
     """
 
     races: tuple[Race, ...] = ()
@@ -120,7 +125,7 @@ def judge_orderings(traces: Traces, semantics: Semantics = "stream") -> Ordering
     """Return all races and early frees of the traces of all ranks, which may end early."""
     if not any(_has_several_lanes(trace) for trace in traces):
         return Orderings()
-    finder = _Finder(traces, tuple({} for _ in traces))
+    finder = _Finder(traces, tuple({} for _ in traces), _ranks_of_subjects(traces))
     walk(traces, semantics, finder)
     return Orderings(
         tuple(
@@ -135,6 +140,14 @@ def judge_orderings(traces: Traces, semantics: Semantics = "stream") -> Ordering
             for given_back in (finder.harmless_frees, *finder.given_back.values())
             for _, found in given_back
         ),
+    )
+
+
+def _ranks_of_subjects(traces: Traces) -> frozenset[int]:
+    return frozenset(
+        rank
+        for rank, trace in enumerate(traces)
+        if any(isinstance(record, SubjectCall) for record in trace)
     )
 
 
@@ -162,10 +175,12 @@ class _Finder(Observer):
     traces: Traces
     # One per rank: shadows by storage.
     storages: tuple[dict[int, StorageShadow], ...]
+    # Ranks that play a training program around a subject.
+    ranks_of_subjects: Set[int]
     races: dict[tuple[int, int, int], Race] = field(default_factory=dict)
     early_frees: list[EarlyFree] = field(default_factory=list)
-    # Early frees into the pool of a side stream, by lane. The next entry of the lane tells
-    # whether they are harmful; until then they are not.
+    # Early frees into a pool, by lane. The next entry of the lane tells whether they are
+    # harmful; until then they are not.
     given_back: dict[int, list[tuple[Last, EarlyFree]]] = field(default_factory=dict)
     harmless_frees: list[tuple[Last, EarlyFree]] = field(default_factory=list)
 
@@ -206,11 +221,15 @@ class _Finder(Observer):
             if use.runs_on in (*record.recorded_streams, *record.engine_streams):
                 continue
             found = EarlyFree(lane.rank, last[1], index, use, record)
-            if lane.name != record.stream or lane.name == DEFAULT_STREAM:
+            if lane.name != record.stream or self._lacks_work(lane):
                 self.early_frees.append(found)  # the pool is in use again for certain
             else:
                 entry = ({use_lane: last}, found)
                 self.given_back.setdefault(lane.index, []).append(entry)
+
+    def _lacks_work(self, lane: Lane) -> bool:
+        """Tell whether a stream holds work that the trace lacks."""
+        return lane.name == DEFAULT_STREAM and lane.rank in self.ranks_of_subjects
 
     def _touch(
         self, region: MemoryRegion, lane: Lane, here: LastUse, *, writes: bool

@@ -76,7 +76,8 @@ SANITIZER = [
         "autograd knows of one stream that reads a gradient, not of the other",
         "early free",
         (
-            "wait side default; r b[0:8] side; r b[0:8] third; free b default engine side",
+            "wait side default; r b[0:8] side; r b[0:8] third; free b default engine side;"
+            "w x[0:8] default",
         ),
     ),
     Case(
@@ -85,7 +86,7 @@ SANITIZER = [
         (
             (
                 "wait default side; w b[0:8] default; wait side default; r b[0:8] side; free b default;"
-                "wait default side"
+                "w x[0:8] default; wait default side"
             ),
         ),
     ),

@@ -18,11 +18,46 @@ LIFETIMES = [
         ),
     ),
     Case(
-        "freed, and default waits after that",
-        "early free",
+        "freed, and default waits before it goes on",
+        "legal",
         (
             "w b[0:8] default; wait side default; r b[0:8] side; free b default; wait default side",
         ),
+    ),
+    Case(
+        "freed, and default goes on before it waits",
+        "early free",
+        (
+            (
+                "w b[0:8] default; wait side default; r b[0:8] side; free b default;"
+                "w c[0:8] default; wait default side"
+            ),
+        ),
+    ),
+    Case(
+        "freed by a subject, and default waits before its next traced entry",
+        "early free",
+        (
+            (
+                "call wait 0; w b[0:8] default; wait side default; r b[0:8] side;"
+                "free b default; wait default side; return; w c[0:8] default"
+            ),
+        ),
+    ),
+    Case(
+        "freed, and the host waits before default goes on",
+        "legal",
+        (
+            (
+                "w b[0:8] default; wait side default; r b[0:8] side; free b default;"
+                "mark m side; host m"
+            ),
+        ),
+    ),
+    Case(
+        "freed, and nothing gets the memory",
+        "legal",
+        ("w b[0:8] default; wait side default; r b[0:8] side; free b default",),
     ),
     Case(
         "freed when the host has waited",
@@ -37,12 +72,14 @@ LIFETIMES = [
     Case(
         "the wrong stream is recorded",
         "early free",
-        ("w b[0:8] default; wait side default; r b[0:8] side; free b default third",),
+        (
+            "w b[0:8] default; wait side default; r b[0:8] side; free b default third; w x[0:8] default",
+        ),
     ),
     Case(
         "two streams use it, one is recorded",
         "early free",
-        ("r b[0:8] side; r b[0:8] third; free b default third",),
+        ("r b[0:8] side; r b[0:8] third; free b default third; w x[0:8] default",),
     ),
     Case(
         "two streams use it, both are recorded",
@@ -70,10 +107,20 @@ LIFETIMES = [
         ("w b[0:8] default; free b side; wait side default; w c[0:8] default",),
     ),
     Case(
+        "freed in flight, and default waits before it goes on",
+        "legal",
+        (
+            "w b[0:8] default; reduce c b[0:8] default>nccl; free b default; await c default",
+        ),
+    ),
+    Case(
         "freed in flight",
         "early free",
         (
-            "w b[0:8] default; reduce c b[0:8] default>nccl; free b default; await c default",
+            (
+                "w b[0:8] default; reduce c b[0:8] default>nccl; free b default;"
+                "w x[0:8] default; await c default"
+            ),
         ),
     ),
     Case(
@@ -87,7 +134,8 @@ LIFETIMES = [
         "freed after another stream's wait()",
         "early free",
         (
-            "w b[0:8] default; reduce c b[0:8] default>nccl; await c side; free b default",
+            "w b[0:8] default; reduce c b[0:8] default>nccl; await c side; free b default;"
+            "w x[0:8] default",
         ),
     ),
     Case(
@@ -98,7 +146,9 @@ LIFETIMES = [
     Case(
         "what is recorded is the stream that issued the collective, not the one it runs on",
         "early free",
-        ("wait side default; reduce c b[0:8] side>nccl; free b default side",),
+        (
+            "wait side default; reduce c b[0:8] side>nccl; free b default side; w x[0:8] default",
+        ),
     ),
     Case("freed, never used", "legal", ("w a[0:8] side; free b default",)),
     Case(

@@ -84,7 +84,8 @@ def test_a_host_that_waits_for_something_else_leaves_it_late() -> None:
 
 def test_memory_has_other_contents_when_a_use_runs_after_its_free() -> None:
     program = (
-        "w c[0:8] side; w b[0:8] side; w d[0:8] side; free b default; w e[0:8] side"
+        "w c[0:8] side; w b[0:8] side; w d[0:8] side; free b default; w e[0:8] side;"
+        "w f[0:8] default"
     )
     (early,) = judge_orderings(traces(program)).early_frees
     assert list(inversions(early, traces(program))) == [

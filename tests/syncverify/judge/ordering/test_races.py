@@ -35,7 +35,7 @@ def test_race_names_both_events_and_the_bytes_in_common() -> None:
 
 
 def test_early_free_names_the_last_use_and_the_free() -> None:
-    ranks = traces("r b[0:8] side; r b[8:16] side; free b default")
+    ranks = traces("r b[0:8] side; r b[8:16] side; free b default; w c[0:8] default")
     (early,) = judge_orderings(ranks).early_frees
     assert (early.rank, early.use_index, early.free_index) == (0, 1, 2)
     assert early.use is ranks[0][1]

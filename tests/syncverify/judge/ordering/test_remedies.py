@@ -128,7 +128,10 @@ def test_work_whose_stream_has_no_name_is_waited_for_itself() -> None:
 
 
 def test_memory_of_a_named_stream_is_recorded() -> None:
-    program = "w b[0:4] default; wait side default; @copy r b[0:4] side; free b default"
+    program = (
+        "w b[0:4] default; wait side default; @copy r b[0:4] side; free b default;"
+    )
+    program += "w c[0:4] default"
     assert remedies(traces(program)) == [
         (
             "insert `tensor.record_stream(side)` after copy, or hold a reference until its "
@@ -138,7 +141,8 @@ def test_memory_of_a_named_stream_is_recorded() -> None:
 
 
 def test_memory_in_flight_is_held_until_the_work_is_done() -> None:
-    program = "@launch reduce c b[0:4] default>nccl; free b default; await c default"
+    program = "@launch reduce c b[0:4] default>nccl; free b default;"
+    program += "w x[0:4] default; await c default"
     assert remedies(traces(program)) == [
         (
             "insert `work.wait()` of the all_reduce launched at launch, while `default` is "
@@ -225,7 +229,8 @@ def test_what_no_few_edges_order_is_reported_without_a_remedy(
 ) -> None:
     monkeypatch.setattr("syncverify.judge.ordering.remedies._MAX_EDGES", 0)
     (disorder,) = disorders(
-        traces("w b[0:4] side; r b[0:4] default; free b default"), "stream"
+        traces("w b[0:4] side; r b[0:4] default; free b default; w x[0:4] default"),
+        "stream",
     )
     assert disorder.remedy is None
     assert [type(found) for found in disorder.found] == [Race, EarlyFree]
