@@ -76,8 +76,10 @@ SANITIZER = [
         "autograd knows of one stream that reads a gradient, not of the other",
         "early free",
         (
-            "wait side default; r b[0:8] side; r b[0:8] third; free b default engine side;"
-            "w x[0:8] default",
+            (
+                "wait side default; r b[0:8] side; r b[0:8] third; free b default engine side;"
+                "w x[0:8] default"
+            ),
         ),
     ),
     Case(

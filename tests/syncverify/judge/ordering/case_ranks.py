@@ -134,8 +134,10 @@ LIFETIMES = [
         "freed after another stream's wait()",
         "early free",
         (
-            "w b[0:8] default; reduce c b[0:8] default>nccl; await c side; free b default;"
-            "w x[0:8] default",
+            (
+                "w b[0:8] default; reduce c b[0:8] default>nccl; await c side; free b default;"
+                "w x[0:8] default"
+            ),
         ),
     ),
     Case(
