@@ -24,6 +24,12 @@ class SeenBackends:
         self.default = "gloo"
         self._asked: dict[str, str] = {}
 
+    def begin_world(self, backend: Any) -> None:
+        """Note the backend of a new default group, if it is named; no other group is left."""
+        self._asked.clear()
+        if backend is not None:
+            self.default = str(backend).lower()
+
     def note(self, group: Any, backend: Any) -> None:
         """Note the backend that a caller named; None is that of the default group."""
         if backend is not None and isinstance(group, dist.ProcessGroup):

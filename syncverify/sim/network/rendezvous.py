@@ -6,6 +6,7 @@ and ignores their tags, and so does this module.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -73,6 +74,7 @@ class SimulatedWorld:
             their calls, as on NCCL.
         is_prompt: Whether the host waits for each collective where it issues it. No stream
             waits with it, so the trace is that of a device that is faster than the host.
+        num_default_groups: Number of default groups that the program of a rank has made.
         failing_from_step: Step from which on each collective between ranks fails, as after
             the loss of a connection; None if none fails.
     """
@@ -83,6 +85,7 @@ class SimulatedWorld:
     mismatch: Mismatch | None = None
     completes_in_order: bool = False
     is_prompt: bool = False
+    num_default_groups: Counter[int | None] = field(default_factory=Counter)
     failing_from_step: int | None = None
 
     def rendezvous(self, key: CollectiveKey) -> Rendezvous:

@@ -29,8 +29,8 @@ from torch.testing._internal import common_distributed as torch_cases
 from torch.testing._internal import common_utils
 
 from syncverify.program.rank_environment import one_device, one_machine
-from syncverify.simulation.testing.own_groups import own_groups, without_group
 from syncverify.simulation.testing.played_test import TestOptions, node_of, play_test
+from syncverify.simulation.testing.without_group import without_group
 
 _NO_RANK: Final = -1
 _NUM_THREADS: Final = torch_cases.DEFAULT_WORLD_SIZE
@@ -62,7 +62,6 @@ def simulated_torch_cases(options: TestOptions, num_gpus: int) -> Iterator[None]
         (torch_cases, "spawn_threads_and_init_comms", _on_threads_of_a_test(options)),
     ]
     with ExitStack() as stack:
-        stack.enter_context(own_groups())
         stack.enter_context(one_machine(num_gpus))
         for owner, name, value in changes:
             stack.enter_context(patch.object(owner, name, value))
@@ -99,7 +98,7 @@ def _play(
     name = case.id().rpartition(".")[2]
 
     def on_rank(rank: int) -> None:
-        with without_group(rank, num_ranks), _skips():
+        with without_group(), _skips():
             run(case, name, rank)
 
     full_name = f"{node_of(kind, name)} {_how(options)}"
@@ -172,7 +171,7 @@ def _on_threads_of_a_test(options: TestOptions) -> Any:
             __tracebackhide__ = True
 
             def on_rank(rank: int) -> None:
-                with without_group(rank, world_size), _skips():
+                with without_group(), _skips():
                     dist.init_process_group("threaded")
                     func(case, *args, **options_of_test)
 

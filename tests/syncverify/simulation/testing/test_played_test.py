@@ -8,8 +8,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.simulation.simulation import ProgramIsWrongError
-from syncverify.simulation.testing.own_groups import own_groups, without_group
 from syncverify.simulation.testing.played_test import TestOptions, play_test
+from syncverify.simulation.testing.without_group import without_group
 
 _OPTIONS = TestOptions()
 
@@ -51,7 +51,7 @@ def test_ranks_make_default_groups_again_and_again() -> None:
     backends: list[str] = []
 
     def test(rank: int) -> None:
-        with without_group(rank, 2):
+        with without_group():
             assert not dist.is_initialized()
             for backend in ("nccl", "cuda:nccl,cpu:gloo"):
                 dist.init_process_group(backend, init_method="file:///absent")
@@ -62,28 +62,23 @@ def test_ranks_make_default_groups_again_and_again() -> None:
                 dist.destroy_process_group()
         assert not dist.is_initialized()
 
-    with own_groups():
-        init = dist.init_process_group
-        play_test(test, 2, _OPTIONS, name="tests:test")
-        assert dist.init_process_group is init
-    assert dist.init_process_group is not init
+    play_test(test, 2, _OPTIONS, name="tests:test")
     assert {*backends} == {"nccl", "cuda:nccl,cpu:gloo"}
 
 
 def test_mesh_makes_a_default_group() -> None:
     def test(rank: int) -> None:
-        with without_group(rank, 2):
+        with without_group():
             assert DeviceMesh("cuda", [0, 1]).get_group().rank() == rank
 
-    with own_groups():
-        play_test(test, 2, _OPTIONS, name="tests:test")
+    play_test(test, 2, _OPTIONS, name="tests:test")
 
 
 def test_default_group_is_made_once() -> None:
     def test(rank: int) -> None:
-        with without_group(rank, 2):
+        with without_group():
             dist.init_process_group("nccl")
             dist.init_process_group("nccl")
 
-    with own_groups(), pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="twice"):
         play_test(test, 2, _OPTIONS, name="tests:test")
