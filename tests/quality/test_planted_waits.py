@@ -1,0 +1,80 @@
+"""Each wait of FSDP2 and AdamW is removed from a trace; no wait of a host may hide a race.
+
+AdamW counts its steps in memory of the host, and reads the counters in each step. A harness that
+takes them for memory of the device sees a host that waits for the device there. It orders all
+that comes later, and hides what a missing wait leaves without an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from syncverify.judge.ordering.races import judge_orderings
+from syncverify.sim.device.seen_device import SeenDevice
+from syncverify.simulation.playing import SimulatedProgram, play
+from syncverify.trace.records import CollectiveWait, HostWait, StreamWait, TraceRecord
+from syncverify.trace.run import Traces
+
+
+def two_steps(*, foreach: bool) -> Callable[[], None]:
+    def program() -> None:
+        torch.manual_seed(0)
+        layers = [nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(3)]
+        model = nn.Sequential(*layers).cuda()
+        for layer in layers:
+            fully_shard(layer)
+        fully_shard(model)
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=foreach)
+        for _ in range(2):
+            model(torch.ones(4, 8, device="cuda")).sum().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return program
+
+
+def traces_of(program: Callable[[], None]) -> Traces:
+    played = play(SimulatedProgram(program, 2, "cuda"))
+    assert played.run.fault is None
+    return [each.trace for each in played.run.ranks]
+
+
+def num_disorders(own: Sequence[TraceRecord], others: Traces) -> int:
+    found = judge_orderings([own, *others])
+    return len(found.races) + len(found.early_frees)
+
+
+def removals(traces: Traces) -> Iterator[tuple[int, int]]:
+    """Yield the pairs that the removal of a wait of rank 0 shows, and those that a host hides."""
+    own, *others = traces
+    for index, record in enumerate(own):
+        if isinstance(record, StreamWait | CollectiveWait):
+            rest = [*own[:index], *own[index + 1 :]]
+            on_devices = [each for each in rest if not isinstance(each, HostWait)]
+            shown = num_disorders(rest, others)
+            yield shown, num_disorders(on_devices, others) - shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("foreach", [False, True])
+def test_no_wait_of_a_host_hides_a_missing_wait(*, foreach: bool) -> None:
+    traces = traces_of(two_steps(foreach=foreach))
+    assert num_disorders(traces[0], traces[1:]) == 0
+    found = [*removals(traces)]
+    assert sum(shown > 0 for shown, _ in found) > 40
+    assert all(hidden == 0 for _, hidden in found)
+
+
+@pytest.mark.slow
+def test_counters_on_the_device_would_hide_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SeenDevice, "keep_on_host", lambda *_: None)
+    found = removals(traces_of(two_steps(foreach=False)))
+    assert any(hidden > 0 for _, hidden in found)
