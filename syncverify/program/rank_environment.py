@@ -33,11 +33,11 @@ def one_machine(num_devices: int | None = None) -> Iterator[None]:
     """Let all ranks share a machine within a block, as the tests of a project assume.
 
     Args:
-        num_devices: Number of its devices; None for one a rank.
+        num_devices: Number of its devices; None for that of an outer block, or one a rank.
     """
     global _on_one_machine, _num_devices  # asked for every tensor
     before = _on_one_machine, _num_devices
-    _on_one_machine, _num_devices = True, num_devices
+    _on_one_machine, _num_devices = True, num_devices or _num_devices
     try:
         yield
     finally:

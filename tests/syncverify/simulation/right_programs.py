@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch.distributed import init_process_group
 
 
 def _ones(rank: int, size: int = 4) -> torch.Tensor:
@@ -95,6 +97,60 @@ def makes_a_group_of_one(rank: int) -> torch.Tensor:
     return total
 
 
+def frees_memory_before_default_waits(rank: int) -> torch.Tensor:
+    side = torch.cuda.Stream()
+    temporary = _ones(rank)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        total = temporary.sum()
+    del temporary
+    torch.cuda.current_stream().wait_stream(side)
+    return total + torch.zeros(4, device="cuda")
+
+
+def frees_memory_in_flight_before_default_waits(rank: int) -> torch.Tensor:
+    side = torch.cuda.Stream()
+    summed = _ones(rank)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        dist.all_reduce(summed)
+        total = summed.sum()
+    del summed
+    torch.cuda.current_stream().wait_stream(side)
+    return total + torch.zeros(4, device="cuda")
+
+
+def exchanges_objects(rank: int) -> list[object]:
+    everyone: list[object] = [None, None]
+    dist.all_gather_object(everyone, {"rank": rank})
+    told = [f"from {rank}"]
+    dist.broadcast_object_list(told, 0)
+    gathered: list[object] | None = [None, None] if rank == 0 else None
+    dist.gather_object(rank, gathered, 0)
+    own: list[object] = [None]
+    dist.scatter_object_list(own, ["a", "b"] if rank == 0 else None, 0)
+    return [everyone, told, gathered, own]
+
+
+def makes_its_default_group_again(rank: int) -> torch.Tensor:
+    totals = []
+    for _ in range(2):
+        init_process_group("nccl")
+        dist.all_reduce(total := _ones(rank))
+        totals.append(total)
+        dist.destroy_process_group()
+    return totals[0] + totals[1]
+
+
+def compiles_a_functional_collective(rank: int) -> torch.Tensor:
+    @torch.compile(backend="eager", fullgraph=True)
+    def total_of_doubled(tensor: torch.Tensor) -> torch.Tensor:
+        everyone: Any = dist.group.WORLD
+        return functional.all_reduce(tensor * 2, "sum", everyone) + 1
+
+    return total_of_doubled(_ones(rank))
+
+
 RIGHT: tuple[Callable[[int], Any], ...] = (
     waits_on_another_stream_first,
     polls_until_done,
@@ -105,4 +161,9 @@ RIGHT: tuple[Callable[[int], Any], ...] = (
     records_a_stream,
     synchronizes_the_device,
     makes_a_group_of_one,
+    frees_memory_before_default_waits,
+    frees_memory_in_flight_before_default_waits,
+    exchanges_objects,
+    makes_its_default_group_again,
+    compiles_a_functional_collective,
 )
