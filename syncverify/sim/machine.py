@@ -13,7 +13,10 @@ from syncverify.sim.device.device_modules import virtual_device_modules
 from syncverify.sim.device.streams import enter_rank
 from syncverify.sim.device.torch_internals import forget_backend, keep_from_compilers
 from syncverify.sim.network.communicator import BACKEND_NAME
-from syncverify.sim.network.own_default_group import own_default_groups
+from syncverify.sim.network.own_default_group import (
+    make_default_group,
+    own_default_groups,
+)
 from syncverify.sim.network.process_group import SimulatedProcessGroup
 from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore
@@ -46,6 +49,8 @@ class SimulatedMachine:
         recorders: One recorder a rank, for another way to record than the usual one.
         completes_in_order: Whether each communicator completes its collectives in order.
         max_steps_per_rank: Steps that a run may take, by rank; see Note [The step bound].
+        passes_stalls: Whether hosts go on in waits of streams once no rank can run, without
+            values.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class SimulatedMachine:
         recorders: Sequence[RankRecorder] | None = None,
         completes_in_order: bool = False,
         max_steps_per_rank: int = MAX_STEPS_PER_RANK,
+        passes_stalls: bool = False,
     ) -> None:
         self._num_ranks = num_ranks
         self.recorders = recorders or [RankRecorder() for _ in range(num_ranks)]
@@ -68,6 +74,7 @@ class SimulatedMachine:
             decisions=decisions,
             hang_timeout_seconds=hang_timeout_seconds,
             max_steps_per_rank=max_steps_per_rank,
+            passes_stalls=passes_stalls,
         )
         for recorder in self.recorders:
             recorder.streams.scheduler = self._scheduler
@@ -88,10 +95,8 @@ class SimulatedMachine:
         """
         store = SimulatedStore(self._scheduler)
 
-        init = dist.init_process_group
-
         def make_group(rank: int, store: dist.Store) -> None:
-            init(BACKEND_NAME, rank=rank, world_size=self._num_ranks, store=store)
+            make_default_group(BACKEND_NAME, rank, self._num_ranks, store)
 
         def run_rank(rank: int) -> None:
             enter_rank(self.recorders[rank].streams)
@@ -119,7 +124,7 @@ class SimulatedMachine:
         )
         with (
             world, backend, plans, modules, cycles, threads, variables, self._state.apart(),
-            own_default_groups(make_group, store, self._num_ranks),
+            own_default_groups(make_group, store, self.world),
         ):  # fmt: skip
             return self._scheduler.run(run_rank)
 

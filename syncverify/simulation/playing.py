@@ -16,11 +16,12 @@ from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.late_imports import import_dynamo
 from syncverify.program.process_settings import restored_settings
-from syncverify.program.rank_environment import device_index
+from syncverify.program.rank_environment import device_index, one_machine
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions
+from syncverify.sim.turns.stalls import Stall
 from syncverify.trace.records import Moment
 from syncverify.trace.run import RankRun, Run
 from syncverify.trace.source_lines import NoLine
@@ -67,11 +68,15 @@ class Played:
         run: Traces, and the reason of an early end.
         results: What the program returned, by rank; None where it did not return.
         values: Copies of the tensors in it, by rank, made when the rank returned.
+        stall: The reason for which no rank could go on; None if there is none.
+        is_whole: Whether each rank returned.
     """
 
     run: Run
     results: tuple[Any, ...]
     values: tuple[list[torch.Tensor], ...]
+    stall: Stall | None
+    is_whole: bool
 
 
 def play(
@@ -80,6 +85,7 @@ def play(
     recorders: Sequence[RankRecorder] | None = None,
     *,
     is_prompt: bool = False,
+    passes_stalls: bool = False,
 ) -> Played:
     """Play a program on all of its ranks.
 
@@ -88,6 +94,8 @@ def play(
         decisions: Decisions in the place of timing; None takes the default ones.
         recorders: Recorders, by rank, for another way to record than the usual one.
         is_prompt: Whether each collective ends where it is issued.
+        passes_stalls: Whether hosts go on in waits of streams once no rank can run, without
+            values.
 
     Returns:
         The play.
@@ -104,6 +112,7 @@ def play(
         hang_timeout_seconds=_HANG_TIMEOUT_SECONDS,
         max_steps_per_rank=_MAX_STEPS_PER_RANK,
         completes_in_order=setup.device == "cuda",
+        passes_stalls=passes_stalls,
     )
     machine.world.is_prompt = is_prompt
     returned = [_Returned() for _ in range(setup.num_ranks)]
@@ -115,7 +124,9 @@ def play(
     def on_rank(rank: int) -> None:
         returned[rank] = _call(setup, rank, machine.recorders[rank])
 
-    with exact_arithmetic(), restored_settings():
+    # Compiled code runs as it is written: the recorder sees no operator within a kernel.
+    is_eager = torch.compiler.set_stance("force_eager")
+    with exact_arithmetic(), restored_settings(), one_machine(), is_eager:
         threads, stall = machine.run(on_rank)
     fault = threads_fault(threads, stall, machine.world.mismatch)
     ranks = tuple(RankRun(trace=recorder.trace) for recorder in machine.recorders)
@@ -123,11 +134,14 @@ def play(
         Run("sim", ranks, fault),
         tuple(each.result for each in returned),
         tuple(each.values for each in returned),
+        stall,
+        all(thread.error is None for thread in threads),
     )
 
 
 def _tell_cuda(recorder: RankRecorder, rank: int, num_ranks: int) -> None:
-    local_rank = device_index(rank, num_ranks)
+    with one_machine():
+        local_rank = device_index(rank, num_ranks)
     recorder.streams.backends.default = "nccl"
     recorder.streams.tell(torch.device("cuda", local_rank))
 

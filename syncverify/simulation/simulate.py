@@ -23,6 +23,7 @@ from syncverify.sim.turns.exploration import Exploration
 from syncverify.sim.turns.pct import PriorityRuns
 from syncverify.sim.turns.turn_log import order_matters
 from syncverify.simulation.harm import harm_of
+from syncverify.simulation.host_waits import refuse_unknown_stall
 from syncverify.simulation.outcome import FoundInProgram
 from syncverify.simulation.playing import (
     Device,
@@ -143,10 +144,11 @@ class _Plays:
 
     def _play(self, decisions: Decisions) -> None:
         played = play(self.setup, decisions)
+        taken = Schedule.of(decisions.taken)
+        refuse_unknown_stall(played, self.setup, taken)
         self.num_runs += 1
         is_for_nccl = self.setup.device == "cuda"
         violations = judge_traced(TracedRun(played.run, is_for_nccl=is_for_nccl))
-        taken = Schedule.of(decisions.taken)
         new = {
             _key(each): FoundInProgram(each, taken, played.run) for each in violations
         }

@@ -70,6 +70,16 @@ def known_libraries() -> frozenset[str]:
     return _named_in_torch() | {*dist.Backend.backend_list}
 
 
+def is_of_nccl(backend: str) -> bool:
+    """Tell whether a name, or one for each device, stands for NCCL."""
+    return _name_of_nccl(backend) is not None
+
+
+def _name_of_nccl(backend: str) -> str | None:
+    libraries = (part.rpartition(":")[2] for part in backend.split(","))
+    return next((each for each in libraries if each in NCCL_NAMES), None)
+
+
 def promises_of(backend: str) -> Promises:
     """Return the promises that count, by the name that a program used.
 
@@ -77,8 +87,7 @@ def promises_of(backend: str) -> Promises:
         backend: A name, or one for each device, such as `cpu:gloo,cuda:nccl2`. Other
             libraries are simulated as NCCL.
     """
-    libraries = (part.rpartition(":")[2] for part in backend.split(","))
-    name = next((each for each in libraries if each in NCCL_NAMES), None)
+    name = _name_of_nccl(backend)
     newer = Promises(
         orders_by_future=True,
         keeps_results=torch.__version__ < _FORGETS_SINCE,

@@ -206,9 +206,15 @@ class RankStreams:
 
     def wait_on_host(self, mark: int) -> None:
         """Let the host wait for a mark."""
+        self.require_values()
         recorder, source = self._recorder, calling_line()
         recorder.trace.append(HostWait(recorder.moment, mark, source))
         self._reached.wait_on_host(mark)
+
+    def require_values(self) -> None:
+        """Let the host read values of the device; where none is known, it stands still."""
+        if self.scheduler is not None:
+            self.scheduler.require_values()
 
     def synchronize(self) -> None:
         """Let the host wait for the work on all streams, collectives included.

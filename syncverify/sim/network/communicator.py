@@ -20,7 +20,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.errors import RunEndedError
-from syncverify.sim.device.nccl_names import Promises, promises_of
+from syncverify.sim.device.nccl_names import Promises, is_of_nccl, promises_of
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.network.agreement import agree
 from syncverify.sim.network.collectives import CollectiveCall, Tensors, taken
@@ -29,6 +29,7 @@ from syncverify.sim.network.reductions import Factor, refused
 from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld
 from syncverify.sim.network.work import CoalescedWork, SimulatedWork
 from syncverify.sim.turns.refusals import refuse
+from syncverify.sim.turns.scheduler import own_rank
 from syncverify.sim.turns.turn_log import AccessKind
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
@@ -49,6 +50,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
         self._size = size
         self._global_ranks: tuple[int, ...] | None = None
         self._group_name: str | None = None
+        self._world_number = world.num_default_groups[own_rank()]
         # Whether the caller of the present operation gets a handle to wait for.
         self._is_async = True
         # By communicator and ranks: number of collectives that the host knows to be complete.
@@ -69,6 +71,12 @@ class SimulatedCommunicator(dist.ProcessGroup):
         assert self._group_name is not None, "torch gives it when it has made the group"
         return self._group_name
 
+    @property
+    def communicator(self) -> str:
+        """Name of the communicator; torch gives names of groups again in a later world."""
+        number = self._world_number
+        return f"{self.group_name} of world {number}" if number else self.group_name
+
     @override
     def _set_group_name(self, name: str) -> None:
         self._group_name = name
@@ -88,9 +96,16 @@ class SimulatedCommunicator(dist.ProcessGroup):
     @property
     def promises(self) -> Promises:
         """The promises of the library that the subject sees."""
+        return promises_of(self._told_backend())
+
+    @property
+    def is_of_nccl(self) -> bool:
+        """Whether the subject sees a communicator of NCCL."""
+        return is_of_nccl(self._told_backend())
+
+    def _told_backend(self) -> str:
         streams = own_streams()
-        told = "gloo" if streams is None else streams.backends.of(self.group_name)
-        return promises_of(told)
+        return "gloo" if streams is None else streams.backends.of(self.group_name)
 
     def getBackendName(self) -> str:  # noqa: N802  # torch's name
         """Name the backend, as `torch.distributed.get_backend` reports it."""
@@ -163,7 +178,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
             reduce_op=call.reduce_op,
             source=source,
             callers=callers,
-            communicator=self.group_name,
+            communicator=self.communicator,
             root=None if call.root is None else ranks[call.root],
             written=call.written_by(self.rank()),
             communication_stream=stream,
@@ -192,7 +207,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
             `getKeySendRecv` in torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp;
             torch/csrc/distributed/c10d/lazy/LazyBackend.hpp.
         """
-        name, ranks = self.group_name, self.global_ranks
+        name, ranks = self.communicator, self.global_ranks
         if pair is not None and not self.promises.orders_messages:
             ranks = tuple(ranks[each] for each in sorted(pair))
             name = f"{name}, messages of ranks {list(ranks)}"

@@ -40,6 +40,10 @@ class IssuingCommunicator(Protocol):
     world: SimulatedWorld
 
     @property
+    def is_of_nccl(self) -> bool:
+        """Whether the subject sees a communicator of NCCL."""
+
+    @property
     def promises(self) -> Promises:
         """The promises of the library that the subject sees."""
 
@@ -244,7 +248,8 @@ class SimulatedWork(dist.Work):
         self._group.world.scheduler.block_until(
             lambda: self._rendezvous.is_complete, self._described()
         )
-        self._deliver()
+        if self._rendezvous.is_complete:  # or else the host goes on without the results
+            self._deliver()
 
     def _described(self) -> Wait:
         """Return the wait for the collective in words, for the report of a stall."""
@@ -255,7 +260,9 @@ class SimulatedWork(dist.Work):
             f"{list(launched.ranks)}, on stream {launched.stream}, at {launched.source}"
         )
         missing, name = self._rendezvous.missing_ranks, self._rendezvous.name
-        return Wait(operation, missing, name, launched.source)
+        # NCCL's barrier blocks the host.
+        is_of_stream = launched.operation != "barrier" and self._group.is_of_nccl
+        return Wait(operation, missing, name, launched.source, is_of_stream)
 
     def _check(self) -> None:
         if self._rendezvous.fails:

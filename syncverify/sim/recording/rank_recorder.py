@@ -235,6 +235,7 @@ class RankRecorder(Recorder):
 
     @override
     def wait_on_host(self, launched: CollectiveLaunch) -> None:
+        self.streams.require_values()
         self.streams.internal(HOST)
         self._runs_on_host = True
         try:

@@ -43,6 +43,7 @@ from syncverify.trace.stacks import outermost_frames
 HANG_TIMEOUT_SECONDS = 5.0
 # Many times the steps of a rank in a large scenario, and still a fraction of a second.
 MAX_STEPS_PER_RANK = 5_000
+_UNKNOWN_VALUES = Wait("a value of the device", tuple, "values", is_of_stream=True)
 _GRACE_SECONDS = 1.0
 
 
@@ -92,6 +93,8 @@ class Scheduler:
         decisions: Decisions in place of timing; None takes option 0 everywhere.
         hang_timeout_seconds: Seconds without progress; see `Silence`.
         max_steps_per_rank: Steps that a run may take, divided by its number of ranks.
+        passes_stalls: Whether hosts go on in waits of streams once no rank can run. No value
+            of a device is known from then on.
         backend: Name of the backend, for messages.
     """
 
@@ -104,9 +107,12 @@ class Scheduler:
         decisions: Decisions | None = None,
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
         max_steps_per_rank: int = MAX_STEPS_PER_RANK,
+        passes_stalls: bool = False,
         backend: str = "sim",
     ) -> None:
         self._num_ranks = num_ranks
+        self._passes_stalls = passes_stalls
+        self._has_passed = False
         self._hang_timeout_seconds = hang_timeout_seconds
         self._progress = progress
         self._on_turn = on_turn
@@ -159,11 +165,26 @@ class Scheduler:
         Raises:
             RunEndedError: The run has ended meanwhile.
         """
+        ready = self._passing(ready, wait)
         if ready():
             self.offer_turn(ready, wait)
         else:
             self._give_turn(ready, wait)
         self.note_access(wait.resource, AccessKind.AWAIT)
+
+    def _passing(self, ready: Callable[[], bool], wait: Wait) -> Callable[[], bool]:
+        if not (self._passes_stalls and wait.is_of_stream):
+            return ready
+        return lambda: self._has_passed or ready()
+
+    def require_values(self) -> None:
+        """Let a host read values of a device; where none is known, it stands still.
+
+        Raises:
+            RunEndedError: The run has ended meanwhile.
+        """
+        if self._has_passed:
+            self._give_turn(lambda: False, _UNKNOWN_VALUES)
 
     def offer_turn(
         self, ready: Callable[[], bool] | None = None, wait: Wait | None = None
@@ -196,6 +217,7 @@ class Scheduler:
         Returns:
             False if the resource is not done, or if the schedule says "not yet".
         """
+        self.require_values()
         self._decisions.ask(self._current_rank(), wait.resource, is_done)
         self.yield_turn(wait)
         return self._decisions.answer(self._current_rank(), kind)
@@ -256,6 +278,9 @@ class Scheduler:
         last = -1
         while any(not own.finished for own in self._ranks):
             chosen = self._choose(last)
+            if chosen is None and self._passes_stalls and not self._has_passed:
+                self._has_passed = True
+                continue
             if chosen is None:
                 return deadlock(self._positions())
             last = chosen.rank

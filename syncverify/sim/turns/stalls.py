@@ -29,12 +29,14 @@ class Wait:
         line: Line of the subject that called it.
         resource: Name of the awaited resource, the same in every run and on every rank. The
             rank that completes the resource calls `Scheduler.note_access` with the name.
+        is_of_stream: Whether a stream of the device waits, and a real host goes on.
     """
 
     operation: str
     missing_ranks: Callable[[], tuple[int, ...]]
     resource: str
     line: Origin = NoLine.UNKNOWN
+    is_of_stream: bool = False
 
     @property
     def in_words(self) -> str:
@@ -70,12 +72,15 @@ class Stall:
         ranks: Global ranks at fault, as far as the scheduler can tell.
         details: One line per rank, or the stack of the rank that kept its turn.
         named: Lines of the subject that the details name in words.
+        is_certain: Whether real ranks cannot go on either, where a host goes on in a wait of
+            a stream.
     """
 
     kind: Literal["deadlock", "never_returns", "step_bound"]
     ranks: tuple[int, ...]
     details: tuple[Detail, ...]
     named: tuple[SourceLine, ...] = ()
+    is_certain: bool = True
 
 
 def deadlock(positions: Sequence[Position]) -> Stall:
@@ -93,7 +98,11 @@ def deadlock(positions: Sequence[Position]) -> Stall:
     if cycle := _cycle(waits):
         lines.append("wait-for cycle: " + " -> ".join(f"rank {rank}" for rank in cycle))
     named = lines_among(wait.line for wait in waits.values())
-    return Stall("deadlock", tuple(sorted(missing)), tuple(lines), named)
+    finished = {own.rank for own in positions if own.finished}
+    may_go_on = any(wait.is_of_stream for wait in waits.values())
+    is_certain = not may_go_on or bool(missing & finished)
+    ranks, details = tuple(sorted(missing)), tuple(lines)
+    return Stall("deadlock", ranks, details, named, is_certain)
 
 
 def endless(positions: Sequence[Position], blocked: frozenset[int]) -> Stall:

@@ -1,0 +1,107 @@
+"""Whether devices get through the work that their hosts have queued.
+
+Each stream is a queue, and runs its first entry alone. A collective is done once each of its
+ranks runs it. So queues can wait for each other in a circle, though no host waits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from syncverify.trace.records import (
+    CollectiveKey,
+    CollectiveLaunch,
+    CollectiveWait,
+    Mark,
+    StreamWait,
+    TraceRecord,
+)
+from syncverify.trace.run import Traces
+
+# Runs the first entry of a queue, and tells whether it is done.
+_Entry = Callable[[], bool]
+
+
+def waits_in_a_circle(traces: Traces) -> bool:
+    """Return whether queued work waits in a circle.
+
+    A rank that has not issued a collective may issue it later, so it counts as there.
+    """
+    absent = dict[CollectiveKey, int]()
+    for trace in traces:
+        for record in trace:
+            if isinstance(record, CollectiveLaunch):
+                absent[record.key] = absent.get(record.key, 0) + 1
+    queues = [
+        queue for trace in traces for queue in _Device(absent).queues_of(trace).values()
+    ]
+    while any(_advance(queue) for queue in queues):
+        pass
+    return any(queues)
+
+
+def _advance(queue: list[_Entry]) -> bool:
+    """Run the entries of a queue up to one that waits; tell whether any was done."""
+    num_done = 0
+    while num_done < len(queue) and queue[num_done]():
+        num_done += 1
+    del queue[:num_done]
+    return num_done > 0
+
+
+@dataclass(slots=True)
+class _Device:
+    """The streams of one rank.
+
+    Attributes:
+        absent: By collective, number of ranks that have issued it and do not run it yet.
+        reached: Marks that were reached, and records of launches whose stream has come there.
+        running: Collectives that this rank runs, or has run.
+    """
+
+    absent: dict[CollectiveKey, int]
+    reached: set[object] = field(default_factory=set)
+    running: set[CollectiveKey] = field(default_factory=set)
+
+    def queues_of(self, trace: Sequence[TraceRecord]) -> dict[str, list[_Entry]]:
+        """Return the queue of each stream."""
+        queues = defaultdict[str, list[_Entry]](list)
+        marked = set[int]()
+        for record in trace:
+            if isinstance(record, Mark):
+                marked.add(record.mark)
+            # CUDA does not wait for an event that was never recorded.
+            if not isinstance(record, StreamWait) or record.mark in marked:
+                for stream, entry in self._entries(record):
+                    queues[stream].append(entry)
+        return queues
+
+    def _entries(self, record: TraceRecord) -> Iterator[tuple[str, _Entry]]:
+        match record:
+            case Mark():
+                yield record.stream, lambda: self._reach(record.mark)
+            case StreamWait():
+                yield record.stream, lambda: record.mark in self.reached
+            case CollectiveWait():
+                yield record.stream, lambda: self._is_done(record.key)
+            case CollectiveLaunch():
+                runs_on = record.communication_stream
+                if runs_on != record.stream:
+                    yield record.stream, lambda: self._reach(record.key)
+                    yield runs_on, lambda: record.key in self.reached
+                yield runs_on, lambda: self._run(record.key)
+
+    def _reach(self, mark: object) -> bool:
+        self.reached.add(mark)
+        return True
+
+    def _run(self, key: CollectiveKey) -> bool:
+        if key not in self.running:
+            self.running.add(key)
+            self.absent[key] -= 1
+        return self._is_done(key)
+
+    def _is_done(self, key: CollectiveKey) -> bool:
+        return key in self.running and self.absent[key] <= 0

@@ -1,0 +1,57 @@
+"""Queued work of devices that waits in a circle, in traces of a line."""
+
+import pytest
+
+from syncverify.judge.ordering.device_queues import waits_in_a_circle
+from tests.syncverify.judge.ordering.micro_traces import traces
+
+
+@pytest.mark.parametrize(
+    "programs",
+    [
+        # On the stream that issues them, each one waits for the one before.
+        (
+            "reduce c b[0:8] default>default; reduce d a[0:8] default>default",
+            "reduce d a[0:8] default>default; reduce c b[0:8] default>default",
+        ),
+        # On streams of their own, the second one waits for a stream that waits for the first.
+        (
+            "reduce c b[0:8] default>one; await c default; reduce d a[0:8] default>two",
+            "reduce d a[0:8] default>two; await d default; reduce c b[0:8] default>one",
+        ),
+        # On one communication stream.
+        (
+            "reduce c b[0:8] default>nccl; reduce d a[0:8] side>nccl",
+            "reduce d a[0:8] default>nccl; reduce c b[0:8] side>nccl",
+        ),
+        # Through an event.
+        (
+            (
+                "reduce c b[0:8] default>one; await c side; mark m side; until default m;"
+                "reduce d a[0:8] default>two"
+            ),
+            "reduce d a[0:8] default>two; await d default; reduce c b[0:8] default>one",
+        ),
+    ],
+)
+def test_a_circle(programs: tuple[str, ...]) -> None:
+    assert waits_in_a_circle(traces(*programs))
+
+
+@pytest.mark.parametrize(
+    "programs",
+    [
+        ("reduce c b[0:8] default>nccl; await c default",) * 2,
+        # The stream that waits holds no collective.
+        (
+            "reduce c b[0:8] default>one; await c side; reduce d a[0:8] default>two",
+            "reduce d a[0:8] default>two; await d side; reduce c b[0:8] default>one",
+        ),
+        # The other rank may issue it later.
+        ("reduce c b[0:8] default>nccl; await c default", ""),
+        # An event that is recorded later, or never, is not waited for.
+        ("until default m; reduce c b[0:8] default>nccl; mark m default",) * 2,
+    ],
+)
+def test_no_circle(programs: tuple[str, ...]) -> None:
+    assert not waits_in_a_circle(traces(*programs))
