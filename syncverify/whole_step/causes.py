@@ -30,6 +30,36 @@ class LacksSum:
 
 
 @dataclass(frozen=True, slots=True)
+class ReducedOver:
+    """The gradients of other ranks than the right ones are added.
+
+    Attributes:
+        axes: Axes over which gradients are added.
+        right: Axes over which they should be added.
+        factor: By how much the sum is multiplied.
+    """
+
+    axes: frozenset[str]
+    right: frozenset[str]
+    factor: float = 1.0
+    word: str = field(default="reduced-over", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TermsWeighted:
+    """The terms of the loss count by wrong factors.
+
+    Attributes:
+        factors: What each term counts, as a multiple of what it should count, by name.
+        axes: Sets of axes whose number of ranks is the first wrong factor, or 1 by it.
+    """
+
+    factors: tuple[tuple[str, float], ...]
+    axes: frozenset[frozenset[str]] = frozenset()
+    word: str = field(default="terms-weighted", init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Scaled:
     """All ranks have the right value times a factor.
 
@@ -96,9 +126,11 @@ class RanksDiffer:
 
     Attributes:
         ranks: The ranks whose copy is wrong.
+        axes: The fewest axes over which copies differ.
     """
 
     ranks: tuple[int, ...]
+    axes: frozenset[str] = frozenset()
     word: str = field(default="ranks-differ", init=False)
 
 
@@ -144,6 +176,9 @@ class NormWithout:
     word: str = field(default="norm-without", init=False)
 
 
+NormMistake = NormOf | NormOfOneRank | NormWithout
+
+
 @dataclass(frozen=True, slots=True)
 class NotClipped:
     """The norm is right, and its coefficient is not applied.
@@ -163,11 +198,29 @@ class OtherCoefficient:
     Attributes:
         coefficients: Coefficient of each such rank.
         expected: The coefficient of one rank.
+        norm: The mistake in the norm that gives these coefficients, where one is known.
     """
 
     coefficients: Mapping[int, float] = field(hash=False)
     expected: float
-    word: str = field(default="other-coefficient", init=False)
+    norm: NormMistake | None = None
+
+    @property
+    def word(self) -> str:
+        """A short name; one with a known norm is another kind of cause."""
+        return "other-coefficient" if self.norm is None else "coefficient-of-a-norm"
+
+
+@dataclass(frozen=True, slots=True)
+class NotUpdated:
+    """The optimizer does not have parameters, or leaves them as they were.
+
+    Attributes:
+        ranks: The ranks whose copy is not updated.
+    """
+
+    ranks: tuple[int, ...]
+    word: str = field(default="not-updated", init=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 from syncverify.simulation.playing import Device
 from syncverify.whole_step.batches import num_rows
+from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.differences import ComparedValue, OneRank, compared
 from syncverify.whole_step.findings import WrongQuantity, findings
-from syncverify.whole_step.gradient_causes import Known
 from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.mesh_play import MeshPlay
 from syncverify.whole_step.outcome import LayoutPlay, WorstError
-from syncverify.whole_step.playing import parts_of, play_on
+from syncverify.whole_step.playing import play_on
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import Quantity, RankValues
+from syncverify.whole_step.values import Quantity, RankValues, StepValues
 
 
 def compare(
@@ -23,18 +24,34 @@ def compare(
     """Play a training on a layout, and compare its values with those of one rank."""
     simulation = play_on(training, layout, device)
     rows = num_rows(reference.values.batches[0])
-    played = LayoutPlay(layout, training.num_micro_batches, simulation, rows)
+    played = LayoutPlay(
+        layout,
+        training.num_micro_batches,
+        simulation,
+        rows,
+        variation=training.variation,
+    )
     if simulation.refused or simulation.run is None or simulation.run.fault:
         return played
     ranks: tuple[RankValues, ...] = simulation.results
-    values = [*compared(ranks, reference, layout, training.own)]
-    found = [each for each in values if each.wrong_ranks]
+    is_poisoned = isinstance(training.variation, NotFinite)
+    if is_poisoned and not all(each.is_poisoned for each in ranks):
+        return replace(played, is_tried=False)
+    values = [
+        *compared(ranks, reference, layout, training.own, decision_only=is_poisoned)
+    ]
     mistakes = tuple[WrongQuantity, ...]()
-    if found:
-        known = _known(training, ranks, reference, layout, found[0].step, device)
-        mistakes = tuple(findings(found, ranks, reference, training, known))
+    if any(each.wrong_ranks for each in values):
+        play = MeshPlay(training, layout, ranks, reference, device)
+        mistakes = tuple(findings(values, play))
     return replace(
-        played, findings=mistakes, num_values=len(values), worst=_worst(values)
+        played,
+        findings=mistakes,
+        num_values=len(values),
+        worst=_worst(values),
+        zero=zero_on_one_rank(reference.values),
+        absent=_names([reference.values], without=ranks),
+        added=_names(ranks, without=[reference.values]),
     )
 
 
@@ -48,15 +65,26 @@ def _worst(values: Sequence[ComparedValue]) -> dict[str, WorstError]:
     return worst
 
 
-def _known(
-    training: Training,
-    ranks: Sequence[RankValues],
-    reference: OneRank,
-    layout: Layout,
-    step: int,
-    device: Device,
-) -> Known:
-    scales = reference.tensors(Quantity.SCALE, 0)
-    scale = next((float(each) for each in scales.values() if each is not None), 1.0)
-    before = reference.tensors(Quantity.GRADIENT, step - 1) if step else None
-    return Known(layout, parts_of(training, ranks, step, device), before, scale)
+def zero_on_one_rank(values: RankValues) -> tuple[str, ...]:
+    """Return the parameters whose gradients are zero in all steps, so that they show nothing."""
+    return tuple(
+        name
+        for name in values.start
+        if name not in values.frozen
+        and not any(_has_gradient(each, name) for each in values.steps)
+    )
+
+
+def _has_gradient(step: StepValues, name: str) -> bool:
+    kinds = (Quantity.GRADIENT, Quantity.STEPPED)
+    found = [step.tensors.get(each, {}).get(name) for each in kinds]
+    return any(each is not None and bool(each.any()) for each in found)
+
+
+def _names(
+    values: Sequence[RankValues], *, without: Sequence[RankValues]
+) -> tuple[str, ...]:
+    """Return the parameters of some ranks that others have not."""
+    others = {name for each in without for name in each.start}
+    names = dict.fromkeys(name for each in values for name in each.start)
+    return tuple(name for name in names if name not in others)

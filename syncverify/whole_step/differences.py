@@ -100,19 +100,41 @@ class OneRank:
 
 
 def compared(
-    ranks: Sequence[RankValues], reference: OneRank, layout: Layout, own: Own
+    ranks: Sequence[RankValues],
+    reference: OneRank,
+    layout: Layout,
+    own: Own,
+    *,
+    decision_only: bool = False,
 ) -> Iterator[ComparedValue]:
-    """Yield all values that can be compared, in the order in which the steps make them."""
+    """Yield all values that can be compared, in the order in which the steps make them.
+
+    Args:
+        ranks: Values of each rank.
+        reference: Values of one rank.
+        layout: The layout.
+        own: Axes over which an ordinary tensor of a rank is a shard.
+        decision_only: Whether gradients are no numbers, so that the decision to skip is what
+            can be compared.
+    """
     yield from _of_quantity(Quantity.START, 0, ranks, reference, layout, own)
     for step in range(len(reference.values.steps)):
-        for quantity in _quantities(ranks, reference, step):
+        listed = _quantities(ranks, reference, step, decision_only=decision_only)
+        for quantity in listed:
             yield from _of_quantity(quantity, step, ranks, reference, layout, own)
 
 
 def _quantities(
-    ranks: Sequence[RankValues], reference: OneRank, step: int
+    ranks: Sequence[RankValues],
+    reference: OneRank,
+    step: int,
+    *,
+    decision_only: bool,
 ) -> Iterator[Quantity]:
     """Yield the quantities that mean the same on the mesh and on one rank."""
+    if decision_only:
+        yield from (Quantity.SKIPPED, Quantity.SCALE, Quantity.PARAMETER)
+        return
     clips = bool(reference.tensors(Quantity.NORM, step))
     is_seen = all(each.steps[step].tensors[Quantity.NORM] for each in ranks)
     for quantity in (each for each in Quantity if each is not Quantity.START):
@@ -154,7 +176,8 @@ def piece(
     Raises:
         UsageError: The rank's tensor has another shape, and nothing says why.
     """
-    if got is None or (got.shape == value.shape and not own_axes(name, own)):
+    is_as_whole = got is not None and got.shape == value.shape
+    if is_as_whole and not own_axes(name, own):
         return value
     coordinate, sizes = layout.coordinate(rank), dict(layout.axes)
     if callable(own):
@@ -168,7 +191,8 @@ def piece(
     for axis, dim in own_axes(name, own).items():
         if axis in sizes and value.dim() > dim:
             value = value.chunk(sizes[axis], dim)[coordinate[axis]]
-    if value.shape != got.shape:
+    # A shard that got no token has no gradient: then its part of the whole one is zero.
+    if got is not None and value.shape != got.shape:
         raise UsageError(
             f"{name} has shape {tuple(got.shape)} on rank {rank} of {layout}, and "
             f"{tuple(value.shape)} was expected; say in `own` which axis splits it, such as "

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 import torch
 
 from syncverify.whole_step.causes import (
     Decided,
-    NotClipped,
+    LacksSum,
+    NotUpdated,
     OtherCoefficient,
     RanksDiffer,
     StepMistake,
     Unexplained,
 )
-from syncverify.whole_step.differences import ComparedValue, OneRank, own_axes
-from syncverify.whole_step.gradient_causes import Known, factor_of, gradient_cause
-from syncverify.whole_step.norm_causes import Squares, norm_cause
-from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import Quantity, RankValues
+from syncverify.whole_step.clip_causes import clip_causes
+from syncverify.whole_step.copies import copy_cause
+from syncverify.whole_step.differences import ComparedValue, piece
+from syncverify.whole_step.gradient_causes import gradient_causes, grouped
+from syncverify.whole_step.known import Known
+from syncverify.whole_step.mesh_play import MeshPlay
+from syncverify.whole_step.mixtures import Explained
+from syncverify.whole_step.norm_causes import norm_cause
+from syncverify.whole_step.own_values import by_own_values
+from syncverify.whole_step.values import NamedTensors, Quantity
+
+# What a rank makes of its own values is known exactly here, so any difference is a mistake.
+_EXACT = (Quantity.STATE, Quantity.PARAMETER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,8 @@ class WrongQuantity:
         differences: The wrong values of this quantity and step.
         follows: Later quantities that are wrong as well, in the order of a step.
         num_values: Number of values of the quantity, right or wrong.
+        spread: Values of the same quantity and step that are wrong because of it, since a
+            wrong gradient flows back to earlier layers, or into a norm.
     """
 
     quantity: Quantity
@@ -41,140 +53,196 @@ class WrongQuantity:
     differences: tuple[ComparedValue, ...]
     follows: tuple[Quantity, ...]
     num_values: int
+    spread: tuple[ComparedValue, ...] = ()
 
     @property
     def names(self) -> frozenset[str]:
         """The names of the wrong values."""
         return frozenset(each.name for each in self.differences)
 
-    @property
-    def key(self) -> tuple[Quantity, str]:
-        """What is equal for one mistake in two layouts."""
-        return self.quantity, self.cause.word
+    def is_same(self, other: WrongQuantity) -> bool:
+        """Whether another finding, of another layout or step, is this mistake."""
+        kinds = (self.quantity, self.cause.word)
+        are_alike = kinds == (other.quantity, other.cause.word)
+        return are_alike and not self.names.isdisjoint(other.names)
 
 
-def first_wrong(found: Iterable[ComparedValue]) -> list[ComparedValue]:
-    """Return the differences of the first wrong quantity, since it makes later ones wrong."""
-    listed = [*found]
-    if not listed:
+def findings(values: Iterable[ComparedValue], play: MeshPlay) -> list[WrongQuantity]:
+    """Return the mistakes behind values that differ.
+
+    Args:
+        values: All compared values, in the order of the steps.
+        play: The training on a mesh.
+    """
+    found, follows = list[WrongQuantity](), list[Quantity]()
+    for (step, quantity), listed in groupby(
+        values, key=lambda each: (each.step, each.quantity)
+    ):
+        every = [*listed]
+        wrong = [each for each in every if each.wrong_ranks]
+        if not wrong:
+            continue
+        if not found:
+            found = [*_spread(_mistakes(wrong, len(every), play, play.start(step)))]
+            continue
+        new = _independent(wrong, len(every), play, found)
+        found += new
+        follows += [] if new else [quantity]
+    ordered = tuple(each for each in Quantity if each in follows)
+    return [replace(found[0], follows=ordered), *found[1:]] if found else []
+
+
+def _mistakes(
+    wrong: Sequence[ComparedValue], total: int, play: MeshPlay, start: NamedTensors
+) -> list[WrongQuantity]:
+    """Return the mistakes behind wrong values of one quantity and step."""
+    quantity, step = wrong[0].quantity, wrong[0].step
+    return [
+        WrongQuantity(quantity, step, cause, tuple(listed), (), total)
+        for cause, listed in _causes(wrong, play, start)
+    ]
+
+
+def _independent(
+    wrong: list[ComparedValue],
+    total: int,
+    play: MeshPlay,
+    found: Sequence[WrongQuantity],
+) -> list[WrongQuantity]:
+    """Return mistakes that the earlier ones do not explain, and that are not among them."""
+    quantity, step = wrong[0].quantity, wrong[0].step
+    if quantity in _EXACT and any(each.quantity in _EXACT for each in found):
         return []
-    first = listed[0]
+    never = {name for each in found for name in _not_updated(each)}
+    wrong = [each for each in wrong if each.name.split(" ")[0] not in never]
+    unexplained = by_own_values(play, quantity, step, wrong)
+    if not unexplained:
+        return []
+    start = play.own_start(step) if step else None
+    listed = _mistakes(unexplained, total, play, start or play.start(step))
     return [
         each
         for each in listed
-        if (each.step, each.quantity) == (first.step, first.quantity)
+        if quantity in _EXACT or not isinstance(each.cause, Unexplained | RanksDiffer)
+        if not any(each.is_same(other) for other in found)
     ]
 
 
-def findings(
-    found: Sequence[ComparedValue],
-    ranks: Sequence[RankValues],
-    reference: OneRank,
-    training: Training,
-    known: Known,
-) -> list[WrongQuantity]:
-    """Return the mistakes behind the values that differ.
+def _not_updated(found: WrongQuantity) -> list[str]:
+    """Return the parameters that the optimizer leaves, and whose gradients may pile up."""
+    if not isinstance(found.cause, NotUpdated):
+        return []
+    return [each.name for each in found.differences]
 
-    Args:
-        found: All differences, in the order of the steps.
-        ranks: Values of each rank.
-        reference: Values of one rank.
-        training: The training.
-        known: What mistakes are looked for with.
+
+def _spread(found: Sequence[WrongQuantity]) -> Iterator[WrongQuantity]:
+    """Join values that no mistake explains with the mistake that they follow.
+
+    A part of a sum that is missing flows back to the layers before: their gradients differ over
+    the same axis, and no factor repairs them. Clipping that is not seen multiplies all
+    gradients by a number that one wrong gradient changes.
     """
-    first = first_wrong(found)
-    by_cause = dict[StepMistake, list[ComparedValue]]()
-    for each in first:
-        cause = _cause(each, ranks, reference, training, known)
-        by_cause.setdefault(cause, []).append(each)
-    later = [each.quantity for each in found if each not in first]
-    follows = tuple(each for each in Quantity if each in later)
-    return [
-        WrongQuantity(
-            listed[0].quantity,
-            listed[0].step,
-            cause,
-            tuple(listed),
-            follows,
-            len(reference.tensors(listed[0].quantity, listed[0].step)),
-        )
-        for cause, listed in by_cause.items()
-    ]
+    rest = list[WrongQuantity]()
+    roots = [each for each in found if not _may_follow(each)]
+    for each in found:
+        if not _may_follow(each):
+            continue
+        root = next((r for r in roots if _explains(r, each)), None)
+        if root is None:
+            rest.append(each)
+            continue
+        joined = replace(root, spread=(*root.spread, *each.differences))
+        roots[roots.index(root)] = joined
+    yield from roots
+    yield from rest
 
 
-def _cause(
-    found: ComparedValue,
-    ranks: Sequence[RankValues],
-    reference: OneRank,
-    training: Training,
-    known: Known,
-) -> StepMistake:
-    match found.quantity:
+def _may_follow(found: WrongQuantity) -> bool:
+    match found.cause:
+        case RanksDiffer() | Unexplained():
+            return found.quantity is Quantity.GRADIENT
+        case OtherCoefficient(norm=None):
+            return found.quantity is Quantity.STEPPED
+    return False
+
+
+def _explains(root: WrongQuantity, other: WrongQuantity) -> bool:
+    match root.cause, other.cause:
+        case LacksSum(axes), RanksDiffer(_, over):
+            return bool(over) and over <= axes
+        case _, OtherCoefficient():
+            return True
+    return False
+
+
+def _causes(
+    wrong: Sequence[ComparedValue], play: MeshPlay, start: NamedTensors
+) -> list[Explained]:
+    quantity, step = wrong[0].quantity, wrong[0].step
+    known = play.known(step, start)
+    match quantity:
         case Quantity.GRADIENT:
-            return gradient_cause(found, known)
-        case Quantity.NORM | Quantity.RETURNED if found.name == "norm":
-            return norm_cause(
-                found, squares_of(ranks, found.step, training, known), known
-            )
+            return gradient_causes(wrong, known)
         case Quantity.STEPPED:
-            return _clip_cause(found, ranks, reference, known)
+            return _stepped_causes(wrong, play, known)
+    return grouped((each, _cause(each, play, known)) for each in wrong)
+
+
+def _cause(found: ComparedValue, play: MeshPlay, known: Known) -> StepMistake:
+    match found.quantity:
+        case Quantity.NORM | Quantity.RETURNED if found.name == "norm":
+            return norm_cause(found, play.squares(found.step), known)
         case Quantity.SKIPPED:
             steps = next(iter(found.expected.values()))
             return Decided(tuple(found.wrong_ranks), int(steps))
-    return _copy_cause(found)
+        case Quantity.PARAMETER if _is_as_before(found, play):
+            return NotUpdated(tuple(found.wrong_ranks))
+    return copy_cause(found, play.layout)
 
 
-def _copy_cause(found: ComparedValue) -> StepMistake:
-    values = [*found.got.values()]
-    first = values[0]
-    are_alike = all(
-        first is not None and each is not None and torch.equal(first, each)
-        for each in values
-    )
-    return Unexplained() if are_alike else RanksDiffer(tuple(found.wrong_ranks))
-
-
-def squares_of(
-    ranks: Sequence[RankValues], step: int, training: Training, known: Known
-) -> Squares:
-    """Return the squares of the gradients of each rank in a step."""
-    split_over = dict[str, frozenset[str]]()
-    for each in ranks:
-        split_over |= each.split_over
-    split_over = {
-        name: axes | {*own_axes(name, training.own)}
-        for name, axes in split_over.items()
-    }
-    by_rank = [each.steps[step].local_squares for each in ranks]
-    return Squares(known.layout, by_rank, split_over)
-
-
-def _clip_cause(
-    found: ComparedValue,
-    ranks: Sequence[RankValues],
-    reference: OneRank,
-    known: Known,
-) -> StepMistake:
-    """Return the mistake between a right gradient and the one that the optimizer reads."""
-    before = reference.tensors(Quantity.GRADIENT, found.step).get(found.name)
-    coefficient = factor_of(found.expected[found.wrong_ranks[0]], before)
-    coefficients = _coefficients(found, ranks)
-    if coefficient is None or None in coefficients.values():
-        return gradient_cause(found, known)
-    real = {rank: each for rank, each in coefficients.items() if each is not None}
-    if coefficient != 1 and {*real.values()} == {1.0}:
-        return NotClipped(coefficient)
-    return OtherCoefficient(real, coefficient)
-
-
-def _coefficients(
-    found: ComparedValue, ranks: Sequence[RankValues]
-) -> Mapping[int, float | None]:
-    """Return by what each wrong rank has multiplied its gradient."""
-    return {
-        rank: factor_of(
-            found.got[rank],
-            ranks[rank].steps[found.step].tensors[Quantity.GRADIENT].get(found.name),
+def _is_as_before(found: ComparedValue, play: MeshPlay) -> bool:
+    """Whether the optimizer's step left a parameter as it was, on all wrong ranks."""
+    for rank in found.wrong_ranks:
+        values = play.ranks[rank]
+        before = (
+            values.steps[found.step - 1].tensors[Quantity.PARAMETER]
+            if found.step
+            else values.start
         )
-        for rank in found.wrong_ranks
+        ours, theirs = found.got[rank], before.get(found.name)
+        if ours is None or theirs is None or not torch.equal(ours, theirs):
+            return False
+    return True
+
+
+def _pieces(
+    found: ComparedValue, value: torch.Tensor | None, play: MeshPlay
+) -> dict[int, torch.Tensor | None]:
+    """Return the part of a whole value that each rank has."""
+    own = play.training.own
+    return {
+        rank: None
+        if value is None
+        else piece(found.name, value, play.layout, rank, own, got)
+        for rank, got in found.got.items()
     }
+
+
+def _stepped_causes(
+    wrong: Sequence[ComparedValue], play: MeshPlay, known: Known
+) -> list[Explained]:
+    """Return the causes of wrong gradients that the optimizer reads."""
+    step = wrong[0].step
+    is_seen = play.clip_is_seen(step)
+    plain = play.reference.tensors(Quantity.GRADIENT, step)
+    before = {
+        each.name: (
+            play.by_rank(Quantity.GRADIENT, step, each.name)
+            if is_seen
+            else _pieces(each, plain.get(each.name), play)
+        )
+        for each in wrong
+    }
+    squares = play.squares(step)
+    clip = play.training.clip
+    return clip_causes(wrong, before, squares, clip, known, is_seen=is_seen)

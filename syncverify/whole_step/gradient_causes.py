@@ -1,10 +1,8 @@
-"""The mistake that makes a wrong gradient, found by trying what repairs it."""
+"""The mistakes that make wrong gradients, found by trying what repairs them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, combinations
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import torch
@@ -14,59 +12,81 @@ from syncverify.whole_step.causes import (
     Missing,
     NotANumber,
     NotCleared,
-    RanksDiffer,
     Scaled,
     StepMistake,
-    Unexplained,
-    Weighted,
 )
+from syncverify.whole_step.copies import copy_cause
 from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.factors import (
+    RELATIVE,
+    axes_with,
+    axis_sets,
+    factor_of,
+    is_number,
+    rounded,
+)
+from syncverify.whole_step.known import Known
+from syncverify.whole_step.mixtures import Explained, mixtures, usable
+from syncverify.whole_step.wrong_groups import wrong_group
 
-# A factor that is found by division is as exact as the elements that it was found from.
-_RELATIVE: Final = 1e-9
 
+def gradient_causes(
+    found: Sequence[ComparedValue], known: Known
+) -> list[tuple[StepMistake, list[ComparedValue]]]:
+    """Return the mistakes behind wrong gradients, each with the gradients that it explains.
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What the mistakes are looked for with.
+    A small tensor fits many mistakes: one element is a multiple of any other. So the mistake
+    that explains most gradients is taken first, and the simpler one of two.
 
-    Attributes:
-        layout: The layout that is wrong.
-        parts: Gradient of the loss of each different part of the batch, by name.
-        before: The gradients of the step before, by name.
-        scale: The scale of the loss; 1 without a scaler.
+    Args:
+        found: The wrong gradients of one step.
+        known: What mistakes are looked for with.
+
+    Returns:
+        Each wrong gradient once.
     """
-
-    layout: Layout
-    parts: Sequence[Mapping[str, torch.Tensor]] = ()
-    before: Mapping[str, torch.Tensor | None] | None = None
-    scale: float = 1.0
-
-
-def gradient_cause(found: ComparedValue, known: Known) -> StepMistake:
-    """Return the first mistake, from simple to complex, that explains a wrong gradient."""
-    tried = (
-        _not_a_number(found),
-        _missing(found),
-        _scaled(found, known),
-        _lacks_sum(found, known),
-        _not_cleared(found, known),
-        _weighted(found, known),
-    )
-    return next((each for each in tried if each is not None), _unknown(found))
+    tried, left = _tried(found, known), [*found]
+    causes = list[Explained]()
+    while left:
+        cause, explained = max(
+            ((cause, _both(each, left)) for cause, each in tried),
+            key=lambda pair: len(pair[1]),
+            default=(None, list[ComparedValue]()),
+        )
+        if cause is None or not explained:
+            break
+        causes.append((cause, explained))
+        left = [each for each in left if not _both([each], explained)]
+    return [*causes, *grouped((each, copy_cause(each, known.layout)) for each in left)]
 
 
-def _unknown(found: ComparedValue) -> StepMistake:
-    values = [value for value in found.got.values() if value is not None]
-    are_alike = all(
-        value.shape == values[0].shape and torch.equal(value, values[0])
-        for value in values
-    )
-    return Unexplained() if are_alike else RanksDiffer(tuple(found.wrong_ranks))
+def grouped(pairs: Iterable[tuple[ComparedValue, StepMistake]]) -> list[Explained]:
+    """Return each mistake with all values that it explains."""
+    by_cause = dict[StepMistake, list[ComparedValue]]()
+    for found, cause in pairs:
+        by_cause.setdefault(cause, []).append(found)
+    return [*by_cause.items()]
 
 
-def _not_a_number(found: ComparedValue) -> StepMistake | None:
+def _both(
+    ones: Sequence[ComparedValue], others: Sequence[ComparedValue]
+) -> list[ComparedValue]:
+    return [each for each in ones if any(each is other for other in others)]
+
+
+def _tried(found: Sequence[ComparedValue], known: Known) -> list[Explained]:
+    """Return all mistakes that explain a gradient, from simple to complex."""
+    tried = list[Explained]()
+    for find in _FINDERS:
+        pairs = [(each, find(each, known)) for each in found]
+        tried += grouped((each, cause) for each, cause in pairs if cause is not None)
+    mixed = [*mixtures(found, known)]
+    # Where parts have no tokens, a mean of means is also a factor.
+    first = [each for each in mixed if len(known.parts) > len(usable(known.parts))]
+    return [*first, *tried, *mixed]
+
+
+def _not_a_number(found: ComparedValue, _: Known) -> StepMistake | None:
     ranks = tuple(
         rank
         for rank, value in found.got.items()
@@ -76,7 +96,7 @@ def _not_a_number(found: ComparedValue) -> StepMistake | None:
     return NotANumber(ranks) if ranks else None
 
 
-def _missing(found: ComparedValue) -> StepMistake | None:
+def _missing(found: ComparedValue, _: Known) -> StepMistake | None:
     empty = [rank for rank in found.wrong_ranks if _is_zero(found.got[rank])]
     return Missing(tuple(empty)) if empty == found.wrong_ranks else None
 
@@ -92,7 +112,7 @@ def _scaled(found: ComparedValue, known: Known) -> StepMistake | None:
     first = factors[0]
     if first is None or len(factors) < len(found.got):
         return None
-    if any(each is None or abs(each / first - 1) > _RELATIVE for each in factors):
+    if any(each is None or abs(each / first - 1) > RELATIVE for each in factors):
         return None
     return scaled_by(first, known)
 
@@ -100,20 +120,17 @@ def _scaled(found: ComparedValue, known: Known) -> StepMistake | None:
 def scaled_by(factor: float, known: Known) -> Scaled:
     """Return the cause of values that are all multiplied by a factor."""
     whole = factor if factor >= 1 else 1 / factor
-    axes = [each for each in _axes(known.layout) if _is(whole, known.layout.size(each))]
-    fewest = min(map(len, axes), default=0)
-    named = frozenset(each for each in axes if len(each) == fewest)
-    is_scale = known.scale != 1 and _is(whole, known.scale)
-    return Scaled(_rounded(factor), named, is_scale)
+    is_scale = known.scale != 1 and is_number(whole, known.scale)
+    return Scaled(rounded(factor), axes_with(known.layout, factor), is_scale)
 
 
 def _lacks_sum(found: ComparedValue, known: Known) -> StepMistake | None:
-    for axes in _axes(known.layout):
+    for axes in axis_sets(known.layout):
         factors = set[float | None]()
         for rank in found.got:
             summed = _sum(found, known.layout.group(rank, axes))
             factor = None if summed is None else factor_of(found.expected[rank], summed)
-            factors.add(None if factor is None else _rounded(factor))
+            factors.add(factor)
         if len(factors) == 1 and (factor := factors.pop()) is not None:
             return LacksSum(axes, factor)
     return None
@@ -140,68 +157,12 @@ def _not_cleared(found: ComparedValue, known: Known) -> StepMistake | None:
     return NotCleared()
 
 
-def _weighted(found: ComparedValue, known: Known) -> StepMistake | None:
-    """Solve for the weight of each part of the batch, in the right gradient and in the wrong."""
-    parts = [each[found.name] for each in known.parts if found.name in each]
-    if len(parts) < 2 or len(parts) > parts[0].numel():
-        return None
-    wrong = [found.got[rank] for rank in found.wrong_ranks]
-    if any(each is None or each.shape != parts[0].shape for each in wrong):
-        return None
-    basis = torch.stack([each.double().flatten() for each in parts], dim=1)
-    right = _weights(basis, found.expected[found.wrong_ranks[0]])
-    solved = [_weights(basis, each) for each in wrong if each is not None]
-    if right is None or any(each is None for each in solved):
-        return None
-    first = solved[0]
-    assert first is not None
-    if any(each is None or not _alike(each, first) for each in solved):
-        return None
-    are_equal = _alike(first, first[0].expand_as(first)) and not _alike(
-        right, right[0].expand_as(right)
-    )
-    ratios = tuple(_rounded(float(each)) for each in first / right)
-    return Weighted(ratios, are_equal)
-
-
-def _weights(basis: torch.Tensor, value: torch.Tensor) -> torch.Tensor | None:
-    """Return the weights with which the columns of a basis add up to a value."""
-    target = value.double().flatten()
-    if torch.linalg.matrix_rank(basis, rtol=_RELATIVE) < basis.shape[1]:
-        return None
-    weights: torch.Tensor = torch.linalg.lstsq(basis, target).solution
-    error = (basis @ weights - target).abs().max()
-    return weights if error <= _RELATIVE * target.abs().max() else None
-
-
-def _alike(one: torch.Tensor, two: torch.Tensor) -> bool:
-    return torch.allclose(one, two, rtol=_RELATIVE, atol=_RELATIVE)
-
-
-def factor_of(value: torch.Tensor | None, base: torch.Tensor | None) -> float | None:
-    """Return the number by which a tensor is a multiple of another one; None for none."""
-    if value is None or base is None or value.shape != base.shape or not base.any():
-        return None
-    flat, other = value.double().flatten(), base.double().flatten()
-    factor = float(flat @ other / (other @ other))
-    rest = (flat - factor * other).abs().max()
-    is_multiple = bool(rest <= _RELATIVE * flat.abs().max()) and factor != 0
-    return _rounded(factor) if is_multiple else None
-
-
-def _rounded(factor: float) -> float:
-    """Return a factor without the noise of its last digits."""
-    return float(f"{factor:.9g}")
-
-
-def _is(factor: float, number: float) -> bool:
-    # A rounded factor of 1 by a number is nine digits exact.
-    return number > 1 and abs(factor / number - 1) <= 10 * _RELATIVE
-
-
-def _axes(layout: Layout) -> Iterator[frozenset[str]]:
-    """Yield the sets of axes with more than one rank, the small ones first."""
-    names = [name for name, size in layout.axes if size > 1]
-    numbers = range(1, len(names) + 1)
-    sets = chain.from_iterable(combinations(names, number) for number in numbers)
-    yield from map(frozenset, sets)
+# From simple to complex.
+_FINDERS: Final = (
+    _not_a_number,
+    _missing,
+    _scaled,
+    _lacks_sum,
+    _not_cleared,
+    wrong_group,
+)

@@ -27,6 +27,7 @@ def _play(play: LayoutPlay) -> dict[str, Any]:
     return {
         "layout": dict(play.layout.axes),
         "micro_batches": play.num_micro_batches,
+        "data": None if play.variation is None else play.variation.word,
         "right": play.is_right,
         "values": play.num_values,
         "worst_error": play.worst_error,
@@ -44,6 +45,7 @@ def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
         "remedy": remedy(finding),
         "layout": dict(found.layout.axes),
         "micro_batches": found.num_micro_batches,
+        "data": None if found.variation is None else found.variation.word,
         "layouts": [dict(each.axes) for each in found.layouts],
         "follows": [each.value for each in finding.follows],
         "values": [*map(_value, finding.differences)],

@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from syncverify.whole_step.causes import (
+    NormMistake,
     NormOf,
     NormOfOneRank,
     NormWithout,
-    RanksDiffer,
     Scaled,
     StepMistake,
-    Unexplained,
 )
+from syncverify.whole_step.copies import copy_cause
 from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.gradient_causes import Known, scaled_by
+from syncverify.whole_step.factors import RELATIVE
+from syncverify.whole_step.gradient_causes import scaled_by
+from syncverify.whole_step.known import Known
 from syncverify.whole_step.layout import Layout
 
-_RELATIVE: Final = 1e-9
 # Parameters that are split over the same axes.
 Classes = Mapping[frozenset[str], tuple[str, ...]]
 
@@ -64,24 +64,52 @@ class Squares:
             for rank in range(self.layout.num_ranks)
         ]
 
+    def divided(self, factors: Mapping[int, float]) -> Squares:
+        """Return the squares of gradients that are divided by a factor of each rank."""
+        by_rank = [
+            {name: square / factors[rank] ** 2 for name, square in named.items()}
+            for rank, named in enumerate(self.by_rank)
+        ]
+        return Squares(self.layout, by_rank, self.split_over)
+
+    def own_norm(self, rank: int) -> float:
+        """Return the norm of the gradients that a rank has, with the shards of others."""
+        return math.sqrt(
+            sum(self.total(rank, names, axes) for axes, names in self.classes().items())
+        )
+
 
 def norm_cause(found: ComparedValue, squares: Squares, known: Known) -> StepMistake:
     """Return the mistake that explains a wrong norm on all ranks."""
     norms = {
         rank: float(value) for rank, value in found.got.items() if value is not None
     }
+    known_mistake = wrong_squares(norms, squares)
+    if known_mistake is not None:
+        return known_mistake
     expected = float(found.expected[found.wrong_ranks[0]])
-    for cause, totals in _mistakes(squares):
-        if all(_is_close(norms[rank], math.sqrt(totals[rank])) for rank in norms):
-            return cause
     factors = {norm / expected for norm in norms.values()} if expected else set[float]()
-    if factors and _is_close(max(factors), min(factors)):
+    if factors and math.isclose(max(factors), min(factors), rel_tol=RELATIVE):
         scaled: Scaled = scaled_by(max(factors), known)
-        return scaled if scaled.axes or scaled.is_scale else Unexplained()
-    return RanksDiffer(tuple(found.wrong_ranks))
+        if scaled.axes or scaled.is_scale:
+            return scaled
+    return copy_cause(found, known.layout)
 
 
-def _mistakes(squares: Squares) -> Iterator[tuple[StepMistake, list[float]]]:
+def wrong_squares(
+    norms: Mapping[int, float], squares: Squares, relative: float = RELATIVE
+) -> NormMistake | None:
+    """Return which squares are left out, or added wrongly, in the norms of the ranks."""
+    for cause, totals in _mistakes(squares):
+        if all(
+            math.isclose(norms[rank], math.sqrt(totals[rank]), rel_tol=relative)
+            for rank in norms
+        ):
+            return cause
+    return None
+
+
+def _mistakes(squares: Squares) -> Iterator[tuple[NormMistake, list[float]]]:
     """Yield mistakes, each with the squared norm that it gives on each rank."""
     classes = squares.classes()
     ranks = range(squares.layout.num_ranks)
@@ -113,14 +141,14 @@ def _mistakes(squares: Squares) -> Iterator[tuple[StepMistake, list[float]]]:
     yield from _of_all(squares, classes)
 
 
-def _of_all(
-    squares: Squares, classes: Classes
-) -> Iterator[tuple[StepMistake, list[float]]]:
+def _of_all(squares: Squares, classes: Classes) -> Iterator[tuple[NormOf, list[float]]]:
     """Yield mistakes of all parameters that are split over an axis."""
     for axis in (name for name, size in squares.layout.axes if size > 1):
         names = [
             name for axes, each in classes.items() if axis in axes for name in each
         ]
+        if not names:
+            continue
         cause = NormOf(tuple(names), frozenset({axis}), is_missing=True)
         yield (
             cause,
@@ -132,7 +160,3 @@ def _of_all(
                 for rank in range(squares.layout.num_ranks)
             ],
         )
-
-
-def _is_close(one: float, two: float) -> bool:
-    return math.isclose(one, two, rel_tol=_RELATIVE)

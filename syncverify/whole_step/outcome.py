@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from syncverify.simulation.simulation import Simulation
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.training import Variation
 from syncverify.whole_step.values import Quantity
 
 
@@ -36,6 +37,12 @@ class LayoutPlay:
         findings: Mistakes that the values show.
         num_values: Number of values that were compared.
         worst: Largest difference of each tensor, by name.
+        variation: The other data of this play; None for the batch as it is.
+        zero: Parameters whose gradients are zero on one rank in all steps: no mistake in
+            their gradients can show.
+        absent: Parameters of one rank that no rank of the mesh has.
+        added: Parameters of the mesh that one rank has not.
+        is_tried: Whether the variation was played: a step that does not unscale is not.
     """
 
     layout: Layout
@@ -45,6 +52,11 @@ class LayoutPlay:
     findings: tuple[WrongQuantity, ...] = ()
     num_values: int = 0
     worst: Mapping[str, WorstError] = field(default_factory=dict)
+    variation: Variation | None = None
+    zero: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    is_tried: bool = True
 
     @property
     def worst_error(self) -> float:
@@ -68,6 +80,7 @@ class FoundMistake:
         sizes: Its sizes of model and batch, where they were made smaller.
         num_rows: Its number of rows of the whole batch; None for all.
         layouts: All layouts that show it.
+        variation: The other data that shows it; None for the batch as it is.
     """
 
     finding: WrongQuantity
@@ -76,6 +89,7 @@ class FoundMistake:
     sizes: tuple[tuple[str, int], ...]
     num_rows: int | None
     layouts: tuple[Layout, ...]
+    variation: Variation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,12 @@ from typing import Any
 
 from syncverify.report.html.render import rendered
 from syncverify.simulation.page import violation_values
-from syncverify.whole_step.outcome import Comparison, FoundMistake, WorstError
+from syncverify.whole_step.outcome import (
+    Comparison,
+    FoundMistake,
+    LayoutPlay,
+    WorstError,
+)
 from syncverify.whole_step.text import mistake_text, replay_line, said, verdict
 
 
@@ -57,7 +62,7 @@ def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
 def _layouts(comparison: Comparison) -> dict[str, Any]:
     names = dict.fromkeys(name for play in comparison.plays for name in play.worst)
     return {
-        "columns": [str(play.layout) for play in comparison.plays],
+        "columns": [*map(_column, comparison.plays)],
         "rows": [
             {
                 "name": name,
@@ -66,6 +71,11 @@ def _layouts(comparison: Comparison) -> dict[str, Any]:
             for name in names
         ],
     }
+
+
+def _column(play: LayoutPlay) -> str:
+    word = "" if play.variation is None else f" {play.variation.word}"
+    return f"{play.layout}{word}"
 
 
 def _cell(worst: WorstError | None) -> dict[str, Any]:

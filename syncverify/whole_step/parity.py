@@ -12,8 +12,11 @@ from typing_extensions import override
 from syncverify.errors import UsageError
 from syncverify.simulation.playing import Device
 from syncverify.whole_step.comparing import compare
+from syncverify.whole_step.data import NotFinite, variations
 from syncverify.whole_step.described import Described, layouts_of
+from syncverify.whole_step.differences import OneRank
 from syncverify.whole_step.json_values import json_of
+from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.playing import reference_of
 from syncverify.whole_step.shrinking import shrunk
@@ -24,9 +27,6 @@ from syncverify.whole_step.values import Quantity
 
 class StepIsWrongError(AssertionError):
     """A training differs from one rank; the text is its report."""
-
-
-_Mistakes = dict[tuple[Quantity, str], FoundMistake]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ def parity(
     scaler: Function | None = None,
     split: Split | None = None,
     own: Own | None = None,
+    weights: str | None = None,
     steps: int = 2,
     micro_batches: Iterable[int] = (1,),
     dtype: torch.dtype = torch.float64,
@@ -87,6 +88,8 @@ def parity(
         split: Axes over which the rows of the batch are split; None takes those whose names
             start with `dp`.
         own: Axes over which ordinary tensors are split.
+        weights: Key of the batch with the weight of each token. Ranks with unequal numbers of
+            tokens are played then, and a micro-batch without tokens.
         steps: Number of steps.
         micro_batches: Numbers of parts of each rank's batch; each is played.
         dtype: Floating-point dtype of model and batch.
@@ -111,6 +114,7 @@ def parity(
         scaler=scaler,
         split=split,
         own={} if own is None else own,
+        weights=weights,
         num_steps=steps,
         dtype=dtype,
         seed=seed,
@@ -132,44 +136,66 @@ def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
         described: The training and its layouts.
         path: Its file or module; "" where it has none.
     """
-    training, plays, mistakes = described.training, list[LayoutPlay](), _Mistakes()
+    training, device = described.training, described.device
+    plays, mistakes = list[LayoutPlay](), list[FoundMistake]()
     name = path or getattr(training.build, "__module__", "")
     for number in described.numbers:
         setup = replace(training, num_micro_batches=number)
         reference = None
         for layout in described.layouts:
             if reference is None or training.loss is None:
-                reference = reference_of(setup, layout, described.device)
-            played = compare(setup, layout, reference, described.device)
-            plays.append(played)
-            _note(mistakes, setup, played, described.device)
-            yield Parity(
-                name,
-                path,
-                tuple(plays),
-                tuple(mistakes.values()),
-                training.num_steps,
-                training.seed,
-            )
+                reference = reference_of(setup, layout, device)
+            for varied, beside in _varied(setup, layout, reference, device):
+                played = compare(varied, layout, beside, device)
+                plays.append(played)
+                _note(mistakes, varied, played, device)
+                yield Parity(
+                    name,
+                    path,
+                    tuple(plays),
+                    tuple(mistakes),
+                    training.num_steps,
+                    training.seed,
+                )
+
+
+def _varied(
+    setup: Training, layout: Layout, reference: OneRank, device: Device
+) -> Iterator[tuple[Training, OneRank]]:
+    """Yield the training, and each variation of it, with the values of one rank."""
+    yield setup, reference
+    rows = [axis for axis, dim in setup.split_axes(layout).items() if dim == 0]
+    num_parts = layout.size(rows) * setup.num_micro_batches
+    steps = reference.tensors(Quantity.STEPPED, 0).items()
+    names = [name for name, gradient in steps if gradient is not None]
+    for variation in variations(setup, num_parts, names):
+        # One step shows the decision: in the second one there is no overflow.
+        steps_of_it = 1 if isinstance(variation, NotFinite) else setup.num_steps
+        varied = replace(setup, variation=variation, num_steps=steps_of_it)
+        yield varied, reference_of(varied, layout, device)
 
 
 def _note(
-    mistakes: _Mistakes,
+    mistakes: list[FoundMistake],
     setup: Training,
     played: LayoutPlay,
     device: Device,
 ) -> None:
     for finding in played.findings:
-        if (known := mistakes.get(finding.key)) is not None:
+        same = (i for i, e in enumerate(mistakes) if e.finding.is_same(finding))
+        if (index := next(same, None)) is not None:
+            known = mistakes[index]
             layouts = dict.fromkeys([*known.layouts, played.layout])
-            mistakes[finding.key] = replace(known, layouts=tuple(layouts))
+            mistakes[index] = replace(known, layouts=tuple(layouts))
             continue
         best = shrunk(setup, played, finding, device)
-        mistakes[finding.key] = FoundMistake(
+        found = FoundMistake(
             best.finding,
             best.played.layout,
             best.training.num_micro_batches,
             tuple(best.training.sizes.items()),
             best.training.num_rows,
             (played.layout,),
+            best.training.variation,
         )
+        mistakes.append(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import torch
@@ -15,9 +15,15 @@ from syncverify.simulation.simulate import simulate
 from syncverify.simulation.simulation import Simulation
 from syncverify.whole_step.differences import OneRank
 from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.steps import part_gradients, train_on_mesh, train_plainly
+from syncverify.whole_step.steps import (
+    PlainGradients,
+    optimizer_steps,
+    plain_gradients,
+    train_on_mesh,
+    train_plainly,
+)
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import RankValues
+from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
 from syncverify.whole_step.watching import watched_clipping
 
 _NUM_NOISY: Final = 2
@@ -52,17 +58,37 @@ def reference_of(training: Training, layout: Layout, device: Device) -> OneRank:
     return OneRank(plain, noisy)
 
 
-def parts_of(
-    training: Training, ranks: Sequence[RankValues], step: int, device: Device
-) -> list[dict[str, torch.Tensor]]:
-    """Return the gradients of the different parts of a batch; none without a loss."""
-    if training.loss is None:
-        return []
-    different = list[Any]()
+def gradients_of(
+    training: Training,
+    parts: Sequence[Any],
+    step: int,
+    start: NamedTensors,
+    device: Device,
+) -> PlainGradients:
+    """Return the gradients of parts of a batch on one rank, from given parameters."""
+    return _alone(lambda: plain_gradients(training, parts, step, start), device)
+
+
+def optimized(
+    training: Training, values: RankValues, device: Device
+) -> list[Mapping[Quantity, NamedTensors]]:
+    """Return what the optimizer makes of the gradients that a rank gave it."""
+    return _alone(lambda: optimizer_steps(training, values), device)
+
+
+def different_parts(
+    ranks: Sequence[RankValues], step: int
+) -> tuple[list[Any], list[int]]:
+    """Return the different parts of a step's batch, and the index of each rank's part."""
+    parts, indices = list[Any](), list[int]()
     for each in ranks:
-        if not any(_is_same(each.batches[step], other) for other in different):
-            different.append(each.batches[step])
-    return _alone(lambda: part_gradients(training, different, step), device)
+        part = each.batches[step]
+        same = (i for i, other in enumerate(parts) if _is_same(part, other))
+        index = next(same, len(parts))
+        if index == len(parts):
+            parts.append(part)
+        indices.append(index)
+    return parts, indices
 
 
 def _alone(function: Callable[[], _T], device: Device) -> _T:

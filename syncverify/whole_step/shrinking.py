@@ -63,7 +63,7 @@ def _shows(
     alike = (
         each
         for each in played.findings
-        if each.key == finding.key and each.names == finding.names & known
+        if each.is_same(finding) and each.names == finding.names & known
     )
     found = next(alike, None)
     return None if found is None else Smaller(training, played, found)

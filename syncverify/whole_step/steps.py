@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from syncverify.whole_step.batches import micro_batches, rank_part
 from syncverify.whole_step.calling import call
 from syncverify.whole_step.clipping import clip_over_meshes
+from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.noise import RoundingNoise
+from syncverify.whole_step.poison import Poison, is_last_shard
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.values import NamedTensors, Quantity, RankValues, StepValues
 from syncverify.whole_step.watching import StepWatch
@@ -24,6 +26,7 @@ from syncverify.whole_step.wholes import (
     axes_of,
     local_squares,
     named_parameters,
+    plain_names,
     state_of,
     whole,
 )
@@ -37,7 +40,7 @@ class Wired:
         training: The training.
         model: What `parallelize` made of the model; the plain model on one rank.
         mesh: The mesh; None for the plain step of the reference.
-        optimizer: The optimizer.
+        optimizers: The optimizers; none where the model is no module.
         scaler: The scaler of the loss; None if there is none.
         parameters: Parameters by the names of the plain model.
     """
@@ -45,7 +48,7 @@ class Wired:
     training: Training
     model: Any
     mesh: DeviceMesh | None
-    optimizer: torch.optim.Optimizer | None
+    optimizers: list[torch.optim.Optimizer]
     scaler: Any
     parameters: dict[str, nn.Parameter]
 
@@ -54,7 +57,7 @@ def train_on_mesh(training: Training, layout: Layout, device: str) -> RankValues
     """Train on this rank of a mesh, and return the values that it has."""
     mesh = layout.mesh(device)
     model = training.model()
-    names = [name for name, _ in model.named_parameters()]
+    names = plain_names(model)
     wired = call(training.parallelize, {"model": model, "mesh": mesh, **training.sizes})
     return _trained(training, model if wired is None else wired, mesh, names, layout)
 
@@ -71,42 +74,124 @@ def train_plainly(training: Training, noise_seed: int | None = None) -> RankValu
     """
     wired = _plain(training)
     start = {name: whole(each) for name, each in wired.parameters.items()}
+    poison = _poison(wired, {}, {})
     steps, batches = list[StepValues](), list[Any]()
     for index in range(training.num_steps):
         batches.append(training.whole_batch(index))
         noise = (
             nullcontext() if noise_seed is None else RoundingNoise(noise_seed + index)
         )
-        steps.append(_step(wired, batches[-1], index, noise))
-    return RankValues(start, tuple(steps), tuple(batches), {})
+        with _placed(poison, wired, index):
+            steps.append(_step(wired, batches[-1], index, noise))
+    return RankValues(start, tuple(steps), tuple(batches), {}, _frozen(wired))
 
 
-def part_gradients(
-    training: Training, parts: Sequence[Any], step: int
-) -> list[dict[str, torch.Tensor]]:
-    """Return the gradient of each part of a step's batch, by name, on one rank."""
-    assert training.loss is not None
+@dataclass(frozen=True, slots=True)
+class PlainGradients:
+    """Gradients on one rank, by name.
+
+    Attributes:
+        parts: Of the loss of each part of a batch.
+        terms: Of each term of the loss of the whole batch, where there are several.
+    """
+
+    parts: list[dict[str, torch.Tensor]]
+    terms: dict[str, dict[str, torch.Tensor]]
+
+
+def plain_gradients(
+    training: Training, parts: Sequence[Any], step: int, start: NamedTensors
+) -> PlainGradients:
+    """Return the gradients of parts of a step's batch on one rank.
+
+    Args:
+        training: The training; it has a loss.
+        parts: Parts of the batch.
+        step: Number of the step.
+        start: Parameters before the step.
+    """
     wired = _plain(training)
-    for index in range(step):
-        _step(wired, training.whole_batch(index), index)
-    gradients = list[dict[str, torch.Tensor]]()
-    for part in parts:
-        loss = call(training.loss, {"model": wired.model, "batch": part, "mesh": None})
-        trained = {
-            n: each for n, each in wired.parameters.items() if each.requires_grad
-        }
-        found = torch.autograd.grad(loss, [*trained.values()], allow_unused=True)
-        named = zip(trained, found, strict=True)
-        gradients.append({name: each for name, each in named if each is not None})
-    return gradients
+    _set(wired.parameters, start)
+    losses = [_losses(wired, part) for part in parts]
+    terms = _losses(wired, training.whole_batch(step))
+    return PlainGradients(
+        [_gradients(wired, total(each)) for each in losses],
+        {name: _gradients(wired, each) for name, each in terms.items()}
+        if len(terms) > 1
+        else {},
+    )
+
+
+@torch.no_grad()
+def _set(parameters: Mapping[str, nn.Parameter], values: NamedTensors) -> None:
+    for name, parameter in parameters.items():
+        if (value := values.get(name)) is not None:
+            parameter.copy_(value)
+
+
+def _losses(wired: Wired, batch: Any) -> dict[str, torch.Tensor]:
+    loss = wired.training.loss
+    assert loss is not None
+    found = call(loss, {"model": wired.model, "batch": batch, "mesh": wired.mesh})
+    return dict(found) if isinstance(found, Mapping) else {"loss": found}
+
+
+def total(losses: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Return the sum of the terms of a loss."""
+    return (
+        torch.stack([*losses.values()]).sum()
+        if len(losses) > 1
+        else next(iter(losses.values()))
+    )
+
+
+def _gradients(wired: Wired, loss: torch.Tensor) -> dict[str, torch.Tensor]:
+    named = {n: each for n, each in wired.parameters.items() if each.requires_grad}
+    found = torch.autograd.grad(
+        loss, [*named.values()], allow_unused=True, retain_graph=True
+    )
+    pairs = zip(named, found, strict=True)
+    return {name: each for name, each in pairs if each is not None}
+
+
+def optimizer_steps(
+    training: Training, values: RankValues
+) -> list[Mapping[Quantity, NamedTensors]]:
+    """Return what the optimizer makes of the gradients that a rank gave it, step by step."""
+    wired = _plain(training)
+    for name, parameter in wired.parameters.items():
+        if (start := values.start.get(name)) is not None:
+            parameter.data = start.clone()
+    found = list[Mapping[Quantity, NamedTensors]]()
+    for step in values.steps:
+        number = step.tensors[Quantity.SKIPPED]["steps"]
+        assert number is not None
+        found.append(_optimized(wired, step.tensors[Quantity.STEPPED], int(number)))
+    return found
+
+
+def _optimized(
+    wired: Wired, gradients: NamedTensors, number: int
+) -> Mapping[Quantity, NamedTensors]:
+    for name, parameter in wired.parameters.items():
+        gradient = gradients.get(name)
+        parameter.grad = None if gradient is None else gradient.clone()
+    for optimizer in wired.optimizers * number:
+        optimizer.step()
+    names = _names(wired)
+    return {
+        Quantity.STATE: {n: whole(v) for n, v in state_of(wired.optimizers, names)},
+        Quantity.PARAMETER: _wholes(wired.parameters),
+    }
 
 
 def _plain(training: Training) -> Wired:
     model = training.model()
     scaler = None if training.scaler is None else call(training.scaler, {"mesh": None})
-    parameters = dict(model.named_parameters())
-    optimizer = training.own_optimizer(model)
-    return Wired(training, model, None, optimizer, scaler, parameters)
+    names = plain_names(model)
+    parameters = named_parameters(model, names)
+    optimizers = training.own_optimizers(model)
+    return Wired(training, model, None, optimizers, scaler, parameters)
 
 
 def _trained(
@@ -117,16 +202,47 @@ def _trained(
     layout: Layout,
 ) -> RankValues:
     parameters = named_parameters(model, names)
-    optimizer = training.own_optimizer(model) if isinstance(model, nn.Module) else None
+    optimizers = training.own_optimizers(model) if isinstance(model, nn.Module) else []
     scaler = None if training.scaler is None else call(training.scaler, {"mesh": mesh})
-    wired = Wired(training, model, mesh, optimizer, scaler, parameters)
+    wired = Wired(training, model, mesh, optimizers, scaler, parameters)
     start = {name: whole(each) for name, each in parameters.items()}
     split_over = {name: axes_of(each) for name, each in parameters.items()}
+    poison = _poison(wired, layout.coordinate(dist.get_rank()), dict(layout.axes))
     steps, batches = list[StepValues](), list[Any]()
     for index in range(training.num_steps):
         batches.append(_own_batch(training, mesh, layout, index))
-        steps.append(_step(wired, batches[-1], index))
-    return RankValues(start, tuple(steps), tuple(batches), split_over)
+        with _placed(poison, wired, index):
+            steps.append(_step(wired, batches[-1], index))
+    is_poisoned = poison is not None and poison.is_called
+    return RankValues(
+        start, tuple(steps), tuple(batches), split_over, _frozen(wired), is_poisoned
+    )
+
+
+def _frozen(wired: Wired) -> frozenset[str]:
+    named = wired.parameters.items()
+    return frozenset(name for name, each in named if not each.requires_grad)
+
+
+def _poison(
+    wired: Wired, coordinate: Mapping[str, int], sizes: Mapping[str, int]
+) -> Poison | None:
+    """Return what makes a gradient no number, where the variation says so."""
+    variation = wired.training.variation
+    if not isinstance(variation, NotFinite):
+        return None
+    own = wired.training.own
+    is_last = is_last_shard(variation.name, own, coordinate, sizes)
+    return Poison(variation, wired.parameters, is_last=is_last)
+
+
+def _placed(
+    poison: Poison | None, wired: Wired, index: int
+) -> AbstractContextManager[None]:
+    """Return the block of a step: a gradient is no number in the first one."""
+    if poison is None or index or not hasattr(wired.scaler, "unscale_"):
+        return nullcontext()
+    return poison.placed(wired.scaler)
 
 
 def _own_batch(training: Training, mesh: DeviceMesh, layout: Layout, step: int) -> Any:
@@ -163,7 +279,7 @@ def _step_function(wired: Wired) -> Callable[[Any, int], Any]:
             "model": wired.model,
             "batch": batch,
             "mesh": wired.mesh,
-            "optimizer": wired.optimizer,
+            "optimizer": one_or_all(wired.optimizers),
             "micro_batches": micro_batches(batch, training.num_micro_batches),
             "scaler": wired.scaler,
             "step_index": index,
@@ -176,26 +292,27 @@ def _step_function(wired: Wired) -> Callable[[Any, int], Any]:
 
 def plain_step(wired: Wired, batch: Any) -> dict[str, torch.Tensor]:
     """Make a step as torch's tutorials do: backward, unscale, clip, step, clear."""
-    training, optimizer, scaler = wired.training, wired.optimizer, wired.scaler
-    assert training.loss is not None
-    assert optimizer is not None
+    training, scaler = wired.training, wired.scaler
     number = 1 if wired.mesh is None else training.num_micro_batches
     for part in micro_batches(batch, number):
-        values = {"model": wired.model, "batch": part, "mesh": wired.mesh}
-        loss = call(training.loss, values) / number
+        loss = total(_losses(wired, part)) / number
         (loss if scaler is None else scaler.scale(loss)).backward()
-    if scaler is not None:
-        scaler.unscale_(optimizer)
+    for optimizer in wired.optimizers:
+        if scaler is not None:
+            scaler.unscale_(optimizer)
     returned = dict[str, torch.Tensor]()
     if training.clip is not None:
-        clipped = wired.parameters.values()
+        clipped = dict.fromkeys(wired.parameters.values())
         returned["norm"] = clip_over_meshes(clipped, training.clip)
-    if scaler is None:
-        optimizer.step()
-    else:
-        scaler.step(optimizer)
+    for optimizer in wired.optimizers:
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+    if scaler is not None:
         scaler.update()
-    optimizer.zero_grad()
+    for optimizer in wired.optimizers:
+        optimizer.zero_grad()
     return returned
 
 
@@ -204,13 +321,13 @@ def _values(wired: Wired, watch: StepWatch, returned: Any) -> StepValues:
     parameters = wired.parameters
     gradients = {name: watch.gradient(each) for name, each in parameters.items()}
     read = {name: watch.read.get(each) for name, each in parameters.items()}
-    names = {each: name for name, each in parameters.items()}
+    names = _names(wired)
     tensors: dict[Quantity, NamedTensors] = {
         Quantity.GRADIENT: _wholes(gradients),
         Quantity.NORM: {} if watch.norm is None else {"norm": whole(watch.norm)},
         Quantity.STEPPED: _wholes(read) if watch.optimizers else {},
         Quantity.RETURNED: dict(_scalars(returned)),
-        Quantity.SKIPPED: {"steps": torch.tensor(float(len(watch.optimizers)))},
+        Quantity.SKIPPED: {"steps": torch.tensor(float(watch.num_steps))},
         Quantity.STATE: {
             name: whole(value)
             for name, value in state_of(dict.fromkeys(watch.optimizers), names)
@@ -223,9 +340,22 @@ def _values(wired: Wired, watch: StepWatch, returned: Any) -> StepValues:
     squares = {
         name: local_squares(each)
         for name, each in gradients.items()
-        if each is not None
+        if each is not None and names[parameters[name]] == name
     }
     return StepValues(tensors, squares)
+
+
+def _names(wired: Wired) -> dict[nn.Parameter, str]:
+    """Return the first name of each parameter: tied weights have several."""
+    names = dict[nn.Parameter, str]()
+    for name, parameter in wired.parameters.items():
+        names.setdefault(parameter, name)
+    return names
+
+
+def one_or_all(optimizers: list[torch.optim.Optimizer]) -> Any:
+    """Return the only optimizer, the list of several ones, or None."""
+    return optimizers if len(optimizers) > 1 else next(iter(optimizers), None)
 
 
 def _wholes(tensors: Any) -> NamedTensors:

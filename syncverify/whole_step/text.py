@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,14 +19,20 @@ from syncverify.whole_step.causes import (
     NotANumber,
     NotCleared,
     NotClipped,
+    NotUpdated,
     OtherCoefficient,
     RanksDiffer,
+    ReducedOver,
     Scaled,
     StepMistake,
+    TermsWeighted,
     Weighted,
 )
+from syncverify.whole_step.data import EmptyPart, NotFinite, UnequalTokens
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
+from syncverify.whole_step.training import Variation
+from syncverify.whole_step.values import Quantity
 
 _MAX_NAMES = 6
 _MAX_RANKS = 4
@@ -51,11 +58,43 @@ def mistake_text(outcome: Comparison, found: FoundMistake, title: str = "WRONG")
 
 def _table(outcome: Comparison) -> list[str]:
     lines = [f"  {played.layout!s:<24} {_said(played)}" for played in outcome.plays]
-    return ["\n".join(["layouts:", *lines])] if lines else []
+    if not lines:
+        return []
+    return ["\n".join(["layouts:", *lines, *dict.fromkeys(_unshown(outcome.plays))])]
+
+
+def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
+    """Yield the parameters of which the plays show nothing, or less."""
+    for played in plays:
+        if played.zero and played.variation is None:
+            yield (
+                f"  not shown: {_names(played.zero)}: gradients are zero on one rank in all "
+                "steps; make more steps, or other data"
+            )
+        if played.absent:
+            yield f"  not compared: {_names(played.absent)}: no rank has a parameter of this name"
+        if played.added:
+            yield f"  not compared: {_names(played.added)}: build() makes no such parameter"
+
+
+def variation_text(variation: Variation) -> str:
+    """Return what is other in the data."""
+    match variation:
+        case UnequalTokens(key):
+            return f"ranks have unequal numbers of tokens ({key!r} is 0 for the others)"
+        case EmptyPart(key):
+            return f"the last micro-batch is padding ({key!r} is 0)"
+        case NotFinite(name, value):
+            return f"{value} in the last element of the gradient of {name}, before unscaling"
+    return variation.word
 
 
 def _said(played: LayoutPlay) -> str:
     parts = counted(played.num_micro_batches, "micro-batch").replace("chs", "ches")
+    if played.variation is not None:
+        parts = f"{parts}, {played.variation.word}"
+    if not played.is_tried:
+        return f"{parts}: not tried, since the step does not unscale() by the scaler"
     if played.simulation.refused:
         return f"{parts}: not simulated"
     if not played.num_values:
@@ -69,9 +108,8 @@ def _said(played: LayoutPlay) -> str:
 
 def verdict(outcome: Comparison) -> str:
     """Return the last line: what was found, and what was compared."""
-    scope = (
-        f"{counted(len(outcome.plays), 'layout')}, {counted(outcome.num_steps, 'step')}"
-    )
+    layouts = {each.layout for each in outcome.plays}
+    scope = f"{counted(len(layouts), 'layout')}, {counted(outcome.num_steps, 'step')}"
     wrong = len(outcome.mistakes) + outcome.num_violations
     title = counted(wrong, "MISTAKE").upper() if wrong else "NO MISTAKE"
     return f"{title}: {outcome.name} ({scope}, seed {outcome.seed})"
@@ -81,12 +119,16 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
     finding = found.finding
     yield f"{title}: {finding.quantity.value}, {said(finding)}"
     yield f"  layout:   {found.layout}, step {finding.step + 1}"
+    if found.variation is not None:
+        yield f"  data:     {variation_text(found.variation)}"
     yield f"  values:   {_names(each.name for each in finding.differences)}"
     first = finding.differences[0]
     for rank in [*first.got][:_MAX_RANKS]:
         mark = "wrong" if rank in first.wrong_ranks else "right"
         yield f"            {first.name} on rank {rank}: {_shown(first.got[rank])} ({mark})"
     yield f"            on one rank: {_shown(next(iter(first.expected.values())))}"
+    if finding.spread:
+        yield f"  spreads:  to {_names(each.name for each in finding.spread)}"
     if finding.follows:
         yield f"  follows:  {', '.join(each.value for each in finding.follows)}"
     others = [str(each) for each in found.layouts if each != found.layout]
@@ -122,6 +164,19 @@ def cause_text(cause: StepMistake) -> str:
         case LacksSum(axes, factor):
             text = f"lacks the sum over {_axes(axes)}"
             return text if factor == 1 else f"{text}, and then a factor of {factor:g}"
+        case ReducedOver(axes, right, factor):
+            place = f", and not over {_axes(right)}" if right else ""
+            text = f"added over {_axes(axes)}{place}"
+            return text if factor == 1 else f"{text}, and multiplied by {factor:g}"
+        case TermsWeighted(factors, axes):
+            listed = " and ".join(
+                f"{name} counts {number:g} times"
+                for name, number in factors
+                if number != 1
+            )
+            ways = " or of ".join(sorted(map(_axes, axes)))
+            text = f"the term {listed} what it should"
+            return f"{text}: the number of ranks of {ways}" if axes else text
         case Scaled(factor, axes, is_scale):
             word = "multiplied" if factor > 1 else "divided"
             number = factor if factor > 1 else 1 / factor
@@ -132,7 +187,7 @@ def cause_text(cause: StepMistake) -> str:
                 f", the number of ranks of {ways}" if axes else ""
             )
         case Missing(ranks):
-            return f"{named('rank', ranks)} have none, or zeros"
+            return f"{_ranks(ranks, 'has', 'have')} none, or zeros"
         case NotCleared():
             return "still has the gradient of the step before"
         case Weighted(weights, are_equal):
@@ -145,8 +200,11 @@ def cause_text(cause: StepMistake) -> str:
             return f"{why} ({listed} times the right weights)"
         case NotANumber(ranks):
             return f"{named('rank', ranks)} and one rank differ in where NaN or infinity is"
-        case RanksDiffer(ranks):
-            return f"{named('rank', ranks)} have other values"
+        case RanksDiffer(ranks, axes):
+            place = f"; copies differ over {_axes(axes)}" if axes else ""
+            return f"{_ranks(ranks, 'has', 'have')} other values{place}"
+        case NotUpdated(ranks):
+            return f"the optimizer of {named('rank', ranks)} does not have it, or leaves it as it was"
         case NormOf(names, axes, is_missing):
             how = "does not add" if is_missing else "adds once a rank"
             return f"{how} the squares of {_names(names)} over {_axes(axes)}"
@@ -156,19 +214,39 @@ def cause_text(cause: StepMistake) -> str:
             return f"leaves out {_names(names)}"
         case NotClipped(coefficient):
             return f"the coefficient {coefficient:g} of clipping is not applied"
-        case OtherCoefficient(coefficients, expected):
+        case OtherCoefficient(coefficients, expected, norm):
             listed = ", ".join(f"rank {r}: {c:g}" for r, c in coefficients.items())
-            return f"clipped by another coefficient than {expected:g} ({listed})"
+            text = f"clipped by another coefficient than {expected:g} ({listed})"
+            return text if norm is None else f"{text}: the norm {cause_text(norm)}"
         case Decided(ranks, expected):
-            return f"{named('rank', ranks)} differ from one rank, which made {expected}"
+            return f"{_ranks(ranks, 'differs', 'differ')} from one rank, which made {expected}"
     return "differs, and no known mistake explains it"
+
+
+def _ranks(ranks: tuple[int, ...], one: str, several: str) -> str:
+    """Return ranks with a verb."""
+    return f"{named('rank', ranks)} {one if len(ranks) == 1 else several}"
 
 
 def remedy(finding: WrongQuantity) -> str:
     """Return what to change."""
     match finding.cause:
+        case OtherCoefficient(_, _, norm) if norm is not None:
+            return remedy(replace(finding, cause=norm))
         case LacksSum(axes, _):
             return f"reduce these gradients over {_axes(axes)}, or mark them as partial there"
+        case ReducedOver(_, right, _):
+            if not right:
+                return "do not reduce these gradients: ranks own different parts"
+            return f"reduce these gradients over {_axes(right)} alone"
+        case TermsWeighted():
+            return "divide each term of the loss by its own count"
+        case RanksDiffer() if finding.quantity is Quantity.START:
+            return (
+                "give all ranks the same values: build with one seed, or broadcast them"
+            )
+        case NotUpdated():
+            return "give these parameters to the optimizer"
         case Scaled(factor, _, True) if factor > 1:
             return "unscale gradients before they are clipped or read"
         case Scaled(_, _, True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -22,6 +22,17 @@ Split = Mapping[str, int] | Sequence[str] | Function
 Own = Mapping[str, Mapping[str, int]] | Function
 
 
+class Variation(Protocol):
+    """Other data for a training; one rank gets the same."""
+
+    @property
+    def word(self) -> str:
+        """A short name."""
+
+    def changed(self, batch: Any) -> Any:
+        """Return the batch of a step as it is trained on."""
+
+
 def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     """Make the optimizer of a training that names none."""
     return torch.optim.AdamW(parameters, lr=0.01)
@@ -36,12 +47,12 @@ class Training:
         parallelize: Takes `model` and `mesh`; returns the model, or None where it is
             changed in place.
         batch: Makes the batch of a step, for all ranks: tensors in lists, tuples, dicts.
-        loss: Takes `model` and `batch`; returns the loss, a scalar. None where `step` is all
-            that there is.
+        loss: Takes `model` and `batch`; returns the loss, a scalar, or its terms by name,
+            which are added. None where `step` is all that there is.
         step: Takes `model`, `batch` (the rank's part), `micro_batches` (a list of its parts),
             `mesh`, `optimizer`, `scaler`, `step_index`; makes one whole step. Scalars that it
             returns by name are compared. None takes torch's own step.
-        optimizer: Takes `parameters`, or `model`; returns an optimizer.
+        optimizer: Takes `parameters`, or `model`; returns an optimizer, or a list of them.
         clip: Largest norm; None clips nothing.
         scaler: Makes the scaler of the loss; None scales nothing.
         split: Axes over which the rows of the batch are split.
@@ -52,6 +63,8 @@ class Training:
         seed: Seed of model and data.
         sizes: Arguments of `build` and `batch` in the place of their defaults.
         num_rows: Number of rows of the whole batch to train on; None for all.
+        weights: Key of the batch with the weight of each token; None if all count alike.
+        variation: Other data than `batch` gives; None for that.
     """
 
     build: Function
@@ -70,6 +83,8 @@ class Training:
     seed: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict)
     num_rows: int | None = None
+    weights: str | None = None
+    variation: Variation | None = None
 
     def model(self) -> nn.Module:
         """Build the model.
@@ -93,9 +108,9 @@ class Training:
     def whole_batch(self, step: int) -> Any:
         """Make the batch of a step, for all ranks."""
         torch.manual_seed(self.seed + 1 + step)
-        return tree_map(
-            self._cast, call(self.batch, {"step_index": step, **self.sizes})
-        )
+        made = call(self.batch, {"step_index": step, **self.sizes})
+        batch = tree_map(self._cast, made)
+        return batch if self.variation is None else self.variation.changed(batch)
 
     def _cast(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
@@ -104,11 +119,11 @@ class Training:
             leaf = leaf[: self.num_rows]
         return leaf.to(self.dtype) if leaf.is_floating_point() else leaf
 
-    def own_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Make the optimizer of a model."""
+    def own_optimizers(self, model: nn.Module) -> list[torch.optim.Optimizer]:
+        """Make the optimizers of a model."""
         values = {"parameters": [*model.parameters()], "model": model}
-        made: torch.optim.Optimizer = call(self.optimizer, values)
-        return made
+        made = call(self.optimizer, values)
+        return [*made] if isinstance(made, list | tuple) else [made]
 
     def split_axes(self, layout: Layout) -> dict[str, int]:
         """Return the axes over which the batch is split, and the dimension of each.

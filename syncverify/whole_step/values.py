@@ -50,9 +50,13 @@ class RankValues:
         steps: Values of each step.
         batches: The rank's part of the batch, by step.
         split_over: Axes over which each parameter is split.
+        frozen: Parameters that need no gradient.
+        is_poisoned: Whether a gradient was made no number, as the variation says.
     """
 
     start: NamedTensors
     steps: tuple[StepValues, ...]
     batches: tuple[Any, ...]
     split_over: Mapping[str, frozenset[str]]
+    frozen: frozenset[str] = frozenset()
+    is_poisoned: bool = False

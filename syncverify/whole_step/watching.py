@@ -9,6 +9,7 @@ scales the gradients in place.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -38,6 +39,11 @@ class StepWatch:
         self.read = dict[nn.Parameter, torch.Tensor]()
         self.norm: torch.Tensor | None = None
         self.optimizers = list[Optimizer]()
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps of the optimizer that made most."""
+        return max(Counter(self.optimizers).values(), default=0)
 
     @contextmanager
     def watching(self) -> Iterator[None]:

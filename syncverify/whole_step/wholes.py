@@ -14,6 +14,11 @@ from torch.utils._pytree import tree_leaves
 _WRAPPERS: Final = ("_orig_mod.", "_checkpoint_wrapped_module.", "module.")
 
 
+def plain_names(model: nn.Module) -> list[str]:
+    """Return the names of the parameters of a plain model; tied weights have several."""
+    return [name for name, _ in model.named_parameters(remove_duplicate=False)]
+
+
 def named_parameters(wired: Any, names: Iterable[str]) -> dict[str, nn.Parameter]:
     """Return the parameters of a model by the names of the plain model.
 
@@ -23,7 +28,11 @@ def named_parameters(wired: Any, names: Iterable[str]) -> dict[str, nn.Parameter
     """
     known = {*names}
     modules = [each for each in tree_leaves(wired) if isinstance(each, nn.Module)]
-    pairs = [pair for each in modules for pair in each.named_parameters()]
+    pairs = [
+        pair
+        for each in modules
+        for pair in each.named_parameters(remove_duplicate=False)
+    ]
     return {_plain_name(name, known): parameter for name, parameter in pairs}
 
 

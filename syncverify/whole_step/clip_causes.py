@@ -1,0 +1,112 @@
+"""The mistakes between right gradients and those that the optimizer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from syncverify.whole_step.causes import (
+    NotClipped,
+    NotUpdated,
+    OtherCoefficient,
+    StepMistake,
+)
+from syncverify.whole_step.differences import ComparedValue
+from syncverify.whole_step.factors import factor_of
+from syncverify.whole_step.gradient_causes import gradient_causes, grouped
+from syncverify.whole_step.known import Known
+from syncverify.whole_step.mixtures import Explained
+from syncverify.whole_step.norm_causes import Squares, wrong_squares
+
+# Clipping adds this to the norm, and users' clipping adds something as small, or nothing.
+_ADDED_TO_NORM = 1e-6
+# So a norm that is found from a coefficient is as exact as this.
+_RELATIVE_OF_NORM = 1e-5
+# The gradients before clipping, by rank.
+RankGradients = Mapping[int, torch.Tensor | None]
+
+
+def coefficient_of(norm: float, clip: float) -> float:
+    """Return what torch's clipping multiplies gradients by."""
+    return min(1.0, clip / (norm + _ADDED_TO_NORM))
+
+
+def clip_causes(
+    found: Sequence[ComparedValue],
+    before: Mapping[str, RankGradients],
+    squares: Squares,
+    clip: float | None,
+    known: Known,
+    *,
+    is_seen: bool,
+) -> list[Explained]:
+    """Return the mistakes behind wrong gradients that the optimizer reads.
+
+    Args:
+        found: The wrong gradients.
+        before: Gradients before clipping, by name and rank.
+        squares: Squares of the gradients that the ranks have.
+        clip: Largest norm; None clips nothing.
+        known: What mistakes are looked for with.
+        is_seen: Whether clipping was seen; the squares are those after it otherwise.
+
+    Returns:
+        Each wrong gradient once.
+    """
+    unread = [each for each in found if _is_unread(each, before.get(each.name, {}))]
+    found = [each for each in found if not _is_unread(each, before.get(each.name, {}))]
+    clipped, others = list[tuple[ComparedValue, StepMistake]](), list[ComparedValue]()
+    for each in found:
+        cause = None if clip is None else _clip_cause(each, before.get(each.name, {}))
+        if cause is None:
+            others.append(each)
+        else:
+            clipped.append((each, cause))
+    explained = [
+        (_with_norm(cause, squares, clip, is_seen=is_seen), listed)
+        for cause, listed in grouped(clipped)
+    ]
+    lacking = grouped((e, NotUpdated(tuple(e.wrong_ranks))) for e in unread)
+    return [*lacking, *gradient_causes(others, known), *explained]
+
+
+def _is_unread(found: ComparedValue, before: RankGradients) -> bool:
+    """Whether the optimizer read no gradient on ranks that have one."""
+    return all(
+        found.got[rank] is None and before.get(rank) is not None
+        for rank in found.wrong_ranks
+    )
+
+
+def _clip_cause(found: ComparedValue, before: RankGradients) -> StepMistake | None:
+    """Return that a gradient is not clipped, or by another coefficient."""
+    rank = found.wrong_ranks[0]
+    expected = factor_of(found.expected[rank], before.get(rank))
+    got = {
+        each: factor_of(found.got[each], before.get(each)) for each in found.wrong_ranks
+    }
+    real = {each: factor for each, factor in got.items() if factor is not None}
+    if expected is None or len(real) < len(got):
+        return None
+    if expected != 1 and {*real.values()} == {1.0}:
+        return NotClipped(expected)
+    return OtherCoefficient(real, expected)
+
+
+def _with_norm(
+    cause: StepMistake, squares: Squares, clip: float | None, *, is_seen: bool
+) -> StepMistake:
+    """Return a coefficient with the mistake in the norm that gives it."""
+    if not isinstance(cause, OtherCoefficient) or clip is None:
+        return cause
+    coefficients = {
+        rank: cause.coefficients.get(rank, cause.expected)
+        for rank in range(squares.layout.num_ranks)
+    }
+    if any(not 0 < each < 1 for each in coefficients.values()):
+        return cause
+    norms = {rank: clip / each for rank, each in coefficients.items()}
+    before = squares if is_seen else squares.divided(coefficients)
+    return replace(cause, norm=wrong_squares(norms, before, _RELATIVE_OF_NORM))

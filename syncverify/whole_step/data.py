@@ -1,0 +1,133 @@
+"""Data that shows faults: variations of the training, each played beside the plain one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+
+from syncverify.errors import UsageError
+from syncverify.whole_step.training import Training, Variation
+
+Weights = torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class UnequalTokens:
+    """The first rows have few tokens that count, and the last rows have all.
+
+    Attributes:
+        key: Key of the batch with the weight of each token, or of each row.
+    """
+
+    key: str
+    word: str = "unequal-tokens"
+
+    def changed(self, batch: Any) -> Any:
+        """Return the batch with weights of 0 in it."""
+        return _weighted(batch, self.key, _unequal)
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyPart:
+    """The last micro-batch of the last rank is padding: its weights are 0.
+
+    Attributes:
+        key: Key of the batch with the weight of each token, or of each row.
+        num_parts: Number of micro-batches of all ranks.
+    """
+
+    key: str
+    num_parts: int
+    word: str = "padding"
+
+    def changed(self, batch: Any) -> Any:
+        """Return the batch with weights of 0 in its last rows."""
+        return _weighted(batch, self.key, self._padded)
+
+    def _padded(self, weights: Weights) -> Weights:
+        kept = len(weights) - len(weights) // self.num_parts
+        return weights * (torch.arange(len(weights)) < kept).view(_column(weights))
+
+
+@dataclass(frozen=True, slots=True)
+class NotFinite:
+    """The last element of a gradient is no number in the first step, before it is unscaled.
+
+    Where the parameter is split, one rank has the element, and all ranks have to skip the step.
+
+    Attributes:
+        name: Name of the parameter.
+        value: Infinity, or NaN.
+    """
+
+    name: str
+    value: float
+
+    @property
+    def word(self) -> str:
+        """A short name."""
+        return "nan" if math.isnan(self.value) else "overflow"
+
+    def changed(self, batch: Any) -> Any:
+        """Return the batch as it is."""
+        return batch
+
+
+def variations(
+    training: Training, num_parts: int, names: Iterable[str]
+) -> list[Variation]:
+    """Return the variations that a training can be played with.
+
+    Args:
+        training: The training.
+        num_parts: Number of micro-batches of all ranks.
+        names: The parameters that have a gradient.
+    """
+    found = list[Variation]()
+    if training.weights is not None:
+        found += [
+            UnequalTokens(training.weights),
+            EmptyPart(training.weights, num_parts),
+        ]
+    if training.scaler is not None and (name := _last_shard(training, names)):
+        found += [NotFinite(name, value) for value in (math.inf, math.nan)]
+    return found
+
+
+def _last_shard(training: Training, names: Iterable[str]) -> str | None:
+    """Return the last parameter that is a plain shard; the last of all if none is."""
+    listed = [*names]
+    patterns = () if callable(training.own) else (*training.own,)
+    shards = [n for n in listed if any(fnmatchcase(n, each) for each in patterns)]
+    return next(reversed(shards or listed), None)
+
+
+def _weighted(batch: Any, key: str, change: Any) -> Any:
+    if not isinstance(batch, Mapping) or not isinstance(batch.get(key), torch.Tensor):
+        raise UsageError(
+            f"expected batch() to return a dict with a tensor {key!r}, the weight of each "
+            f"token, as weights={key!r} says"
+        )
+    weights = batch[key]
+    return {**batch, key: change(weights.cpu()).to(weights)}
+
+
+def _unequal(weights: Weights) -> Weights:
+    """Return weights of which the first rows keep fewer than the last ones."""
+    rows = torch.arange(len(weights))
+    if weights.dim() == 1 or weights.shape[1] == 1:
+        is_kept = (rows >= len(rows) // 2) | (rows % 2 == 0)
+        return weights * is_kept.view(_column(weights))
+    width = weights.shape[1]
+    lengths = ((rows + 1) * width // len(rows)).clamp(min=1)
+    is_token = torch.arange(width) < lengths.unsqueeze(1)
+    return weights * is_token.view(*is_token.shape, *[1] * (weights.dim() - 2))
+
+
+def _column(weights: Weights) -> list[int]:
+    return [len(weights), *[1] * (weights.dim() - 1)]

@@ -1,0 +1,48 @@
+"""What mistakes are looked for with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.training import Own
+from syncverify.whole_step.values import NamedTensors
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the mistakes of one step are looked for with.
+
+    Attributes:
+        layout: The layout that is wrong.
+        own: Axes over which an ordinary tensor of a rank is a shard.
+        parts: Gradient of the loss of each different part of the batch, by name.
+        part_of: Index of each rank's part.
+        terms: Gradient of each term of the loss, by name, where the loss has several.
+        before: The gradients of the step before, by name.
+        scale: The scale of the loss; 1 without a scaler.
+    """
+
+    layout: Layout
+    own: Own = field(default_factory=dict)
+    parts: Sequence[Mapping[str, torch.Tensor]] = ()
+    part_of: Sequence[int] = ()
+    terms: Mapping[str, Mapping[str, torch.Tensor]] = field(default_factory=dict)
+    before: NamedTensors | None = None
+    scale: float = 1.0
+
+    @property
+    def split_axes(self) -> frozenset[str]:
+        """The axes over which ranks have different parts of the batch."""
+        return frozenset(
+            name
+            for name in self.layout.names
+            if any(self._differs(rank, name) for rank in range(len(self.part_of)))
+        )
+
+    def _differs(self, rank: int, axis: str) -> bool:
+        group = self.layout.group(rank, [axis])
+        return len({self.part_of[other] for other in group}) > 1

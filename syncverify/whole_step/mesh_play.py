@@ -1,0 +1,111 @@
+"""A training on a mesh that differs from one rank, and what its mistakes are looked for with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from syncverify.simulation.playing import Device
+from syncverify.whole_step.differences import OneRank, own_axes
+from syncverify.whole_step.known import Known
+from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.norm_causes import Squares
+from syncverify.whole_step.playing import different_parts, gradients_of
+from syncverify.whole_step.training import Training
+from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
+
+
+@dataclass(frozen=True, slots=True)
+class MeshPlay:
+    """A training on a mesh beside one rank.
+
+    Attributes:
+        training: The training.
+        layout: The layout.
+        ranks: Values of each rank.
+        reference: Values of one rank.
+        device: Device that torch names to the program.
+    """
+
+    training: Training
+    layout: Layout
+    ranks: Sequence[RankValues]
+    reference: OneRank
+    device: Device
+
+    @property
+    def scale(self) -> float:
+        """The scale of the loss; 1 without a scaler."""
+        scales = self.reference.tensors(Quantity.SCALE, 0).values()
+        return next((float(each) for each in scales if each is not None), 1.0)
+
+    def clip_is_seen(self, step: int) -> bool:
+        """Whether all ranks called torch's clipping in a step."""
+        return all(each.steps[step].tensors[Quantity.NORM] for each in self.ranks)
+
+    def by_rank(
+        self, quantity: Quantity, step: int, name: str
+    ) -> Mapping[int, torch.Tensor | None]:
+        """Return a value as each rank has it."""
+        return {
+            rank: each.steps[step].tensors.get(quantity, {}).get(name)
+            for rank, each in enumerate(self.ranks)
+        }
+
+    def squares(self, step: int) -> Squares:
+        """Return the squares of the gradients of each rank in a step."""
+        split_over = dict[str, frozenset[str]]()
+        for each in self.ranks:
+            split_over |= each.split_over
+        split_over = {
+            name: axes | {*own_axes(name, self.training.own)}
+            for name, axes in split_over.items()
+        }
+        by_rank = [each.steps[step].local_squares for each in self.ranks]
+        return Squares(self.layout, by_rank, split_over)
+
+    def known(self, step: int, start: NamedTensors) -> Known:
+        """Return what the mistakes of a step are looked for with.
+
+        Args:
+            step: Number of the step.
+            start: Parameters before the step, on one rank.
+        """
+        before = self.ranks[0].steps[step - 1].tensors if step else {}
+        known = Known(self.layout, self.training.own, scale=self.scale)
+        if self.training.loss is None:
+            return known
+        parts, part_of = different_parts(self.ranks, step)
+        found = gradients_of(self.training, parts, step, start, self.device)
+        return Known(
+            self.layout,
+            self.training.own,
+            found.parts,
+            part_of,
+            found.terms,
+            before.get(Quantity.GRADIENT),
+            self.scale,
+        )
+
+    def start(self, step: int) -> NamedTensors:
+        """Return the parameters of one rank before a step."""
+        if step == 0:
+            return self.reference.values.start
+        return self.reference.tensors(Quantity.PARAMETER, step - 1)
+
+    def own_start(self, step: int) -> NamedTensors | None:
+        """Return the ranks' own parameters before a step; None where they are not whole."""
+        whole = dict[str, torch.Tensor | None]()
+        for name, value in self.reference.tensors(Quantity.PARAMETER, step - 1).items():
+            copies = self.by_rank(Quantity.PARAMETER, step - 1, name).values()
+            present = [each for each in copies if each is not None]
+            if not present or any(
+                not torch.equal(each, present[0]) for each in present
+            ):
+                return None
+            if value is None or value.shape != present[0].shape:
+                return None
+            whole[name] = present[0]
+        return whole

@@ -1,0 +1,151 @@
+"""Wrong gradients that are sums of right parts, each with a wrong weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+
+from syncverify.whole_step.causes import StepMistake, TermsWeighted, Weighted
+from syncverify.whole_step.differences import ComparedValue, piece
+from syncverify.whole_step.factors import RELATIVE, axes_with, rounded
+from syncverify.whole_step.known import Known
+
+# What is added up: gradients by name.
+Column = Mapping[str, torch.Tensor]
+Explained = tuple[StepMistake, list[ComparedValue]]
+
+
+def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
+    """Yield weights of parts of the batch, or of terms, with the gradients that they explain."""
+    for mixed in _solved(found, [*known.terms.values()], known):
+        wrong, _, explained = mixed
+        ratios = [rounded(float(each)) for each in wrong]
+        first = next((each for each in ratios if each != 1), 1.0)
+        axes = axes_with(known.layout, first) if first > 0 else frozenset()
+        factors = tuple(zip(known.terms, ratios, strict=True))
+        yield TermsWeighted(factors, axes), explained
+    parts = usable(known.parts)
+    num_empty = len(known.parts) - len(parts)
+    for wrong, right, explained in _solved(found, parts, known, 1 if num_empty else 2):
+        ratios = [rounded(float(each)) for each in wrong / right]
+        # Parts without tokens count in a mean of means, and nowhere else.
+        are_equal = _are_equal(wrong) and (bool(num_empty) or not _are_equal(right))
+        yield Weighted(tuple(ratios), are_equal), explained
+
+
+def usable(parts: Sequence[Column]) -> list[Column]:
+    """Return the parts of the batch that have a gradient."""
+    return [
+        each
+        for each in parts
+        if all(bool(value.isfinite().all()) for value in each.values())
+        if any(bool(value.any()) for value in each.values())
+    ]
+
+
+def _solved(
+    found: Sequence[ComparedValue],
+    columns: Sequence[Column],
+    known: Known,
+    fewest: int = 2,
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, list[ComparedValue]]]:
+    """Yield wrong weights and right ones: of all gradients together, or of each one."""
+    if len(columns) < fewest:
+        return
+    for subset in ([*found], *([each] for each in found)):
+        # As many numbers as weights fit any tensor.
+        if sum(_num_elements(each) for each in subset) <= len(columns):
+            continue
+        wrong = weights_of(subset, columns, known, right=False)
+        right = weights_of(subset, columns, known, right=True)
+        if wrong is None or right is None or not bool(right.all()):
+            continue
+        yield (
+            wrong,
+            right,
+            [each for each in found if _fits(each, columns, wrong, known)],
+        )
+        if len(subset) == len(found):
+            return
+
+
+def _num_elements(found: ComparedValue) -> int:
+    return next(iter(found.expected.values())).numel()
+
+
+def weights_of(
+    found: Sequence[ComparedValue],
+    columns: Sequence[Column],
+    known: Known,
+    *,
+    right: bool,
+) -> torch.Tensor | None:
+    """Return the weights with which columns add up to gradients on all wrong ranks.
+
+    Args:
+        found: The gradients.
+        columns: What is added up.
+        known: The layout, and which tensors are shards.
+        right: Whether right gradients are meant, and not the wrong ones.
+
+    Returns:
+        A weight of each column; None if no weights, or several ones, give the gradients.
+    """
+    systems = [_system(each, columns, known, right=right) for each in found]
+    if not systems or any(each is None for each in systems):
+        return None
+    basis = torch.cat([each[0] for each in systems if each is not None])
+    target = torch.cat([each[1] for each in systems if each is not None])
+    if torch.linalg.matrix_rank(basis, rtol=RELATIVE) < basis.shape[1]:
+        return None
+    weights: torch.Tensor = torch.linalg.lstsq(basis, target).solution
+    return weights if _is_sum(basis, weights, target) else None
+
+
+def _fits(
+    found: ComparedValue, columns: Sequence[Column], weights: torch.Tensor, known: Known
+) -> bool:
+    system = _system(found, columns, known, right=False)
+    return system is not None and _is_sum(system[0], weights, system[1])
+
+
+def _is_sum(basis: torch.Tensor, weights: torch.Tensor, target: torch.Tensor) -> bool:
+    error = (basis @ weights - target).abs().max()
+    return bool(error <= RELATIVE * basis.abs().max())
+
+
+def _system(
+    found: ComparedValue, columns: Sequence[Column], known: Known, *, right: bool
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Return the elements of each column on the wrong ranks, and those of the gradient."""
+    rows, targets = list[torch.Tensor](), list[torch.Tensor]()
+    for rank in found.wrong_ranks:
+        got = found.got[rank]
+        if got is None:
+            return None
+        if not any(found.name in each for each in columns):
+            return None
+        pieces = [
+            _piece(each.get(found.name), found, rank, known).double().flatten()
+            for each in columns
+        ]
+        rows.append(torch.stack(pieces, dim=1))
+        value = found.expected[rank] if right else got
+        if not bool(value.isfinite().all()):
+            return None
+        targets.append(value.double().flatten())
+    return torch.cat(rows), torch.cat(targets)
+
+
+def _piece(
+    value: torch.Tensor | None, found: ComparedValue, rank: int, known: Known
+) -> torch.Tensor:
+    if value is None:
+        return torch.zeros_like(found.expected[rank])
+    return piece(found.name, value, known.layout, rank, known.own, found.got[rank])
+
+
+def _are_equal(weights: torch.Tensor) -> bool:
+    first = weights[0].expand_as(weights)
+    return torch.allclose(weights, first, rtol=RELATIVE, atol=RELATIVE)

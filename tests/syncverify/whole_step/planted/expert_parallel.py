@@ -1,0 +1,107 @@
+"""Experts, each on one rank of `ep`, and ways to make a step of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
+from typing_extensions import override
+
+from tests.syncverify.whole_step.planted.collectives import (
+    gather,
+    own_slice,
+    take_slice,
+)
+from tests.syncverify.whole_step.planted.steps import (
+    add,
+)
+
+NUM_EXPERTS = 4
+OWN = {"experts": {"ep": 0}}
+
+
+class Experts(nn.Module):
+    """A layer, and experts behind it; the number of a token's expert is a part of the data."""
+
+    def __init__(self, num_experts: int = NUM_EXPERTS) -> None:
+        super().__init__()
+        self.group: ProcessGroup | None = None
+        self.layer = nn.Linear(3, 3)
+        self.experts = nn.Parameter(torch.randn(num_experts, 3, 3))
+
+    @override
+    def forward(self, x: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
+        x, first = torch.tanh(self.layer(x)), 0
+        if self.group is not None:
+            x = gather(x, 0, self.group, is_whole=False)
+            expert = gather(expert, 0, self.group, is_whole=False)
+            first = self.group.rank() * len(self.experts)
+        out = x * 0  # a rank without experts has a gradient too
+        for index, weight in enumerate(self.experts, start=first):
+            is_here = (expert == index).unsqueeze(-1)
+            out = out + is_here * torch.tanh(x @ weight)
+        return (
+            out
+            if self.group is None
+            else take_slice(out, 0, self.group, is_partial=True)
+        )
+
+
+def batch() -> dict[str, torch.Tensor]:
+    """Make 8 rows."""
+    return {"x": torch.randn(8, 2, 3), "expert": torch.arange(16).reshape(8, 2) % 4}
+
+
+def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return the mean over all tokens."""
+    out: torch.Tensor = model(batch["x"], batch["expert"])
+    return 5 * (out * out + out).mean()
+
+
+def split(model: Experts, mesh: DeviceMesh) -> None:
+    """Keep this rank's experts alone."""
+    model.group = mesh.get_group("ep")
+    model.experts = nn.Parameter(own_slice(model.experts.detach(), 0, model.group))
+
+
+def backward(
+    model: Experts,
+    batch: dict[str, torch.Tensor],
+    mesh: DeviceMesh,
+    axes_of_experts: Iterable[str] = ("dp",),
+) -> None:
+    """Make gradients, and average them over the ranks that add to each one."""
+    (loss(model, batch) / (mesh["dp"].size() * mesh["ep"].size())).backward()
+    add(model.layer.parameters(), mesh, "dp", "ep")
+    add([model.experts], mesh, *axes_of_experts)
+
+
+def right_norm(model: Experts, mesh: DeviceMesh) -> torch.Tensor:
+    """Return the norm of all gradients; experts are added over `ep`."""
+    assert model.experts.grad is not None
+    squares = model.experts.grad.square().sum()
+    dist.all_reduce(squares, group=mesh.get_group("ep"))
+    return (squares + squares_of(model.layer)).sqrt()
+
+
+def norm_of_own(model: Experts, mesh: DeviceMesh) -> torch.Tensor:
+    """Return the norm of the gradients of this rank alone."""
+    return squares_of(model).sqrt()
+
+
+def squares_of(model: nn.Module) -> torch.Tensor:
+    """Return the sum of squares of the gradients of a rank."""
+    gradients = [each.grad for each in model.parameters() if each.grad is not None]
+    return torch.stack([each.square().sum() for each in gradients]).sum()
+
+
+def scale(model: nn.Module, norm: torch.Tensor, limit: float) -> None:
+    """Clip with lines of our own."""
+    coefficient = torch.clamp(limit / (norm + 1e-6), max=1.0)
+    for each in model.parameters():
+        if each.grad is not None:
+            each.grad *= coefficient

@@ -1,0 +1,142 @@
+"""Gradients with a wrong divisor."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from syncverify import parity
+from syncverify.whole_step.causes import Scaled, Weighted
+from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.values import Quantity
+from tests.syncverify.whole_step.planted.steps import (
+    Optimizer,
+    add,
+    average,
+    sgd,
+    unchanged,
+    update,
+)
+
+Batch = dict[str, torch.Tensor]
+
+
+def build(width: int = 6) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 1))
+
+
+def batch() -> Batch:
+    """Make 4 rows of 3 tokens; ranks have unequal numbers of tokens that count."""
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 0]])
+    return {"x": torch.randn(4, 3, 4), "mask": mask.double()}
+
+
+def summed_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+    return (model(batch["x"]).squeeze(-1).square() * batch["mask"]).sum()
+
+
+def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+    return summed_loss(model, batch) / batch["mask"].sum()
+
+
+def _play(step: object, layout: str) -> Parity:
+    return parity(
+        build,
+        unchanged,
+        batch,
+        loss,
+        layouts=[layout],
+        step=step,
+        optimizer=sgd,
+        device="cpu",
+    )
+
+
+def global_tokens(
+    model: nn.Module, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    """Divide by the tokens of all ranks that have different ones."""
+    _step_with_count(model, batch, mesh, optimizer, ["dp"])
+
+
+def tokens_of_all_ranks(
+    model: nn.Module, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    """Divide by the tokens of all ranks, some of which have the same ones."""
+    _step_with_count(model, batch, mesh, optimizer, ["dp", "tp"])
+
+
+def _step_with_count(
+    model: nn.Module,
+    batch: Batch,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    axes: list[str],
+) -> None:
+    count = batch["mask"].sum()
+    for axis in axes:
+        dist.all_reduce(count, group=mesh.get_group(axis))
+    (summed_loss(model, batch) / count).backward()
+    add(model.parameters(), mesh, "dp")
+    update(optimizer)
+
+
+def mean_of_means(
+    model: nn.Module, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    loss(model, batch).backward()
+    average(model.parameters(), mesh, "dp")
+    update(optimizer)
+
+
+def divided_twice(
+    model: nn.Module, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    count = batch["mask"].sum()
+    dist.all_reduce(count, group=mesh.get_group("dp"))
+    (summed_loss(model, batch) / count).backward()
+    average(model.parameters(), mesh, "dp")
+    update(optimizer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["dp=2", "dp=2,tp=2"])
+def test_the_right_divisor_is_silent(layout: str) -> None:
+    result = _play(global_tokens, layout)
+    assert result.is_right, str(result)
+    assert result.plays[0].worst_error < 1e-13
+
+
+@pytest.mark.slow
+def test_tokens_that_are_counted_on_ranks_with_the_same_ones() -> None:
+    result = _play(tokens_of_all_ranks, "dp=1,tp=2")
+    (mistake,) = result.mistakes
+    assert mistake.finding.cause == Scaled(0.5, frozenset({frozenset({"tp"})}))
+    assert len(mistake.finding.differences) == 4
+    assert "divided by 2, the number of ranks of `tp`" in str(result)
+
+
+@pytest.mark.slow
+def test_a_mean_of_means_of_unequal_numbers_of_tokens() -> None:
+    result = _play(mean_of_means, "dp=2")
+    (mistake,) = result.mistakes
+    cause = mistake.finding.cause
+    assert isinstance(cause, Weighted)
+    assert cause.are_equal
+    # The smallest batch that shows it has two rows, with 3 tokens and with 2.
+    assert mistake.num_rows == 2
+    assert cause.weights == pytest.approx((5 / 6, 5 / 4))
+    assert len(mistake.finding.differences) == 4, "the bias of one element too"
+    assert "a mean of means" in str(result)
+
+
+@pytest.mark.slow
+def test_a_wrong_divide_factor() -> None:
+    result = _play(divided_twice, "dp=2")
+    (mistake,) = result.mistakes
+    assert mistake.finding.quantity is Quantity.GRADIENT
+    assert mistake.finding.cause == Scaled(0.5, frozenset({frozenset({"dp"})}))
+    assert "divided by 2, the number of ranks of `dp`" in str(result)

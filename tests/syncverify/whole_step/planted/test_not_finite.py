@@ -1,0 +1,113 @@
+"""Overflow and NaN on one rank: all ranks have to decide alike."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.amp.grad_scaler import GradScaler
+from torch.distributed.device_mesh import DeviceMesh
+from typing_extensions import override
+
+from syncverify import parity
+from syncverify.whole_step.causes import Decided
+from syncverify.whole_step.data import NotFinite
+from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.values import Quantity
+from tests.syncverify.whole_step.planted import expert_parallel
+from tests.syncverify.whole_step.planted.expert_parallel import Experts
+from tests.syncverify.whole_step.planted.steps import Optimizer, sgd
+
+
+class LocalScaler(GradScaler):
+    """A scaler that looks at a rank's own gradients: right without shards alone."""
+
+
+class SharedScaler(GradScaler):
+    """A scaler that skips where any rank has an overflow."""
+
+    @override
+    def unscale_(self, optimizer: Optimizer) -> None:
+        super().unscale_(optimizer)
+        found = self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
+        for each in found.values():
+            dist.all_reduce(each, op=dist.ReduceOp.MAX)
+
+
+def make(kind: type[GradScaler], mesh: DeviceMesh | None = None) -> GradScaler:
+    """Make the scaler; one rank has no group."""
+    made = kind if mesh is not None else GradScaler
+    return made("cpu", init_scale=1024.0)
+
+
+def step(
+    model: Experts,
+    batch: dict[str, torch.Tensor],
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    scaler: GradScaler,
+) -> None:
+    out = expert_parallel.loss(model, batch) / (mesh["dp"].size() * mesh["ep"].size())
+    scaler.scale(out).backward()
+    expert_parallel.add(model.layer.parameters(), mesh, "dp", "ep")
+    expert_parallel.add([model.experts], mesh, "dp")
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+
+
+def step_without_a_scaler(
+    model: Experts,
+    batch: dict[str, torch.Tensor],
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+) -> None:
+    expert_parallel.backward(model, batch, mesh)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def _play(kind: type[GradScaler], made: object = step) -> Parity:
+    return parity(
+        Experts,
+        expert_parallel.split,
+        expert_parallel.batch,
+        expert_parallel.loss,
+        layouts=["dp=1,ep=2"],
+        split=["dp", "ep"],
+        own=expert_parallel.OWN,
+        step=made,
+        scaler=functools.partial(make, kind),
+        optimizer=sgd,
+        device="cpu",
+    )
+
+
+@pytest.mark.slow
+def test_a_decision_of_each_rank_alone() -> None:
+    result = _play(LocalScaler)
+    words = [each.variation and each.variation.word for each in result.plays]
+    assert words == [None, "overflow", "nan"]
+    assert [each.is_right for each in result.plays] == [True, False, False]
+    (mistake,) = result.mistakes
+    assert mistake.variation == NotFinite("experts", float("inf"))
+    assert mistake.finding.quantity is Quantity.SKIPPED
+    assert mistake.finding.cause == Decided((0,), 0)
+    assert "inf in the last element of the gradient of experts" in str(result)
+    assert "let all ranks decide together" in str(result)
+
+
+@pytest.mark.slow
+def test_a_decision_of_all_ranks_is_silent() -> None:
+    result = _play(SharedScaler)
+    assert result.is_right, str(result)
+    assert [each.is_tried for each in result.plays] == [True, True, True]
+
+
+@pytest.mark.slow
+def test_a_step_that_never_unscales_is_said_to_be_not_tried() -> None:
+    result = _play(GradScaler, step_without_a_scaler)
+    assert [each.is_tried for each in result.plays] == [True, False, False]
+    assert "overflow: not tried, since the step does not unscale" in str(result)

@@ -1,0 +1,139 @@
+"""What is wrong before the first step, or shows only after it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import override
+
+from syncverify import parity
+from syncverify.whole_step.causes import LacksSum, RanksDiffer
+from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.values import Quantity
+from tests.syncverify.whole_step.planted.steps import (
+    Optimizer,
+    average,
+    sgd,
+    unchanged,
+    update,
+)
+
+
+class Adapted(nn.Module):
+    """A frozen layer with a pair of LoRA, whose second factor starts at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4).requires_grad_(requires_grad=False)
+        self.first = nn.Parameter(torch.randn(4, 2))
+        self.second = nn.Parameter(torch.zeros(2, 4))
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(x) + x @ self.first @ self.second
+        return out
+
+
+def batch() -> torch.Tensor:
+    return torch.randn(4, 4)
+
+
+def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    out: torch.Tensor = model(batch)
+    return (out - 1).square().mean()
+
+
+def right(
+    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    loss(model, batch).backward()
+    average(model.parameters(), mesh, "dp")
+    update(optimizer)
+
+
+def without_the_first_factor(
+    model: Adapted, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    loss(model, batch).backward()
+    average([model.second], mesh, "dp")
+    update(optimizer)
+
+
+def ddp(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    return DistributedDataParallel(model)
+
+
+def ddp_before_the_adapter(model: Adapted, mesh: DeviceMesh) -> nn.Module:
+    """Wrap a model, and add a parameter that the wrapper does not know."""
+    first = model.first
+    del model.first
+    wrapped = DistributedDataParallel(model)
+    model.first = first
+    return wrapped
+
+
+def of_own_seed(model: nn.Module, mesh: DeviceMesh) -> None:
+    torch.manual_seed(dist.get_rank())
+    with torch.no_grad():
+        for each in model.parameters():
+            each.copy_(torch.randn(each.shape))
+
+
+def _play(parallelize: object, step: object = None, steps: int = 2) -> Parity:
+    return parity(
+        Adapted,
+        parallelize,
+        batch,
+        loss,
+        layouts=["dp=2"],
+        step=step,
+        steps=steps,
+        optimizer=sgd,
+        device="cpu",
+    )
+
+
+@pytest.mark.slow
+def test_a_factor_that_is_not_reduced_shows_in_the_second_step() -> None:
+    result = _play(unchanged, without_the_first_factor)
+    (mistake,) = result.mistakes
+    assert mistake.finding.step == 1
+    assert [each.name for each in mistake.finding.differences] == ["first"]
+    assert mistake.finding.cause == LacksSum(frozenset({"dp"}), 0.5)
+
+
+@pytest.mark.slow
+def test_one_step_says_which_parameters_it_does_not_show() -> None:
+    result = _play(unchanged, without_the_first_factor, steps=1)
+    assert result.plays[0].zero == ("first",)
+    assert "not shown: first: gradients are zero on one rank" in str(result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("wiring", "step"), [(unchanged, right), (ddp, None)])
+def test_a_right_adapter_is_silent(wiring: object, step: object) -> None:
+    result = _play(wiring, step)
+    assert result.is_right, str(result)
+    assert not result.plays[0].zero
+
+
+@pytest.mark.slow
+def test_a_parameter_that_is_added_after_wrapping() -> None:
+    result = _play(ddp_before_the_adapter)
+    (mistake,) = result.mistakes
+    assert [each.name for each in mistake.finding.differences] == ["first"]
+    assert mistake.finding.cause == LacksSum(frozenset({"dp"}), 0.5)
+
+
+@pytest.mark.slow
+def test_replicas_that_start_unequal() -> None:
+    result = _play(of_own_seed, right)
+    (mistake,) = result.mistakes
+    assert mistake.finding.quantity is Quantity.START
+    assert mistake.finding.cause == RanksDiffer((0, 1), frozenset({"dp"}))
+    assert "copies differ over `dp`" in str(result)
+    assert "build with one seed, or broadcast them" in str(result)
