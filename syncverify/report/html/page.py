@@ -14,6 +14,7 @@ from syncverify.report.html.gradients import gradients_of
 from syncverify.report.html.guilty_edges import mark_guilty, micro_batch_of
 from syncverify.report.html.heat_map import heat_map
 from syncverify.report.html.moment import timeline_values
+from syncverify.report.html.program_words import program_words
 from syncverify.report.report import Report
 from syncverify.report.text import verdict, violation_text
 from syncverify.report.witness import witness_lines
@@ -97,6 +98,7 @@ def _violation(
         "gradients": [] if replay is None else gradients_of(replay.judgement),
         "witness": [*witness_lines(entry.witness)],
         "graph": None if replay is None else _graph(entry, replay),
+        "program": program_words(entry.scenario),
     }
 
 

@@ -1,6 +1,7 @@
 """The model of the page, made from runs of subjects with known defects."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,9 +14,11 @@ from syncverify.report.html.autograd_graph import graph_of
 from syncverify.report.html.contract_table import contract_table
 from syncverify.report.html.heat_map import heat_map
 from syncverify.report.html.page import page_model
+from syncverify.report.html.program_words import program_words
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.report import Report
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import EVENTS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
@@ -100,6 +103,41 @@ def test_violation_that_ends_the_process_is_not_played() -> None:
         Violation("every_rank_finishes", "process_died", ""), SCENARIO
     )
     assert shown_again(entry, resolve(TOO_OFTEN), SimBackend()) is None
+
+
+def test_the_training_program_has_the_actions_that_ranks_execute() -> None:
+    steps = replace(
+        SCENARIO, accumulations=(2, 1), events=("plain", "raise_in_backward")
+    )
+    first, zero, one, last = program_words(steps)
+    assert first == {
+        "title": "before step 0",
+        "actions": ["make a synchronizer, for 2 backwards in its first step", "bind()"],
+    }
+    assert zero["actions"] == [
+        "backward of micro-batch 0",
+        "read the gradients",
+        "backward of micro-batch 1",
+        "wait()",
+        "read the gradients",
+        "update the parameters in place",
+        "zero_grad()",
+        "read the gradients",
+    ]
+    assert one["actions"][:3] == [
+        "set_required_accumulations(1)",
+        "backward of micro-batch 0, which raises",
+        "reset(), or zero_grad() without that method",
+    ]
+    assert last["actions"][0] == "unbind()"
+
+
+@pytest.mark.parametrize("event", [*EVENTS][1:])
+def test_each_event_has_words_for_its_actions(event: str) -> None:
+    scenario = replace(SCENARIO, accumulations=(2, 2), events=(event, "plain"))
+    parts = program_words(scenario)
+    assert [each["title"] for each in parts[1:-1]] == ["step 0", "step 1"]
+    assert all(part["actions"] for part in parts)
 
 
 def test_graph_leads_from_the_loss_to_each_parameter() -> None:
