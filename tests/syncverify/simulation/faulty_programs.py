@@ -97,6 +97,17 @@ def one_rank_leaves_early(rank: int) -> None:
         dist.all_reduce(_ones(rank))  # fault
 
 
+def compiles_a_read_before_wait(rank: int) -> torch.Tensor:
+    @torch.compile(backend="eager", fullgraph=True)
+    def doubled(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor * 2
+
+    work = dist.all_reduce(gradient := _ones(rank), async_op=True)
+    early = doubled(gradient)  # fault
+    work.wait()
+    return early
+
+
 @dataclass(frozen=True)
 class Fault:
     """A program with a fault, and what a simulation has to say of it."""
@@ -116,6 +127,7 @@ _MATCH, _WAIT = "collectives_match_across_ranks", "every_wait_completes"
 FAULTS = (
     Fault(reads_before_wait, _ORDER),
     Fault(never_waits, _ORDER),
+    Fault(compiles_a_read_before_wait, _ORDER),
     Fault(side_stream_without_wait, _ORDER),
     Fault(waits_for_the_wrong_event, _ORDER),
     Fault(shapes_differ, _MATCH),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -117,6 +118,30 @@ def test_what_is_not_simulated_gives_no_verdict() -> None:
 def test_ranks_are_at_least_one() -> None:
     with pytest.raises(UsageError, match="expected 1 rank or more, not 0"):
         simulate(lambda: None, 0)
+
+
+def test_all_ranks_share_one_machine() -> None:
+    def program(rank: int) -> list[int]:
+        local = [int(os.environ[f"LOCAL_{name}"]) for name in ("RANK", "WORLD_SIZE")]
+        return [*local, torch.cuda.current_device(), torch.cuda.device_count()]
+
+    assert simulate(program, 4).results == tuple(
+        [rank, 4, rank, 4] for rank in range(4)
+    )
+
+
+def test_collectives_of_a_later_default_group_count_from_zero() -> None:
+    def program(rank: int) -> None:
+        dist.init_process_group("nccl")
+        dist.all_reduce(torch.ones(2, device="cuda"))
+        dist.destroy_process_group()
+        dist.init_process_group("nccl")
+        if rank == 0:
+            dist.all_reduce(torch.ones(2, device="cuda"))
+
+    (found,) = simulate(program, 2).violations
+    assert found.violation.cause == "deadlock"
+    assert "waits for rank 1 in all_reduce #0 " in str(simulate(program, 2))
 
 
 def test_two_simulations_have_equal_reports() -> None:
