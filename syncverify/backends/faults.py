@@ -31,7 +31,7 @@ def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
     kind = kind_of(original)
     message = in_one_line(without_ids(message_of(original)))
     within = f" in {error.moment}" if error.moment.phase else ""
-    raised = f"{kind}{within}: {message}"
+    raised = f"{kind}{within}: {message}" if message else f"{kind}{within}"
     lines = outermost_frames(traceback.extract_tb(original.__traceback__))
     return Fault(
         "raised",

@@ -246,6 +246,11 @@ def _replay(token: str, options: Mapping[str, Any]) -> None:
 @click.option(
     "--names-torch", is_flag=True, help="Name torch's own lines in the report too."
 )
+@click.option(
+    "--hang-timeout", type=click.FloatRange(min=0, min_open=True), default=30.0,
+    metavar="SECONDS", show_default=True,
+    help="Time that a rank may compute without a call of torch.",
+)  # fmt: skip
 @report_option
 @click.option(
     "--html", "html_path", type=json_file, default=None, metavar="PATH",

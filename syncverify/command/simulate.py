@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
+from unittest.mock import patch
 
 from syncverify.command.process_exit import (
     COMMAND_NAME,
@@ -16,8 +20,9 @@ from syncverify.command.process_exit import (
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.report.console import check_folder, say, write
 from syncverify.scenario.schedule import Schedule
-from syncverify.simulation.playing import Device
-from syncverify.simulation.simulate import simulate
+from syncverify.simulation.program import Device, SimulatedProgram
+from syncverify.simulation.simulate import ScheduleRequest, simulations
+from syncverify.simulation.simulation import Simulation
 from syncverify.subjects.subject_path import imported
 
 
@@ -32,51 +37,83 @@ class SimulateOptions:
     schedule: str
     seed: int
     names_torch: bool
+    hang_timeout: float
     json_path: Path | None
     html_path: Path | None
 
 
 def execute(options: SimulateOptions) -> NoReturn:
-    """Play, print the report, write files, and exit.
+    """Play, print the report, write files, and exit; Ctrl-C keeps what was found.
 
     Raises:
-        EnvironmentNotSupportedError: The program asks for what is not simulated.
-        SystemExit: Always; with the exit code.
-        UsageError: The program cannot be found, or an option is wrong.
         SystemExit: Always, with the exit code.
     """
     check_folder(options.json_path)
     check_folder(options.html_path)
-    with ending_when_interrupted(COMMAND_NAME):
-        simulation = simulate(
-            _found(options.program),
-            options.ranks,
-            device=options.device,
-            schedules=options.schedules,
-            schedule=_schedule(options.schedule),
-            seed=options.seed,
-            names_torch=options.names_torch,
-        )
+    known = list[Simulation]()
+
+    def kept() -> str:
+        if not known:
+            return ""
+        _report(known[-1], options)
+        return "what was found before is above"
+
+    with ending_when_interrupted(COMMAND_NAME, kept), _without_input():
+        known += simulations(*_request(options), options.program)
+    _report(known[-1], options)
+    code = VIOLATION if known[-1].violations else 0
+    tell_end(code)
+    raise SystemExit(code)
+
+
+def _report(simulation: Simulation, options: SimulateOptions) -> None:
+    """Print the report of a simulation, and write its files.
+
+    Raises:
+        EnvironmentNotSupportedError: The program asks for what is not simulated.
+        UsageError: A file cannot be written.
+    """
     if simulation.refused:
-        raise EnvironmentNotSupportedError(f"not simulated: {simulation.refused}")
+        raise EnvironmentNotSupportedError(simulation.refused)
     say(str(simulation))
     if options.json_path is not None:
         write(options.json_path, json.dumps(simulation.to_json(), indent=2))
     if options.html_path is not None:
         simulation.write_html(options.html_path)
-    code = VIOLATION if simulation.violations else 0
-    tell_end(code)
-    raise SystemExit(code)
 
 
-def _found(path: str) -> Any:
+def _request(options: SimulateOptions) -> tuple[SimulatedProgram, ScheduleRequest]:
+    """Return the program with its machine, and the orders of its ranks.
+
+    Raises:
+        UsageError: The program cannot be found, or an option is wrong.
+    """
+    orders = ScheduleRequest(
+        options.schedules, _schedule(options.schedule), options.seed
+    )
+    setup = SimulatedProgram(
+        _found(options.program),
+        options.ranks,
+        options.device,
+        options.hang_timeout,
+        options.names_torch,
+    )
+    return setup, orders
+
+
+@contextmanager
+def _without_input() -> Iterator[None]:
+    """Let the program read no input: a rank that waits for a user waits for ever."""
+    with Path(os.devnull).open() as nothing, patch("sys.stdin", nothing):
+        yield
+
+
+def _found(path: str) -> Callable[..., object]:
     if ":" not in path:
         raise UsageError(
             f"expected a program as module:function or file.py:function, not {path!r}"
         )
-    program = imported(path, "program")
-    if not callable(program):
-        raise UsageError(f"program {path!r} is not callable: expected a function")
+    program: Callable[..., object] = imported(path, "program")
     return program
 
 

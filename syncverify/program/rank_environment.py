@@ -62,6 +62,11 @@ def device_index(rank: int, world_size: int) -> int:
     return rank % (_num_devices or ranks_per_machine(world_size))
 
 
+def num_devices(world_size: int) -> int:
+    """Return how many devices a program may number, whichever ranks share a machine."""
+    return max(world_size, _num_devices or 0)
+
+
 def devices_per_machine() -> int:
     """Return the number of devices on the machine of this rank."""
     return local_world_size() if _num_devices is None else _num_devices

@@ -67,7 +67,7 @@ class SimulatedMachine:
         self._num_ranks = num_ranks
         self.recorders = recorders or [RankRecorder() for _ in range(num_ranks)]
         self._state = StateOfRanks()
-        self._scheduler = Scheduler(
+        self.scheduler = Scheduler(
             num_ranks,
             on_turn=self._state.turn_to,
             progress=lambda: sum(len(recorder.trace) for recorder in self.recorders),
@@ -77,9 +77,9 @@ class SimulatedMachine:
             passes_stalls=passes_stalls,
         )
         for recorder in self.recorders:
-            recorder.streams.scheduler = self._scheduler
+            recorder.streams.scheduler = self.scheduler
         self.world = SimulatedWorld(
-            self._scheduler, self.recorders, completes_in_order=completes_in_order
+            self.scheduler, self.recorders, completes_in_order=completes_in_order
         )
 
     def run(
@@ -93,7 +93,7 @@ class SimulatedMachine:
         Returns:
             The threads in their last state, and the stall if the run was ended early.
         """
-        store = SimulatedStore(self._scheduler)
+        store = SimulatedStore(self.scheduler)
 
         def make_group(rank: int, store: dist.Store) -> None:
             make_default_group(BACKEND_NAME, rank, self._num_ranks, store)
@@ -126,7 +126,7 @@ class SimulatedMachine:
             world, backend, plans, modules, cycles, threads, variables, self._state.apart(),
             own_default_groups(make_group, store, self.world),
         ):  # fmt: skip
-            return self._scheduler.run(run_rank)
+            return self.scheduler.run(run_rank)
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from syncverify.scenario.schedule import Schedule
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.simulation.outcome import Harm
-from syncverify.simulation.playing import SimulatedProgram, play
+from syncverify.simulation.playing import play
+from syncverify.simulation.program import SimulatedProgram
 from syncverify.trace.run import Traces
 from syncverify.witness.adversary import AdversarialRecorder, Lateness
 

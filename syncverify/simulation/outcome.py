@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from syncverify.judge.forgotten_handles import ForgottenHandle
 from syncverify.judge.violation import Violation
 from syncverify.scenario.schedule import Schedule
 from syncverify.search.schedules import ScheduleCoverage
@@ -60,6 +61,8 @@ class Outcome:
         num_runs: Number of runs.
         coverage: The part of all schedules that was played; None where refused.
         refused: What the machine does not simulate; "" where it played the program.
+        remarks: Collectives that nothing waits for, and that no violation names. Nothing reads
+            their results, so they are not wrong for certain.
     """
 
     program: str
@@ -72,6 +75,7 @@ class Outcome:
     num_runs: int = 0
     coverage: ScheduleCoverage | None = None
     refused: str = ""
+    remarks: tuple[ForgottenHandle, ...] = ()
 
     @property
     def is_right(self) -> bool:

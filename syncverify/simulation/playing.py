@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -16,48 +15,21 @@ from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.late_imports import import_dynamo
 from syncverify.program.process_settings import restored_settings
-from syncverify.program.rank_environment import device_index, one_machine
+from syncverify.program.rank_environment import device_index, num_devices, one_machine
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions
 from syncverify.sim.turns.stalls import Stall
+from syncverify.simulation.process_calls import calls_on_ranks
+from syncverify.simulation.program import SimulatedProgram
 from syncverify.trace.records import Moment
 from syncverify.trace.run import RankRun, Run
 from syncverify.trace.source_lines import NoLine
 
-Program = Callable[..., Any]
-Device = Literal["cuda", "cpu"]
-
 # Outside of all regions.
 _ANYWHERE: Final = Moment("", 0)
-# An import within a program takes seconds.
-_HANG_TIMEOUT_SECONDS: Final = 30.0
 _MAX_STEPS_PER_RANK: Final = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedProgram:
-    """A program and the machine that plays it.
-
-    Attributes:
-        program: The program; it gets its rank, unless it takes no argument.
-        num_ranks: Number of ranks.
-        device: Device that the program hears from torch.
-    """
-
-    program: Program
-    num_ranks: int
-    device: Device
-
-    def call(self, rank: int) -> Any:
-        """Call the program on a rank."""
-        takes_rank = bool(inspect.signature(self.program).parameters)
-        return self.program(rank) if takes_rank else self.program()
-
-    def recorders(self) -> list[RankRecorder]:
-        """Make the recorders of a play."""
-        return [RankRecorder() for _ in range(self.num_ranks)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +81,7 @@ def play(
         setup.num_ranks,
         decisions=decisions,
         recorders=recorders or setup.recorders(),
-        hang_timeout_seconds=_HANG_TIMEOUT_SECONDS,
+        hang_timeout_seconds=setup.hang_timeout_seconds,
         max_steps_per_rank=_MAX_STEPS_PER_RANK,
         completes_in_order=setup.device == "cuda",
         passes_stalls=passes_stalls,
@@ -126,7 +98,8 @@ def play(
 
     # Compiled code runs as it is written: the recorder sees no operator within a kernel.
     is_eager = torch.compiler.set_stance("force_eager")
-    with exact_arithmetic(), restored_settings(), one_machine(), is_eager:
+    calls = calls_on_ranks(machine.scheduler)
+    with exact_arithmetic(), restored_settings(), one_machine(), is_eager, calls:
         threads, stall = machine.run(on_rank)
     fault = threads_fault(threads, stall, machine.world.mismatch)
     ranks = tuple(RankRun(trace=recorder.trace) for recorder in machine.recorders)
@@ -143,7 +116,7 @@ def _tell_cuda(recorder: RankRecorder, rank: int, num_ranks: int) -> None:
     with one_machine():
         local_rank = device_index(rank, num_ranks)
     recorder.streams.backends.default = "nccl"
-    recorder.streams.tell(torch.device("cuda", local_rank))
+    recorder.streams.tell(torch.device("cuda", local_rank), num_devices(num_ranks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +138,7 @@ def _call(setup: SimulatedProgram, rank: int, recorder: RankRecorder) -> _Return
     """
     try:
         with recorder.recording_accesses():
-            result = setup.call(rank)
+            result = _result(setup, rank)
             tensors = [
                 each for each in map(_local, tree_leaves(result)) if each is not None
             ]
@@ -176,6 +149,16 @@ def _call(setup: SimulatedProgram, rank: int, recorder: RankRecorder) -> _Return
         raise
     except BaseException as error:  # the program's, of any class
         raise SubjectRaisedError(recorder.moment, error) from error
+
+
+def _result(setup: SimulatedProgram, rank: int) -> Any:
+    """Call the program on a rank, which may end its process without an error."""
+    try:
+        return setup.call(rank)
+    except SystemExit as end:
+        if end.code:
+            raise
+        return None
 
 
 def _local(value: object) -> torch.Tensor | None:

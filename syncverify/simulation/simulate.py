@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Final
 
-from syncverify.errors import EnvironmentNotSupportedError, UsageError
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.judge.forgotten_handles import ForgottenHandle, forgotten_handles
 from syncverify.judge.properties.any_program import judge_traced
 from syncverify.judge.traced import TracedRun
 from syncverify.judge.violation import Violation
@@ -25,16 +28,20 @@ from syncverify.sim.turns.turn_log import order_matters
 from syncverify.simulation.harm import harm_of
 from syncverify.simulation.host_waits import refuse_unknown_stall
 from syncverify.simulation.outcome import FoundInProgram
-from syncverify.simulation.playing import (
+from syncverify.simulation.playing import Played, play
+from syncverify.simulation.program import (
+    HANG_TIMEOUT_SECONDS,
     Device,
-    Played,
     Program,
     SimulatedProgram,
-    play,
 )
 from syncverify.simulation.simulation import Simulation
 from syncverify.subjects.subject_path import path_of
+from syncverify.trace.run import Run
 from syncverify.trace.source_files import naming_torch
+
+# Between two plays; a user may interrupt the rest.
+_SO_FAR: Final = ScheduleCoverage("interrupted before all timings were played")
 
 
 def simulate(
@@ -46,6 +53,7 @@ def simulate(
     schedule: Schedule = DEFAULT_SCHEDULE,
     seed: int = 0,
     names_torch: bool = False,
+    hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
 ) -> Simulation:
     """Run a program on simulated ranks, in this process and without a GPU, and judge it.
 
@@ -53,14 +61,17 @@ def simulate(
     events and collectives work as on GPUs with NCCL, and each access to memory is recorded.
 
     Args:
-        program: A function that may use all of `torch.distributed`.
+        program: A function that may use all of `torch.distributed`. It gets its rank, unless
+            it can be called without an argument and names none `rank`.
         ranks: Number of ranks.
         device: Device that torch names to the program: `cuda` or `cpu`.
-        schedules: Orders of the ranks to play: `default`, `all[:N]` or `pct[:N]`, as for
+        schedules: ScheduleRequest of the ranks to play: `default`, `all[:N]` or `pct[:N]`, as for
             `syncverify run --schedules`.
         schedule: Choices of the first run, as a report names them.
         seed: Seed of the random orders of `pct`.
         names_torch: Whether reports name torch's own lines, for whoever works on torch.
+        hang_timeout_seconds: Seconds that a rank may compute without a call of torch or of the
+            machine; then it counts as hung.
 
     Returns:
         The results by rank, and all that is wrong. It raises no error of the program.
@@ -68,16 +79,51 @@ def simulate(
     Raises:
         UsageError: An argument is wrong.
     """
-    if ranks < 1:
-        raise UsageError(f"expected 1 rank or more, not {ranks}")
-    choice = ScheduleChoice.parse(schedules)
-    setup = SimulatedProgram(program, ranks, device)
-    unplayed = Simulation(path_of(program), ranks, device, seed)
+    setup = SimulatedProgram(program, ranks, device, hang_timeout_seconds, names_torch)
+    orders = ScheduleRequest(schedules, schedule, seed)
+    *_, simulation = simulations(setup, orders, path_of(program))
+    return simulation
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRequest:
+    """The orders of ranks to play.
+
+    Attributes:
+        schedules: Which orders, as a user writes them.
+        schedule: Choices of the first run.
+        seed: Seed of random orders.
+    """
+
+    schedules: str = "default"
+    schedule: Schedule = DEFAULT_SCHEDULE
+    seed: int = 0
+
+
+def simulations(
+    setup: SimulatedProgram, orders: ScheduleRequest, name: str
+) -> Iterator[Simulation]:
+    """Yield what came of a program after each of its plays; the last one is complete.
+
+    Args:
+        setup: The program and its machine.
+        orders: The orders of the ranks to play.
+        name: Name of the program in reports.
+
+    Yields:
+        All that is known so far.
+
+    Raises:
+        UsageError: An argument is wrong.
+    """
+    setup.check()
+    choice = ScheduleChoice.parse(orders.schedules)
+    unplayed = Simulation(name, setup.num_ranks, setup.device, orders.seed)
     try:
-        with naming_torch(is_on=names_torch):
-            return _Plays(setup).of(choice, schedule, unplayed)
+        with naming_torch(is_on=setup.names_torch):
+            yield from _Plays(setup, unplayed).of(choice, orders.schedule)
     except EnvironmentNotSupportedError as error:
-        return replace(unplayed, refused=str(error))
+        yield replace(unplayed, refused=str(error))
 
 
 @dataclass(slots=True)
@@ -86,32 +132,46 @@ class _Plays:
 
     Attributes:
         setup: The program and its machine.
+        unplayed: What is known before the first play.
         found: What is wrong, by identity, with the schedule that showed it first.
         shown: The first play with a violation, or else the first play.
         num_runs: Number of plays.
     """
 
     setup: SimulatedProgram
+    unplayed: Simulation
     found: dict[object, FoundInProgram] = field(default_factory=dict)
     shown: Played | None = None
     num_runs: int = 0
 
-    def of(
-        self, choice: ScheduleChoice, schedule: Schedule, unplayed: Simulation
-    ) -> Simulation:
-        """Play all schedules of a choice, and return what came of them."""
+    def of(self, choice: ScheduleChoice, schedule: Schedule) -> Iterator[Simulation]:
+        """Play all schedules of a choice, and yield what is known after each play."""
         first = Decisions(Following(schedule))
         self._play(first)
-        coverage = self._play_others(choice, first, unplayed.seed)
+        yield self._known()
+        coverage = yield from self._play_others(choice, first)
+        found = tuple(map(self._with_harm, self.found.values()))
+        yield replace(self._known(), violations=found, coverage=coverage)
+
+    def _known(self) -> Simulation:
         assert self.shown is not None
         return replace(
-            unplayed,
+            self.unplayed,
             results=self.shown.results,
-            violations=tuple(map(self._with_harm, self.found.values())),
+            violations=tuple(self.found.values()),
             run=self.shown.run,
             num_runs=self.num_runs,
-            coverage=coverage,
+            coverage=_SO_FAR,
+            remarks=tuple(self._remarks(self.shown.run)),
         )
+
+    def _remarks(self, run: Run) -> Iterator[ForgottenHandle]:
+        told = {
+            line
+            for found in self.found.values()
+            for line in found.violation.evidence.lines
+        }
+        return (each for each in forgotten_handles(run) if each.source not in told)
 
     def _with_harm(self, found: FoundInProgram) -> FoundInProgram:
         pair = found.violation.evidence.unordered
@@ -120,8 +180,8 @@ class _Plays:
         return replace(found, harm=harm_of(pair, self.setup, found.schedule))
 
     def _play_others(
-        self, choice: ScheduleChoice, first: Decisions, seed: int
-    ) -> ScheduleCoverage:
+        self, choice: ScheduleChoice, first: Decisions
+    ) -> Generator[Simulation, None, ScheduleCoverage]:
         """Play all other schedules of a choice, and return the part of all that was played."""
         turns, num_ranks = first.turn_log, self.setup.num_ranks
         if not (first.met_question or order_matters(turns, num_ranks)):
@@ -132,13 +192,15 @@ class _Plays:
             exploration = Exploration(num_ranks)
             for decisions in islice(exploration.runs(), choice.max_runs):
                 self._play(decisions)
+                yield self._known()
             if exploration.is_complete:
                 counted = exploration.num_classes, exploration.num_interleavings
                 return ScheduleCoverage(COMPLETE, *counted)
         num_runs = 1 if choice.mode == "drawn" else choice.max_runs
         priorities = PriorityRuns(num_ranks, len(turns))
-        for decisions in priorities.runs(num_runs, seed):
+        for decisions in priorities.runs(num_runs, self.unplayed.seed):
             self._play(decisions)
+            yield self._known()
         chance = priorities.probability(num_runs)
         return ScheduleCoverage(RANDOM, probability=chance)
 

@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from syncverify.judge.cause import is_exception
+from syncverify.judge.forgotten_handles import ForgottenHandle
 from syncverify.judge.properties.any_program import STATEMENTS
+from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted, named
 from syncverify.report.evidence import evidence_json, titled_events
+from syncverify.report.hints import hint_of
 from syncverify.report.witness import numbers_text
 from syncverify.search.schedules import COMPLETE, FIRST, RANDOM, SAME, ScheduleCoverage
 from syncverify.simulation.outcome import FoundInProgram, Outcome
@@ -23,7 +27,20 @@ def text_of(simulation: Outcome) -> str:
     for number, found in enumerate(simulation.violations, start=1):
         title = "VIOLATION" if count == 1 else f"VIOLATION {number} of {count}"
         blocks.append(violation_text(simulation, found, title))
+    if simulation.remarks:
+        blocks.append(
+            "\n".join(f"REMARK: {remark(each)}" for each in simulation.remarks)
+        )
     return "\n\n".join([*blocks, verdict(simulation)])
+
+
+def remark(handle: ForgottenHandle) -> str:
+    """Return a remark: what a program may mean, and what comes of it."""
+    return (
+        f"nothing waits for {handle.operation} at {handle.source} "
+        f"({named('rank', handle.ranks)}): its result may never be there, and NCCL keeps "
+        "the memory of its tensors"
+    )
 
 
 def violation_text(
@@ -71,6 +88,15 @@ def _lines(found: FoundInProgram, title: str) -> Iterator[str]:
     for number, line in enumerate(harm_lines(found)):
         yield f"  {'' if number else 'harm:':<11} {line}"
     yield f"  seen on:    {named('rank', violation.ranks) if violation.ranks else 'all ranks'}"
+    if words := _hint(violation):
+        yield f"  hint:       {words}"
+
+
+def _hint(violation: Violation) -> str:
+    """Return the repair to try first; "" where a remedy or the program's own error says more."""
+    if violation.unordered is not None or is_exception(violation.cause):
+        return ""
+    return hint_of(violation.cause)
 
 
 def verdict(simulation: Outcome) -> str:
@@ -108,6 +134,7 @@ def json_of(simulation: Outcome) -> dict[str, Any]:
         "runs": simulation.num_runs,
         "schedules": simulation.coverage.extent if simulation.coverage else "",
         "refused": simulation.refused,
+        "remarks": [*map(remark, simulation.remarks)],
         "violations": [*map(_violation_json, simulation.violations)],
     }
 

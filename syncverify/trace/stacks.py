@@ -120,15 +120,16 @@ def line_of(code: CodeType, instruction: int) -> SourceLine:
 
 
 def outermost_frames(stack: Iterable[traceback.FrameSummary]) -> list[CodeLine]:
-    """List the subject's lines of a stack, outermost call first, with their code."""
-    return [
+    """List the subject's lines of a stack once each, outermost call first, with their code."""
+    lines = (
         CodeLine(
             SourceLine(shown_path(frame.filename), frame.lineno or 0, frame.name),
             frame.line or "",
         )
         for frame in stack
         if is_subject_line(frame.filename)
-    ]
+    )
+    return [*dict.fromkeys(lines)]
 
 
 def frames_in_dump(dump: str) -> list[CodeLine]:

@@ -89,6 +89,7 @@ def _lines(found: Unordered) -> tuple[object, ...]:
 
 
 def _ends(traced: Traced) -> Iterable[Violation]:
+    """No rank ends early, by an error or by an exit with a code."""
     return merge(every_rank_finishes.__name__, early_end(traced.run, _ENDS))
 
 
@@ -105,6 +106,10 @@ def _launch_orders(traced: Traced) -> Iterable[Violation]:
     return merge(launch_order_agrees.__name__, launch_order_agrees(traced))
 
 
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
 # By the function whose name and first line of documentation are those of the property.
 _FINDERS: Final[
     Mapping[Callable[..., Any], Callable[[Traced], Iterable[Violation]]]
@@ -116,7 +121,8 @@ _FINDERS: Final[
     streams_order_shared_memory: streams_order_shared_memory,
     memory_outlives_its_streams: _early_frees,
 }
-# The guarantee of each property, by its name.
+# The guarantee of each property, by its name: words about a scenario fit no other program.
 STATEMENTS: Final[Mapping[str, str]] = {
-    each.__name__: str(inspect.getdoc(each)).partition("\n")[0] for each in _FINDERS
+    property_.__name__: _first_line(find.__doc__ or inspect.getdoc(property_) or "")
+    for property_, find in _FINDERS.items()
 }

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from typing_extensions import override
 
 from syncverify.sim.device.streams import RankStreams
@@ -46,6 +47,21 @@ def _set_stream(streams: RankStreams, stream: VirtualStream | None) -> None:
         streams.engine.set_current(stream)
 
 
+def set_device(streams: RankStreams, device: Any) -> None:
+    """Change nothing: a rank has one device. It may name any that the machine has."""
+    if streams.seen is not None and device is not None:
+        number = device if isinstance(device, int) else torch.device(device).index
+        streams.seen.check_number(number)
+
+
+def set_device_context(
+    streams: RankStreams, device: Any
+) -> AbstractContextManager[Any]:
+    """Return the context of `torch.cuda.device()`, in which nothing changes."""
+    set_device(streams, device)
+    return nullcontext()
+
+
 def _nothing(_: RankStreams, *__: Any, **___: Any) -> None:
     """Do nothing: there is one device, and no time to spend or to measure."""
 
@@ -73,13 +89,13 @@ CUDA: dict[str, Replacement] = {
     "_sleep": _nothing,  # every order is judged anyway
     "current_device": lambda _: 0,
     "is_current_stream_capturing": lambda _: False,
-    "set_device": _nothing,
+    "set_device": set_device,
 }
 CPU: dict[str, Replacement] = _some("current_stream", "stream", "synchronize")
 ACCELERATOR: dict[str, Replacement] = {
     **_some("current_stream", "set_stream", "synchronize"),
     "current_device_index": lambda _: 0,
-    "set_device_index": _nothing,
+    "set_device_index": set_device,
 }
 RANGES: dict[str, Replacement] = dict.fromkeys(
     ("mark", "range_pop", "range_push"), _nothing

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import rpc
 from typing_extensions import override
 
 from syncverify.settings import NCCL_NAMES
@@ -37,6 +38,8 @@ from syncverify.sim.device.device_functions import (
     CurrentStream,
     Replacement,
     current_stream_context,
+    set_device,
+    set_device_context,
 )
 from syncverify.sim.device.engine_streams import node_of
 from syncverify.sim.device.host_copies import HOST_COPIES
@@ -47,6 +50,7 @@ from syncverify.sim.device.torch_internals import (
     COLLECT_ALL,
     NEW_GROUP,
     REGISTER_COMM_HOOK,
+    SYMMETRIC_MEMORY,
     default_store,
 )
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
@@ -128,6 +132,7 @@ def _function(
 def _create(
     streams: RankStreams, device: Any = None, priority: int = 0, **_: Any
 ) -> VirtualStream:
+    set_device(streams, device)
     return streams.create(device, priority)
 
 
@@ -169,8 +174,8 @@ _CLASSES: tuple[tuple[Any, str, type | None, Replacement], ...] = (
     (torch.cuda, "CUDAGraph", None, refusal("CUDA graphs")),
     (torch.cuda, "ExternalStream", None, refusal("streams that others have made")),
     (torch.cuda, "MemPool", None, refusal("pools of memory")),
-    (torch.cuda, "device", None, lambda _, __: nullcontext()),
-    (torch.accelerator, "device_index", None, lambda _, __: nullcontext()),
+    (torch.cuda, "device", None, set_device_context),
+    (torch.accelerator, "device_index", None, set_device_context),
     (torch, "Stream", VirtualStream, _create),
     (torch, "Event", VirtualEvent, _create_generic_event),
     (torch.cuda, "Stream", VirtualStream, _create),
@@ -252,6 +257,8 @@ _DISTRIBUTED: tuple[tuple[Any, str, Replacement], ...] = (
     # subject's.
     (dist, "monitored_barrier", refusal("monitored_barrier")),
     (dist.distributed_c10d, "monitored_barrier", refusal("monitored_barrier")),
+    *((*place, refusal("symmetric memory")) for place in SYMMETRIC_MEMORY),
+    *((rpc, name, refusal("rpc")) for name in ("init_rpc",) if rpc.is_available()),
 )
 
 

@@ -11,6 +11,7 @@ from torch._subclasses import FakeTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from syncverify.plain_text import counted
 from syncverify.sim.device.seen_generator import SeenGenerator
 from syncverify.sim.device.torch_internals import as_plain_tensors
 
@@ -40,6 +41,7 @@ class SeenDevice:
     Args:
         device: The device; its index is the rank.
         memory: Memory of the rank.
+        num_devices: Number of devices that a program may name; None for any number.
 
     Attributes:
         device: As above.
@@ -48,9 +50,12 @@ class SeenDevice:
         is_placing: Whether a function of torch runs with true devices.
     """
 
-    def __init__(self, device: torch.device, memory: HostMemory) -> None:
+    def __init__(
+        self, device: torch.device, memory: HostMemory, num_devices: int | None = None
+    ) -> None:
         self.device = device
         self.memory = memory
+        self._num_devices = num_devices
         self.generator = SeenGenerator()
         self.is_placing = False
 
@@ -70,6 +75,18 @@ class SeenDevice:
             yield
         finally:
             self.is_placing = False
+
+    def check_number(self, number: int | None) -> None:
+        """Refuse the number of a GPU that does not exist.
+
+        Raises:
+            RuntimeError: As CUDA raises it.
+        """
+        count = self._num_devices
+        if number is not None and count is not None and number >= count:
+            raise RuntimeError(
+                f"CUDA error: invalid device ordinal: cuda:{number} of {counted(count, 'GPU')}"
+            )
 
     def check_device(self, tensors: Iterable[torch.Tensor]) -> None:
         """Refuse memory of the host in a collective of NCCL.

@@ -264,7 +264,7 @@ def _wrap(
 ) -> Any:
     """Make a tensor without memory of its own, which is where the line says."""
     wanted = default_device() if device is None else _device(device)
-    made = original(*args, device=_real(wanted), **options)
+    made = original(*args, device=_real(line, wanted), **options)
     if line.sees and wanted.type == "cpu":
         line.seen.wrap_on_host(made)
     return made
@@ -281,8 +281,11 @@ def _device(named: Any) -> torch.device:
     )
 
 
-def _real(device: torch.device) -> torch.device:
-    return _CPU if device.type == "cuda" else device
+def _real(line: _Line, device: torch.device) -> torch.device:
+    if device.type != "cuda":
+        return device
+    line.seen.check_number(device.index)
+    return _CPU
 
 
 def _make(
@@ -296,7 +299,7 @@ def _make(
         make = functools.partial(original, *args, **options)
     else:
         wanted = default_device() if device is None else _device(device)
-        make = functools.partial(original, *args, device=_real(wanted), **options)
+        make = functools.partial(original, *args, device=_real(line, wanted), **options)
     if not line.sees or wanted.type != "cpu" or "out" in options:
         return make()
     if options.get("pin_memory"):
@@ -353,7 +356,7 @@ def _to(
     wanted, now = _device(named), line.seen.of(tensor)
     if wanted.type == "cpu" != now.type and (line.sees or isinstance(named, str)):
         return _to_host(lambda t: original(t, "cpu", *rest, **options), line, tensor)
-    moved = original(tensor, _real(wanted), *rest, **options)
+    moved = original(tensor, _real(line, wanted), *rest, **options)
     if moved is tensor and wanted.type == "cuda" and now.type == "cpu":
         return torch.empty_like(tensor).copy_(tensor)
     return moved

@@ -77,9 +77,14 @@ class RankStreams:
         self.engine_watch: PassObserver | None = None
         self._reached = ReachedMarks()
 
-    def tell(self, device: torch.device) -> None:
-        """Tell the subject of a device that its tensors and streams are on."""
-        self.seen = SeenDevice(device, self)
+    def tell(self, device: torch.device, num_devices: int | None = None) -> None:
+        """Tell the subject of a device that its tensors and streams are on.
+
+        Args:
+            device: The device.
+            num_devices: Number of devices that the subject may name; None for any number.
+        """
+        self.seen = SeenDevice(device, self, num_devices)
         self.default.device = device
 
     @contextmanager

@@ -21,6 +21,7 @@ from torch._C._autograd import _get_sequence_nr
 from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
     _set_thread_isolation_mode,
 )
+from torch.distributed import _symmetric_memory
 from torch.utils._device import DeviceContext
 
 # Owners and names of functions that Python code of torch looks up at each call: the one under
@@ -28,6 +29,15 @@ from torch.utils._device import DeviceContext
 # hook to, those by which a mesh and functional collectives find a group, and the one under
 # `new_group` and all that makes groups by it, and the one by which optimizers and clipping
 # group tensors.
+SYMMETRIC_MEMORY = tuple(
+    (_symmetric_memory, name)
+    for name in (
+        "empty",
+        "rendezvous",
+        "enable_symm_mem_for_group",
+        "get_symm_mem_workspace",
+    )
+)
 COLLECT_ALL = torch._C, "_collect_all"  # noqa: SLF001
 REGISTER_COMM_HOOK = dist, "_register_comm_hook"
 RESOLVE_GROUP = dist.device_mesh, "_resolve_process_group"

@@ -16,6 +16,8 @@ Note [The step bound]
     Some loops pass through the machine in every round (asking for ever whether a collective
     is complete, issuing one collective after the other): they have turns, and no end. So
     turns and collectives are counted as steps, and a run may take a fixed number of them.
+    A long program gets a large number. So that its polls end soon, a run also ends after
+    fewer steps in which no rank records anything.
     No clock is involved: the same run ends at the same step.
 """
 
@@ -44,6 +46,8 @@ HANG_TIMEOUT_SECONDS = 5.0
 # Many times the steps of a rank in a large scenario, and still a fraction of a second.
 MAX_STEPS_PER_RANK = 5_000
 _UNKNOWN_VALUES = Wait("a value of the device", tuple, "values", is_of_stream=True)
+# Steps of a rank in which no rank records anything: more than any run of a scenario has.
+_MAX_IDLE_STEPS_PER_RANK = 20_000
 _GRACE_SECONDS = 1.0
 
 
@@ -123,6 +127,8 @@ class Scheduler:
         self._returned = threading.Semaphore(0)
         self._ended = False
         self._steps_left = max_steps_per_rank * num_ranks
+        self._max_idle_steps = _MAX_IDLE_STEPS_PER_RANK * num_ranks
+        self._progress_before = -1
         self._stall: Stall | None = None
         self._refusals = Refusals(backend, self._returned.release)
 
@@ -234,11 +240,19 @@ class Scheduler:
         """
         self._current_rank()
         self._steps_left -= 1
-        if self._steps_left < 0 and self._stall is None:
+        is_over = self._steps_left < 0 or self._is_idle()
+        if is_over and self._stall is None:
             blocked = {own.rank for own in self._ranks if not own.can_run()}
             self._stall = endless(self._positions(), frozenset(blocked))
         if self._ended or self._stall or self._refusals.first:
             raise RunEndedError
+
+    def _is_idle(self) -> bool:
+        """Tell, at every so many steps, whether no rank has recorded anything since then."""
+        if self._steps_left % self._max_idle_steps:
+            return False
+        before, self._progress_before = self._progress_before, self._progress()
+        return before == self._progress_before
 
     def _current_rank(self) -> int:
         rank = own_rank()

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from syncverify.simulation.playing import Device
+from syncverify.simulation.program import Device
 from syncverify.simulation.testing.played_test import (
     Judged,
     TestOptions,

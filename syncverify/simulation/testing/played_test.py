@@ -11,7 +11,7 @@ from typing import Final, Literal
 from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.plain_text import kind_of, message_of
 from syncverify.simulation.outcome import FoundInProgram
-from syncverify.simulation.playing import Device
+from syncverify.simulation.program import Device
 from syncverify.simulation.simulate import simulate
 from syncverify.simulation.simulation import ProgramIsWrongError
 from syncverify.trace.source_lines import shown_path

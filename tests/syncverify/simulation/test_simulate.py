@@ -14,6 +14,8 @@ from syncverify import UsageError, region, simulate
 from tests.syncverify.simulation.faulty_programs import FAULTS, Fault
 from tests.syncverify.simulation.right_programs import RIGHT
 
+_FREED = "memory_outlives_its_streams"
+
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.program.__name__)
 def test_a_fault_is_named_with_its_line(fault: Fault) -> None:
@@ -32,6 +34,7 @@ def test_a_right_program_is_not_accused(
 ) -> None:
     simulation = simulate(program, 2, schedules=schedules)
     assert simulation.is_right, str(simulation)
+    assert simulation.remarks == ()
     simulation.check()
 
 
@@ -44,6 +47,65 @@ def test_a_race_shows_another_value_that_is_returned(fault: Fault) -> None:
     (found,) = simulate(fault.program, 2).violations
     assert found.harm is not None
     assert found.harm.as_queued != found.harm.other
+
+
+def _forgets_two(rank: int) -> None:
+    reduced, *parts, part = (torch.ones(2, device="cuda") for _ in range(4))
+    if rank:
+        work = dist.all_reduce(reduced, async_op=True)
+    else:
+        dist.all_reduce(reduced, async_op=True)
+    if rank:
+        work.wait()
+    dist.all_gather(parts, part, async_op=True)
+
+
+def test_a_collective_that_nothing_waits_for_is_a_remark() -> None:
+    simulation = simulate(_forgets_two, 2)
+    assert simulation.is_right
+    assert [(each.operation, each.ranks) for each in simulation.remarks] == [
+        ("all_reduce", (0,)),
+        ("all_gather", (0, 1)),
+    ]
+    text = str(simulation)
+    assert "REMARK: nothing waits for all_gather at tests/" in text
+    assert "in _forgets_two (ranks 0, 1): its result may never be there" in text
+    assert simulation.to_json()["remarks"] == [
+        line.removeprefix("REMARK: ") for line in text.splitlines()[:2]
+    ]
+
+
+def test_a_wait_of_the_host_is_a_wait_for_all_collectives() -> None:
+    def program(rank: int) -> None:
+        dist.all_reduce(torch.ones(2, device="cuda"), async_op=True)
+        torch.cuda.synchronize()
+
+    assert simulate(program, 2).remarks == ()
+
+
+def test_a_line_with_a_race_has_no_remark() -> None:
+    simulation = simulate(FAULTS[1].program, 2)
+    assert len(simulation.violations) == 1
+    assert simulation.remarks == ()
+
+
+def test_a_fault_gives_no_remark() -> None:
+    def program(rank: int) -> None:
+        dist.all_reduce(torch.ones(2, device="cuda"), async_op=True)
+        raise ValueError("no such shard")
+
+    assert simulate(program, 2).remarks == ()
+
+
+def test_a_violation_without_a_remedy_has_a_hint() -> None:
+    texts = {
+        fault.program.__name__: str(simulate(fault.program, 2)) for fault in FAULTS
+    }
+    assert {name for name, text in texts.items() if "  hint:       " in text} == {
+        fault.program.__name__
+        for fault in FAULTS
+        if fault.violates not in {"streams_order_shared_memory", _FREED}
+    }
 
 
 def test_ranks_return_their_results() -> None:
@@ -116,7 +178,7 @@ def test_what_is_not_simulated_gives_no_verdict() -> None:
 
 
 def test_ranks_are_at_least_one() -> None:
-    with pytest.raises(UsageError, match="expected 1 rank or more, not 0"):
+    with pytest.raises(UsageError, match="expected 1 to 4096 ranks, not 0"):
         simulate(lambda: None, 0)
 
 

@@ -1,6 +1,7 @@
 """`syncverify simulate`: any function of a rank, from the command line."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,10 @@ import pytest
 Call = Callable[..., Any]
 
 PROGRAMS = """
+import os
+import signal
+import time
+
 import torch
 import torch.distributed as dist
 
@@ -38,6 +43,26 @@ def receives_from_anybody(rank):
     dist.recv(torch.ones(2, device="cuda"))
 
 
+def asks_a_user(rank):
+    return input()
+
+
+as_lambda = lambda rank: rank
+runs = []
+
+
+def is_interrupted(rank):
+    total = torch.ones(2, device="cuda")
+    work = dist.all_reduce(total, async_op=True)
+    total += 1
+    if not work.is_completed():
+        work.wait()
+    runs.append(rank)
+    if len(runs) == 6:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+
+
 number = 3
 """
 
@@ -53,7 +78,7 @@ def programs(tmp_path: Path) -> Iterator[None]:
 def test_a_race_is_a_violation(call: Call) -> None:
     outcome = call("simulate", "jobs.py:forgets_to_wait", "--ranks", "2")
     assert outcome.code == 1
-    assert "jobs.py:8 in forgets_to_wait" in outcome.out
+    assert "jobs.py:12 in forgets_to_wait" in outcome.out
     assert outcome.out.endswith(
         "1 VIOLATION: jobs.py:forgets_to_wait (2 ranks, simulated cuda, 1 run: timing "
         "cannot matter)\n"
@@ -97,7 +122,7 @@ def test_files_have_the_report(call: Call, tmp_path: Path) -> None:
         ),
         (
             ("jobs.py:number",),
-            "program 'jobs.py:number' is not callable: expected a function",
+            "expected a function of a rank: 3 is not callable",
         ),
         (
             ("jobs.py:is_right", "--schedule", "first"),
@@ -119,4 +144,36 @@ def test_bad_usage_is_one_line(
 def test_what_is_not_simulated_is_bad_usage(call: Call) -> None:
     outcome = call("simulate", "jobs.py:receives_from_anybody", "--ranks", "2")
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.complaint.startswith("not simulated: ")
+    assert outcome.complaint == (
+        "the sim backend does not simulate recv from any rank, used at jobs.py:30 in "
+        "receives_from_anybody"
+    )
+
+
+def test_the_report_names_the_program_as_it_was_asked_for(call: Call) -> None:
+    outcome = call("simulate", "jobs.py:as_lambda", "--ranks", "2")
+    assert outcome.out.startswith("NO VIOLATION: jobs.py:as_lambda (2 ranks")
+
+
+def test_a_rank_that_asks_for_input_gets_none(call: Call) -> None:
+    outcome = call("simulate", "jobs.py:asks_a_user", "--ranks", "1")
+    assert outcome.code == 1
+    assert "rank 0 raised EOFError: EOF when reading a line" in outcome.out
+
+
+@pytest.mark.long
+def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
+    """The program sends the interrupt itself, in its third run."""
+    words = ("jobs.py:is_interrupted", "--ranks", "2", "--schedules", "all")
+    done = subprocess.run(
+        (sys.executable, "-m", "syncverify", "simulate", *words, "--json", "found.json"),
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (
+        130,
+        "syncverify: interrupted; what was found before is above\n",
+    )
+    assert "VIOLATION: streams_order_shared_memory (race)" in done.stdout
+    assert "interrupted before all timings were played" in done.stdout
+    report = json.loads((tmp_path / "found.json").read_text())
+    assert (report["runs"], len(report["violations"])) == (2, 1)

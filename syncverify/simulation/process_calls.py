@@ -1,0 +1,46 @@
+"""Calls by which a program acts on its process, which all ranks share here.
+
+`sys.exit` and `os._exit` end the rank, as they end the process of a rank under torchrun. A
+sleep gives the turn away, so that other ranks move meanwhile, and is short: no time passes on
+the simulated machine. A name that a program imported before, as in `from time import sleep`,
+keeps its meaning.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+from unittest.mock import patch
+
+from syncverify.sim.turns.scheduler import Scheduler, own_rank
+from syncverify.trace.stacks import is_subject_above
+
+# A program may wait for another process, and look for it after each sleep.
+_MAX_SLEEP_SECONDS = 0.05
+
+
+@contextmanager
+def calls_on_ranks(scheduler: Scheduler) -> Iterator[None]:
+    """Let calls of a rank's thread act on the rank, for the length of a block."""
+    process, leave, sleep = os.getpid(), os._exit, time.sleep
+
+    def leave_rank(status: int) -> NoReturn:
+        if own_rank() is None or os.getpid() != process:  # such as a forked child
+            leave(status)
+        raise SystemExit(status)
+
+    def sleep_shortly(seconds: float) -> None:
+        if own_rank() is None or not is_subject_above(2):
+            sleep(seconds)
+            return
+        scheduler.yield_turn()
+        sleep(min(seconds, _MAX_SLEEP_SECONDS))
+
+    with (
+        patch.object(os, "_exit", leave_rank),
+        patch.object(time, "sleep", sleep_shortly),
+    ):
+        yield

@@ -1,0 +1,264 @@
+"""Programs that no simulation can play to its end: one clear line each, and no false verdict."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from syncverify import UsageError, simulate
+from syncverify.simulation.simulation import Simulation
+
+
+class _Trainer:
+    def __call__(self, rank: int) -> int:
+        return rank
+
+    def train(self, rank: int) -> int:
+        return rank
+
+
+def _generator(rank: int) -> Iterator[int]:
+    yield rank
+
+
+async def _coroutine(rank: int) -> int:
+    return rank
+
+
+async def _stream(rank: int) -> AsyncIterator[int]:
+    yield rank
+
+
+def _two(rank: int, other: int) -> int:
+    return rank + other
+
+
+def _by_name(*, step: int) -> int:
+    return step
+
+
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        (_Trainer, "_Trainer is a class; a function has to make its object and use it"),
+        (_generator, "_generator() is a generator, and a call runs none of its lines"),
+        (
+            _coroutine,
+            "_coroutine() is async; a function has to run it, as by asyncio.run()",
+        ),
+        (_stream, "_stream() is a generator, and a call runs none of its lines"),
+        (
+            _two,
+            (
+                "a rank alone is not enough for _two(rank: int, other: int) -> int; "
+                "functools.partial gives the other arguments"
+            ),
+        ),
+        (
+            _by_name,
+            (
+                "a rank alone is not enough for _by_name(*, step: int) -> int; "
+                "functools.partial gives the other arguments"
+            ),
+        ),
+        (3, "3 is not callable"),
+    ],
+)
+def test_what_is_no_function_of_a_rank_is_bad_usage(program: Any, problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        simulate(program, 2)
+    assert str(caught.value).replace("'int'", "int").replace("'", "") == (
+        f"expected a function of a rank: {problem}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "results"),
+    [
+        (_Trainer(), (0, 1)),
+        (_Trainer().train, (0, 1)),
+        (functools.partial(_two, other=3), (3, 4)),
+        (lambda *given: given, ((0,), (1,))),
+        (lambda rank=7: rank, (0, 1)),
+        (lambda steps=7: steps, (7, 7)),
+        (lambda: 7, (7, 7)),
+    ],
+)
+def test_a_program_gets_its_rank_where_it_needs_one_or_names_it(
+    program: Callable[..., Any], results: tuple[Any, ...]
+) -> None:
+    assert simulate(program, 2).results == results
+
+
+@pytest.mark.parametrize("ranks", [0, -1, 100_000])
+def test_the_number_of_ranks_has_bounds(ranks: int) -> None:
+    with pytest.raises(UsageError, match=f"expected 1 to 4096 ranks, not {ranks}"):
+        simulate(_two, ranks)
+
+
+def test_the_device_is_known() -> None:
+    device: Any = "tpu"
+    with pytest.raises(UsageError, match="expected device 'cuda' or 'cpu', not 'tpu'"):
+        simulate(_two, device=device)
+
+
+def _summary(simulation: Simulation) -> tuple[str, str, tuple[int, ...]]:
+    (found,) = simulation.violations
+    violation = found.violation
+    return violation.cause, violation.summary, violation.ranks
+
+
+def _calls_itself(rank: int) -> int:
+    return _calls_itself(rank)
+
+
+def test_a_line_of_a_recursion_is_listed_once() -> None:
+    assert str(simulate(_calls_itself, 1)).count("in _calls_itself") == 1
+
+
+# Looked up at each call: the name of `os` is another function on a rank.
+@pytest.mark.parametrize("leave", [sys.exit, lambda code: os._exit(code)])
+def test_an_exit_with_a_code_is_an_error_of_its_rank(
+    leave: Callable[[int], Any],
+) -> None:
+    def program(rank: int) -> None:
+        if rank == 1:
+            leave(3)
+        dist.barrier()
+
+    summary = "rank 1 raised SystemExit: 3"
+    assert _summary(simulate(program, 2)) == ("raised_SystemExit", summary, (1,))
+
+
+@pytest.mark.parametrize("leave", [sys.exit, lambda code: os._exit(code)])
+def test_an_exit_without_an_error_is_the_end_of_its_rank(
+    leave: Callable[[int], Any],
+) -> None:
+    def program(rank: int) -> None:
+        dist.barrier()
+        leave(0)
+
+    assert simulate(program, 2).is_right
+
+
+def test_ranks_that_wait_for_one_that_has_left_are_a_deadlock() -> None:
+    def program(rank: int) -> None:
+        if rank:
+            sys.exit()
+        dist.barrier()
+
+    summary = "no rank can go on: rank 1 never arrives"
+    assert _summary(simulate(program, 2)) == ("deadlock", summary, (1,))
+
+
+def test_an_error_without_words_ends_without_a_colon() -> None:
+    def program(rank: int) -> None:
+        raise KeyboardInterrupt
+
+    assert _summary(simulate(program, 1))[1] == "rank 0 raised KeyboardInterrupt"
+
+
+def _forks(rank: int) -> int:
+    child = os.fork()
+    if child == 0:
+        os._exit(5)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_child_of_a_rank_may_exit() -> None:
+    assert simulate(_forks, 1).results == (5,)
+
+
+def _names(device: Any) -> list[Callable[[], Any]]:
+    return [
+        lambda: torch.ones(2, device=device),
+        lambda: torch.ones(2).to(device),
+        lambda: torch.nn.Linear(2, 2).to(device),
+        lambda: torch.cuda.set_device(device),
+        lambda: torch.cuda.Stream(device=device),
+        lambda: torch.cuda.device(device).__enter__(),
+    ]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_gpu_that_does_not_exist_is_an_error(number: int) -> None:
+    program = _names("cuda:7")[number]
+    assert _summary(simulate(program, 2)) == (
+        "raised_RuntimeError",
+        "rank 0 raised RuntimeError: CUDA error: invalid device ordinal: cuda:7 of 2 GPUs",
+        (0,),
+    )
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_gpu_of_another_rank_may_be_named(number: int) -> None:
+    assert simulate(_names("cuda:1")[number], 2).is_right
+
+
+def _starts_rpc() -> None:
+    from torch.distributed import rpc
+
+    rpc.init_rpc("worker")
+
+
+def _uses_symmetric_memory() -> None:
+    import torch.distributed._symmetric_memory as symmetric
+
+    symmetric.empty(4, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("program", "feature"),
+    [(_starts_rpc, "rpc"), (_uses_symmetric_memory, "symmetric memory")],
+)
+def test_what_is_not_simulated_is_named(
+    program: Callable[[], None], feature: str
+) -> None:
+    refused = simulate(program, 2).refused
+    assert refused.startswith(f"the sim backend does not simulate {feature}, used at ")
+    assert f"in {program.__name__}" in refused
+
+
+def test_a_long_sleep_is_short_and_lets_others_move() -> None:
+    order = list[int]()
+
+    def program(rank: int) -> None:
+        if rank == 0:
+            time.sleep(86_400)
+        order.append(rank)
+
+    assert simulate(program, 2, hang_timeout_seconds=5).is_right
+    assert order == [1, 0]
+
+
+@pytest.mark.long
+def test_a_poll_for_what_never_comes_ends() -> None:
+    def program(rank: int) -> None:
+        if rank == 0:
+            work = dist.all_reduce(torch.ones(2, device="cuda"), async_op=True)
+            while not work.is_completed():
+                pass
+
+    cause, summary, ranks = _summary(simulate(program, 2))
+    assert (cause, ranks) == ("step_bound", (0,))
+    assert summary == "rank 0 kept going without an end, up to the bound of a run"
+
+
+@pytest.mark.long
+def test_a_loop_without_an_end_is_ended() -> None:
+    def program(rank: int) -> None:
+        while rank == 1:
+            pass
+
+    summary = "rank 1 made no progress and was ended"
+    simulation = simulate(program, 2, hang_timeout_seconds=0.5)
+    assert _summary(simulation) == ("never_returns", summary, (1,))
