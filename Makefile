@@ -116,7 +116,7 @@ catalogue: $(INSTALLED)
 	$(BIN)/python -m studies.pages.bank_figures
 	$(BIN)/python -m studies.pages
 	$(BIN)/python -m studies.pages.gallery
-	$(BIN)/python -m studies.pages.followed docs/index.md docs/tutorial.md docs/reading-a-race.md
+	$(BIN)/python -m studies.pages.followed docs/index.md docs/tutorial.md docs/reading-a-race.md docs/any-program.md
 
 # Branch coverage of the three packages by the quick tests, at least 94 %;
 # make coverage ARGS=tests/syncverify/sim measures a part.

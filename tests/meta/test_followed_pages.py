@@ -8,7 +8,7 @@ from studies.pages.followed import followed, rewrite, without_times
 from studies.pages.gallery import PAGE, SHOWN
 
 DOCS = Path(__file__).parents[2] / "docs"
-FOLLOWED = ("index.md", "tutorial.md", "reading-a-race.md")
+FOLLOWED = ("index.md", "tutorial.md", "reading-a-race.md", "any-program.md")
 
 
 @pytest.mark.long(10)
@@ -22,6 +22,12 @@ FOLLOWED = ("index.md", "tutorial.md", "reading-a-race.md")
 def test_page_shows_real_output(name: str, tmp_path: Path) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")
     assert without_times(followed(text, tmp_path)) == without_times(text)
+
+
+def test_the_layer_that_is_fuzzed_is_an_example() -> None:
+    page = (DOCS / "any-program.md").read_text(encoding="utf-8")
+    example = (DOCS.parent / "examples" / "fuzz_layer.py").read_text(encoding="utf-8")
+    assert f'```python title="fuzz_layer.py"\n{example}```' in page
 
 
 def test_tutorial_ends_green() -> None:

@@ -27,6 +27,8 @@ OWNERS = (
     torch.jit,
     dist,
     dist.distributed_c10d,
+    dist.rpc,
+    dist._symmetric_memory,
 )
 
 
