@@ -8,7 +8,13 @@ from syncverify.judge.properties.any_program import STATEMENTS
 from syncverify.report.html.moment import timeline_values
 from syncverify.report.html.render import rendered
 from syncverify.simulation.outcome import FoundInProgram, Outcome
-from syncverify.simulation.text import harm_lines, replay_line, verdict, violation_text
+from syncverify.simulation.text import (
+    harm_lines,
+    remark,
+    replay_line,
+    verdict,
+    violation_text,
+)
 
 
 def page_of(simulation: Outcome) -> str:
@@ -25,6 +31,7 @@ def page_of(simulation: Outcome) -> str:
                 ["runs", f"{simulation.num_runs:,}"],
                 ["violations", str(len(simulation.violations))],
             ],
+            "remarks": [*map(remark, simulation.remarks)],
             "explored": None,
             "timeline": timeline_values(simulation.run, None)
             if simulation.run and not simulation.violations
