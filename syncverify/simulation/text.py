@@ -94,7 +94,7 @@ def _lines(found: FoundInProgram, title: str) -> Iterator[str]:
 
 def _hint(violation: Violation) -> str:
     """Return the repair to try first; "" where a remedy or the program's own error says more."""
-    if violation.unordered is not None or is_exception(violation.cause):
+    if violation.evidence.unordered is not None or is_exception(violation.cause):
         return ""
     return hint_of(violation.cause)
 

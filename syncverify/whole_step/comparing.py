@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from syncverify.simulation.playing import Device
+from syncverify.simulation.program import Device
 from syncverify.whole_step.batches import num_rows
 from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.differences import ComparedValue, OneRank, compared

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from syncverify.errors import UsageError
-from syncverify.simulation.playing import Device
+from syncverify.simulation.program import Device
 from syncverify.whole_step.layout import Layout, all_layouts
 from syncverify.whole_step.training import Training
 

@@ -10,7 +10,7 @@ import torch
 from typing_extensions import override
 
 from syncverify.errors import UsageError
-from syncverify.simulation.playing import Device
+from syncverify.simulation.program import Device
 from syncverify.whole_step.comparing import compare
 from syncverify.whole_step.data import NotFinite, variations
 from syncverify.whole_step.described import Described, layouts_of

@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from syncverify.errors import UsageError
-from syncverify.simulation.playing import Device
+from syncverify.simulation.program import Device
 from syncverify.simulation.simulate import simulate
 from syncverify.simulation.simulation import Simulation
 from syncverify.whole_step.differences import OneRank

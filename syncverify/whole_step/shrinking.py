@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from syncverify.errors import UsageError
-from syncverify.simulation.playing import Device
+from syncverify.simulation.program import Device
 from syncverify.whole_step.comparing import compare
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.layout import Layout
