@@ -26,7 +26,8 @@ from syncverify.judge.traced import launches_of
 from syncverify.scenario.schedule import Schedule
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.sim.turns.stalls import Stall
-from syncverify.simulation.playing import Played, SimulatedProgram, play
+from syncverify.simulation.playing import Played, play
+from syncverify.simulation.program import SimulatedProgram
 from syncverify.trace.run import Traces
 
 
