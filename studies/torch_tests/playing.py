@@ -20,9 +20,10 @@ _PYTEST: Final = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "-W", "ignor
 
 # What torch says first where ranks raised: processes, threads, and processes of a whole class.
 _SAID_OF_RANKS: Final = " exited with ", "Exception in worker process"
-# The exception at the end of the traceback of a rank, in what its test says.
+# The exception at the end of the traceback of a rank, in what its test says; pytest cuts the
+# message after some lines, and marks each line of the whole.
 _OF_A_RANK: Final = re.compile(
-    r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Violation)\b.*)$", re.MULTILINE
+    r"^(?:E +)?(?:[\w.]+\.)?(\w+(?:Error|Exception|Violation)\b.*)$", re.MULTILINE
 )
 
 
@@ -96,6 +97,11 @@ def _first_line(child: ElementTree.Element) -> str:
     """Return the first line of a message; of ranks that failed, that of the first of them."""
     text = f"{child.get('message') or ''}\n{child.text or ''}".strip()
     first = text.partition("\n")[0]
-    is_of_ranks = any(each in first for each in _SAID_OF_RANKS)
-    raised = _OF_A_RANK.search(text, len(first)) if is_of_ranks else None
-    return raised[1] if raised else first
+    raised = (
+        each[1] for each in _OF_A_RANK.finditer(text) if not _is_of_ranks(each[1])
+    )
+    return next(raised, first) if _is_of_ranks(first) else first
+
+
+def _is_of_ranks(line: str) -> bool:
+    return any(said in line for said in _SAID_OF_RANKS)

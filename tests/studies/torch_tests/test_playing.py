@@ -41,6 +41,9 @@ def test_a_result_has_the_first_line_of_its_reason(
     ],
 )
 def test_of_ranks_that_raise_the_first_exception_counts(first: str) -> None:
-    said = f"{first}\nTraceback (most recent call last):\ntorch.own.ValueError: on it"
-    quoted = said.replace("\n", "&#10;")
-    assert _result(f'<failure message="{quoted}" />').message == "ValueError: on it"
+    shown = (
+        f"E    {first}\nE    Traceback\nE      torch.own.ValueError: on it\nE    more"
+    )
+    cut = f"{first}&#10;Traceback (most recent call last):&#10;[+39 more lines]"
+    result = _result(f'<failure message="{cut}">{shown}</failure>')
+    assert result.message == "ValueError: on it"
