@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from syncverify.simulation.playing import Device
+from syncverify.simulation.program import Device
 from syncverify.whole_step.differences import OneRank, own_axes
 from syncverify.whole_step.known import Known
 from syncverify.whole_step.layout import Layout
