@@ -102,6 +102,16 @@ class Weighted:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnParts:
+    """A sum over the ranks' own parts of the batch, where the right gradient is no such sum.
+
+    A batch norm uses the statistics of a rank's own rows, and a contrastive loss compares them.
+    """
+
+    word: str = field(default="own-parts", init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class NotCleared:
     """The gradient of the step before is still in it."""
 

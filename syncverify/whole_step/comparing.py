@@ -50,7 +50,7 @@ def compare(
         num_values=len(values),
         worst=_worst(values),
         zero=zero_on_one_rank(reference.values),
-        absent=_names([reference.values], without=ranks),
+        absent=_absent(reference.values, ranks),
         added=_names(ranks, without=[reference.values]),
     )
 
@@ -79,6 +79,12 @@ def _has_gradient(step: StepValues, name: str) -> bool:
     kinds = (Quantity.GRADIENT, Quantity.STEPPED)
     found = [step.tensors.get(each, {}).get(name) for each in kinds]
     return any(each is not None and bool(each.any()) for each in found)
+
+
+def _absent(plain: RankValues, ranks: Sequence[RankValues]) -> tuple[str, ...]:
+    """Return the parameters of one rank that no rank of the mesh has under any name."""
+    names = _names([plain], without=ranks)
+    return tuple(name for name in names if plain.first_names.get(name, name) in names)
 
 
 def _names(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from syncverify.whole_step.causes import StepMistake, TermsWeighted, Weighted
+from syncverify.whole_step.causes import OwnParts, StepMistake, TermsWeighted, Weighted
 from syncverify.whole_step.differences import ComparedValue, piece
 from syncverify.whole_step.factors import RELATIVE, axes_with, rounded
 from syncverify.whole_step.known import Known
@@ -32,6 +32,19 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
         # Parts without tokens count in a mean of means, and nowhere else.
         are_equal = _are_equal(wrong) and (bool(num_empty) or not _are_equal(right))
         yield Weighted(tuple(ratios), are_equal), explained
+    if len(parts) > 1 and (weights := _only_wrong(found, parts, known)) is not None:
+        yield OwnParts(), [each for each in found if _fits(each, parts, weights, known)]
+
+
+def _only_wrong(
+    found: Sequence[ComparedValue], columns: Sequence[Column], known: Known
+) -> torch.Tensor | None:
+    """Return the weights of wrong gradients where no weights give the right ones."""
+    if sum(_num_elements(each) for each in found) <= len(columns):
+        return None
+    if weights_of(found, columns, known, right=True) is not None:
+        return None
+    return weights_of(found, columns, known, right=False)
 
 
 def usable(parts: Sequence[Column]) -> list[Column]:

@@ -24,6 +24,7 @@ from syncverify.whole_step.values import NamedTensors, Quantity, RankValues, Ste
 from syncverify.whole_step.watching import StepWatch
 from syncverify.whole_step.wholes import (
     axes_of,
+    by_first_names,
     local_squares,
     named_parameters,
     plain_names,
@@ -83,7 +84,14 @@ def train_plainly(training: Training, noise_seed: int | None = None) -> RankValu
         )
         with _placed(poison, wired, index):
             steps.append(_step(wired, batches[-1], index, noise))
-    return RankValues(start, tuple(steps), tuple(batches), {}, _frozen(wired))
+    return RankValues(
+        start,
+        tuple(steps),
+        tuple(batches),
+        {},
+        _frozen(wired),
+        first_names=plain_names(wired.model),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +181,7 @@ def optimizer_steps(
 def _optimized(
     wired: Wired, gradients: NamedTensors, number: int
 ) -> Mapping[Quantity, NamedTensors]:
-    for name, parameter in wired.parameters.items():
+    for parameter, name in _names(wired).items():
         gradient = gradients.get(name)
         parameter.grad = None if gradient is None else gradient.clone()
     for optimizer in wired.optimizers * number:
@@ -198,10 +206,10 @@ def _trained(
     training: Training,
     model: Any,
     mesh: DeviceMesh,
-    names: list[str],
+    names: Mapping[str, str],
     layout: Layout,
 ) -> RankValues:
-    parameters = named_parameters(model, names)
+    parameters = by_first_names(named_parameters(model, names), names)
     optimizers = training.own_optimizers(model) if isinstance(model, nn.Module) else []
     scaler = None if training.scaler is None else call(training.scaler, {"mesh": mesh})
     wired = Wired(training, model, mesh, optimizers, scaler, parameters)
@@ -215,7 +223,12 @@ def _trained(
             steps.append(_step(wired, batches[-1], index))
     is_poisoned = poison is not None and poison.is_called
     return RankValues(
-        start, tuple(steps), tuple(batches), split_over, _frozen(wired), is_poisoned
+        start,
+        tuple(steps),
+        tuple(batches),
+        split_over,
+        _frozen(wired),
+        is_poisoned=is_poisoned,
     )
 
 

@@ -21,6 +21,7 @@ from syncverify.whole_step.causes import (
     NotClipped,
     NotUpdated,
     OtherCoefficient,
+    OwnParts,
     RanksDiffer,
     ReducedOver,
     Scaled,
@@ -188,6 +189,11 @@ def cause_text(cause: StepMistake) -> str:
             )
         case Missing(ranks):
             return f"{_ranks(ranks, 'has', 'have')} none, or zeros"
+        case OwnParts():
+            return (
+                "a sum over the ranks' own parts of the batch; the loss of the whole batch is "
+                "no such sum, as with a batch norm"
+            )
         case NotCleared():
             return "still has the gradient of the step before"
         case Weighted(weights, are_equal):
@@ -239,6 +245,8 @@ def remedy(finding: WrongQuantity) -> str:
             if not right:
                 return "do not reduce these gradients: ranks own different parts"
             return f"reduce these gradients over {_axes(right)} alone"
+        case OwnParts():
+            return "let ranks share the statistics, as SyncBatchNorm does, or mean this function"
         case TermsWeighted():
             return "divide each term of the loss by its own count"
         case RanksDiffer() if finding.quantity is Quantity.START:

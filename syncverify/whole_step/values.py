@@ -51,6 +51,7 @@ class RankValues:
         batches: The rank's part of the batch, by step.
         split_over: Axes over which each parameter is split.
         frozen: Parameters that need no gradient.
+        first_names: First name of each parameter of the plain model, by all of its names.
         is_poisoned: Whether a gradient was made no number, as the variation says.
     """
 
@@ -59,4 +60,5 @@ class RankValues:
     batches: tuple[Any, ...]
     split_over: Mapping[str, frozenset[str]]
     frozen: frozenset[str] = frozenset()
+    first_names: Mapping[str, str] = field(default_factory=dict)
     is_poisoned: bool = False

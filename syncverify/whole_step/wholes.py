@@ -14,9 +14,31 @@ from torch.utils._pytree import tree_leaves
 _WRAPPERS: Final = ("_orig_mod.", "_checkpoint_wrapped_module.", "module.")
 
 
-def plain_names(model: nn.Module) -> list[str]:
-    """Return the names of the parameters of a plain model; tied weights have several."""
-    return [name for name, _ in model.named_parameters(remove_duplicate=False)]
+def plain_names(model: nn.Module) -> dict[str, str]:
+    """Return the first name of each parameter of a plain model, by all of its names.
+
+    Tied weights have several names.
+    """
+    first, names = dict[nn.Parameter, str](), dict[str, str]()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names[name] = first.setdefault(parameter, name)
+    return names
+
+
+def by_first_names(
+    parameters: Mapping[str, nn.Parameter], names: Mapping[str, str]
+) -> dict[str, nn.Parameter]:
+    """Return parameters of a rank, those of tied weights by their first name.
+
+    A stage of a pipeline may have a tied weight under its second name alone. A rank that has
+    two parameters where the plain model has one keeps both names.
+    """
+    found = dict(parameters)
+    for name, parameter in parameters.items():
+        first = names.get(name, name)
+        if found.get(first, parameter) is parameter and first != name:
+            found[first] = found.pop(name)
+    return found
 
 
 def named_parameters(wired: Any, names: Iterable[str]) -> dict[str, nn.Parameter]:

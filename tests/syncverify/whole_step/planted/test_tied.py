@@ -1,0 +1,32 @@
+"""Weights that are tied across the stages of a pipeline."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from syncverify import parity
+from syncverify.whole_step.causes import LacksSum
+from tests.syncverify.whole_step import right_programs
+from tests.syncverify.whole_step.planted.steps import sgd
+
+
+@pytest.mark.slow
+def test_tied_weights_that_are_not_summed_over_stages() -> None:
+    wrong = functools.partial(right_programs.staged_step, adds_tied=False)
+    result = parity(
+        right_programs.Tied,
+        right_programs.own_stage,
+        right_programs.rows,
+        right_programs.loss,
+        layouts=["pp=2"],
+        step=wrong,
+        optimizer=sgd,
+        device="cpu",
+    )
+    (mistake,) = result.mistakes
+    assert [each.name for each in mistake.finding.differences] == ["embedding.weight"]
+    assert mistake.finding.cause == LacksSum(frozenset({"pp"}))
+    assert "lacks the sum over `pp`" in str(result)
+    assert "not compared" not in str(result)

@@ -1,0 +1,416 @@
+"""Right trainings of many kinds: parallelism, optimizers, and parts of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    checkpoint_wrapper,
+)
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import override
+
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.whole_step.training import Function
+from tests.syncverify.whole_step.planted import expert_parallel, test_partial_gradients
+from tests.syncverify.whole_step.planted.expert_parallel import Experts
+from tests.syncverify.whole_step.planted.steps import (
+    Optimizer,
+    add,
+    average,
+    sgd,
+    unchanged,
+    update,
+)
+from tests.syncverify.whole_step.planted.test_partial_gradients import Gated
+
+WIDTH = 4
+
+
+@dataclass(frozen=True)
+class Right:
+    """A right training.
+
+    Attributes:
+        name: Name of the training.
+        layout: Its layout.
+        parallelize: Puts the model on the mesh.
+        build: Makes the model.
+        batch: Makes the batch.
+        loss: Returns the loss.
+        more: Other arguments of `parity`.
+        is_exact: Whether the values are equal to the last bit.
+    """
+
+    name: str
+    layout: str
+    parallelize: Function
+    build: Function = field(default_factory=lambda: build)
+    batch: Function = field(default_factory=lambda: batch)
+    loss: Function = field(default_factory=lambda: loss)
+    more: dict[str, Any] = field(default_factory=dict)
+    is_exact: bool = False
+
+
+class Block(nn.Module):
+    """A norm, and a layer up and down around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.up = nn.Linear(WIDTH, 2 * WIDTH)
+        self.down = nn.Linear(2 * WIDTH, WIDTH)
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.down(torch.tanh(self.up(self.norm(x))))
+        return out
+
+
+class Tied(nn.Module):
+    """An embedding that is the last layer, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.middle = nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.head.weight = self.embedding.weight
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.middle(torch.tanh(self.embedding(x))))
+        out: torch.Tensor = self.head(hidden)
+        return out
+
+
+class Unused(nn.Module):
+    """A layer that is used, and one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(WIDTH, WIDTH)
+        self.unused = nn.Linear(WIDTH, WIDTH)
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.used(x)
+        return out
+
+
+class Lora(nn.Module):
+    """A frozen layer with two factors, one of them zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH).requires_grad_(requires_grad=False)
+        self.first = nn.Linear(WIDTH, 2, bias=False)
+        self.second = nn.Linear(2, WIDTH, bias=False)
+        nn.init.zeros_(self.second.weight)
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(x) + self.second(self.first(x))
+        return out
+
+
+def build() -> nn.Sequential:
+    """Make two blocks, and a layer."""
+    return nn.Sequential(Block(), Block(), nn.Linear(WIDTH, WIDTH))
+
+
+def frozen() -> nn.Sequential:
+    """Make a model whose first block is frozen."""
+    model = build()
+    model[0].requires_grad_(requires_grad=False)
+    return model
+
+
+def normalized() -> nn.Sequential:
+    """Make a model with running statistics that stay as they are."""
+    norm = nn.BatchNorm1d(WIDTH)
+    norm.running_mean = torch.randn(WIDTH)
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), norm.eval(), nn.Linear(WIDTH, WIDTH))
+
+
+def whole_numbers() -> nn.Sequential:
+    """Make a model of whole numbers."""
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
+    with torch.no_grad():
+        for each in model.parameters():
+            each.copy_(torch.randint(-3, 4, each.shape))
+    return model
+
+
+def batch() -> torch.Tensor:
+    """Make 16 rows of 2."""
+    return torch.randn(16, 2, WIDTH)
+
+
+def rows() -> torch.Tensor:
+    """Make 8 rows."""
+    return torch.randn(8, WIDTH)
+
+
+def whole_rows() -> torch.Tensor:
+    """Make 8 rows of whole numbers."""
+    return torch.randint(-3, 4, (8, WIDTH)).double()
+
+
+def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    """Return a mean."""
+    out: torch.Tensor = model(batch)
+    return 3 * (out.square() * out + out).mean()
+
+
+def sum_loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    """Return a sum."""
+    out: torch.Tensor = model(batch)
+    return out.sum()
+
+
+def ddp(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """Wrap a model."""
+    return DistributedDataParallel(model, process_group=mesh.get_group("dp"))
+
+
+def ddp_with_unused(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """Wrap a model of which a step may not use all."""
+    return DistributedDataParallel(model, find_unused_parameters=True)
+
+
+def checkpointed_ddp(model: nn.Sequential, mesh: DeviceMesh) -> nn.Module:
+    """Wrap a model whose blocks make their forward pass again."""
+    model[0], model[1] = checkpoint_wrapper(model[0]), checkpoint_wrapper(model[1])
+    return ddp(model, mesh)
+
+
+def fsdp(model: nn.Sequential, mesh: DeviceMesh) -> None:
+    """Shard blocks over all axes whose names start with `dp`."""
+    names = tuple(name for name in mesh.mesh_dim_names or () if name.startswith("dp"))
+    axes = mesh[names] if len(names) > 1 else mesh[names[0]]
+    for each in model:
+        fully_shard(each, mesh=axes)
+    fully_shard(model, mesh=axes)
+
+
+def whole_fsdp(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Shard a model in one group."""
+    fully_shard(model, mesh=mesh["dp"])
+
+
+def tensor_parallel(model: nn.Sequential, mesh: DeviceMesh) -> None:
+    """Split layers over `tp`."""
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    for block in [*model][:2]:
+        parallelize_module(block, mesh["tp"], plan)
+
+
+def sequence_parallel(model: nn.Sequential, mesh: DeviceMesh) -> None:
+    """Split layers over `tp`, and norms over the sequence."""
+    plan = {
+        "norm": SequenceParallel(),
+        "up": ColwiseParallel(input_layouts=Shard(1)),
+        "down": RowwiseParallel(),
+    }
+    whole = PrepareModuleInput(
+        input_layouts=Replicate(), desired_input_layouts=Shard(1)
+    )
+    for block in [*model][:2]:
+        parallelize_module(block, mesh["tp"], plan)
+        parallelize_module(block, mesh["tp"], whole)
+
+
+def tensor_parallel_fsdp(model: nn.Sequential, mesh: DeviceMesh) -> None:
+    """Split layers over `tp`, and shard all of them over `dp`."""
+    tensor_parallel(model, mesh)
+    fsdp(model, mesh)
+
+
+def synchronized(model: Gated, mesh: DeviceMesh) -> None:
+    """Split experts over `tp`, and let our synchronizer average over `dp`."""
+    test_partial_gradients.split_experts(model, mesh)
+    config = SynchronizerConfig(
+        process_group=mesh.get_group("dp"), process_group_reduction="avg"
+    )
+    synchronizer = GradientSynchronizer.from_module(
+        model, bucket_size_mb=1, require_accumulations=2, config=config
+    )
+    synchronizer.bind()
+    model.synchronizer = synchronizer  # type: ignore[assignment]
+
+
+def synchronized_step(
+    model: Any, micro_batches: list[torch.Tensor], optimizer: Optimizer
+) -> None:
+    """Make a step with our synchronizer."""
+    for each in micro_batches:
+        (test_partial_gradients.loss(model, each) / len(micro_batches)).backward()
+    model.synchronizer.wait()
+    optimizer.step()
+    model.synchronizer.zero_grad()
+
+
+def own_stage(model: Tied, mesh: DeviceMesh) -> None:
+    """Keep the embedding and the middle on the first rank, and the head on the second."""
+    with torch.no_grad():
+        weight = nn.Parameter(model.head.weight.detach().clone())
+    if mesh["pp"].get_local_rank() == 0:
+        del model.head
+    else:
+        del model.embedding, model.middle
+        model.head.weight = weight
+
+
+def staged_step(
+    model: Tied,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    adds_tied: bool = True,
+) -> None:
+    """Send activations to the second rank, and their gradients back."""
+    group = mesh.get_group("pp")
+    shape = batch.shape
+    if group.rank() == 0:
+        hidden = torch.tanh(model.middle(torch.tanh(model.embedding(batch))))
+        dist.send(hidden.detach(), 1)
+        gradient = torch.empty(shape, dtype=batch.dtype)
+        dist.recv(gradient, 1)
+        hidden.backward(gradient)
+        tied = model.embedding.weight
+    else:
+        received = torch.empty(shape, dtype=batch.dtype)
+        dist.recv(received, 0)
+        received.requires_grad_()
+        out = model.head(received)
+        (3 * (out.square() * out + out).mean()).backward()
+        assert received.grad is not None
+        dist.send(received.grad, 0)
+        tied = model.head.weight
+    if adds_tied:
+        add([tied], mesh, "pp")
+    update(optimizer)
+
+
+def expert_step(
+    model: Experts, batch: Any, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    """Make a step of experts that is clipped by one norm."""
+    expert_parallel.backward(model, batch, mesh)
+    norm = expert_parallel.right_norm(model, mesh)
+    nn.utils.clip_grads_with_norm_(model.parameters(), 0.5, norm)
+    update(optimizer)
+
+
+def split_over_context(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Leave a model whole: each rank of `cp` has a part of each row."""
+
+
+def context_step(
+    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    """Average over the ranks of rows, and over those of parts of rows."""
+    loss(model, batch).backward()
+    average(model.parameters(), mesh, "dp", "cp")
+    update(optimizer)
+
+
+def whole_step(
+    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    """Add whole gradients over ranks."""
+    sum_loss(model, batch).backward()
+    add(model.parameters(), mesh, "dp")
+    update(optimizer)
+
+
+def whole_sgd(parameters: list[nn.Parameter]) -> Optimizer:
+    """Make an optimizer that keeps whole numbers whole."""
+    return torch.optim.SGD(parameters, lr=1.0)
+
+
+def two_optimizers(parameters: list[nn.Parameter]) -> list[Optimizer]:
+    """Make an optimizer for half of the parameters, and another one for the others."""
+    half = len(parameters) // 2
+    return [sgd(parameters[:half]), torch.optim.AdamW(parameters[half:], lr=0.01)]
+
+
+def adagrad(parameters: list[nn.Parameter]) -> Optimizer:
+    """Make an optimizer that adds squares up."""
+    return torch.optim.Adagrad(parameters, lr=0.1)
+
+
+def amsgrad(parameters: list[nn.Parameter]) -> Optimizer:
+    """Make an optimizer that keeps the largest square."""
+    return torch.optim.AdamW(parameters, lr=0.01, amsgrad=True)
+
+
+def scaler() -> GradScaler:
+    """Make a scaler of the loss."""
+    return GradScaler("cpu", init_scale=1024.0)
+
+
+_SGD = {"optimizer": sgd}
+_EXPERTS = {
+    "step": expert_step,
+    "clip": 0.5,
+    "split": ["dp", "ep"],
+    "own": expert_parallel.OWN,
+}
+_GATED = {
+    "step": synchronized_step,
+    "micro_batches": (2,),
+    "own": test_partial_gradients.OWN,
+}
+RIGHT = [
+    Right("fsdp2", "dp=4", fsdp, more={"clip": 0.1}),
+    Right("hsdp", "dp_replicate=2,dp_shard=2", fsdp, more={"clip": 0.1}),
+    Right("tp", "tp=2", tensor_parallel, more={"clip": 0.1}),
+    Right("tp-and-sp", "tp=2", sequence_parallel, more={"clip": 0.1}),
+    Right("tp-x-fsdp2", "dp=2,tp=2", tensor_parallel_fsdp, more={"clip": 0.1}),
+    Right("ddp", "dp=2", ddp, more={"clip": 0.1}),
+    Right("synchronizer-dp-x-tp", "dp=2,tp=2", synchronized, Gated,
+          test_partial_gradients.batch, test_partial_gradients.loss, _GATED),
+    Right("experts", "dp=2,ep=2", expert_parallel.split, Experts,
+          expert_parallel.batch, expert_parallel.loss, _EXPERTS),
+    Right("context", "dp=2,cp=2", split_over_context,
+          more={"step": context_step, "split": {"dp": 0, "cp": 1}}),
+    Right("tied-across-stages", "pp=2", own_stage, Tied, rows,
+          more={"step": staged_step, "optimizer": sgd}),
+    Right("tied", "dp=2", ddp, Tied, rows, more={"clip": 0.1}),
+    Right("tied-fsdp2", "dp=2", whole_fsdp, Tied, rows, more={"clip": 0.1}),
+    Right("lora", "dp=2", ddp, Lora, rows, more=_SGD),
+    Right("frozen", "dp=2", ddp, frozen),
+    Right("frozen-fsdp2", "dp=2", fsdp, frozen),
+    Right("unused", "dp=2", ddp_with_unused, Unused, rows),
+    Right("statistics-that-stay", "dp=2", ddp, normalized, rows),
+    Right("accumulation-ddp", "dp=2", ddp, more={"micro_batches": (1, 2, 4)}),
+    Right("accumulation-fsdp2", "dp=2", fsdp, more={"micro_batches": (1, 4)}),
+    Right("scaler-ddp", "dp=2", ddp, more={"scaler": scaler, "clip": 0.1}),
+    Right("scaler-fsdp2", "dp=2", fsdp, more={"scaler": scaler, "clip": 0.1}),
+    Right("momentum", "dp=2", fsdp, more=_SGD),
+    Right("adagrad", "dp=2", fsdp, more={"optimizer": adagrad}),
+    Right("amsgrad", "dp=2", fsdp, more={"optimizer": amsgrad, "steps": 3}),
+    Right("no-limit", "dp=2", fsdp, more={"clip": float("inf")}),
+    Right("two-optimizers", "dp=2", fsdp, more={"optimizer": two_optimizers}),
+    Right("checkpointing", "dp=2", checkpointed_ddp),
+    Right("whole-numbers", "dp=2", unchanged, whole_numbers, whole_rows, sum_loss,
+          {"step": whole_step, "optimizer": whole_sgd}, is_exact=True),
+]  # fmt: skip
