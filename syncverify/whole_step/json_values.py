@@ -47,6 +47,7 @@ def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
         "micro_batches": found.num_micro_batches,
         "data": None if found.variation is None else found.variation.word,
         "layouts": [dict(each.axes) for each in found.layouts],
+        "spread": [each.name for each in finding.spread],
         "follows": [each.value for each in finding.follows],
         "values": [*map(_value, finding.differences)],
         "replay": replay_line(comparison, found) if comparison.path else "",

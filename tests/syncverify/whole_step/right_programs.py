@@ -100,7 +100,7 @@ class Tied(nn.Module):
 
 
 class Unused(nn.Module):
-    """A layer that is used, and one that is not."""
+    """A layer in the forward pass, and a layer that no step uses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def build() -> nn.Sequential:
 
 
 def frozen() -> nn.Sequential:
-    """Make a model whose first block is frozen."""
+    """Make a model with a frozen first block."""
     model = build()
     model[0].requires_grad_(requires_grad=False)
     return model
@@ -190,18 +190,18 @@ def ddp(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
 
 
 def ddp_with_unused(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    """Wrap a model of which a step may not use all."""
+    """Wrap a model with an unused layer."""
     return DistributedDataParallel(model, find_unused_parameters=True)
 
 
 def checkpointed_ddp(model: nn.Sequential, mesh: DeviceMesh) -> nn.Module:
-    """Wrap a model whose blocks make their forward pass again."""
+    """Wrap a model with checkpointed blocks."""
     model[0], model[1] = checkpoint_wrapper(model[0]), checkpoint_wrapper(model[1])
     return ddp(model, mesh)
 
 
 def fsdp(model: nn.Sequential, mesh: DeviceMesh) -> None:
-    """Shard blocks over all axes whose names start with `dp`."""
+    """Shard blocks over `dp`, or over `dp_replicate` and `dp_shard`."""
     names = tuple(name for name in mesh.mesh_dim_names or () if name.startswith("dp"))
     axes = mesh[names] if len(names) > 1 else mesh[names[0]]
     for each in model:
@@ -312,7 +312,7 @@ def staged_step(
 def expert_step(
     model: Experts, batch: Any, mesh: DeviceMesh, optimizer: Optimizer
 ) -> None:
-    """Make a step of experts that is clipped by one norm."""
+    """Make a step of experts, with clipping by one norm."""
     expert_parallel.backward(model, batch, mesh)
     norm = expert_parallel.right_norm(model, mesh)
     nn.utils.clip_grads_with_norm_(model.parameters(), 0.5, norm)

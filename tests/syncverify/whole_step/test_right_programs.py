@@ -38,7 +38,7 @@ def test_a_right_training_is_silent(right: Right) -> None:
 
 
 def test_statistics_of_each_ranks_own_rows_are_another_function() -> None:
-    """A batch norm in training is no mistake of a gradient, and not what one rank has."""
+    """A batch norm in training is no mistake of a gradient, and differs from one rank."""
 
     def build() -> nn.Module:
         return right_programs.normalized().train()

@@ -100,7 +100,7 @@ def take_slice(
 
 
 def add_up(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
-    """Add the parts of ranks, all of which use the sum alike."""
+    """Add the parts of ranks; all ranks use the sum alike."""
     out: torch.Tensor = _Sum.apply(value, group)  # type: ignore[no-untyped-call]
     return out
 

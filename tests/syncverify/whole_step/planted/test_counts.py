@@ -85,7 +85,7 @@ def test_equal_numbers_of_micro_batches_are_silent() -> None:
 
 
 def tokens_for_one_expert() -> dict[str, torch.Tensor]:
-    """Make rows whose tokens all go to expert 0: the last rank's expert has none."""
+    """Send all tokens to expert 0: the expert of the last rank has none."""
     expert = torch.zeros(8, 2, dtype=torch.long)
     return {"x": torch.randn(8, 2, 3), "expert": expert}
 
@@ -162,7 +162,7 @@ def test_an_expert_without_tokens_is_silent() -> None:
 
 
 def tokens_of_some_rows() -> dict[str, torch.Tensor]:
-    """Make rows of which those of the second half send nothing to the last experts."""
+    """Make rows; the second half sends nothing to the last experts."""
     expert = torch.arange(16).reshape(8, 2) % 4
     expert[4:] = 0
     return {"x": torch.randn(8, 2, 3), "expert": expert}

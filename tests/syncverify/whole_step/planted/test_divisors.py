@@ -58,14 +58,14 @@ def _play(step: object, layout: str) -> Parity:
 def global_tokens(
     model: nn.Module, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
 ) -> None:
-    """Divide by the tokens of all ranks that have different ones."""
+    """Divide by the tokens of the ranks of `dp`: their tokens differ."""
     _step_with_count(model, batch, mesh, optimizer, ["dp"])
 
 
 def tokens_of_all_ranks(
     model: nn.Module, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
 ) -> None:
-    """Divide by the tokens of all ranks, some of which have the same ones."""
+    """Divide by the tokens of all ranks; two ranks of `tp` have the same tokens."""
     _step_with_count(model, batch, mesh, optimizer, ["dp", "tp"])
 
 
@@ -140,3 +140,26 @@ def test_a_wrong_divide_factor() -> None:
     assert mistake.finding.quantity is Quantity.GRADIENT
     assert mistake.finding.cause == Scaled(0.5, frozenset({frozenset({"dp"})}))
     assert "divided by 2, the number of ranks of `dp`" in str(result)
+
+
+def loss_of_whole_batch(
+    model: nn.Module, batch: Batch, mesh: DeviceMesh | None = None
+) -> torch.Tensor:
+    assert len(batch["x"]) == 4, "needs the whole batch"
+    return loss(model, batch)
+
+
+@pytest.mark.slow
+def test_a_loss_that_needs_the_whole_batch_names_a_factor_all_the_same() -> None:
+    result = parity(
+        build,
+        unchanged,
+        batch,
+        loss_of_whole_batch,
+        layouts=["dp=2"],
+        step=divided_twice,
+        optimizer=sgd,
+        device="cpu",
+    )
+    (mistake,) = result.mistakes
+    assert mistake.finding.cause == Scaled(0.5, frozenset({frozenset({"dp"})}))

@@ -26,7 +26,7 @@ class LocalScaler(GradScaler):
 
 
 class SharedScaler(GradScaler):
-    """A scaler that skips where any rank has an overflow."""
+    """A scaler: any rank's overflow lets all ranks skip."""
 
     @override
     def unscale_(self, optimizer: Optimizer) -> None:

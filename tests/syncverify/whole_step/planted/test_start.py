@@ -1,4 +1,4 @@
-"""What is wrong before the first step, or shows only after it."""
+"""Mistakes before the first step, and mistakes that show only after it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.syncverify.whole_step.planted.steps import (
 
 
 class Adapted(nn.Module):
-    """A frozen layer with a pair of LoRA, whose second factor starts at zero."""
+    """A frozen layer with a pair of LoRA; the second factor starts at zero."""
 
     def __init__(self) -> None:
         super().__init__()

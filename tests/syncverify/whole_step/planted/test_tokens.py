@@ -30,7 +30,7 @@ def build() -> nn.Module:
 
 
 def batch() -> Batch:
-    """Make 8 rows, all tokens of which count."""
+    """Make 8 rows; all tokens count."""
     return {"x": torch.randn(8, 4, 3), "mask": torch.ones(8, 4)}
 
 
