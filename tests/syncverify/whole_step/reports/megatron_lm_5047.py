@@ -53,7 +53,7 @@ def loss(model: Router, batch: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 def parallelize(model: Router, mesh: DeviceMesh) -> None:
-    """Leave the model whole: each `tp` rank has rows of its own."""
+    """Leave the model whole: each `tp` rank has other rows."""
 
 
 def step(

@@ -123,6 +123,11 @@ REPORTS: Final = (
         "lacks the sum over `tp`",
     ),
     Report(
+        "pytorch/torchtitan#2387", "issues", "torchtitan_2387",
+        Quantity.GRADIENT, LacksSum(_over("tp")), _over("gate.weight"),
+        "lacks the sum over `tp`",
+    ),
+    Report(
         "pytorch/torchtitan#4054", "pull", "torchtitan_4054",
         Quantity.GRADIENT, LacksSum(_over("tp")), _DENSE,
         "lacks the sum over `tp`",
@@ -136,6 +141,11 @@ REPORTS: Final = (
         "huggingface/transformers#46113", "issues", "transformers_46113",
         Quantity.STEPPED, NotClipped(0.0), _DENSE | {"experts"},
         "of clipping is not applied",
+    ),
+    Report(
+        "huggingface/transformers#48205", "pull", "transformers_48205",
+        Quantity.GRADIENT, LacksSum(_over("ep")), _over("gate.weight"),
+        "lacks the sum over `ep`",
     ),
     Report(
         "NVIDIA-NeMo/Automodel#3816", "issues", "automodel_3816",

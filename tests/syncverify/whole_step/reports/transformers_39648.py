@@ -25,7 +25,7 @@ device = "cpu"
 
 
 def parallelize(model: Mixture, mesh: DeviceMesh) -> None:
-    """Split the experts over `tp`, whose ranks have the same rows."""
+    """Split the experts over `tp`, where all ranks have the same rows."""
     split_experts(model, mesh.get_group("tp"))
 
 
