@@ -34,6 +34,7 @@ from studies.redteam import document as redteam
 from studies.releases.__main__ import PAGES as WITH_FACTS
 from studies.timemachine import page as timemachine
 from studies.torch_tests import page as torch_tests
+from studies.whole_step import page as whole_step
 
 PAGES: Final = (
     alarms_page.PAGE,
@@ -59,6 +60,7 @@ PAGES: Final = (
     timemachine.PAGE,
     torch_tests.PAGE,
     versions.PAGE,
+    whole_step.PAGE,
     whole_step_reports.PAGE,
     *word_tables.PARTS,
     # Written by hand, but for the facts about releases in their marks.

@@ -1,0 +1,1 @@
+"""Examples of whole steps on meshes, played and measured."""

@@ -1,0 +1,36 @@
+"""Each recipe for a whole step on a mesh is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from studies.whole_step.playing import compared, loaded
+
+FOLDER = Path(__file__).parents[2] / "examples" / "parity"
+# Of the 18 layouts of this file, one that has three axes. All take minutes.
+FEWER = {"every_axis": ["cp=2,ep=2,tp=2"]}
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore"),  # of torch, about slow ways to gather
+]
+
+
+@pytest.mark.parametrize(
+    "file", sorted(FOLDER.glob("*.py")), ids=lambda file: str(file.stem)
+)
+def test_a_recipe_is_right(file: Path) -> None:
+    try:
+        module = loaded(file)
+    except ModuleNotFoundError as error:
+        pytest.skip(f"{file.name} needs the package {error.name}")
+    module.layouts = FEWER.get(file.stem, module.layouts)  # type: ignore[attr-defined]
+    result = compared(module)
+    assert result.is_right, str(result)
+    assert all(each.num_values > 20 for each in result.plays)
+
+
+def test_the_file_of_plain_fsdp2_has_at_most_20_lines() -> None:
+    assert len((FOLDER / "fsdp2.py").read_text("utf-8").splitlines()) <= 20
