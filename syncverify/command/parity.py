@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from rich.console import Console
 
@@ -19,12 +19,9 @@ from syncverify.command.process_exit import (
 from syncverify.errors import UsageError
 from syncverify.report.console import check_folder, say, write
 from syncverify.subjects.subject_path import imported
-from syncverify.whole_step.described import Described, described, layouts_of
+from syncverify.whole_step.described import AXES, Described, described, layouts_of
 from syncverify.whole_step.page import page_of
 from syncverify.whole_step.parity import Parity, comparisons
-
-# The axes of `--layouts all:N` for a module without layouts.
-_AXES: Final = ("dp", "tp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,8 @@ def execute(options: ParityOptions) -> NoReturn:
     """Play, print the report, write files, and exit; Ctrl-C keeps what was found.
 
     Raises:
-        SystemExit: Always, with the exit code.
+        SystemExit: With the exit code.
+        UsageError: The training cannot be played; the layouts before are reported.
     """
     check_folder(options.json_path)
     check_folder(options.html_path)
@@ -61,7 +59,11 @@ def execute(options: ParityOptions) -> NoReturn:
         return "the report above has the layouts before"
 
     with ending_when_interrupted(COMMAND_NAME, kept):
-        _play(_chosen(options), options, known)
+        try:
+            _play(_chosen(options), options, known)
+        except UsageError:  # of a later layout
+            kept()
+            raise
     _report(known[-1], options)
     code = 0 if known[-1].is_right else VIOLATION
     tell_end(code)
@@ -105,7 +107,7 @@ def _chosen(options: ParityOptions) -> Described:
     if options.size:
         training = replace(training, sizes={**training.sizes, **dict(options.size)})
     training = replace(training, num_rows=options.rows)
-    axes = found.layouts[0].names if found.layouts else _AXES
+    axes = found.layouts[0].names if found.layouts else AXES
     layouts = tuple(layouts_of(options.layouts, axes)) or found.layouts
     if not layouts:
         raise UsageError(

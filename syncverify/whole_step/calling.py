@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from syncverify.errors import UsageError
+
+# Number of values that a parameter of another name may take.
+_BY_PLACE: Final = 2
 
 
 def call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
     """Call a function with the values that its parameters name.
 
-    A parameter without a default whose name is not known takes the next value that no other
-    parameter names, in the order of `values`. So `lambda p: SGD(p)` gets the first value.
+    A parameter without a default whose name is not known takes the next one of the first two
+    values that no other parameter names. So `lambda p: SGD(p)` gets the first value, and
+    `loss(model, batch, targets)` is told that there are no `targets`.
 
     Args:
         function: A function of a user.
@@ -27,7 +32,8 @@ def call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
     """
     parameters = inspect.signature(function).parameters.values()
     named = {each.name for each in parameters} & {*values}
-    others = iter([value for name, value in values.items() if name not in named])
+    by_place = [*values][:_BY_PLACE]
+    others = iter([values[name] for name in by_place if name not in named])
     positional, by_name = list[Any](), dict[str, Any]()
     for each in parameters:
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
@@ -48,4 +54,7 @@ def call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
 
 def _text(function: Callable[..., Any], name: str, values: Mapping[str, Any]) -> str:
     called = getattr(function, "__name__", type(function).__name__)
-    return f"{called}() takes {name!r}; it can take: {', '.join(values)}"
+    can = f"it can take: {', '.join(values)}" if values else "it can take nothing"
+    near = difflib.get_close_matches(name, values, n=1)
+    meant = f" ({near[0]!r}?)" if near else ""
+    return f"{called}() takes {name!r}{meant}, which it is not given; {can}"

@@ -15,13 +15,21 @@ from syncverify.whole_step.mesh_play import MeshPlay
 from syncverify.whole_step.outcome import LayoutPlay, WorstError
 from syncverify.whole_step.playing import play_on
 from syncverify.whole_step.training import Training
+from syncverify.whole_step.value_checks import check_values
 from syncverify.whole_step.values import Quantity, RankValues, StepValues
 
 
 def compare(
     training: Training, layout: Layout, reference: OneRank, device: Device
 ) -> LayoutPlay:
-    """Play a training on a layout, and compare its values with those of one rank."""
+    """Play a training on a layout, and compare its values with those of one rank.
+
+    Returns:
+        The play, with what differs and the mistakes behind it.
+
+    Raises:
+        UsageError: There is nothing to compare, or nothing trains.
+    """
     simulation = play_on(training, layout, device)
     rows = num_rows(reference.values.batches[0])
     played = LayoutPlay(
@@ -34,6 +42,7 @@ def compare(
     if simulation.refused or simulation.run is None or simulation.run.fault:
         return played
     ranks: tuple[RankValues, ...] = simulation.results
+    check_values(training, ranks, reference.values)
     is_poisoned = isinstance(training.variation, NotFinite)
     if is_poisoned and not all(each.is_poisoned for each in ranks):
         return replace(played, is_tried=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import Any, Final
@@ -16,6 +17,11 @@ from syncverify.whole_step.training import Training
 _NEEDED: Final = ("build", "parallelize", "batch")
 # Names of a module that are no field of a training, or another one.
 _OTHERS: Final = ("layouts", "device", "steps", "micro_batches")
+# The axes of `all:N` for a training without layouts.
+AXES: Final = ("dp", "tp")
+_FEWEST_RANKS: Final = 2
+# Names that are easily written for others; no typing error of a function.
+_SINGULARS: Final = {"layout": "layouts", "micro_batch": "micro_batches"}
 # How close a name of a function has to be to count as a typing error.
 _LIKENESS: Final = 0.8
 
@@ -49,36 +55,61 @@ def described(module: ModuleType) -> Described:
     if hasattr(module, "steps"):
         values["num_steps"] = module.steps
     training = Training(**values)
-    if training.loss is None and training.step is None:
-        raise UsageError(f"{module.__name__} has neither `loss` nor `step`")
-    numbers = getattr(module, "micro_batches", (1,))
     return Described(
         training,
-        tuple(layouts_of(getattr(module, "layouts", ()), ())),
-        (numbers,) if isinstance(numbers, int) else tuple(numbers),
+        tuple(layouts_of(getattr(module, "layouts", ()))),
+        numbers_of(getattr(module, "micro_batches", 1)),
         getattr(module, "device", "cuda"),
     )
 
 
-def layouts_of(listed: Any, axes: tuple[str, ...]) -> list[Layout]:
+def layouts_of(listed: Any, axes: tuple[str, ...] = AXES) -> list[Layout]:
     """Return the layouts of texts, mappings, or of a number of ranks.
 
     Args:
-        listed: Layouts, or `all:N` for all of N ranks at most.
+        listed: Layouts, or one, or `all:N` or N for all of N ranks at most.
         axes: Axes of `all:N`.
 
     Raises:
         UsageError: One is wrong.
     """
     found = list[Layout]()
-    for each in listed:
-        if isinstance(each, str) and each.startswith("all"):
-            found += all_layouts(axes, _most_ranks(each))
-        else:
-            found.append(
-                Layout.parse(each) if isinstance(each, str) else Layout.of(each)
-            )
+    for each in [listed] if isinstance(listed, str | int | Mapping) else listed:
+        match each:
+            case int():
+                found += _all_of(each, axes)
+            case str() if each.startswith("all"):
+                found += _all_of(_most_ranks(each), axes)
+            case str():
+                found.append(Layout.parse(each))
+            case Mapping():
+                found.append(Layout.of(each))
+            case _:
+                raise UsageError(
+                    f"expected a layout such as {{'dp': 2}} or 'dp=2', not {each!r}"
+                )
     return [*dict.fromkeys(found)]
+
+
+def _all_of(ranks: int, axes: tuple[str, ...]) -> list[Layout]:
+    if ranks < _FEWEST_RANKS:
+        raise UsageError(f"expected 2 ranks or more for all layouts, not {ranks}")
+    return all_layouts(axes, ranks)
+
+
+def numbers_of(listed: Any) -> tuple[int, ...]:
+    """Return numbers of micro-batches.
+
+    Raises:
+        UsageError: One is no whole number of 1 or more.
+    """
+    numbers = (listed,) if isinstance(listed, int) else tuple(listed)
+    for each in numbers:
+        if type(each) is not int or each < 1:
+            raise UsageError(
+                f"expected numbers of micro-batches of 1 or more, not {each!r}"
+            )
+    return numbers
 
 
 def _most_ranks(text: str) -> int:
@@ -89,6 +120,9 @@ def _most_ranks(text: str) -> int:
 
 
 def _check(module: ModuleType, names: list[str]) -> None:
+    for other, name in _SINGULARS.items():
+        if hasattr(module, other) and not hasattr(module, name):
+            raise UsageError(f"{module.__name__} has {other!r}: is {name!r} meant?")
     for name, value in vars(module).items():
         is_own = getattr(value, "__module__", None) == module.__name__
         if name in names or not (inspect.isfunction(value) and is_own):

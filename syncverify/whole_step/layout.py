@@ -110,9 +110,13 @@ class Layout:
 
 
 def all_layouts(names: Iterable[str], max_ranks: int) -> list[Layout]:
-    """Return all layouts of some axes with at least 2 ranks, the smallest first."""
+    """Return the layouts of some axes with at least 2 ranks, the smallest first.
+
+    Sizes are powers of 2: those that divide the dimensions of most models and batches.
+    """
     listed = [*names]
-    sizes = product(range(1, max_ranks + 1), repeat=len(listed))
+    powers = [2**power for power in range(max_ranks.bit_length())]
+    sizes = product(powers, repeat=len(listed))
     layouts = [Layout(tuple(zip(listed, each, strict=True))) for each in sizes]
     fitting = [each for each in layouts if 2 <= each.num_ranks <= max_ranks]
     return sorted(fitting, key=lambda layout: layout.num_ranks)

@@ -13,16 +13,20 @@ from syncverify.errors import UsageError
 from syncverify.simulation.program import Device
 from syncverify.whole_step.comparing import compare
 from syncverify.whole_step.data import NotFinite, variations
-from syncverify.whole_step.described import Described, layouts_of
+from syncverify.whole_step.described import Described, layouts_of, numbers_of
 from syncverify.whole_step.differences import OneRank
 from syncverify.whole_step.json_values import json_of
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
-from syncverify.whole_step.playing import reference_of
+from syncverify.whole_step.playing import check, reference_of
+from syncverify.whole_step.repeating import check_same_again
 from syncverify.whole_step.shrinking import shrunk
 from syncverify.whole_step.text import text_of
 from syncverify.whole_step.training import Function, Own, Split, Training, adamw
 from syncverify.whole_step.values import Quantity
+
+# Axes and sizes of meshes, one or several, or a number of ranks.
+Layouts = int | str | Mapping[str, int] | Sequence[Mapping[str, int] | str]
 
 
 class StepIsWrongError(AssertionError):
@@ -57,7 +61,7 @@ def parity(
     batch: Function,
     loss: Function | None = None,
     *,
-    layouts: Sequence[Mapping[str, int] | str],
+    layouts: Layouts,
     step: Function | None = None,
     optimizer: Function = adamw,
     clip: float | None = None,
@@ -66,7 +70,7 @@ def parity(
     own: Own | None = None,
     weights: str | None = None,
     steps: int = 2,
-    micro_batches: Iterable[int] = (1,),
+    micro_batches: int | Iterable[int] = 1,
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
     device: Device = "cuda",
@@ -80,7 +84,8 @@ def parity(
         parallelize: Puts a `model` on a `mesh`.
         batch: Makes the batch of one step, for all ranks.
         loss: Takes `model` and `batch`, and returns the loss.
-        layouts: Axes and sizes of the meshes, such as `{"dp": 2, "tp": 2}` or `"dp=2,tp=2"`.
+        layouts: Axes and sizes of the meshes, such as `{"dp": 2, "tp": 2}` or `"dp=2,tp=2"`;
+            4 or `"all:4"` takes all of `dp` and `tp` of 4 ranks at most.
         step: Makes one whole step; None takes torch's own.
         optimizer: Makes the optimizer of `parameters`, or of the `model`.
         clip: Largest norm; None clips nothing.
@@ -102,8 +107,6 @@ def parity(
     Raises:
         UsageError: An argument is wrong, or the training does not run on one rank.
     """
-    if loss is None and step is None:
-        raise UsageError("expected a loss, a step, or both")
     training = Training(
         build=build,
         parallelize=parallelize,
@@ -120,11 +123,11 @@ def parity(
         seed=seed,
         optimizer=optimizer,
     )
-    listed = layouts_of(layouts, ())
+    listed = layouts_of(layouts)
     if not listed:
         raise UsageError("expected at least one layout")
     *_, last = comparisons(
-        Described(training, tuple(listed), tuple(micro_batches), device)
+        Described(training, tuple(listed), numbers_of(micro_batches), device)
     )
     return last
 
@@ -135,8 +138,12 @@ def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
     Args:
         described: The training and its layouts.
         path: Its file or module; "" where it has none.
+
+    Raises:
+        UsageError: The training cannot be played.
     """
     training, device = described.training, described.device
+    check(training, described.layouts, described.numbers, device)
     plays, mistakes = list[LayoutPlay](), list[FoundMistake]()
     name = path or getattr(training.build, "__module__", "")
     for number in described.numbers:
@@ -188,6 +195,7 @@ def _note(
             layouts = dict.fromkeys([*known.layouts, played.layout])
             mistakes[index] = replace(known, layouts=tuple(layouts))
             continue
+        check_same_again(setup, played, device)
         best = shrunk(setup, played, finding, device)
         found = FoundMistake(
             best.finding,

@@ -14,6 +14,7 @@ from syncverify.simulation.program import Device
 from syncverify.simulation.simulate import simulate
 from syncverify.simulation.simulation import Simulation
 from syncverify.whole_step.differences import OneRank
+from syncverify.whole_step.input_checks import check_training
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.steps import (
     PlainGradients,
@@ -28,6 +29,20 @@ from syncverify.whole_step.watching import watched_clipping
 
 _NUM_NOISY: Final = 2
 _T = TypeVar("_T")
+
+
+def check(
+    training: Training,
+    layouts: Sequence[Layout],
+    numbers: Sequence[int],
+    device: Device,
+) -> None:
+    """Check a training on one rank, before a step is played.
+
+    Raises:
+        UsageError: It cannot be played.
+    """
+    _alone(lambda: check_training(training, layouts, numbers), device)
 
 
 def play_on(training: Training, layout: Layout, device: Device) -> Simulation:

@@ -31,6 +31,7 @@ from syncverify.whole_step.wholes import (
     state_of,
     whole,
 )
+from syncverify.whole_step.wiring import wired_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,8 @@ def train_on_mesh(training: Training, layout: Layout, device: str) -> RankValues
     mesh = layout.mesh(device)
     model = training.model()
     names = plain_names(model)
-    wired = call(training.parallelize, {"model": model, "mesh": mesh, **training.sizes})
-    return _trained(training, model if wired is None else wired, mesh, names, layout)
+    wired = wired_model(training, model, mesh)
+    return _trained(training, wired, mesh, names, layout)
 
 
 def train_plainly(training: Training, noise_seed: int | None = None) -> RankValues:

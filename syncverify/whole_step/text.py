@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -142,9 +143,10 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
 
 def replay_line(outcome: Comparison, found: FoundMistake) -> str:
     """Return the command that plays the smallest training again."""
-    words = [f"syncverify parity {outcome.path} --layouts {found.layout}"]
+    path = shlex.quote(outcome.path)
+    words = [f"syncverify parity {path} --layouts {found.layout}"]
     words += [f"--steps {found.finding.step + 1} --seed {outcome.seed}"]
-    if found.num_micro_batches > 1:
+    if any(each.num_micro_batches > 1 for each in outcome.plays):
         words.append(f"--micro-batches {found.num_micro_batches}")
     words += [f"--size {name} {size}" for name, size in found.sizes]
     if found.num_rows is not None:

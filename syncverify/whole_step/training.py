@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 from torch import nn
@@ -20,6 +20,18 @@ Function = Callable[..., Any]
 Split = Mapping[str, int] | Sequence[str] | Function
 # Pattern of names to axis and dimension, or a function of name, whole tensor and mesh.
 Own = Mapping[str, Mapping[str, int]] | Function
+
+
+_FUNCTIONS: Final = (
+    "build",
+    "parallelize",
+    "batch",
+    "optimizer",
+    "loss",
+    "step",
+    "scaler",
+)
+_MAY_LACK: Final = ("loss", "step", "scaler")
 
 
 class Variation(Protocol):
@@ -85,6 +97,29 @@ class Training:
     num_rows: int | None = None
     weights: str | None = None
     variation: Variation | None = None
+
+    def __post_init__(self) -> None:
+        """Check what each argument is.
+
+        Raises:
+            UsageError: One is of another kind.
+        """
+        for name in _FUNCTIONS:
+            value = getattr(self, name)
+            if not callable(value) and not (value is None and name in _MAY_LACK):
+                raise UsageError(f"expected `{name}` to be a function, not {value!r}")
+        if self.loss is None and self.step is None:
+            raise UsageError("expected a loss, a step, or both")
+        if type(self.num_steps) is not int or self.num_steps < 1:
+            raise UsageError(
+                f"expected `steps` to be a number of 1 or more, not {self.num_steps!r}"
+            )
+        if self.clip is not None and not self.clip > 0:
+            raise UsageError(f"expected `clip` to be more than 0, not {self.clip!r}")
+        if not self.dtype.is_floating_point:
+            raise UsageError(
+                f"expected `dtype` to be a floating-point one, not {self.dtype}"
+            )
 
     def model(self) -> nn.Module:
         """Build the model.

@@ -1,6 +1,7 @@
 """`syncverify parity`: a whole training step, from the command line."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,3 +96,33 @@ def test_a_name_that_is_mistyped_is_told(call: Call, tmp_path: Path) -> None:
     outcome = call("parity", "mistyped.py")
     assert outcome.code == 2
     assert "has a function 'paralellize': is 'parallelize' meant?" in outcome.err
+
+
+def test_a_singular_name_is_told(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "singular.py").write_text(TRAINING.replace("layouts =", "layout ="))
+    outcome = call("parity", "singular.py", "--layouts", "dp=2")
+    assert outcome.code == 2
+    assert "has 'layout': is 'layouts' meant?" in outcome.err
+
+
+def test_the_layouts_before_bad_input_are_reported(call: Call) -> None:
+    outcome = call("parity", "train.py", "--layouts", "dp=2", "--layouts", "tp=2")
+    assert outcome.code == 2
+    assert "right, largest difference" in outcome.out
+    assert (
+        "takes the axis 'dp' of the mesh, and the layout has 'tp' alone" in outcome.err
+    )
+
+
+def test_a_replay_line_names_the_number_of_micro_batches(
+    call: Call, tmp_path: Path
+) -> None:
+    text = WRONG + "micro_batches = 2\n"
+    (tmp_path / "a wrong one.py").write_text(text)
+    outcome = call("parity", "a wrong one.py", "--json", "out.json")
+    (mistake,) = json.loads((tmp_path / "out.json").read_text())["mistakes"]
+    words = shlex.split(mistake["replay"])
+    assert words[:3] == ["syncverify", "parity", "a wrong one.py"]
+    again = call(*words[1:])
+    assert again.out.startswith(outcome.out.splitlines()[0])
+    assert "dp=2                     1 micro-batch:" in again.out

@@ -1,0 +1,198 @@
+"""A training that cannot be compared is refused in one line, before a mesh is played."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+
+from syncverify import parity
+from syncverify.errors import UsageError
+from syncverify.whole_step import playing
+
+
+def build(width: int = 8) -> nn.Module:
+    return nn.Sequential(nn.Linear(width, 4, bias=False))
+
+
+def parallelize(model: nn.Module, mesh: DeviceMesh) -> None:
+    fully_shard(model, mesh=mesh["dp"])
+
+
+def batch() -> torch.Tensor:
+    return torch.randn(8, 8)
+
+
+def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    mean: torch.Tensor = model(batch).square().mean()
+    return mean
+
+
+def play(**changes: Any) -> None:
+    values = dict(
+        build=build, parallelize=parallelize, batch=batch, loss=loss, layouts=["dp=2"]
+    )
+    parity(**{"device": "cpu", **values, **changes})
+
+
+def refused(words: str, **changes: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        play(**changes)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def no_mesh_is_played(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def played(*_: object) -> None:
+        pytest.fail("a step was played")
+
+    monkeypatch.setattr(playing, "train_on_mesh", played)
+    monkeypatch.setattr(playing, "train_plainly", played)
+    return None
+
+
+def _of_a_random_generator() -> nn.Module:
+    model = nn.Linear(8, 4)
+    with torch.no_grad():
+        model.weight.fill_(np.random.default_rng().random())
+    return model
+
+
+_calls = itertools.count()
+_CHANGED: list[tuple[str, dict[str, Any]]] = [
+    (
+        "build() returns other values in each call (first: weight)",
+        {"build": _of_a_random_generator},
+    ),
+    (
+        "batch() returns other values in each call (first: tensor 0)",
+        {"batch": lambda: torch.full((8, 8), float(next(_calls)))},
+    ),
+    (
+        "loss() returns other values in each call",
+        {"loss": lambda model, batch: model(batch).sum() * random.random()},
+    ),
+    (
+        "expected loss() to return a tensor with one element, not one of shape [8, 4]; take",
+        {"loss": lambda model, batch: model(batch)},
+    ),
+    (
+        "expected loss() to return a tensor, not float",
+        {"loss": lambda model, batch: model(batch).sum().item()},
+    ),
+    (
+        "its loss has no gradient",
+        {"loss": lambda model, batch: model(batch).sum().detach()},
+    ),
+    ("expected batch() to return tensors", {"batch": lambda: ["a text"]}),
+    (
+        "expected build() to return values, not the device 'meta'",
+        {"build": lambda: nn.Linear(8, 4, device="meta")},
+    ),
+    ("expected build() to return a torch.nn.Module, not int", {"build": lambda: 3}),
+    (
+        "dimension 0 of a tensor of the batch has size 8, which 3 parts (dp) do not divide",
+        {"layouts": ["dp=2", "dp=3"]},
+    ),
+    (
+        "has size 4, which 3 parts (micro-batches) do not divide",
+        {"micro_batches": 3},
+    ),
+    (
+        "layout dp=1,ep=3 does not divide dimension 0 of 0.weight, which has shape [4, 8]",
+        {"own": {"*weight": {"ep": 0}}, "layouts": ["dp=1,ep=3"]},
+    ),
+    ("own names 'expert*'", {"own": {"expert*": {"dp": 0}}}),
+    ("split names the axis 'ddp', which no layout has", {"split": ["ddp"]}),
+    (
+        "takes 'targets', which it is not given",
+        {"loss": lambda model, batch, targets: model(batch).sum()},
+    ),
+    ("expected `loss` to be a function, not 3", {"loss": 3}),
+    ("expected `steps` to be a number of 1 or more, not 0", {"steps": 0}),
+    ("expected `clip` to be more than 0, not 0", {"clip": 0}),
+    ("expected `dtype` to be a floating-point one", {"dtype": torch.int64}),
+    ("expected numbers of micro-batches of 1 or more, not 0", {"micro_batches": [0]}),
+    ("expected a layout such as", {"layouts": [("dp", 2)]}),
+    ("expected 2 ranks or more for all layouts, not 1", {"layouts": 1}),
+    ("expected at least one layout", {"layouts": []}),
+]
+
+
+@pytest.mark.usefixtures("no_mesh_is_played")
+@pytest.mark.parametrize(("words", "changes"), _CHANGED)
+def test_a_wrong_argument_is_refused(words: str, changes: dict[str, Any]) -> None:
+    refused(words, **changes)
+
+
+@pytest.mark.usefixtures("no_mesh_is_played")
+def test_a_model_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = psutil.virtual_memory()._replace(available=1000)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: few)
+    refused("and 9.31e-07 GiB of memory are free; make the model smaller")
+
+
+def test_an_axis_that_the_layout_lacks_is_named() -> None:
+    refused(
+        "parallelize() takes the axis 'dp' of the mesh, and the layout has 'tp' alone",
+        layouts=["tp=2"],
+    )
+
+
+def test_a_key_error_of_the_program_is_its_own() -> None:
+    def wrong(model: nn.Module, mesh: DeviceMesh) -> None:
+        dict[str, int]().pop("dp")
+
+    result = parity(build, wrong, batch, loss, layouts=["dp=2"], device="cpu")
+    assert not result.is_right
+    assert "KeyError" in str(result)
+
+
+@pytest.mark.parametrize(
+    ("words", "wired"),
+    [
+        ("None for a model that it changes in place, not str", lambda: "nonsense"),
+        ("no parameter can be compared", lambda: nn.Conv1d(2, 2, 2).double()),
+    ],
+)
+def test_a_model_that_is_none_is_refused(words: str, wired: Callable[[], Any]) -> None:
+    def step(model: Any, batch: torch.Tensor) -> None: ...
+
+    refused(words, parallelize=lambda model, mesh: wired(), step=step)
+
+
+def test_a_step_without_an_optimizer_is_refused() -> None:
+    def step(model: nn.Module, batch: torch.Tensor) -> None:
+        loss(model, batch).backward()
+
+    refused("no rank calls step() of a torch.optim.Optimizer in any step", step=step)
+
+
+def test_a_step_that_draws_other_numbers_is_refused() -> None:
+    def step(model: nn.Module, batch: torch.Tensor, optimizer: Any) -> None:
+        (loss(model, batch) * np.random.default_rng().random()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    refused("two plays of layout dp=2 with the same seed differ", step=step)
+
+
+def test_all_layouts_of_a_number_of_ranks() -> None:
+    def none(model: nn.Module, mesh: DeviceMesh) -> None:
+        if mesh.size() > mesh["tp"].size():
+            fully_shard(model, mesh=mesh["dp"])
+
+    for listed in (2, "all:2", ["all:2"]):
+        result = parity(build, none, batch, loss, layouts=listed, device="cpu")
+        assert result.is_right, str(result)
+        assert [str(each.layout) for each in result.plays] == ["dp=1,tp=2", "dp=2,tp=1"]
