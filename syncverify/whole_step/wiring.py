@@ -27,6 +27,7 @@ def wired_model(training: Training, model: nn.Module, mesh: DeviceMesh) -> Any:
         What `parallelize` returns; the model where it returns None.
 
     Raises:
+        KeyError: It raises one of its own.
         UsageError: It takes an axis that the mesh lacks, or returns no module.
     """
     values = {"model": model, "mesh": mesh, **training.sizes}

@@ -47,6 +47,7 @@ MAY_IMPORT = {
         "megatron",
         "megatron_fsdp",
     },
+    "syncverify/whole_step/input_checks.py": {"psutil"},
     "studies/": {"click", "pytest", "rich"},
     "studies/gpu/": {"click", "hypothesis"},
     "studies/in_d9d/": {"click", "d9d", "pytest"},

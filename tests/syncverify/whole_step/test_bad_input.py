@@ -38,9 +38,13 @@ def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
 
 
 def play(**changes: Any) -> None:
-    values = dict(
-        build=build, parallelize=parallelize, batch=batch, loss=loss, layouts=["dp=2"]
-    )
+    values = {
+        "build": build,
+        "parallelize": parallelize,
+        "batch": batch,
+        "loss": loss,
+        "layouts": ["dp=2"],
+    }
     parity(**{"device": "cpu", **values, **changes})
 
 
