@@ -52,10 +52,12 @@ class TermsWeighted:
     Attributes:
         factors: What each term counts, as a multiple of what it should count, by name.
         axes: Sets of axes whose number of ranks is the first wrong factor, or 1 by it.
+        is_number_of_parts: Whether that is the number of micro-batches, or 1 by it.
     """
 
     factors: tuple[tuple[str, float], ...]
     axes: frozenset[frozenset[str]] = frozenset()
+    is_number_of_parts: bool = False
     word: str = field(default="terms-weighted", init=False)
 
 
@@ -67,11 +69,13 @@ class Scaled:
         factor: The factor.
         axes: Sets of axes whose number of ranks is the factor, or 1 by the factor.
         is_scale: Whether the factor is the scale of the loss.
+        is_number_of_parts: Whether it is the number of micro-batches, or 1 by it.
     """
 
     factor: float
     axes: frozenset[frozenset[str]] = frozenset()
     is_scale: bool = False
+    is_number_of_parts: bool = False
     word: str = field(default="scaled", init=False)
 
 

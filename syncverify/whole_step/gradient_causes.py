@@ -121,7 +121,8 @@ def scaled_by(factor: float, known: Known) -> Scaled:
     """Return the cause of values that are all multiplied by a factor."""
     whole = factor if factor >= 1 else 1 / factor
     is_scale = known.scale != 1 and is_number(whole, known.scale)
-    return Scaled(rounded(factor), axes_with(known.layout, factor), is_scale)
+    axes = axes_with(known.layout, factor)
+    return Scaled(rounded(factor), axes, is_scale, known.is_number_of_parts(factor))
 
 
 def _lacks_sum(found: ComparedValue, known: Known) -> StepMistake | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from syncverify.whole_step.factors import is_number
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.training import Own
 from syncverify.whole_step.values import NamedTensors
@@ -24,6 +25,7 @@ class Known:
         terms: Gradient of each term of the loss, by name, where the loss has several.
         before: The gradients of the step before, by name.
         scale: The scale of the loss; 1 without a scaler.
+        num_micro_batches: Number of parts of each rank's batch.
     """
 
     layout: Layout
@@ -33,6 +35,12 @@ class Known:
     terms: Mapping[str, Mapping[str, torch.Tensor]] = field(default_factory=dict)
     before: NamedTensors | None = None
     scale: float = 1.0
+    num_micro_batches: int = 1
+
+    def is_number_of_parts(self, factor: float) -> bool:
+        """Whether a factor is the number of micro-batches, or 1 by it."""
+        whole = factor if factor >= 1 else 1 / factor
+        return is_number(whole, self.num_micro_batches)
 
     @property
     def split_axes(self) -> frozenset[str]:

@@ -75,7 +75,10 @@ class MeshPlay:
             start: Parameters before the step, on one rank.
         """
         before = self.ranks[0].steps[step - 1].tensors if step else {}
-        known = Known(self.layout, self.training.own, scale=self.scale)
+        number = self.training.num_micro_batches
+        known = Known(
+            self.layout, self.training.own, scale=self.scale, num_micro_batches=number
+        )
         if self.training.loss is None:
             return known
         parts, part_of = different_parts(self.ranks, step)
@@ -93,6 +96,7 @@ class MeshPlay:
             found.terms,
             before.get(Quantity.GRADIENT),
             self.scale,
+            number,
         )
 
     def start(self, step: int) -> NamedTensors:

@@ -24,7 +24,8 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
         first = next((each for each in ratios if each != 1), 1.0)
         axes = axes_with(known.layout, first) if first > 0 else frozenset()
         factors = tuple(zip(known.terms, ratios, strict=True))
-        yield TermsWeighted(factors, axes), explained
+        is_parts = first > 0 and known.is_number_of_parts(first)
+        yield TermsWeighted(factors, axes, is_parts), explained
     parts = usable(known.parts)
     num_empty = len(known.parts) - len(parts)
     for wrong, right, explained in _solved(found, parts, known, 1 if num_empty else 2):

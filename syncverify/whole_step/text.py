@@ -120,7 +120,8 @@ def verdict(outcome: Comparison) -> str:
 def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str]:
     finding = found.finding
     yield f"{title}: {finding.quantity.value}, {said(finding)}"
-    yield f"  layout:   {found.layout}, step {finding.step + 1}"
+    parts = counted(found.num_micro_batches, "micro-batch").replace("chs", "ches")
+    yield f"  layout:   {found.layout}, {parts}, step {finding.step + 1}"
     if found.variation is not None:
         yield f"  data:     {variation_text(found.variation)}"
     yield f"  values:   {_names(each.name for each in finding.differences)}"
@@ -171,24 +172,22 @@ def cause_text(cause: StepMistake) -> str:
             place = f", and not over {_axes(right)}" if right else ""
             text = f"added over {_axes(axes)}{place}"
             return text if factor == 1 else f"{text}, and multiplied by {factor:g}"
-        case TermsWeighted(factors, axes):
+        case TermsWeighted(factors, axes, is_parts):
             listed = " and ".join(
                 f"{name} counts {number:g} times"
                 for name, number in factors
                 if number != 1
             )
-            ways = " or of ".join(sorted(map(_axes, axes)))
             text = f"the term {listed} what it should"
-            return f"{text}: the number of ranks of {ways}" if axes else text
-        case Scaled(factor, axes, is_scale):
+            said_of = _number(axes, is_number_of_parts=is_parts)
+            return f"{text}: {said_of}" if said_of else text
+        case Scaled(factor, axes, is_scale, is_parts):
             word = "multiplied" if factor > 1 else "divided"
             number = factor if factor > 1 else 1 / factor
             if is_scale:
                 return f"{word} by the scale of the loss, {number:g}"
-            ways = " or of ".join(sorted(map(_axes, axes)))
-            return f"{word} by {number:g}" + (
-                f", the number of ranks of {ways}" if axes else ""
-            )
+            said_of = _number(axes, is_number_of_parts=is_parts)
+            return ", ".join(filter(None, [f"{word} by {number:g}", said_of]))
         case Missing(ranks):
             return f"{_ranks(ranks, 'has', 'have')} none, or zeros"
         case OwnParts():
@@ -259,11 +258,11 @@ def remedy(finding: WrongQuantity) -> str:
             return "give these parameters to the optimizer"
         case Scaled(factor, _, True) if factor > 1:
             return "unscale gradients before they are clipped or read"
-        case Scaled(_, _, True):
+        case Scaled(is_scale=True):
             return "multiply the loss by the scale, or leave gradients as they are"
-        case Scaled(factor, _, _):
+        case Scaled(factor):
             word = "divide" if factor > 1 else "multiply"
-            return f"{word} by the right number of ranks; look where the divisor comes from"
+            return f"{word} by the right number; look where the divisor comes from"
         case Weighted(_, True):
             return "divide the sum of all tokens' losses by the number of all tokens"
         case NormOf(_, axes, is_missing):
@@ -279,6 +278,13 @@ def remedy(finding: WrongQuantity) -> str:
         case NotCleared():
             return "call zero_grad() after each step"
     return "compare the listed values with those of one rank"
+
+
+def _number(axes: Iterable[frozenset[str]], *, is_number_of_parts: bool) -> str:
+    """Return what a factor is the number of; "" where it is no such number."""
+    ways = [f"of ranks of {each}" for each in sorted(map(_axes, axes))]
+    ways += ["of micro-batches"] if is_number_of_parts else []
+    return f"the number {' or '.join(ways)}" if ways else ""
 
 
 def _axes(axes: Iterable[str]) -> str:

@@ -163,3 +163,39 @@ def test_a_loss_that_needs_the_whole_batch_names_a_factor_all_the_same() -> None
     )
     (mistake,) = result.mistakes
     assert mistake.finding.cause == Scaled(0.5, frozenset({frozenset({"dp"})}))
+
+
+def undivided_micro_batches(
+    model: nn.Module,
+    micro_batches: list[Batch],
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+) -> None:
+    for each in micro_batches:
+        loss(model, each).backward()
+    average(model.parameters(), mesh, "dp")
+    update(optimizer)
+
+
+def whole_batch() -> Batch:
+    """Make 12 rows; all tokens count."""
+    return {"x": torch.randn(12, 3, 4), "mask": torch.ones(12, 3)}
+
+
+@pytest.mark.slow
+def test_micro_batches_whose_number_is_no_divisor() -> None:
+    result = parity(
+        build,
+        unchanged,
+        whole_batch,
+        loss,
+        layouts=["dp=2"],
+        step=undivided_micro_batches,
+        micro_batches=[3],
+        optimizer=sgd,
+        device="cpu",
+    )
+    (mistake,) = result.mistakes
+    assert mistake.finding.cause == Scaled(3.0, is_number_of_parts=True)
+    assert "multiplied by 3, the number of micro-batches" in str(result)
+    assert "layout:   dp=2, 3 micro-batches, step 1" in str(result)

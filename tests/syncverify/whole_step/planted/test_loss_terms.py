@@ -89,9 +89,13 @@ def test_an_auxiliary_loss_with_another_count() -> None:
     cause = mistake.finding.cause
     assert isinstance(cause, TermsWeighted)
     assert cause.factors == (("main", 1.0), ("balance", 2.0))
+    assert cause.is_number_of_parts
     names = {each.name for each in mistake.finding.differences}
     assert names == {"router.weight", "router.bias"}
-    assert "the term balance counts 2 times what it should" in str(result)
+    assert (
+        "the term balance counts 2 times what it should: "
+        "the number of ranks of `dp` or of micro-batches"
+    ) in str(result)
     assert "divide each term of the loss by its own count" in str(result)
 
 
