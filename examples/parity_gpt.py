@@ -91,4 +91,4 @@ def loss(model, batch):
 
 
 clip = 1.0
-layouts = [{"dp": 4, "tp": 1}, {"dp": 2, "tp": 2}]
+layouts = [{"dp": 2, "tp": 2}]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import torch
@@ -16,6 +18,7 @@ from syncverify.simulation.simulation import Simulation
 from syncverify.whole_step.differences import OneRank
 from syncverify.whole_step.input_checks import check_training
 from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.shards import fill
 from syncverify.whole_step.steps import (
     PlainGradients,
     optimizer_steps,
@@ -27,8 +30,22 @@ from syncverify.whole_step.training import Training
 from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
 from syncverify.whole_step.watching import watched_clipping
 
-_NUM_NOISY: Final = 2
+NUM_NOISY: Final = 2
 _T = TypeVar("_T")
+# torch says there how to make a redistribution faster, also of one that only reads values.
+_ADVICE: Final = logging.getLogger("torch.distributed.tensor._redistribute")
+
+
+@contextmanager
+def _watched() -> Iterator[None]:
+    """Let steps be watched within a block, and torch give no advice on speed."""
+    level = _ADVICE.level
+    _ADVICE.setLevel(logging.ERROR)
+    try:
+        with watched_clipping():
+            yield
+    finally:
+        _ADVICE.setLevel(level)
 
 
 def check(
@@ -48,12 +65,24 @@ def check(
 def play_on(training: Training, layout: Layout, device: Device) -> Simulation:
     """Play a training on a mesh; the results are `RankValues`."""
     program = functools.partial(train_on_mesh, training, layout, device)
-    with watched_clipping():
-        return simulate(program, layout.num_ranks, device=device)
+    with _watched():
+        simulation = simulate(program, layout.num_ranks, device=device)
+    ranks = [each for each in simulation.results if isinstance(each, RankValues)]
+    if len(ranks) == layout.num_ranks:
+        fill([each.kept for each in ranks])
+    return simulation
 
 
-def reference_of(training: Training, layout: Layout, device: Device) -> OneRank:
+def reference_of(
+    training: Training, layout: Layout, device: Device, num_noisy: int = NUM_NOISY
+) -> OneRank:
     """Play a training on one rank: plainly where it has a loss, or else its own step.
+
+    Args:
+        training: The training.
+        layout: The layout whose axes the own step gets.
+        device: Device that torch names to it.
+        num_noisy: Number of plays with rounding noise.
 
     Returns:
         The values, with those of plays with rounding noise.
@@ -64,11 +93,12 @@ def reference_of(training: Training, layout: Layout, device: Device) -> OneRank:
     if training.loss is None:
         alone = Layout(tuple((name, 1) for name in layout.names))
         own = _alone(lambda: train_on_mesh(training, alone, device), device)
+        fill([own.kept])
         return OneRank(own, ())
     plain = _alone(lambda: train_plainly(training), device)
     noisy = [
         _alone(functools.partial(train_plainly, training, 1000 * (seed + 1)), device)
-        for seed in range(_NUM_NOISY)
+        for seed in range(num_noisy)
     ]
     return OneRank(plain, noisy)
 
@@ -107,7 +137,7 @@ def different_parts(
 
 
 def _alone(function: Callable[[], _T], device: Device) -> _T:
-    with watched_clipping():
+    with _watched():
         simulation = simulate(function, 1, device=device)
     if simulation.refused or (simulation.run and simulation.run.fault):
         raise UsageError(f"the step on one rank does not end:\n{simulation}")

@@ -42,10 +42,12 @@ def shrunk(
     for values that the smaller model lacks.
     """
     best = Smaller(training, played, finding)
-    plays = 0
+    tried = list[tuple[Training, Layout]]()
     changes = _changes(best)
-    while plays < _MAX_PLAYS and (change := next(changes, None)) is not None:
-        plays += 1
+    while len(tried) < _MAX_PLAYS and (change := next(changes, None)) is not None:
+        if change in tried:
+            continue
+        tried.append(change)
         if (smaller := _shows(*change, finding, device)) is not None:
             best, changes = smaller, _changes(smaller)
     return best
@@ -55,7 +57,7 @@ def _shows(
     training: Training, layout: Layout, finding: WrongQuantity, device: Device
 ) -> Smaller | None:
     try:
-        reference = reference_of(training, layout, device)
+        reference = reference_of(training, layout, device, num_noisy=0)
         played = compare(training, layout, reference, device)
     except UsageError:  # the smaller training cannot be divided
         return None
@@ -69,14 +71,31 @@ def _shows(
     return None if found is None else Smaller(training, played, found)
 
 
+def _halved(best: Smaller) -> Training:
+    """Return the training with the steps that it needs, and half of its sizes and rows."""
+    training = best.training
+    sizes = dict(training.sizes)
+    for each in training.smaller_sizes():
+        sizes |= {n: s for n, s in each.items() if s < sizes.get(n, s + 1)}
+    return replace(
+        training,
+        num_steps=best.finding.step + 1,
+        num_micro_batches=1,
+        sizes=sizes,
+        num_rows=best.played.num_rows // 2 or training.num_rows,
+    )
+
+
 def _changes(best: Smaller) -> Iterator[tuple[Training, Layout]]:
     """Yield smaller trainings; the changes that make plays fast come first."""
     training, layout = best.training, best.played.layout
+    smaller_layouts = [each for each in layout.smaller() if each.num_ranks > 1]
+    if (halved := _halved(best)) != training:
+        yield from ((halved, smaller) for smaller in smaller_layouts)
+        yield halved, layout
     if best.finding.step + 1 < training.num_steps:
         yield replace(training, num_steps=best.finding.step + 1), layout
-    for smaller in layout.smaller():
-        if smaller.num_ranks > 1:
-            yield training, smaller
+    yield from ((training, smaller) for smaller in smaller_layouts)
     if training.num_micro_batches > 1:
         yield replace(training, num_micro_batches=1), layout
     for sizes in training.smaller_sizes():

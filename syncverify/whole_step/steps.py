@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.noise import RoundingNoise
 from syncverify.whole_step.poison import Poison, is_last_shard
+from syncverify.whole_step.shards import KeptParts, whole
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.values import NamedTensors, Quantity, RankValues, StepValues
 from syncverify.whole_step.watching import StepWatch
@@ -29,7 +30,6 @@ from syncverify.whole_step.wholes import (
     named_parameters,
     plain_names,
     state_of,
-    whole,
 )
 from syncverify.whole_step.wiring import wired_model
 
@@ -45,6 +45,7 @@ class Wired:
         optimizers: The optimizers; none where the model is no module.
         scaler: The scaler of the loss; None if there is none.
         parameters: Parameters by the names of the plain model.
+        kept: Parts of tensors of the mesh.
     """
 
     training: Training
@@ -53,6 +54,7 @@ class Wired:
     optimizers: list[torch.optim.Optimizer]
     scaler: Any
     parameters: dict[str, nn.Parameter]
+    kept: KeptParts = field(default_factory=dict)
 
 
 def train_on_mesh(training: Training, layout: Layout, device: str) -> RankValues:
@@ -75,7 +77,7 @@ def train_plainly(training: Training, noise_seed: int | None = None) -> RankValu
         The values.
     """
     wired = _plain(training)
-    start = {name: whole(each) for name, each in wired.parameters.items()}
+    start = _start(wired)
     poison = _poison(wired, {}, {})
     steps, batches = list[StepValues](), list[Any]()
     for index in range(training.num_steps):
@@ -189,8 +191,12 @@ def _optimized(
         optimizer.step()
     names = _names(wired)
     return {
-        Quantity.STATE: {n: whole(v) for n, v in state_of(wired.optimizers, names)},
-        Quantity.PARAMETER: _wholes(wired.parameters),
+        Quantity.STATE: {
+            n: v.detach().clone() for n, v in state_of(wired.optimizers, names)
+        },
+        Quantity.PARAMETER: {
+            n: v.detach().clone() for n, v in wired.parameters.items()
+        },
     }
 
 
@@ -214,7 +220,7 @@ def _trained(
     optimizers = training.own_optimizers(model) if isinstance(model, nn.Module) else []
     scaler = None if training.scaler is None else call(training.scaler, {"mesh": mesh})
     wired = Wired(training, model, mesh, optimizers, scaler, parameters)
-    start = {name: whole(each) for name, each in parameters.items()}
+    start = _start(wired)
     split_over = {name: axes_of(each) for name, each in parameters.items()}
     poison = _poison(wired, layout.coordinate(dist.get_rank()), dict(layout.axes))
     steps, batches = list[StepValues](), list[Any]()
@@ -230,6 +236,7 @@ def _trained(
         split_over,
         _frozen(wired),
         is_poisoned=is_poisoned,
+        kept=wired.kept,
     )
 
 
@@ -279,7 +286,7 @@ def _step(
     torch.manual_seed(wired.training.seed)
     with watch.watching(), noise:
         returned = step(batch, index)
-    return _values(wired, watch, returned)
+    return _values(wired, watch, returned, index)
 
 
 def _step_function(wired: Wired) -> Callable[[Any, int], Any]:
@@ -330,23 +337,28 @@ def plain_step(wired: Wired, batch: Any) -> dict[str, torch.Tensor]:
     return returned
 
 
-def _values(wired: Wired, watch: StepWatch, returned: Any) -> StepValues:
-    """Return the values after a step; all ranks make the same collectives here."""
+def _start(wired: Wired) -> NamedTensors:
+    return _wholes(wired.parameters, Quantity.START, 0, wired.kept)
+
+
+def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepValues:
+    """Return the values after a step."""
     parameters = wired.parameters
     gradients = {name: watch.gradient(each) for name, each in parameters.items()}
     read = {name: watch.read.get(each) for name, each in parameters.items()}
     names = _names(wired)
-    tensors: dict[Quantity, NamedTensors] = {
-        Quantity.GRADIENT: _wholes(gradients),
-        Quantity.NORM: {} if watch.norm is None else {"norm": whole(watch.norm)},
-        Quantity.STEPPED: _wholes(read) if watch.optimizers else {},
+    found: dict[Quantity, Mapping[str, torch.Tensor | None]] = {
+        Quantity.GRADIENT: gradients,
+        Quantity.NORM: {} if watch.norm is None else {"norm": watch.norm},
+        Quantity.STEPPED: read if watch.optimizers else {},
         Quantity.RETURNED: dict(_scalars(returned)),
         Quantity.SKIPPED: {"steps": torch.tensor(float(watch.num_steps))},
-        Quantity.STATE: {
-            name: whole(value)
-            for name, value in state_of(dict.fromkeys(watch.optimizers), names)
-        },
-        Quantity.PARAMETER: _wholes(parameters),
+        Quantity.STATE: dict(state_of(dict.fromkeys(watch.optimizers), names)),
+        Quantity.PARAMETER: parameters,
+    }
+    tensors = {
+        quantity: _wholes(each, quantity, index, wired.kept)
+        for quantity, each in found.items()
     }
     if wired.scaler is not None:
         scale = float(wired.scaler.get_scale())
@@ -372,9 +384,15 @@ def one_or_all(optimizers: list[torch.optim.Optimizer]) -> Any:
     return optimizers if len(optimizers) > 1 else next(iter(optimizers), None)
 
 
-def _wholes(tensors: Any) -> NamedTensors:
+def _wholes(
+    tensors: Mapping[str, torch.Tensor | None],
+    quantity: Quantity,
+    step: int,
+    kept: KeptParts,
+) -> NamedTensors:
     return {
-        name: None if each is None else whole(each) for name, each in tensors.items()
+        name: None if each is None else whole(each, (quantity, step, name), kept)
+        for name, each in tensors.items()
     }
 
 
@@ -383,7 +401,7 @@ def _scalars(returned: Any) -> list[tuple[str, torch.Tensor]]:
     if not isinstance(returned, dict):
         return []
     return [
-        (str(name), whole(torch.as_tensor(value)).double())
+        (str(name), torch.as_tensor(value))
         for name, value in returned.items()
         if isinstance(value, int | float | torch.Tensor)
     ]

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from syncverify.whole_step.shards import KeptParts
+
 # Name of a parameter to its tensor, whole unless an ordinary tensor is a shard; None where it
 # has no gradient.
 NamedTensors = Mapping[str, torch.Tensor | None]
@@ -53,6 +55,7 @@ class RankValues:
         frozen: Parameters that need no gradient.
         first_names: First name of each parameter of the plain model, by all of its names.
         is_poisoned: Whether a gradient was made no number, as the variation says.
+        kept: Parts of tensors of a mesh, which are put together after the run.
     """
 
     start: NamedTensors
@@ -62,3 +65,4 @@ class RankValues:
     frozen: frozenset[str] = frozenset()
     first_names: Mapping[str, str] = field(default_factory=dict)
     is_poisoned: bool = False
+    kept: KeptParts = field(default_factory=dict)

@@ -10,6 +10,8 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves
 
+from syncverify.whole_step.shards import splits
+
 # Prefixes that wrappers put into the names of parameters.
 _WRAPPERS: Final = ("_orig_mod.", "_checkpoint_wrapped_module.", "module.")
 
@@ -66,15 +68,6 @@ def _plain_name(name: str, known: set[str]) -> str:
     return name
 
 
-@torch.no_grad()
-def whole(value: torch.Tensor) -> torch.Tensor:
-    """Return a copy of a tensor; of a DTensor all of it, as this rank's mesh has it."""
-    if isinstance(value, DTensor):
-        with_all: torch.Tensor = value.full_tensor()
-        return with_all.detach().clone()
-    return value.detach().clone()
-
-
 def local_squares(value: torch.Tensor) -> float:
     """Return the sum of the squares of this rank's part of a tensor."""
     part = value.to_local() if isinstance(value, DTensor) else value
@@ -87,7 +80,7 @@ def axes_of(value: torch.Tensor) -> frozenset[str]:
         return frozenset()
     names = value.device_mesh.mesh_dim_names or ()
     placements = zip(names, value.placements, strict=False)
-    return frozenset(name for name, placement in placements if placement.is_shard())
+    return frozenset(name for name, placement in placements if splits(placement))
 
 
 def state_of(
