@@ -14,6 +14,7 @@ from syncverify.whole_step.causes import (
     NotUpdated,
     OtherCoefficient,
     RanksDiffer,
+    Scaled,
     StepMistake,
     Unexplained,
 )
@@ -115,7 +116,7 @@ def _independent(
         return []
     never = {name for each in found for name in _not_updated(each)}
     wrong = [each for each in wrong if each.name.split(" ")[0] not in never]
-    unexplained = by_own_values(play, quantity, step, wrong)
+    unexplained = by_own_values(play, quantity, step, wrong, _factors(found))
     if not unexplained:
         return []
     start = play.own_start(step) if step else None
@@ -126,6 +127,16 @@ def _independent(
         if quantity in _EXACT or not isinstance(each.cause, Unexplained | RanksDiffer)
         if not any(each.is_same(other) for other in found)
     ]
+
+
+def _factors(found: Sequence[WrongQuantity]) -> dict[str, float]:
+    """Return by what gradients are multiplied, by name: in each step by the same factor."""
+    return {
+        name: each.cause.factor
+        for each in found
+        if each.quantity is Quantity.GRADIENT and isinstance(each.cause, Scaled)
+        for name in each.names
+    }
 
 
 def _not_updated(found: WrongQuantity) -> list[str]:

@@ -6,7 +6,7 @@ before is a consequence. A value that is not is a mistake of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -19,7 +19,11 @@ from syncverify.whole_step.values import Quantity
 
 
 def by_own_values(
-    play: MeshPlay, quantity: Quantity, step: int, wrong: list[ComparedValue]
+    play: MeshPlay,
+    quantity: Quantity,
+    step: int,
+    wrong: list[ComparedValue],
+    factors: Mapping[str, float],
 ) -> list[ComparedValue]:
     """Return the values that a rank's own earlier values do not explain.
 
@@ -28,13 +32,14 @@ def by_own_values(
         quantity: Kind of the values.
         step: Number of the step.
         wrong: Values that differ from those of one rank.
+        factors: By what gradients were multiplied in an earlier step, by name.
 
     Returns:
         They, with what the rank's own earlier values give as what is expected.
     """
     match quantity:
         case Quantity.GRADIENT:
-            found = _gradients(play, step, wrong)
+            found = _gradients(play, step, wrong, factors)
         case Quantity.NORM:
             found = _norms(play, step, wrong)
         case Quantity.STEPPED:
@@ -49,7 +54,10 @@ def by_own_values(
 
 
 def _gradients(
-    play: MeshPlay, step: int, wrong: list[ComparedValue]
+    play: MeshPlay,
+    step: int,
+    wrong: list[ComparedValue],
+    factors: Mapping[str, float],
 ) -> Iterator[ComparedValue]:
     """Compare with the gradients on one rank from the ranks' own parameters."""
     start = play.own_start(step) if step and play.training.loss else None
@@ -59,7 +67,8 @@ def _gradients(
     plain = gradients_of(play.training, [batch], step, start, play.device).parts[0]
     for each in wrong:
         if each.name in plain:
-            yield _expecting(each, dict.fromkeys(each.got, plain[each.name]))
+            gradient = plain[each.name] * factors.get(each.name, 1.0)
+            yield _expecting(each, dict.fromkeys(each.got, gradient))
 
 
 def _norms(

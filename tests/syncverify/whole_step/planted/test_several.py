@@ -139,6 +139,15 @@ def test_gradients_that_are_not_cleared_show_behind_clipping_of_the_step_before(
 
 
 @pytest.mark.slow
+def test_gradients_that_are_not_cleared_show_behind_a_wrong_divisor() -> None:
+    result = _play(functools.partial(step, divides=False, clears=False))
+    assert _kinds(result) == [
+        (Quantity.GRADIENT, Scaled),
+        (Quantity.GRADIENT, NotCleared),
+    ], str(result)
+
+
+@pytest.mark.slow
 def test_the_step_without_a_mistake_is_silent() -> None:
     result = _play(step)
     assert result.is_right, str(result)
