@@ -45,7 +45,14 @@ def test_every_script_was_played_under_some_torch() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("script", OF_TORCH, ids=lambda script: script.stem)
+@pytest.mark.parametrize(
+    "script",
+    [
+        *OF_TORCH[:2],
+        *(pytest.param(each, marks=pytest.mark.nightly) for each in OF_TORCH[2:]),
+    ],
+    ids=lambda script: script.stem,
+)
 def test_a_script_shows_its_finding(script: Path, here: Environment) -> None:
     repaired_in = REPAIRED_IN.get(script.stem)
     is_repaired = repaired_in is not None and Version(here.torch) >= repaired_in

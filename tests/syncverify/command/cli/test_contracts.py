@@ -118,7 +118,7 @@ def test_a_contract_fails_on_wrong_features(naive: Call) -> None:
     assert "  replay:     syncverify replay sv2-" in str(caught.value)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_probed_contract_is_kept(naive: Call) -> None:
     probe = ("probe", "naive_subjects:Naive", "--ranks", "2", "--scenarios", "2")
     outcome = naive(*probe, "--output", "found.toml")

@@ -149,6 +149,7 @@ def test_an_interrupt_of_several_processes_loses_no_violation(tmp_path: Path) ->
     assert err.startswith("syncverify: interrupted; ")
 
 
+@pytest.mark.nightly
 def test_the_run_after_an_interrupt_shrinks_what_is_left(tmp_path: Path) -> None:
     words = f"0 {int(signal.SIGINT)} 7"
     _, first, _ = run(tmp_path, "--examples", SHRINKING, signal_words=words)

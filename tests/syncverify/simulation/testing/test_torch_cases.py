@@ -167,6 +167,7 @@ def test_virtual_gpus_count_where_tests_ask(pytester: pytest.Pytester) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_values_alone_are_judged_in_processes_of_xdist(
     pytester: pytest.Pytester,
 ) -> None:
