@@ -10,6 +10,12 @@ Note [Obvious plans]
     none is partial but by sum or mean, nothing is redistributed, and the output lies as the
     first input does. All other cases go to torch: other ops, other layouts, several meshes.
 
+Note [Plans of a rank]
+    DTensor caches how a tensor is redistributed, by mesh and layout. Such a plan has sizes of the
+    rank's own part, which differ where a dimension does not divide evenly. Meshes of two ranks
+    are equal, so with one cache for the process a rank would follow the plan of another one.
+    Each rank of a job has a cache of its own, and so has each simulated rank.
+
 The only module that touches the private parts of DTensor's dispatcher. It relies on the
 dispatcher to look `propagate_op_sharding_non_cached` up on the propagator whenever its own
 caches miss, and a test says so.
@@ -17,23 +23,29 @@ caches miss, and a test says so.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
-from torch.distributed.tensor import DTensor, Partial
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    _redistribute,
+)
 from torch.distributed.tensor._collective_utils import MeshTopoInfo
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
-from torch.distributed.tensor._redistribute import _gen_transform_infos
+
+from syncverify.sim.turns.scheduler import own_rank
 
 _IN_PLACE = frozenset({torch.ops.aten.add_.Tensor, torch.ops.aten.copy_.default})
 _TO_COPY = torch.ops.aten._to_copy.default  # noqa: SLF001  # the name of the op
 _DETACH = torch.ops.aten.detach.default
-# These caches have no bound, and a mesh in a key keeps the process groups and the trace of its
-# run. A mesh belongs to one run, so no other run finds it.
-_CACHES_OF_MESHES = (_gen_transform_infos, MeshTopoInfo.build_from_mesh)
+_PLAN = "_gen_transform_infos"
+_PLANNER = "get_redistribute_planner"
 
 
 @contextmanager
@@ -43,11 +55,38 @@ def obvious_plans() -> Iterator[None]:
     work_out = propagator.propagate_op_sharding_non_cached
     propagator.propagate_op_sharding_non_cached = knowing_obvious_plans(work_out)
     try:
-        yield
+        with plans_of_each_rank():
+            yield
     finally:
         propagator.propagate_op_sharding_non_cached = work_out
-        for cache in _CACHES_OF_MESHES:
-            cache.cache_clear()
+        # The cache has no bound, and a mesh in a key keeps the process groups and the trace of
+        # its run. A mesh belongs to one run, so no other run finds it.
+        MeshTopoInfo.build_from_mesh.cache_clear()
+
+
+@contextmanager
+def plans_of_each_rank() -> Iterator[None]:
+    """Give each rank its own plans of redistribution; see Note [Plans of a rank]."""
+    plan = _of_each_rank(_redistribute._gen_transform_infos_non_cached)  # noqa: SLF001
+    planner = _of_each_rank(_redistribute.DTensorRedistributePlanner)
+    with (
+        patch.object(_redistribute, _PLAN, plan),
+        patch.object(_redistribute, _PLANNER, planner),
+    ):
+        yield
+
+
+def _of_each_rank(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that keeps its results, by rank."""
+
+    @functools.cache
+    def by_rank(_rank: int | None, *args: Any, **kwargs: Any) -> Any:
+        return make(*args, **kwargs)
+
+    def found(*args: Any, **kwargs: Any) -> Any:
+        return by_rank(own_rank(), *args, **kwargs)
+
+    return found
 
 
 def knowing_obvious_plans(

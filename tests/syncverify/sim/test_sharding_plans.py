@@ -1,6 +1,8 @@
 """Obvious plans: the ones that torch makes, without its search."""
 
+import gc
 import itertools
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,10 +10,17 @@ from typing import Any
 import pytest
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    distribute_tensor,
+)
 from torch.distributed.tensor._op_schema import OpSchema
-from torch.distributed.tensor._redistribute import _gen_transform_infos
 
+from syncverify import simulate
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.sharding_plans import knowing_obvious_plans, obvious_plans
 
@@ -166,17 +175,32 @@ def test_torch_is_left_as_it_was() -> None:
 
 def test_meshes_of_a_run_are_forgotten_with_it() -> None:
     """They hold the process groups of their run, and so its trace."""
-    sizes = list[int]()
+    meshes = list[weakref.ref[DeviceMesh]]()
 
     def program(rank: int) -> None:
         mesh = init_device_mesh("cpu", (1,))
+        meshes.append(weakref.ref(mesh))
         distributed(mesh, Partial()).redistribute(mesh, [Replicate()])
         DTensor.from_local(torch.ones(2), mesh, [Shard(0)]).redistribute(
             mesh, [Replicate()]
         )
-        sizes.append(_gen_transform_infos.cache_info().currsize)
 
     threads, _ = SimulatedMachine(1).run(program)
     assert [thread.error for thread in threads] == [None]
-    assert sizes[0] > 0
-    assert _gen_transform_infos.cache_info().currsize == 0
+    del threads
+    gc.collect()
+    assert [mesh() for mesh in meshes] == [None]
+
+
+def uneven(rank: int) -> torch.Tensor:
+    mesh = init_device_mesh("cuda", (2, 2))
+    tensor = torch.arange(15.0).view(5, 3)
+    whole = distribute_tensor(tensor, mesh, [Shard(0), Shard(0)]).full_tensor()
+    return (whole == tensor).all()
+
+
+def test_each_rank_has_the_plans_of_its_own_part() -> None:
+    """Two splits of five rows leave parts of two rows and of one."""
+    played = simulate(uneven, 4)
+    assert played.is_right, str(played)
+    assert [bool(each) for each in played.results] == [True] * 4
