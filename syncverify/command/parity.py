@@ -11,6 +11,7 @@ from typing import NoReturn
 from rich.console import Console
 
 from syncverify.command.process_exit import (
+    BAD_USAGE,
     COMMAND_NAME,
     VIOLATION,
     ending_when_interrupted,
@@ -65,9 +66,15 @@ def execute(options: ParityOptions) -> NoReturn:
             kept()
             raise
     _report(known[-1], options)
-    code = 0 if known[-1].is_right else VIOLATION
+    code = _code(known[-1])
     tell_end(code)
     raise SystemExit(code)
+
+
+def _code(parity: Parity) -> int:
+    if parity.refused and not parity.mistakes and not parity.num_violations:
+        return BAD_USAGE
+    return 0 if parity.is_right else VIOLATION
 
 
 def _play(chosen: Described, options: ParityOptions, known: list[Parity]) -> None:

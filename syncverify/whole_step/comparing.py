@@ -41,7 +41,9 @@ def compare(
     )
     if simulation.refused or simulation.run is None or simulation.run.fault:
         return played
-    ranks: tuple[RankValues, ...] = simulation.results
+    ranks = [each for each in simulation.results if isinstance(each, RankValues)]
+    if len(ranks) < layout.num_ranks:  # `sys.exit(0)` ends a rank, and is no fault
+        return played
     check_values(training, ranks, reference.values)
     is_poisoned = isinstance(training.variation, NotFinite)
     if is_poisoned and not all(each.is_poisoned for each in ranks):

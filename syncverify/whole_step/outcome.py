@@ -65,8 +65,17 @@ class LayoutPlay:
 
     @property
     def is_right(self) -> bool:
-        """Whether the training ended, and nothing is wrong."""
-        return self.simulation.is_right and not self.findings
+        """Whether values were compared, and nothing is wrong."""
+        is_compared = self.num_values > 0 or not self.is_tried
+        return is_compared and self.simulation.is_right and not self.findings
+
+    @property
+    def left_early(self) -> tuple[int, ...]:
+        """The ranks that ended before the training, in a run without a fault."""
+        if self.simulation.refused or not self.simulation.is_right:
+            return ()
+        results = self.simulation.results
+        return tuple(rank for rank, each in enumerate(results) if each is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,13 @@ class Comparison:
     def num_violations(self) -> int:
         """Number of races, deadlocks and mismatches."""
         return sum(len(each.simulation.violations) for each in self.plays)
+
+    @property
+    def refused(self) -> str:
+        """What the machine does not simulate; "" where it played all layouts."""
+        return next(
+            (e.simulation.refused for e in self.plays if e.simulation.refused), ""
+        )
 
     @property
     def is_right(self) -> bool:

@@ -64,7 +64,11 @@ def check(
 
 def play_on(training: Training, layout: Layout, device: Device) -> Simulation:
     """Play a training on a mesh; the results are `RankValues`."""
-    program = functools.partial(train_on_mesh, training, layout, device)
+
+    def program() -> RankValues:
+        return train_on_mesh(training, layout, device)
+
+    program.__module__, program.__qualname__ = "", f"training on {layout}"
     with _watched():
         simulation = simulate(program, layout.num_ranks, device=device)
     ranks = [each for each in simulation.results if isinstance(each, RankValues)]

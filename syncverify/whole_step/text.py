@@ -48,7 +48,7 @@ def text_of(outcome: Comparison) -> str:
         title = "WRONG" if count == 1 else f"WRONG {number} of {count}"
         blocks.append(mistake_text(outcome, each, title))
     for played in outcome.plays:
-        if played.simulation.violations or played.simulation.refused:
+        if played.simulation.violations:
             blocks.append(f"layout {played.layout}:\n{played.simulation}")
     return "\n\n".join([*blocks, *_table(outcome), verdict(outcome)])
 
@@ -99,6 +99,9 @@ def _said(played: LayoutPlay) -> str:
         return f"{parts}: not tried, since the step does not unscale() by the scaler"
     if played.simulation.refused:
         return f"{parts}: not simulated"
+    if played.left_early:
+        ranks = named("rank", played.left_early)
+        return f"{parts}: WRONG, {ranks} ended before the training, without an error"
     if not played.num_values:
         return f"{parts}: did not end"
     word = "right" if played.is_right else "WRONG"
@@ -112,7 +115,10 @@ def verdict(outcome: Comparison) -> str:
     """Return the last line: what was found, and what was compared."""
     layouts = {each.layout for each in outcome.plays}
     scope = f"{counted(len(layouts), 'layout')}, {counted(outcome.num_steps, 'step')}"
-    wrong = len(outcome.mistakes) + outcome.num_violations
+    if outcome.refused and not outcome.mistakes and not outcome.num_violations:
+        return f"NOT SIMULATED: {outcome.name} ({scope}): {outcome.refused}"
+    unfinished = sum(1 for each in outcome.plays if each.left_early)
+    wrong = len(outcome.mistakes) + outcome.num_violations + unfinished
     title = counted(wrong, "MISTAKE").upper() if wrong else "NO MISTAKE"
     return f"{title}: {outcome.name} ({scope}, seed {outcome.seed})"
 

@@ -48,7 +48,7 @@ def trainings(tmp_path: Path) -> Iterator[None]:
     (tmp_path / "train.py").write_text(TRAINING)
     (tmp_path / "wrong.py").write_text(WRONG)
     yield
-    for name in ("train", "wrong"):
+    for name in ("train", "wrong", "mistyped", "early"):
         sys.modules.pop(name, None)
 
 
@@ -126,3 +126,21 @@ def test_a_replay_line_names_the_number_of_micro_batches(
     again = call(*words[1:])
     assert again.out.startswith(outcome.out.splitlines()[0])
     assert "dp=2                     1 micro-batch:" in again.out
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "words"),
+    [
+        ("sys.exit(0)", 1, "WRONG, ranks 0, 1 ended before the training"),
+        ("rpc.init_rpc('a')", 2, "NOT SIMULATED: early.py"),
+    ],
+)
+def test_half_a_run_is_never_right(
+    call: Call, tmp_path: Path, step: str, code: int, words: str
+) -> None:
+    text = f"{TRAINING}\n\nimport sys\nimport torch.distributed.rpc as rpc\n"
+    (tmp_path / "early.py").write_text(f"{text}def step(model):\n    {step}\n")
+    outcome = call("parity", "early.py")
+    assert outcome.code == code
+    assert words in outcome.out
+    assert "NO MISTAKE" not in outcome.out
