@@ -13,13 +13,22 @@ from contextlib import contextmanager
 from typing import Final
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.plain_text import kind_of, message_of
+from syncverify.plain_text import in_one_line, kind_of, message_of
 from syncverify.program.subject_error import SubjectRaisedError
-from syncverify.trace.source_lines import NoLine
+from syncverify.sim.turns.refusals import refuse
+from syncverify.trace.source_lines import CodeLine, NoLine
 from syncverify.trace.stacks import outermost_frames
 
 _SPEAKS_OF_GPUS: Final = re.compile(
     r"cuda|triton|cupy|nvidia|nvml|\bgpus?\b|could not run .* from the 'cpu' backend",
+    re.IGNORECASE,
+)
+
+# Errors that a torch for CUDA, on a machine with a GPU, does not raise.
+_NEEDS_A_GPU: Final = re.compile(
+    r"ATen_cuda|module 'torch\._C' has no attribute '_(cuda|nccl)|NVIDIA driver|"
+    r"not (compiled|linked) with (CUDA|support for cuda)|hook required CUDA|"
+    r"_for_cpu\b|could not run .* from the 'cpu' backend|No module named 'triton",
     re.IGNORECASE,
 )
 
@@ -38,13 +47,30 @@ def refusing_what_needs_gpus() -> Iterator[None]:
         original = next(filter(_speaks_of_gpus, _with_causes(error.original)), None)
         if original is None:
             raise
-        raised = _in_words(original)
-        lines = outermost_frames(traceback.extract_tb(original.__traceback__))
         raise EnvironmentNotSupportedError(
             f"the sim backend simulates CUDA for the subject's Python code, and no code "
-            f"below Python, such as kernels: {raised}, at {lines[-1] if lines else NoLine.UNKNOWN};"
+            f"below Python, such as kernels: {_in_words(original)}, at {_origin(original)};"
             " use nccl with GPUs, or a contract without device = 'cuda'"
         ) from error
+
+
+def refuse_need_of_gpu(error: BaseException) -> None:
+    """Refuse an exception of a program that torch raises only where there is no GPU.
+
+    Any other exception is the program's, also one of its own that speaks of GPUs.
+
+    Raises:
+        EnvironmentNotSupportedError: The program went where the machine cannot follow.
+    """
+    if _NEEDS_A_GPU.search(message_of(error)):
+        needed = in_one_line(_in_words(error).partition(". ")[0])
+        refuse(f"what needs a real GPU ({needed})", _origin(error))
+
+
+def _origin(error: BaseException) -> CodeLine | NoLine:
+    """Return the subject's line that is nearest to an exception."""
+    lines = outermost_frames(traceback.extract_tb(error.__traceback__))
+    return lines[-1] if lines else NoLine.UNKNOWN
 
 
 def _with_causes(error: BaseException | None) -> Iterator[BaseException]:

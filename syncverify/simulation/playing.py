@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves
 
 from syncverify.backends.faults import threads_fault
+from syncverify.backends.gpu_needs import refuse_need_of_gpu
 from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.late_imports import import_dynamo
@@ -148,6 +149,8 @@ def _call(setup: SimulatedProgram, rank: int, recorder: RankRecorder) -> _Return
     except (SyncverifyError, RunEndedError):
         raise
     except BaseException as error:  # the program's, of any class
+        if setup.device == "cuda":
+            refuse_need_of_gpu(error)
         raise SubjectRaisedError(recorder.moment, error) from error
 
 

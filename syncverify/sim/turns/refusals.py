@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.trace.source_lines import NoLine, Origin
+from syncverify.trace.source_lines import CodeLine, NoLine, Origin
 from syncverify.trace.stacks import calling_line
 
 
@@ -59,11 +59,12 @@ class _Process:
     refusals: Refusals | None = None
 
 
-def refuse(feature: str) -> NoReturn:
+def refuse(feature: str, used_at: CodeLine | Origin | None = None) -> NoReturn:
     """Note that a feature is not simulated, with the line of the subject, and say so.
 
     Args:
         feature: The feature, a noun.
+        used_at: The line; None is the line of the subject that calls.
 
     Raises:
         EnvironmentNotSupportedError: Always.
@@ -71,7 +72,7 @@ def refuse(feature: str) -> NoReturn:
     run = _Process.refusals
     refusal = EnvironmentNotSupportedError(
         f"the {run.backend if run else 'sim'} backend does not simulate {feature}, used at "
-        f"{calling_line()}"
+        f"{used_at or calling_line()}"
     )
     if run is not None:
         run.note(refusal)

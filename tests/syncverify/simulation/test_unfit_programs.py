@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 from syncverify import UsageError, simulate
+from syncverify.simulation.program import Device
 from syncverify.simulation.simulation import Simulation
 
 
@@ -262,3 +265,48 @@ def test_a_loop_without_an_end_is_ended() -> None:
     summary = "rank 1 made no progress and was ended"
     simulation = simulate(program, 2, hang_timeout_seconds=0.5)
     assert _summary(simulation) == ("never_returns", summary, (1,))
+
+
+def _registers_the_hook_of_bfloat16() -> None:
+    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2).cuda())
+    model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+
+
+_NEED_A_GPU: dict[str, Callable[[], Any]] = {
+    "CUDA generator": lambda: torch.Generator("cuda"),
+    "_nccl_version": torch.cuda.nccl.version,
+    "_nccl": _registers_the_hook_of_bfloat16,
+    "'aten::_fused_dropout'": lambda: torch.ops.aten._fused_dropout(
+        torch.ones(2, device="cuda"), 0.5
+    ),
+}
+
+
+@pytest.mark.parametrize("need", _NEED_A_GPU)
+def test_what_only_a_gpu_can_do_is_refused_and_no_violation(need: str) -> None:
+    def program(rank: int) -> None:
+        _NEED_A_GPU[need]()
+        dist.barrier()
+
+    simulation = simulate(program, 2)
+    assert simulation.violations == ()
+    assert "does not simulate what needs a real GPU" in simulation.refused
+    assert need in simulation.refused
+    assert "test_unfit_programs.py:" in simulation.refused
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("cuda", "this job needs 8 GPUs"),
+        ("cpu", "Torch not compiled with CUDA enabled"),
+    ],
+)
+def test_an_error_of_the_program_itself_is_a_violation(
+    device: Device, message: str
+) -> None:
+    def program(rank: int) -> None:
+        raise RuntimeError(message)
+
+    simulation = simulate(program, 1, device=device)
+    assert _summary(simulation)[1] == f"rank 0 raised RuntimeError: {message}"
