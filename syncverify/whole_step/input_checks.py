@@ -38,7 +38,6 @@ def check_training(
     Raises:
         UsageError: One of them is wrong, differs between calls, or does not fit.
     """
-    _check_axes(training, layouts)
     model = training.model()
     _check_memory(model, training, layouts)
     _check_own(model, training, layouts)
@@ -53,28 +52,6 @@ def check_training(
     _check_parts(batch, training, layouts, [*numbers])
     if training.loss is not None:
         _check_loss([model, other], batch, training)
-
-
-def _check_axes(training: Training, layouts: Sequence[Layout]) -> None:
-    """Check that the axes of `split` and `own` are axes of a layout."""
-    known = {name for layout in layouts for name in layout.names}
-    for argument, axes in (("split", _split(training)), ("own", _own(training))):
-        for axis in axes:
-            if axis not in known:
-                raise UsageError(
-                    f"{argument} names the axis {axis!r}, which no layout has; the layouts "
-                    f"have: {', '.join(sorted(known))}"
-                )
-
-
-def _split(training: Training) -> Iterable[str]:
-    return () if training.split is None or callable(training.split) else training.split
-
-
-def _own(training: Training) -> Iterable[str]:
-    if callable(training.own):
-        return ()
-    return dict.fromkeys(axis for axes in training.own.values() for axis in axes)
 
 
 def _check_memory(

@@ -117,7 +117,6 @@ _CHANGED: list[tuple[str, dict[str, Any]]] = [
         {"own": {"*weight": {"ep": 0}}, "layouts": ["dp=1,ep=3"]},
     ),
     ("own names 'expert*'", {"own": {"expert*": {"dp": 0}}}),
-    ("split names the axis 'ddp', which no layout has", {"split": ["ddp"]}),
     (
         "takes 'targets', which it is not given",
         {"loss": lambda model, batch, targets: model(batch).sum()},
@@ -200,3 +199,11 @@ def test_all_layouts_of_a_number_of_ranks() -> None:
         result = parity(build, none, batch, loss, layouts=listed, device="cpu")
         assert result.is_right, str(result)
         assert [str(each.layout) for each in result.plays] == ["dp=1,tp=2", "dp=2,tp=1"]
+
+
+def test_split_and_own_may_name_axes_of_other_layouts() -> None:
+    others = {"split": ["dp", "cp"], "own": {"0.weight": {"ep": 0}}}
+    result = parity(
+        build, parallelize, batch, loss, layouts=["dp=2"], device="cpu", **others
+    )
+    assert result.is_right, str(result)
