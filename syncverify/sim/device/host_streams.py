@@ -27,7 +27,10 @@ class HostStreams:
     Attributes:
         default: The stream that is current at first on every thread.
         engine: The object itself, which answers for the current stream.
+        seen: The device that the rank hears of: none, since it hears what torch says.
     """
+
+    seen = None
 
     def __init__(self) -> None:
         self.default = VirtualStream(self, DEFAULT_STREAM)
