@@ -38,6 +38,7 @@ def compare(
         simulation,
         rows,
         variation=training.variation,
+        is_split=_is_split(training, layout),
     )
     if simulation.refused or simulation.run is None or simulation.run.fault:
         return played
@@ -64,6 +65,11 @@ def compare(
         absent=_absent(reference.values, ranks),
         added=_names(ranks, without=[reference.values]),
     )
+
+
+def _is_split(training: Training, layout: Layout) -> bool:
+    is_own = callable(training.split)
+    return is_own or layout.size(training.split_axes(layout)) > 1
 
 
 def _worst(values: Sequence[ComparedValue]) -> dict[str, WorstError]:

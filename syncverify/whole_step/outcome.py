@@ -43,6 +43,7 @@ class LayoutPlay:
         absent: Parameters of one rank that no rank of the mesh has.
         added: Parameters of the mesh that one rank has not.
         is_tried: Whether the variation was played: a step that does not unscale is not.
+        is_split: Whether ranks have different parts of the batch.
     """
 
     layout: Layout
@@ -57,6 +58,7 @@ class LayoutPlay:
     absent: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     is_tried: bool = True
+    is_split: bool = True
 
     @property
     def worst_error(self) -> float:

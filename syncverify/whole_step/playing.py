@@ -12,6 +12,8 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from syncverify.errors import UsageError
+from syncverify.plain_text import in_one_line
+from syncverify.report.evidence import titled_events
 from syncverify.simulation.program import Device
 from syncverify.simulation.simulate import simulate
 from syncverify.simulation.simulation import Simulation
@@ -142,11 +144,26 @@ def different_parts(
 
 def _alone(function: Callable[[], _T], device: Device) -> _T:
     with _watched():
-        simulation = simulate(function, 1, device=device)
-    if simulation.refused or (simulation.run and simulation.run.fault):
-        raise UsageError(f"the step on one rank does not end:\n{simulation}")
-    result: _T = simulation.results[0]
-    return result
+        simulation = simulate(lambda: (function(),), 1, device=device)
+    returned: tuple[_T] | None = simulation.results[0] if simulation.results else None
+    if returned is None:
+        raise UsageError(f"the step on one rank does not end: {_why(simulation)}")
+    return returned[0]
+
+
+def _why(simulation: Simulation) -> str:
+    """Return in one line why a rank did not come to the end of its program."""
+    if simulation.refused:
+        return simulation.refused
+    if not simulation.violations:
+        return "it leaves the training early, without an error"
+    violation = simulation.violations[0].violation
+    listed = [
+        event for _, events in titled_events(violation.evidence) for event in events
+    ]
+    lines = (line for event in listed for line in event.origins)
+    place = next((f", at {line}" for line in lines), "")
+    return f"{in_one_line(violation.summary)}{place}"
 
 
 def _is_same(one: Any, two: Any) -> bool:

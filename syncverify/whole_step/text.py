@@ -73,6 +73,11 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
                 f"  not shown: {_names(played.zero)}: gradients are zero on one rank in all "
                 "steps; make more steps, or other data"
             )
+        if not played.is_split:
+            yield (
+                f"  note: all ranks of {played.layout} have the same rows: no axis splits the "
+                "batch. Say in `split` if one does"
+            )
         if played.absent:
             yield f"  not compared: {_names(played.absent)}: no rank has a parameter of this name"
         if played.added:

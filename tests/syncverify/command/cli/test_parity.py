@@ -48,7 +48,7 @@ def trainings(tmp_path: Path) -> Iterator[None]:
     (tmp_path / "train.py").write_text(TRAINING)
     (tmp_path / "wrong.py").write_text(WRONG)
     yield
-    for name in ("train", "wrong", "mistyped", "early"):
+    for name in ("train", "wrong", "mistyped", "early", "same", "parts", "raises"):
         sys.modules.pop(name, None)
 
 
@@ -144,3 +144,23 @@ def test_half_a_run_is_never_right(
     assert outcome.code == code
     assert words in outcome.out
     assert "NO MISTAKE" not in outcome.out
+
+
+def test_ranks_that_have_the_same_rows_are_noted(call: Call, tmp_path: Path) -> None:
+    text = TRAINING.replace('"dp"', '"fsdp"')
+    (tmp_path / "same.py").write_text(text)
+    outcome = call("parity", "same.py")
+    assert "note: all ranks of fsdp=2 have the same rows" in outcome.out
+    (tmp_path / "parts.py").write_text(f"{text}split = ['fsdp']\n")
+    assert "note:" not in call("parity", "parts.py").out
+
+
+def test_a_training_that_raises_on_one_rank_is_one_line(
+    call: Call, tmp_path: Path
+) -> None:
+    text = TRAINING.replace('batch["y"]', 'batch["z"]')
+    (tmp_path / "raises.py").write_text(text)
+    outcome = call("parity", "raises.py")
+    assert outcome.code == 2
+    assert outcome.err.count("\n") == 1
+    assert "KeyError: 'z', at raises.py:21 in loss" in outcome.err
