@@ -158,11 +158,9 @@ def _why(simulation: Simulation) -> str:
     if not simulation.violations:
         return "it leaves the training early, without an error"
     violation = simulation.violations[0].violation
-    listed = [
-        event for _, events in titled_events(violation.evidence) for event in events
-    ]
-    lines = (line for event in listed for line in event.origins)
-    place = next((f", at {line}" for line in lines), "")
+    titled = titled_events(violation.evidence)
+    events = (event for _, listed in titled for event in listed)
+    place = next((f", at {event.words}" for event in events), "")
     return f"{in_one_line(violation.summary)}{place}"
 
 
