@@ -348,8 +348,11 @@ class CollectiveLaunch:
         """Say it in words."""
         reduce_op = f" {self.reduce_op}" if self.reduce_op else ""
         root = "" if self.root is None else f" with root {self.root}"
+        of = (
+            f" of {self.numel} x {self.dtype}" if self.dtype else ""
+        )  # not of a barrier
         return (
-            f"{self.operation}{reduce_op} of {self.numel} x {self.dtype}{root} over ranks "
+            f"{self.operation}{reduce_op}{of}{root} over ranks "
             f"{_shortened(self.ranks)}, at {self.source}"
         )
 

@@ -127,7 +127,9 @@ def _memory(unordered: Unordered) -> str:
     if isinstance(unordered, Race):
         region = unordered.region
         return f"bytes {region.start_byte} to {region.end_byte} of storage {region.storage}"
-    return f"storage {unordered.freed.storage}, freed in {unordered.freed.moment}"
+    moment = str(unordered.freed.moment)
+    freed = f", freed in {moment}" if moment else ""
+    return f"storage {unordered.freed.storage}{freed}"
 
 
 def _gradients(parameters: Sequence[str]) -> str:

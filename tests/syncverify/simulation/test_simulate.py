@@ -244,3 +244,28 @@ def test_lines_of_torch_are_named_on_request() -> None:
     plain, named = (simulate(program, 1, names_torch=on) for on in (False, True))
     assert "torch/nn/modules/linear.py" not in str(plain)
     assert "torch/nn/modules/linear.py" in str(named)
+
+
+def test_a_report_has_no_empty_places() -> None:
+    """Neither the moment of a program without regions, nor the tensor of a barrier."""
+
+    def frees_early(rank: int) -> torch.Tensor:
+        side = torch.cuda.Stream()
+        used = torch.ones(4, device="cuda")
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            doubled = used * 2
+        del used
+        taken = torch.zeros(4, device="cuda")
+        torch.cuda.current_stream().wait_stream(side)
+        return doubled + taken
+
+    def disagrees(rank: int) -> None:
+        if rank:
+            dist.barrier()
+        else:
+            dist.all_reduce(torch.ones(2, device="cuda"))
+
+    freed = str(simulate(frees_early, 1)).partition("memory:")[2]
+    assert freed.splitlines()[0].strip() == "storage 0"
+    assert "rank 1: barrier over ranks [0, 1], at " in str(simulate(disagrees, 2))
