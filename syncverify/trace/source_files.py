@@ -129,6 +129,11 @@ def is_harness_line(filename: str) -> bool:
     return filename.startswith(_HARNESS) and not filename.startswith(_SUBJECTS)
 
 
+def is_harness_subject(filename: str) -> bool:
+    """Tell whether a file is of a subject that comes with the harness."""
+    return filename.startswith(_SUBJECTS)
+
+
 @functools.cache
 def helpers_of_torch() -> tuple[str, ...]:
     """Return the folders and files of the packages that torch requires, or may use.

@@ -15,6 +15,7 @@ from syncverify.trace.source_files import (
     KNOWN_SUBJECTS,
     KNOWN_TO_SEE_DEVICES,
     is_harness_line,
+    is_harness_subject,
     is_named,
     is_subject,
     is_subject_line,
@@ -40,7 +41,7 @@ RawFrames = tuple[tuple[CodeType, int], ...]
 def calling_frames() -> tuple[Origin, tuple[SourceLine, ...]]:
     """Return the innermost line of the subject on the stack, and those that led to it."""
     raw = subject_frames() or subject_frames(is_asked_by_autograd=True)
-    source, *callers = frames_of(raw) or (NoLine.UNKNOWN,)
+    source, *callers = frames_of((*raw, *_program_frame(raw))) or (NoLine.UNKNOWN,)
     return source, tuple(callers)
 
 
@@ -79,6 +80,22 @@ def subject_frames(*, is_asked_by_autograd: bool = False) -> RawFrames:
             break
         frame = frame.f_back
     return tuple(found)
+
+
+def _program_frame(raw: RawFrames) -> RawFrames:
+    """Return the innermost line of a program, where all named lines are FSDP2's.
+
+    The harness's own subject of FSDP2 has no line that a reader can mend.
+    """
+    if not raw or not all(is_torch_line(code.co_filename) for code, _ in raw):
+        return ()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if is_subject_line(filename) and not is_harness_subject(filename):
+            return ((frame.f_code, frame.f_lasti),)
+        frame = frame.f_back
+    return ()
 
 
 def is_subject_above(depth: int) -> bool:

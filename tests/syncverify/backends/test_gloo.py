@@ -262,7 +262,7 @@ def test_ranks_that_disagree_are_named(backend: GlooBackend) -> None:
     assert (fault.kind, fault.ranks) == ("collective_mismatch", (0, 1))
     assert fault.summary == "ranks [0, 1] met in one collective and disagree"
     first, second = fault.details
-    assert first.startswith("rank 0: barrier of ")
+    assert first.startswith("rank 0: barrier over ranks ")
     assert second.startswith(
         "rank 1: all_reduce SUM of 100 x float32 over ranks [0, 1]"
     )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
 
 from syncverify import UsageError, region, simulate
 from tests.syncverify.simulation.faulty_programs import FAULTS, Fault
@@ -269,3 +270,18 @@ def test_a_report_has_no_empty_places() -> None:
     freed = str(simulate(frees_early, 1)).partition("memory:")[2]
     assert freed.splitlines()[0].strip() == "storage 0"
     assert "rank 1: barrier over ranks [0, 1], at " in str(simulate(disagrees, 2))
+
+
+def test_a_collective_of_fsdp2_is_named_with_the_line_of_the_program() -> None:
+    def program(rank: int) -> None:
+        model = torch.nn.Linear(2, 2, device="cuda")
+        fully_shard(model)
+        loss = model(torch.ones(1, 2, device="cuda")).sum()
+        if rank:
+            loss.backward()
+        else:
+            dist.all_reduce(loss.detach())
+
+    report = str(simulate(program, 2))
+    assert "_fsdp_collectives.py" in report
+    assert "in program: loss.backward()" in report
