@@ -252,6 +252,37 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
+class NotLoaded:
+    """A value after loading is that of a new training."""
+
+    word: str = field(default="not-loaded", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Misplaced:
+    """The parts of a loaded tensor are at wrong places, or some are there several times.
+
+    Attributes:
+        order: Index of the right part that is found at each place.
+    """
+
+    order: tuple[int, ...]
+    word: str = field(default="misplaced", init=False)
+
+    @property
+    def is_one_part(self) -> bool:
+        """Whether all places have the same part."""
+        return len({*self.order}) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class NotContinued:
+    """All that was loaded is right, and the steps after it are not."""
+
+    word: str = field(default="not-continued", init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Unexplained:
     """None of the known mistakes gives these values."""
 

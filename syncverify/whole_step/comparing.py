@@ -8,11 +8,11 @@ from dataclasses import replace
 from syncverify.simulation.program import Device
 from syncverify.whole_step.batches import num_rows
 from syncverify.whole_step.data import NotFinite
-from syncverify.whole_step.differences import ComparedValue, OneRank, compared
+from syncverify.whole_step.differences import OneRank, compared
 from syncverify.whole_step.findings import WrongQuantity, findings
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.mesh_play import MeshPlay
-from syncverify.whole_step.outcome import LayoutPlay, WorstError
+from syncverify.whole_step.outcome import LayoutPlay, worst_errors
 from syncverify.whole_step.playing import play_on
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.value_checks import check_values
@@ -60,7 +60,7 @@ def compare(
         played,
         findings=mistakes,
         num_values=len(values),
-        worst=_worst(values),
+        worst=worst_errors(values),
         zero=zero_on_one_rank(reference.values),
         absent=_absent(reference.values, ranks),
         added=_names(ranks, without=[reference.values]),
@@ -70,16 +70,6 @@ def compare(
 def _is_split(training: Training, layout: Layout) -> bool:
     is_own = callable(training.split)
     return is_own or layout.size(training.split_axes(layout)) > 1
-
-
-def _worst(values: Sequence[ComparedValue]) -> dict[str, WorstError]:
-    """Return the largest difference of each tensor over all steps and quantities."""
-    worst = dict[str, WorstError]()
-    for each in values:
-        known = worst.get(each.name, WorstError(0.0, None))
-        wrong = known.quantity or (each.quantity if each.wrong_ranks else None)
-        worst[each.name] = WorstError(max(known.error, each.error), wrong)
-    return worst
 
 
 def zero_on_one_rank(values: RankValues) -> tuple[str, ...]:

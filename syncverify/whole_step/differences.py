@@ -12,13 +12,12 @@ import torch
 from syncverify.errors import UsageError
 from syncverify.whole_step.calling import call
 from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.noise import NOISE_FACTOR
 from syncverify.whole_step.training import Own
 from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
 
 # Right programs in float64 were at most 1.7e-14 off; planted defects at least 0.065.
 TOLERANCE: Final = 1e-12
-# Each noisy play of the reference is one sample of the noise, and not its bound.
-_NOISE_FACTOR: Final = 64.0
 # A tensor this much smaller than the largest of its kind is noise of that one.
 _SMALL: Final = 1e-3
 
@@ -90,7 +89,7 @@ class OneRank:
         assert value is not None
         largest = max((_size(each) for each in tensors.values()), default=0.0)
         base = self.unit * max(_size(value), _SMALL * largest)
-        return base + _NOISE_FACTOR * max(
+        return base + NOISE_FACTOR * max(
             (
                 _distance(_of(each, quantity, step).get(name), value)
                 for each in self.noisy

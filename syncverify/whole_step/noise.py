@@ -3,12 +3,33 @@
 A right step on a mesh adds in another order than one rank does. A training can make much of so
 small a difference: AdamW divides a gradient by its own size, so the noise of a gradient that is
 zero in exact arithmetic decides about a whole step of the parameter. So the reference is played
-again with the result of each operator changed in its last bits. How far these plays are from the
-reference is what rounding can do to this training.
+again with rounding noise. How far these plays are from the reference is what rounding can do to
+this training.
+
+Note [Where the noise comes from]
+
+A sum of n terms that is computed in any order is the exact sum of terms x_i (1 + d_i), where
+abs(d_i) <= (n - 1) u and u is the unit roundoff, half of `eps`. The same holds for products of
+matrices, with n + 1 roundings of each term (Higham, Accuracy and Stability of Numerical
+Algorithms, sections 3.1 and 4.2). So the noise changes what an operator *reads*. Noise in its
+result alone is too small where terms cancel: the result is small, and its error is not. The
+result is rounded once more, so it is changed too.
+
+The bound (n - 1) u is for errors that all have one sign. Errors of random sign grow with the
+root of n. The noise has independent signs, so its sum grows like that, and only the factor in
+front is a choice: 32 u in each element, and then 4 times the largest of the differences. For one
+sum of n terms of one size this is 128 u times the root of n, and the bound of the worst order is
+(n - 1) u n / 2: larger only from n = 40 on, and only if all errors agree.
+
+Plays come in pairs with opposite noise. To first order, both move a value by the same amount in
+opposite directions. A value that depends on the sign of a gradient that is zero in exact
+arithmetic, such as a step of AdamW with a small `eps`, jumps in one play of the pair if the noise
+is larger than the rounding of the reference. It is 32 times as large.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -16,41 +37,65 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from typing_extensions import override
 
-# A unit in the last place of a value is at most 2 roundings.
-_ROUNDINGS: Final = 2.0
+# Size of the noise, in units of roundoff.
+_ROUNDINGS: Final = 32.0
+# Each pair of plays is a sample of the noise, and not its bound.
+NOISE_FACTOR: Final = 4.0
 
 
-def _writes_in_place(func: Any) -> bool:
-    """Whether an operator returns memory that it was given."""
-    return any(each.alias_info for each in func._schema.returns)  # noqa: SLF001  # no public one
+def _writes(func: Any) -> bool:
+    """Whether an operator writes memory that it was given, or returns it."""
+    schema = func._schema  # noqa: SLF001  # there is no public one
+    return schema.is_mutable or any(each.alias_info for each in schema.returns)
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """The noise of a training.
+
+    Attributes:
+        seed: Seed of the noise.
+        sign: 1, or -1 for the opposite noise.
+    """
+
+    seed: int
+    sign: float
+
+    def mode(self, step: int) -> RoundingNoise:
+        """Return the block in which a step has noise."""
+        return RoundingNoise(self.seed + step, self.sign)
+
+
+PAIR_OF_NOISES: Final = (Noise(1000, 1.0), Noise(1000, -1.0))
 
 
 class RoundingNoise(TorchDispatchMode):
-    """Change the result of each operator by a random part of a unit in its last place.
+    """Change what each operator reads and returns by random parts of a unit roundoff.
 
     Args:
         seed: Seed of the noise.
-        unit: Relative size of one rounding; None takes that of each dtype.
+        sign: 1, or -1 for the opposite noise.
     """
 
-    def __init__(self, seed: int, unit: float | None = None) -> None:
+    def __init__(self, seed: int, sign: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._generator = torch.Generator().manual_seed(seed)
-        self._unit = unit
+        self._sign = sign
 
     @override
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func.is_view or _writes_in_place(func):
-            return result
-        return tree_map(self._noisy, result)
+        kwargs = kwargs or {}
+        if func.is_view or _writes(func):
+            return func(*args, **kwargs)
+        args, kwargs = tree_map(self._noisy, (args, kwargs))
+        return tree_map(self._noisy, func(*args, **kwargs))
 
     def _noisy(self, value: Any) -> Any:
         if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
             return value
-        unit = self._unit or torch.finfo(value.dtype).eps / 2
+        unit = torch.finfo(value.dtype).eps / 2
         noise = torch.rand(value.shape, generator=self._generator, dtype=torch.float64)
-        factor = 1 + (2 * noise - 1) * _ROUNDINGS * unit
+        factor = 1 + (2 * noise - 1) * self._sign * _ROUNDINGS * unit
         return (value.double() * factor).to(value.dtype)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from syncverify.simulation.simulation import Simulation
+from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.training import Variation
@@ -23,6 +24,16 @@ class WorstError:
 
     error: float
     quantity: Quantity | None
+
+
+def worst_errors(values: Iterable[ComparedValue]) -> dict[str, WorstError]:
+    """Return the largest difference of each tensor over all steps and quantities."""
+    worst = dict[str, WorstError]()
+    for each in values:
+        known = worst.get(each.name, WorstError(0.0, None))
+        wrong = known.quantity or (each.quantity if each.wrong_ranks else None)
+        worst[each.name] = WorstError(max(known.error, each.error), wrong)
+    return worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,8 @@ class LayoutPlay:
         added: Parameters of the mesh that one rank has not.
         is_tried: Whether the variation was played: a step that does not unscale is not.
         is_split: Whether ranks have different parts of the batch.
+        saved_on: Layout that wrote the checkpoint from which the training goes on; None for a
+            training without a pause.
     """
 
     layout: Layout
@@ -59,6 +72,7 @@ class LayoutPlay:
     added: tuple[str, ...] = ()
     is_tried: bool = True
     is_split: bool = True
+    saved_on: Layout | None = None
 
     @property
     def worst_error(self) -> float:
@@ -92,6 +106,7 @@ class FoundMistake:
         num_rows: Its number of rows of the whole batch; None for all.
         layouts: All layouts that show it.
         variation: The other data that shows it; None for the batch as it is.
+        saved_on: Layout that wrote the checkpoint; None for a training without a pause.
     """
 
     finding: WrongQuantity
@@ -101,6 +116,7 @@ class FoundMistake:
     num_rows: int | None
     layouts: tuple[Layout, ...]
     variation: Variation | None = None
+    saved_on: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True)

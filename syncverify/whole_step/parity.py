@@ -15,11 +15,13 @@ from syncverify.whole_step.comparing import compare
 from syncverify.whole_step.data import NotFinite, variations
 from syncverify.whole_step.described import Described, layouts_of, numbers_of
 from syncverify.whole_step.differences import OneRank
+from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.json_values import json_of
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.playing import check, reference_of
 from syncverify.whole_step.repeating import check_same_again
+from syncverify.whole_step.resuming import resumed_plays
 from syncverify.whole_step.shrinking import shrunk
 from syncverify.whole_step.text import text_of
 from syncverify.whole_step.training import Function, Own, Split, Training, adamw
@@ -64,6 +66,7 @@ def parity(
     layouts: Layouts,
     step: Function | None = None,
     optimizer: Function = adamw,
+    schedule: Function | None = None,
     clip: float | None = None,
     scaler: Function | None = None,
     split: Split | None = None,
@@ -73,6 +76,9 @@ def parity(
     micro_batches: int | Iterable[int] = 1,
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
+    resume: bool = False,
+    save: Function | None = None,
+    load: Function | None = None,
     device: Device = "cuda",
 ) -> Parity:
     """Train a model on simulated meshes, and compare each step with that of one rank.
@@ -88,6 +94,7 @@ def parity(
             4 or `"all:4"` takes all of `dp` and `tp` of 4 ranks at most.
         step: Makes one whole step; None takes torch's own.
         optimizer: Makes the optimizer of `parameters`, or of the `model`.
+        schedule: Makes the schedule of the learning rate of an `optimizer`; None for none.
         clip: Largest norm; None clips nothing.
         scaler: Makes the scaler of the loss; None scales nothing.
         split: Axes over which the rows of the batch are split; None takes those whose names
@@ -99,6 +106,11 @@ def parity(
         micro_batches: Numbers of parts of each rank's batch; each is played.
         dtype: Floating-point dtype of model and batch.
         seed: Seed of model and data.
+        resume: Whether to save after half of the steps, to load on the same layout and on the
+            next one, and to compare with a training without a pause.
+        save: With `resume`: writes `model`, `optimizer`, `scaler`, `schedule` to the folder
+            `path`; None takes torch's distributed checkpoint.
+        load: Reads them.
         device: Device that torch names to the program.
 
     Returns:
@@ -113,6 +125,7 @@ def parity(
         batch=batch,
         loss=loss,
         step=step,
+        schedule=schedule,
         clip=clip,
         scaler=scaler,
         split=split,
@@ -121,6 +134,9 @@ def parity(
         num_steps=steps,
         dtype=dtype,
         seed=seed,
+        resume=resume,
+        save=save,
+        load=load,
         optimizer=optimizer,
     )
     listed = layouts_of(layouts)
@@ -145,7 +161,6 @@ def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
     training, device = described.training, described.device
     check(training, described.layouts, described.numbers, device)
     plays, mistakes = list[LayoutPlay](), list[FoundMistake]()
-    name = path or getattr(training.build, "__module__", "")
     for number in described.numbers:
         setup = replace(training, num_micro_batches=number)
         reference = None
@@ -156,14 +171,30 @@ def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
                 played = compare(varied, layout, beside, device)
                 plays.append(played)
                 _note(mistakes, varied, played, device)
-                yield Parity(
-                    name,
-                    path,
-                    tuple(plays),
-                    tuple(mistakes),
-                    training.num_steps,
-                    training.seed,
-                )
+                yield _known(described, path, plays, mistakes)
+        if reference is None or not (setup.resume and all(e.is_right for e in plays)):
+            continue
+        for played in resumed_plays(setup, described.layouts, reference, device):
+            plays.append(played)
+            _note_resumed(mistakes, played)
+            yield _known(described, path, plays, mistakes)
+
+
+def _known(
+    described: Described,
+    path: str,
+    plays: Sequence[LayoutPlay],
+    mistakes: Sequence[FoundMistake],
+) -> Parity:
+    training = described.training
+    return Parity(
+        path or getattr(training.build, "__module__", ""),
+        path,
+        tuple(plays),
+        tuple(mistakes),
+        training.num_steps,
+        training.seed,
+    )
 
 
 def _varied(
@@ -189,11 +220,7 @@ def _note(
     device: Device,
 ) -> None:
     for finding in played.findings:
-        same = (i for i, e in enumerate(mistakes) if e.finding.is_same(finding))
-        if (index := next(same, None)) is not None:
-            known = mistakes[index]
-            layouts = dict.fromkeys([*known.layouts, played.layout])
-            mistakes[index] = replace(known, layouts=tuple(layouts))
+        if _is_known(mistakes, finding, played.layout):
             continue
         check_same_again(setup, played, device)
         best = shrunk(setup, played, finding, device)
@@ -207,3 +234,31 @@ def _note(
             best.training.variation,
         )
         mistakes.append(found)
+
+
+def _is_known(
+    mistakes: list[FoundMistake], finding: WrongQuantity, layout: Layout
+) -> bool:
+    """Whether a mistake was found before; its layouts are then noted there."""
+    same = (i for i, e in enumerate(mistakes) if e.finding.is_same(finding))
+    if (index := next(same, None)) is None:
+        return False
+    known = mistakes[index]
+    layouts = dict.fromkeys([*known.layouts, layout])
+    mistakes[index] = replace(known, layouts=tuple(layouts))
+    return True
+
+
+def _note_resumed(mistakes: list[FoundMistake], played: LayoutPlay) -> None:
+    for finding in played.findings:
+        if not _is_known(mistakes, finding, played.layout):
+            found = FoundMistake(
+                finding,
+                played.layout,
+                played.num_micro_batches,
+                (),
+                None,
+                (played.layout,),
+                saved_on=played.saved_on,
+            )
+            mistakes.append(found)

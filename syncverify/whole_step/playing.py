@@ -20,6 +20,7 @@ from syncverify.simulation.simulation import Simulation
 from syncverify.whole_step.differences import OneRank
 from syncverify.whole_step.input_checks import check_training
 from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.noise import PAIR_OF_NOISES, Noise
 from syncverify.whole_step.shards import fill
 from syncverify.whole_step.steps import (
     PlainGradients,
@@ -32,14 +33,13 @@ from syncverify.whole_step.training import Training
 from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
 from syncverify.whole_step.watching import watched_clipping
 
-NUM_NOISY: Final = 2
 _T = TypeVar("_T")
 # torch says there how to make a redistribution faster, also of one that only reads values.
 _ADVICE: Final = logging.getLogger("torch.distributed.tensor._redistribute")
 
 
 @contextmanager
-def _watched() -> Iterator[None]:
+def watched() -> Iterator[None]:
     """Let steps be watched within a block, and torch give no advice on speed."""
     level = _ADVICE.level
     _ADVICE.setLevel(logging.ERROR)
@@ -71,7 +71,7 @@ def play_on(training: Training, layout: Layout, device: Device) -> Simulation:
         return train_on_mesh(training, layout, device)
 
     program.__module__, program.__qualname__ = "", f"training on {layout}"
-    with _watched():
+    with watched():
         simulation = simulate(program, layout.num_ranks, device=device)
     ranks = [each for each in simulation.results if isinstance(each, RankValues)]
     if len(ranks) == layout.num_ranks:
@@ -80,7 +80,10 @@ def play_on(training: Training, layout: Layout, device: Device) -> Simulation:
 
 
 def reference_of(
-    training: Training, layout: Layout, device: Device, num_noisy: int = NUM_NOISY
+    training: Training,
+    layout: Layout,
+    device: Device,
+    noises: Sequence[Noise] = PAIR_OF_NOISES,
 ) -> OneRank:
     """Play a training on one rank: plainly where it has a loss, or else its own step.
 
@@ -88,7 +91,7 @@ def reference_of(
         training: The training.
         layout: The layout whose axes the own step gets.
         device: Device that torch names to it.
-        num_noisy: Number of plays with rounding noise.
+        noises: Rounding noise of each further play.
 
     Returns:
         The values, with those of plays with rounding noise.
@@ -103,8 +106,8 @@ def reference_of(
         return OneRank(own, ())
     plain = _alone(lambda: train_plainly(training), device)
     noisy = [
-        _alone(functools.partial(train_plainly, training, 1000 * (seed + 1)), device)
-        for seed in range(num_noisy)
+        _alone(functools.partial(train_plainly, training, noise), device)
+        for noise in noises
     ]
     return OneRank(plain, noisy)
 
@@ -143,7 +146,7 @@ def different_parts(
 
 
 def _alone(function: Callable[[], _T], device: Device) -> _T:
-    with _watched():
+    with watched():
         simulation = simulate(lambda: (function(),), 1, device=device)
     returned: tuple[_T] | None = simulation.results[0] if simulation.results else None
     if returned is None:

@@ -57,7 +57,7 @@ def _shows(
     training: Training, layout: Layout, finding: WrongQuantity, device: Device
 ) -> Smaller | None:
     try:
-        reference = reference_of(training, layout, device, num_noisy=0)
+        reference = reference_of(training, layout, device, noises=())
         played = compare(training, layout, reference, device)
     except UsageError:  # the smaller training cannot be divided
         return None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from syncverify.whole_step.calling import call
 from syncverify.whole_step.clipping import clip_over_meshes
 from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.noise import RoundingNoise
+from syncverify.whole_step.noise import Noise
 from syncverify.whole_step.poison import Poison, is_last_shard
 from syncverify.whole_step.shards import KeptParts, whole
 from syncverify.whole_step.training import Training
@@ -44,7 +44,9 @@ class Wired:
         mesh: The mesh; None for the plain step of the reference.
         optimizers: The optimizers; none where the model is no module.
         scaler: The scaler of the loss; None if there is none.
+        schedule: The schedule of the learning rate; None if there is none.
         parameters: Parameters by the names of the plain model.
+        names: First name of each parameter of the plain model, by all of its names.
         kept: Parts of tensors of the mesh.
     """
 
@@ -53,25 +55,62 @@ class Wired:
     mesh: DeviceMesh | None
     optimizers: list[torch.optim.Optimizer]
     scaler: Any
+    schedule: Any
     parameters: dict[str, nn.Parameter]
+    names: Mapping[str, str]
     kept: KeptParts = field(default_factory=dict)
+
+    def user_values(self) -> dict[str, Any]:
+        """Return what a user's functions may take of it, by name."""
+        return {
+            "model": self.model,
+            "optimizer": one_or_all(self.optimizers),
+            "scaler": self.scaler,
+            "schedule": self.schedule,
+            "mesh": self.mesh,
+        }
 
 
 def train_on_mesh(training: Training, layout: Layout, device: str) -> RankValues:
     """Train on this rank of a mesh, and return the values that it has."""
+    wired = wired_on(training, layout, device)
+    return trained(wired, layout, range(training.num_steps))
+
+
+def wired_on(training: Training, layout: Layout, device: str) -> Wired:
+    """Put the model on this rank of a mesh."""
     mesh = layout.mesh(device)
-    model = training.model()
-    names = plain_names(model)
-    wired = wired_model(training, model, mesh)
-    return _trained(training, wired, mesh, names, layout)
+    plain = training.model()
+    names = plain_names(plain)
+    model = wired_model(training, plain, mesh)
+    optimizers = training.own_optimizers(model) if isinstance(model, nn.Module) else []
+    scaler = None if training.scaler is None else call(training.scaler, {"mesh": mesh})
+    parameters = _parameters(model, names)
+    schedule = _schedule(training, optimizers)
+    return Wired(training, model, mesh, optimizers, scaler, schedule, parameters, names)
 
 
-def train_plainly(training: Training, noise_seed: int | None = None) -> RankValues:
+def read_again(wired: Wired) -> Wired:
+    """Return a model with the parameters that it has now: loading may exchange them."""
+    return replace(wired, parameters=_parameters(wired.model, wired.names))
+
+
+def _parameters(model: Any, names: Mapping[str, str]) -> dict[str, nn.Parameter]:
+    return by_first_names(named_parameters(model, names), names)
+
+
+def _schedule(training: Training, optimizers: list[torch.optim.Optimizer]) -> Any:
+    if training.schedule is None or not optimizers:
+        return None
+    return call(training.schedule, {"optimizer": one_or_all(optimizers)})
+
+
+def train_plainly(training: Training, noise: Noise | None = None) -> RankValues:
     """Train the plain model on one rank, and return the values that it has.
 
     Args:
         training: The training; it has a loss.
-        noise_seed: Seed of rounding noise; None for none.
+        noise: Rounding noise; None for none.
 
     Returns:
         The values.
@@ -82,11 +121,9 @@ def train_plainly(training: Training, noise_seed: int | None = None) -> RankValu
     steps, batches = list[StepValues](), list[Any]()
     for index in range(training.num_steps):
         batches.append(training.whole_batch(index))
-        noise = (
-            nullcontext() if noise_seed is None else RoundingNoise(noise_seed + index)
-        )
+        mode = nullcontext() if noise is None else noise.mode(index)
         with _placed(poison, wired, index):
-            steps.append(_step(wired, batches[-1], index, noise))
+            steps.append(_step(wired, batches[-1], index, mode))
     return RankValues(
         start,
         tuple(steps),
@@ -189,6 +226,8 @@ def _optimized(
         parameter.grad = None if gradient is None else gradient.clone()
     for optimizer in wired.optimizers * number:
         optimizer.step()
+    if wired.schedule is not None:
+        wired.schedule.step()
     names = _names(wired)
     return {
         Quantity.STATE: {
@@ -206,26 +245,18 @@ def _plain(training: Training) -> Wired:
     names = plain_names(model)
     parameters = named_parameters(model, names)
     optimizers = training.own_optimizers(model)
-    return Wired(training, model, None, optimizers, scaler, parameters)
+    schedule = _schedule(training, optimizers)
+    return Wired(training, model, None, optimizers, scaler, schedule, parameters, names)
 
 
-def _trained(
-    training: Training,
-    model: Any,
-    mesh: DeviceMesh,
-    names: Mapping[str, str],
-    layout: Layout,
-) -> RankValues:
-    parameters = by_first_names(named_parameters(model, names), names)
-    optimizers = training.own_optimizers(model) if isinstance(model, nn.Module) else []
-    scaler = None if training.scaler is None else call(training.scaler, {"mesh": mesh})
-    wired = Wired(training, model, mesh, optimizers, scaler, parameters)
+def trained(wired: Wired, layout: Layout, indices: Iterable[int]) -> RankValues:
+    """Make some steps on this rank of a mesh, and return the values that it has."""
     start = _start(wired)
-    split_over = {name: axes_of(each) for name, each in parameters.items()}
+    split_over = {name: axes_of(each) for name, each in wired.parameters.items()}
     poison = _poison(wired, layout.coordinate(dist.get_rank()), dict(layout.axes))
     steps, batches = list[StepValues](), list[Any]()
-    for index in range(training.num_steps):
-        batches.append(_own_batch(training, mesh, layout, index))
+    for index in indices:
+        batches.append(_own_batch(wired, layout, index))
         with _placed(poison, wired, index):
             steps.append(_step(wired, batches[-1], index))
     is_poisoned = poison is not None and poison.is_called
@@ -266,10 +297,11 @@ def _placed(
     return poison.placed(wired.scaler)
 
 
-def _own_batch(training: Training, mesh: DeviceMesh, layout: Layout, step: int) -> Any:
+def _own_batch(wired: Wired, layout: Layout, step: int) -> Any:
+    training = wired.training
     batch = training.whole_batch(step)
     if callable(training.split):
-        return call(training.split, {"batch": batch, "mesh": mesh})
+        return call(training.split, {"batch": batch, "mesh": wired.mesh})
     coordinate = layout.coordinate(dist.get_rank())
     return rank_part(batch, training.split_axes(layout), layout, coordinate)
 
@@ -299,10 +331,8 @@ def _step_function(wired: Wired) -> Callable[[Any, int], Any]:
         values = {
             "model": wired.model,
             "batch": batch,
-            "mesh": wired.mesh,
-            "optimizer": one_or_all(wired.optimizers),
             "micro_batches": micro_batches(batch, training.num_micro_batches),
-            "scaler": wired.scaler,
+            **wired.user_values(),
             "step_index": index,
             **training.sizes,
         }
@@ -332,6 +362,8 @@ def plain_step(wired: Wired, batch: Any) -> dict[str, torch.Tensor]:
             scaler.step(optimizer)
     if scaler is not None:
         scaler.update()
+    if wired.schedule is not None:
+        wired.schedule.step()
     for optimizer in wired.optimizers:
         optimizer.zero_grad()
     return returned
@@ -368,7 +400,41 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
         for name, each in gradients.items()
         if each is not None and names[parameters[name]] == name
     }
-    return StepValues(tensors, squares)
+    return StepValues(tensors, squares, rates_of(wired))
+
+
+def rates_of(wired: Wired) -> NamedTensors:
+    """Return the learning rate of each parameter."""
+    names = _names(wired)
+    return {
+        names[each]: torch.as_tensor(group["lr"]).detach().clone()
+        for optimizer in wired.optimizers
+        for group in optimizer.param_groups
+        for each in group["params"]
+        if each in names
+    }
+
+
+def held_values(wired: Wired, moment: int) -> dict[Quantity, NamedTensors]:
+    """Return what a training holds now, and a checkpoint of it should.
+
+    Args:
+        wired: The training on this rank.
+        moment: A number that differs between calls.
+    """
+    state = dict(state_of(wired.optimizers, _names(wired)))
+    held: dict[Quantity, NamedTensors] = {
+        Quantity.LOADED: _wholes(wired.parameters, Quantity.LOADED, moment, wired.kept),
+        Quantity.LOADED_STATE: _wholes(
+            state, Quantity.LOADED_STATE, moment, wired.kept
+        ),
+        Quantity.LOADED_RATE: rates_of(wired),
+        Quantity.LOADED_GENERATOR: {"generator": torch.get_rng_state()},
+    }
+    if wired.scaler is not None:
+        scale = float(wired.scaler.get_scale())
+        held[Quantity.LOADED_SCALE] = {"scale": torch.tensor(scale)}
+    return held
 
 
 def _names(wired: Wired) -> dict[nn.Parameter, str]:

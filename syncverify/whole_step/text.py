@@ -13,6 +13,7 @@ from syncverify.plain_text import counted, named
 from syncverify.whole_step.causes import (
     Decided,
     LacksSum,
+    Misplaced,
     Missing,
     NormOf,
     NormOfOneRank,
@@ -20,6 +21,8 @@ from syncverify.whole_step.causes import (
     NotANumber,
     NotCleared,
     NotClipped,
+    NotContinued,
+    NotLoaded,
     NotUpdated,
     OtherCoefficient,
     OwnParts,
@@ -36,6 +39,14 @@ from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.training import Variation
 from syncverify.whole_step.values import Quantity
 
+# What a checkpoint has to hold for each kind of value.
+_HELD = {
+    Quantity.LOADED: "the model's state_dict()",
+    Quantity.LOADED_STATE: "the optimizer's state_dict(), step counters too",
+    Quantity.LOADED_RATE: "the schedule's state_dict()",
+    Quantity.LOADED_SCALE: "the scaler's state_dict()",
+    Quantity.LOADED_GENERATOR: "torch.get_rng_state() of each rank",
+}
 _MAX_NAMES = 6
 _MAX_RANKS = 4
 
@@ -100,6 +111,8 @@ def _said(played: LayoutPlay) -> str:
     parts = counted(played.num_micro_batches, "micro-batch").replace("chs", "ches")
     if played.variation is not None:
         parts = f"{parts}, {played.variation.word}"
+    if played.saved_on is not None:
+        parts = f"{parts}, saved on {played.saved_on} and loaded"
     if not played.is_tried:
         return f"{parts}: not tried, since the step does not unscale() by the scaler"
     if played.simulation.refused:
@@ -133,6 +146,8 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
     yield f"{title}: {finding.quantity.value}, {said(finding)}"
     parts = counted(found.num_micro_batches, "micro-batch").replace("chs", "ches")
     yield f"  layout:   {found.layout}, {parts}, step {finding.step + 1}"
+    if found.saved_on is not None:
+        yield f"  saved on: {found.saved_on}"
     if found.variation is not None:
         yield f"  data:     {variation_text(found.variation)}"
     yield f"  values:   {_names(each.name for each in finding.differences)}"
@@ -155,9 +170,12 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
 
 def replay_line(outcome: Comparison, found: FoundMistake) -> str:
     """Return the command that plays the smallest training again."""
-    path = shlex.quote(outcome.path)
-    words = [f"syncverify parity {path} --layouts {found.layout}"]
-    words += [f"--steps {found.finding.step + 1} --seed {outcome.seed}"]
+    # The number of steps says after which step a training is saved.
+    steps = found.finding.step + 1 if found.saved_on is None else outcome.num_steps
+    listed = dict.fromkeys(each for each in (found.saved_on, found.layout) if each)
+    words = [f"syncverify parity {shlex.quote(outcome.path)}"]
+    words += [f"--layouts {each}" for each in listed]
+    words += [f"--steps {steps} --seed {outcome.seed}"]
     if any(each.num_micro_batches > 1 for each in outcome.plays):
         words.append(f"--micro-batches {found.num_micro_batches}")
     words += [f"--size {name} {size}" for name, size in found.sizes]
@@ -238,6 +256,17 @@ def cause_text(cause: StepMistake) -> str:
             return text if norm is None else f"{text}: the norm {cause_text(norm)}"
         case Decided(ranks, expected):
             return f"{_ranks(ranks, 'differs', 'differ')} from one rank, which made {expected}"
+        case NotLoaded():
+            return (
+                "is as in a new training: the checkpoint lacks it, or it is not loaded"
+            )
+        case Misplaced(order) if cause.is_one_part:
+            return f"all {len(order)} parts are copies of part {order[0]}"
+        case Misplaced(order):
+            listed = ", ".join(map(str, order))
+            return f"parts are at wrong places: the right parts {listed} in this order"
+        case NotContinued():
+            return "differs after loading, though all that was loaded is right"
     return "differs, and no known mistake explains it"
 
 
@@ -288,6 +317,18 @@ def remedy(finding: WrongQuantity) -> str:
             return "let all ranks decide together: all-reduce what was found before the step"
         case NotCleared():
             return "call zero_grad() after each step"
+        case NotLoaded():
+            return "save and load it: " + _HELD.get(
+                finding.quantity, "the listed values"
+            )
+        case Misplaced() if finding.cause.is_one_part:
+            return "save the part of each rank, and not of one"
+        case Misplaced():
+            return "save whole tensors, or the place of each part; split them by the new mesh"
+        case NotContinued():
+            return (
+                "save what the step keeps beside them: a counter, a schedule, a sampler"
+            )
     return "compare the listed values with those of one rank"
 
 

@@ -65,6 +65,8 @@ class Training:
             `mesh`, `optimizer`, `scaler`, `step_index`; makes one whole step. Scalars that it
             returns by name are compared. None takes torch's own step.
         optimizer: Takes `parameters`, or `model`; returns an optimizer, or a list of them.
+        schedule: Takes `optimizer`; makes the schedule of its learning rate, which the plain
+            step advances after each step, and `step` gets by this name. None for none.
         clip: Largest norm; None clips nothing.
         scaler: Makes the scaler of the loss; None scales nothing.
         split: Axes over which the rows of the batch are split.
@@ -77,6 +79,10 @@ class Training:
         num_rows: Number of rows of the whole batch to train on; None for all.
         weights: Key of the batch with the weight of each token; None if all count alike.
         variation: Other data than `batch` gives; None for that.
+        resume: Whether the training is also saved after half of its steps, and loaded.
+        save: Takes `model`, `optimizer`, `scaler`, `schedule`, `mesh`, `path`; writes a
+            checkpoint to the folder `path`. None takes torch's distributed checkpoint.
+        load: Takes the same; reads the checkpoint into them.
     """
 
     build: Function
@@ -85,6 +91,7 @@ class Training:
     loss: Function | None = None
     step: Function | None = None
     optimizer: Function = adamw
+    schedule: Function | None = None
     clip: float | None = None
     scaler: Function | None = None
     split: Split | None = None
@@ -97,6 +104,9 @@ class Training:
     num_rows: int | None = None
     weights: str | None = None
     variation: Variation | None = None
+    resume: bool = False
+    save: Function | None = None
+    load: Function | None = None
 
     def __post_init__(self) -> None:
         """Check what each argument is.

@@ -28,6 +28,11 @@ class Quantity(Enum):
     SKIPPED = "number of optimizer steps"
     STATE = "state of the optimizer"
     PARAMETER = "parameter after the step"
+    LOADED = "parameter after loading"
+    LOADED_STATE = "state of the optimizer after loading"
+    LOADED_RATE = "learning rate after loading"
+    LOADED_SCALE = "scale of the loss after loading"
+    LOADED_GENERATOR = "state of torch's generator after loading"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +42,12 @@ class StepValues:
     Attributes:
         tensors: NamedTensors by quantity and name. Scalars have no dimension.
         local_squares: Sum of the squares of the rank's own part of each gradient.
+        rates: Learning rate of each parameter after the step.
     """
 
     tensors: Mapping[Quantity, NamedTensors]
     local_squares: Mapping[str, float] = field(default_factory=dict)
+    rates: NamedTensors = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

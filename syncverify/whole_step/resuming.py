@@ -1,0 +1,235 @@
+"""A training that is saved after half of its steps, and goes on from there on other layouts.
+
+It is compared with the training of one rank that nothing interrupts.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import torch
+
+from syncverify.errors import UsageError
+from syncverify.simulation.program import Device
+from syncverify.simulation.simulate import simulate
+from syncverify.whole_step.causes import NotContinued, StepMistake
+from syncverify.whole_step.differences import ComparedValue, OneRank, compared, piece
+from syncverify.whole_step.findings import WrongQuantity
+from syncverify.whole_step.gradient_causes import grouped
+from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.loading_causes import loading_cause
+from syncverify.whole_step.outcome import LayoutPlay, worst_errors
+from syncverify.whole_step.playing import watched
+from syncverify.whole_step.saved_steps import (
+    LoadedValues,
+    load_and_train,
+    num_before,
+    train_and_save,
+)
+from syncverify.whole_step.shards import fill
+from syncverify.whole_step.training import Training
+from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
+
+# Each loaded quantity, and the quantity of the step before that it has to be.
+_LOADED: Final = {
+    Quantity.LOADED: Quantity.PARAMETER,
+    Quantity.LOADED_STATE: Quantity.STATE,
+    Quantity.LOADED_SCALE: Quantity.SCALE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint.
+
+    Attributes:
+        layout: Layout that wrote it.
+        path: Its folder.
+        generators: State of torch's generator by rank; None where the steps draw nothing.
+    """
+
+    layout: Layout
+    path: str
+    generators: Sequence[torch.Tensor | None]
+
+
+def resumed_plays(
+    training: Training, layouts: Sequence[Layout], reference: OneRank, device: Device
+) -> Iterator[LayoutPlay]:
+    """Save on each layout, load on the same one and on the next one, and compare.
+
+    Args:
+        training: The training.
+        layouts: Layouts on which it is right without a pause.
+        reference: Values of one rank, without a pause.
+        device: Device that torch names to the program.
+
+    Raises:
+        UsageError: There is no step to make after loading, or torch's checkpoint would lose
+            parts of ordinary tensors.
+    """
+    if training.num_steps < 2:
+        raise UsageError("expected 2 or more steps to save, load, and go on")
+    if training.own and training.save is None:
+        raise UsageError(
+            "torch's distributed checkpoint takes ordinary tensors, as `own` names them, from "
+            "one rank: give functions `save` and `load`"
+        )
+    with TemporaryDirectory(prefix="syncverify-") as folder:
+        for index, layout in enumerate(layouts):
+            path = str(Path(folder) / str(index))
+            Path(path).mkdir()
+            program = functools.partial(train_and_save, training, layout, device, path)
+            with watched():
+                simulation = simulate(program, layout.num_ranks, device=device)
+            if not simulation.is_right:
+                number = training.num_micro_batches
+                yield LayoutPlay(layout, number, simulation, saved_on=layout)
+            if simulation.refused or simulation.run is None or simulation.run.fault:
+                continue
+            saved = Saved(layout, path, simulation.results)
+            following = layouts[(index + 1) % len(layouts)]
+            for target in dict.fromkeys((layout, following)):
+                yield _resumed(training, saved, target, reference, device)
+
+
+def _resumed(
+    training: Training,
+    saved: Saved,
+    layout: Layout,
+    reference: OneRank,
+    device: Device,
+) -> LayoutPlay:
+    program = functools.partial(load_and_train, training, layout, device, saved.path)
+    with watched():
+        simulation = simulate(program, layout.num_ranks, device=device)
+    number = training.num_micro_batches
+    played = LayoutPlay(layout, number, simulation, saved_on=saved.layout)
+    ranks = [each for each in simulation.results if isinstance(each, LoadedValues)]
+    if len(ranks) < layout.num_ranks:
+        return played
+    fill([each.values.kept for each in ranks])
+    play = ResumedPlay(training, saved, layout, ranks, reference)
+    values = [*play.loaded_values(), *play.later_values()]
+    return replace(
+        played,
+        findings=tuple(play.findings(values)),
+        num_values=len(values),
+        worst=worst_errors(values),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ResumedPlay:
+    """A training that goes on from a checkpoint, beside one rank.
+
+    Attributes:
+        training: The training.
+        saved: The checkpoint.
+        layout: Layout that read it.
+        ranks: What each rank has.
+        reference: Values of one rank, without a pause.
+    """
+
+    training: Training
+    saved: Saved
+    layout: Layout
+    ranks: Sequence[LoadedValues]
+    reference: OneRank
+
+    @property
+    def first_step(self) -> int:
+        """Number of the first step after loading, from 0."""
+        return num_before(self.training)
+
+    def loaded_values(self) -> Iterator[ComparedValue]:
+        """Yield what each rank held after loading, beside one rank."""
+        before = self.first_step - 1
+        for quantity, source in _LOADED.items():
+            for name, value in self.reference.tensors(source, before).items():
+                tolerance = self.reference.tolerance(source, before, name)
+                yield from self._value(quantity, name, value, tolerance)
+        for name, rate in self.reference.values.steps[before].rates.items():
+            yield from self._value(Quantity.LOADED_RATE, name, rate, 0.0)
+        yield from self._generators()
+
+    def _value(
+        self,
+        quantity: Quantity,
+        name: str,
+        value: torch.Tensor | None,
+        tolerance: float,
+    ) -> Iterator[ComparedValue]:
+        parameter = name.split(" ")[0]
+        got = {
+            rank: each.loaded[quantity].get(name)
+            for rank, each in enumerate(self.ranks)
+            if quantity in each.loaded
+            if name in each.loaded[quantity] or parameter in each.values.start
+        }
+        if value is None or not got:
+            return
+        own, layout = self.training.own, self.layout
+        expected = {r: piece(name, value, layout, r, own, got[r]) for r in got}
+        yield ComparedValue(quantity, self.first_step, name, got, expected, tolerance)
+
+    def _generators(self) -> Iterator[ComparedValue]:
+        """Yield the generators, where the same ranks go on and their steps draw numbers."""
+        kept = dict(enumerate(self.saved.generators))
+        expected = {rank: each for rank, each in kept.items() if each is not None}
+        if self.layout != self.saved.layout or not expected:
+            return
+        quantity, name = Quantity.LOADED_GENERATOR, "generator"
+        got = {rank: self.ranks[rank].loaded[quantity][name] for rank in expected}
+        yield ComparedValue(quantity, self.first_step, name, got, expected, 0.0)
+
+    def later_values(self) -> Iterator[ComparedValue]:
+        """Yield the values of the steps after loading, beside one rank."""
+        first = self.first_step
+        plain, noisy = self.reference.values, self.reference.noisy
+        rest = OneRank(_rest(plain, first), [_rest(each, first) for each in noisy])
+        ranks = [each.values for each in self.ranks]
+        for each in compared(ranks, rest, self.layout, self.training.own):
+            if each.quantity is not Quantity.START:
+                yield replace(each, step=each.step + first)
+
+    def findings(self, values: Sequence[ComparedValue]) -> Iterator[WrongQuantity]:
+        """Yield the mistakes: each kind of value is loaded by itself."""
+        wrong = [each for each in values if each.wrong_ranks]
+        loaded = [each for each in wrong if each.quantity in self.ranks[0].loaded]
+        for quantity in dict.fromkeys(each.quantity for each in loaded):
+            same = [each for each in loaded if each.quantity is quantity]
+            total = sum(each.quantity is quantity for each in values)
+            for cause, listed in grouped((each, self._cause(each)) for each in same):
+                yield WrongQuantity(
+                    quantity, self.first_step, cause, tuple(listed), (), total
+                )
+        if wrong and not loaded:
+            first = wrong[0]
+            same = [
+                e for e in wrong if (e.step, e.quantity) == (first.step, first.quantity)
+            ]
+            cause = NotContinued()
+            yield WrongQuantity(
+                first.quantity, first.step, cause, tuple(same), (), len(same)
+            )
+
+    def _cause(self, found: ComparedValue) -> StepMistake:
+        fresh: Mapping[int, torch.Tensor | None] = {
+            rank: self.ranks[rank].fresh.get(found.quantity, {}).get(found.name)
+            for rank in found.got
+        }
+        return loading_cause(found, fresh, self.saved.layout, self.layout)
+
+
+def _rest(values: RankValues, first: int) -> RankValues:
+    """Return the values of the later steps."""
+    start: NamedTensors = values.steps[first - 1].tensors[Quantity.PARAMETER]
+    return replace(
+        values, start=start, steps=values.steps[first:], batches=values.batches[first:]
+    )

@@ -1,0 +1,76 @@
+"""The halves of a training on one rank: one ends with a checkpoint, one starts from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from syncverify.whole_step.calling import call
+from syncverify.whole_step.checkpoint import load_distributed, save_distributed
+from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.steps import (
+    Wired,
+    held_values,
+    read_again,
+    trained,
+    wired_on,
+)
+from syncverify.whole_step.training import Function, Training
+from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
+
+HeldValues = dict[Quantity, NamedTensors]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedValues:
+    """A training that was loaded, as one rank has it.
+
+    Attributes:
+        fresh: What it held before loading.
+        loaded: What it held after loading.
+        values: Values of the steps after it.
+    """
+
+    fresh: HeldValues
+    loaded: HeldValues
+    values: RankValues
+
+
+def num_before(training: Training) -> int:
+    """Return the number of steps before a training is saved."""
+    return max(1, training.num_steps // 2)
+
+
+def train_and_save(
+    training: Training, layout: Layout, device: str, path: str
+) -> torch.Tensor | None:
+    """Make the first steps on this rank, and save them.
+
+    Returns:
+        The state of torch's generator; None if the steps draw nothing from it.
+    """
+    wired = wired_on(training, layout, device)
+    trained(wired, layout, range(num_before(training)))
+    # Each step starts from this seed.
+    unused = torch.Generator().manual_seed(training.seed).get_state()
+    state = torch.get_rng_state()
+    _call(training.save or save_distributed, wired, path)
+    return None if torch.equal(state, unused) else state
+
+
+def load_and_train(
+    training: Training, layout: Layout, device: str, path: str
+) -> LoadedValues:
+    """Load a checkpoint on this rank, and make the steps after it."""
+    wired = wired_on(training, layout, device)
+    fresh = held_values(wired, 0)
+    _call(training.load or load_distributed, wired, path)
+    wired = read_again(wired)
+    loaded = held_values(wired, 1)
+    rest = range(num_before(training), training.num_steps)
+    return LoadedValues(fresh, loaded, trained(wired, layout, rest))
+
+
+def _call(function: Function, wired: Wired, path: str) -> None:
+    call(function, {**wired.user_values(), "path": path})
