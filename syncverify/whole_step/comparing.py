@@ -14,6 +14,7 @@ from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.mesh_play import MeshPlay
 from syncverify.whole_step.outcome import LayoutPlay, worst_errors
 from syncverify.whole_step.playing import play_on
+from syncverify.whole_step.precision import check_precision
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.value_checks import check_values
 from syncverify.whole_step.values import Quantity, RankValues, StepValues
@@ -56,6 +57,7 @@ def compare(
     if any(each.wrong_ranks for each in values):
         play = MeshPlay(training, layout, ranks, reference, device)
         mistakes = tuple(findings(values, play))
+        check_precision(simulation.run, training.dtype, layout, mistakes)
     return replace(
         played,
         findings=mistakes,

@@ -126,9 +126,10 @@ class Training:
             )
         if self.clip is not None and not self.clip > 0:
             raise UsageError(f"expected `clip` to be more than 0, not {self.clip!r}")
-        if not self.dtype.is_floating_point:
+        if self.dtype not in (torch.float64, torch.float32):
             raise UsageError(
-                f"expected `dtype` to be a floating-point one, not {self.dtype}"
+                f"expected `dtype` to be torch.float64 or torch.float32, not {self.dtype}: "
+                "rounding in lower dtypes is as large as mistakes"
             )
 
     def model(self) -> nn.Module:

@@ -48,7 +48,16 @@ def trainings(tmp_path: Path) -> Iterator[None]:
     (tmp_path / "train.py").write_text(TRAINING)
     (tmp_path / "wrong.py").write_text(WRONG)
     yield
-    for name in ("train", "wrong", "mistyped", "early", "same", "parts", "raises"):
+    for name in (
+        "train",
+        "wrong",
+        "mistyped",
+        "early",
+        "same",
+        "parts",
+        "raises",
+        "mixed",
+    ):
         sys.modules.pop(name, None)
 
 
@@ -144,6 +153,18 @@ def test_half_a_run_is_never_right(
     assert outcome.code == code
     assert words in outcome.out
     assert "NO MISTAKE" not in outcome.out
+
+
+def test_rounding_of_a_lower_dtype_is_no_mistake(call: Call, tmp_path: Path) -> None:
+    policy = "from torch.distributed.fsdp import MixedPrecisionPolicy\n"
+    text = TRAINING.replace(
+        'mesh=mesh["dp"])',
+        'mesh=mesh["dp"], mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.bfloat16))',
+    )
+    (tmp_path / "mixed.py").write_text(f"{policy}{text}")
+    outcome = call("parity", "mixed.py")
+    assert outcome.code == 2
+    assert "communicates in bfloat16, and its rounding may explain" in outcome.err
 
 
 def test_ranks_that_have_the_same_rows_are_noted(call: Call, tmp_path: Path) -> None:
