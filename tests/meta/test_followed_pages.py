@@ -8,7 +8,13 @@ from studies.pages.followed import followed, rewrite, without_times
 from studies.pages.gallery import PAGE, SHOWN
 
 DOCS = Path(__file__).parents[2] / "docs"
-FOLLOWED = ("index.md", "tutorial.md", "reading-a-race.md", "any-program.md")
+FOLLOWED = (
+    "index.md",
+    "tutorial.md",
+    "reading-a-race.md",
+    "any-program.md",
+    "whole-step.md",
+)
 
 
 @pytest.mark.long(10)
