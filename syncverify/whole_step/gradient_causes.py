@@ -12,6 +12,7 @@ from syncverify.whole_step.causes import (
     Missing,
     NotANumber,
     NotCleared,
+    ReducedOver,
     Scaled,
     StepMistake,
 )
@@ -79,11 +80,26 @@ def _tried(found: Sequence[ComparedValue], known: Known) -> list[Explained]:
     tried = list[Explained]()
     for find in _FINDERS:
         pairs = [(each, find(each, known)) for each in found]
-        tried += grouped((each, cause) for each, cause in pairs if cause is not None)
+        causes = grouped((each, cause) for each, cause in pairs if cause is not None)
+        tried += [each for each in causes if _proves(*each, known)]
     mixed = [*mixtures(found, known)]
     # Where parts have no tokens, a mean of means is also a factor.
     first = [each for each in mixed if len(known.parts) > len(usable(known.parts))]
     return [*first, *tried, *mixed]
+
+
+def _proves(
+    cause: StepMistake, explained: Sequence[ComparedValue], known: Known
+) -> bool:
+    """Whether values prove a mistake: one element is a multiple of any other."""
+    if any(value.numel() > 1 for each in explained for value in each.expected.values()):
+        return True
+    match cause:
+        case LacksSum(_, factor) | ReducedOver(_, _, factor):
+            return factor == 1 or bool(axes_with(known.layout, factor))
+        case NotCleared():
+            return False
+    return True
 
 
 def _not_a_number(found: ComparedValue, _: Known) -> StepMistake | None:
