@@ -70,7 +70,7 @@ def compare(
 
 
 def _is_split(training: Training, layout: Layout) -> bool:
-    is_own = callable(training.split)
+    is_own = callable(training.split) or layout.num_ranks == 1
     return is_own or layout.size(training.split_axes(layout)) > 1
 
 

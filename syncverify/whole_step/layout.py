@@ -98,6 +98,10 @@ class Layout:
         sizes = tuple(size for _, size in self.axes)
         return init_device_mesh(device, sizes, mesh_dim_names=self.names)
 
+    def of_ones(self) -> Layout:
+        """Return the layout with the same axes, each of one rank."""
+        return Layout(tuple((name, 1) for name in self.names))
+
     def smaller(self) -> Iterator[Layout]:
         """Yield the layouts in which one axis is smaller, the smallest first."""
         for name, size in self.axes:

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from typing_extensions import override
@@ -41,12 +42,20 @@ from typing_extensions import override
 _ROUNDINGS: Final = 32.0
 # Each pair of plays is a sample of the noise, and not its bound.
 NOISE_FACTOR: Final = 4.0
+# Collectives do not round on one rank, and each is waited for by the tensor that it returned.
+_COLLECTIVES: Final = ("c10d", "_c10d_functional")
 
 
 def _writes(func: Any) -> bool:
     """Whether an operator writes memory that it was given, or returns it."""
     schema = func._schema  # noqa: SLF001  # there is no public one
     return schema.is_mutable or any(each.alias_info for each in schema.returns)
+
+
+def _dispatches(kind: Any) -> bool:
+    """Whether a class of tensors has a dispatch of its own."""
+    has_own: bool = kind.__torch_dispatch__ != torch.Tensor.__torch_dispatch__
+    return has_own
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +95,13 @@ class RoundingNoise(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        # A DTensor calls operators of its local tensors, and they come here too.
+        if any(issubclass(each, DTensor) for each in types):
+            return NotImplemented
         kwargs = kwargs or {}
-        if func.is_view or _writes(func):
+        # Tensors without values, by which DTensor plans, are of another class.
+        is_other = any(map(_dispatches, types)) or func.namespace in _COLLECTIVES
+        if is_other or func.is_view or _writes(func):
             return func(*args, **kwargs)
         args, kwargs = tree_map(self._noisy, (args, kwargs))
         return tree_map(self._noisy, func(*args, **kwargs))

@@ -9,7 +9,7 @@ from syncverify.simulation.simulation import Simulation
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.training import Variation
+from syncverify.whole_step.training import Beside, Variation
 from syncverify.whole_step.values import Quantity
 
 
@@ -130,6 +130,9 @@ class Comparison:
         mistakes: One entry for each mistake.
         num_steps: Number of steps.
         seed: Seed of model and data.
+        beside: Where the own step made the values that others are compared with; None where
+            that is torch's plain step.
+        why_not_alone: Why the own step is not compared with itself on one rank; "" where it is.
     """
 
     name: str
@@ -138,11 +141,28 @@ class Comparison:
     mistakes: tuple[FoundMistake, ...]
     num_steps: int
     seed: int
+    beside: Beside | None = None
+    why_not_alone: str = ""
 
     @property
     def num_violations(self) -> int:
         """Number of races, deadlocks and mismatches."""
         return sum(len(each.simulation.violations) for each in self.plays)
+
+    def differing(self, found: FoundMistake) -> list[Beside]:
+        """Return where the own step shows a mistake."""
+        return _setups(
+            each
+            for each in self.plays
+            if any(finding.is_same(found.finding) for finding in each.findings)
+        )
+
+    def agreeing(self) -> list[Beside]:
+        """Return where the own step makes the same values."""
+        own = [] if self.beside is None else [self.beside]
+        right = _setups(each for each in self.plays if each.is_right)
+        wrong = _setups(each for each in self.plays if not each.is_right)
+        return [*dict.fromkeys(e for e in [*own, *right] if e not in wrong)]
 
     @property
     def refused(self) -> str:
@@ -155,3 +175,12 @@ class Comparison:
     def is_right(self) -> bool:
         """Whether all layouts were played, and nothing is wrong."""
         return all(each.is_right for each in self.plays)
+
+
+def _setups(plays: Iterable[LayoutPlay]) -> list[Beside]:
+    """Return layouts and numbers of micro-batches of plays of the batch as it is."""
+    return [
+        Beside(each.layout, each.num_micro_batches)
+        for each in plays
+        if each.variation is None and each.saved_on is None
+    ]

@@ -19,12 +19,20 @@ from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.json_values import json_of
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
+from syncverify.whole_step.outvoted import outvoting
 from syncverify.whole_step.playing import check, reference_of
 from syncverify.whole_step.repeating import check_same_again
 from syncverify.whole_step.resuming import resumed_plays
 from syncverify.whole_step.shrinking import shrunk
 from syncverify.whole_step.text import text_of
-from syncverify.whole_step.training import Function, Own, Split, Training, adamw
+from syncverify.whole_step.training import (
+    Beside,
+    Function,
+    Own,
+    Split,
+    Training,
+    adamw,
+)
 from syncverify.whole_step.values import Quantity
 
 # Axes and sizes of meshes, one or several, or a number of ranks.
@@ -158,35 +166,117 @@ def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
     Raises:
         UsageError: The training cannot be played.
     """
-    training, device = described.training, described.device
-    check(training, described.layouts, described.numbers, device)
-    plays, mistakes = list[LayoutPlay](), list[FoundMistake]()
+    training = described.training
+    check(training, described.layouts, described.numbers, described.device)
+    if training.loss is None:
+        yield from _own_step(described, path)
+        return
+    reference = reference_of(training, described.layouts[0], described.device)
+    yield from _beside(_Reference(described, reference), path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """What layouts are compared with.
+
+    Attributes:
+        described: The training and its layouts.
+        values: The values.
+        why_not_alone: Why these are not the values of an own step on one rank; "" otherwise.
+    """
+
+    described: Described
+    values: OneRank
+    why_not_alone: str = ""
+
+
+def _own_step(described: Described, path: str) -> Iterator[Parity]:
+    """Compare an own step on all layouts with each other.
+
+    One rank comes first, since nothing can be wrong between ranks there. It is the odd one out
+    where no layout agrees with it, and others agree that one mistake does not make alike.
+    """
+    own, last = _own_reference(described), None
+    for last in _beside(own, path):
+        yield last
+    if last is None or own.why_not_alone:
+        return
+    layout = outvoting(last.plays, described.training)
+    if layout is not None:
+        yield from _beside(_reference_on(layout, described), path)
+
+
+def _own_reference(described: Described) -> _Reference:
+    """Make the own step on one rank, or on the first layout where it needs several ranks.
+
+    Returns:
+        Its values.
+
+    Raises:
+        UsageError: It ends on neither, or there is nothing to compare then.
+    """
+    layouts = described.layouts
+    try:
+        return _reference_on(layouts[0].of_ones(), described)
+    except UsageError as error:
+        is_one = len(layouts) * len(described.numbers) < 2
+        if is_one or callable(described.training.own):
+            raise
+        why = str(error)
+        try:
+            return replace(_reference_on(layouts[0], described), why_not_alone=why)
+        except UsageError:
+            raise error from None
+
+
+def _reference_on(layout: Layout, described: Described) -> _Reference:
+    beside = Beside(layout, min(described.numbers))
+    training = replace(described.training, beside=beside)
+    values = reference_of(training, layout, described.device)
+    return _Reference(replace(described, training=training), values)
+
+
+def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
+    """Compare each layout, and yield what is known after each."""
+    described, plays, mistakes = (
+        reference.described,
+        list[LayoutPlay](),
+        list[FoundMistake](),
+    )
+    device = described.device
     for number in described.numbers:
-        setup = replace(training, num_micro_batches=number)
-        reference = None
-        for layout in described.layouts:
-            if reference is None or training.loss is None:
-                reference = reference_of(setup, layout, device)
-            for varied, beside in _varied(setup, layout, reference, device):
-                played = compare(varied, layout, beside, device)
+        setup = replace(described.training, num_micro_batches=number)
+        for layout in _layouts(reference, number):
+            for varied, values in _varied(setup, layout, reference):
+                played = compare(varied, layout, values, device)
                 plays.append(played)
                 _note(mistakes, varied, played, device)
-                yield _known(described, path, plays, mistakes)
-        if reference is None or not (setup.resume and all(e.is_right for e in plays)):
+                yield _known(reference, path, plays, mistakes)
+        if not (setup.resume and all(e.is_right for e in plays)):
             continue
-        for played in resumed_plays(setup, described.layouts, reference, device):
+        for played in resumed_plays(setup, described.layouts, reference.values, device):
             plays.append(played)
             _note_resumed(mistakes, played)
-            yield _known(described, path, plays, mistakes)
+            yield _known(reference, path, plays, mistakes)
+
+
+def _layouts(reference: _Reference, number: int) -> list[Layout]:
+    """Return the layouts to play with a number of micro-batches; an own step also on one rank."""
+    listed, beside = reference.described.layouts, reference.described.training.beside
+    if beside is None or reference.why_not_alone:
+        return [*listed]
+    alone = dict.fromkeys(each.of_ones() for each in listed)
+    more = [e for e in alone if Beside(e, number) != beside and e not in listed]
+    return [*more, *listed]
 
 
 def _known(
-    described: Described,
+    reference: _Reference,
     path: str,
     plays: Sequence[LayoutPlay],
     mistakes: Sequence[FoundMistake],
 ) -> Parity:
-    training = described.training
+    training = reference.described.training
     return Parity(
         path or getattr(training.build, "__module__", ""),
         path,
@@ -194,23 +284,27 @@ def _known(
         tuple(mistakes),
         training.num_steps,
         training.seed,
+        training.beside,
+        reference.why_not_alone,
     )
 
 
 def _varied(
-    setup: Training, layout: Layout, reference: OneRank, device: Device
+    setup: Training, layout: Layout, reference: _Reference
 ) -> Iterator[tuple[Training, OneRank]]:
-    """Yield the training, and each variation of it, with the values of one rank."""
-    yield setup, reference
+    """Yield the training, and each variation of it, with the values to compare with."""
+    yield setup, reference.values
+    if layout not in reference.described.layouts:
+        return
     rows = [axis for axis, dim in setup.split_axes(layout).items() if dim == 0]
     num_parts = layout.size(rows) * setup.num_micro_batches
-    steps = reference.tensors(Quantity.STEPPED, 0).items()
+    steps = reference.values.tensors(Quantity.STEPPED, 0).items()
     names = [name for name, gradient in steps if gradient is not None]
     for variation in variations(setup, num_parts, names):
         # One step shows the decision: in the second one there is no overflow.
         steps_of_it = 1 if isinstance(variation, NotFinite) else setup.num_steps
         varied = replace(setup, variation=variation, num_steps=steps_of_it)
-        yield varied, reference_of(varied, layout, device)
+        yield varied, reference_of(varied, layout, reference.described.device)
 
 
 def _note(

@@ -6,6 +6,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import torch
@@ -21,6 +22,7 @@ from syncverify.whole_step.differences import OneRank
 from syncverify.whole_step.input_checks import check_training
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.noise import PAIR_OF_NOISES, Noise
+from syncverify.whole_step.one_rank import as_one_rank
 from syncverify.whole_step.shards import fill
 from syncverify.whole_step.steps import (
     PlainGradients,
@@ -29,7 +31,7 @@ from syncverify.whole_step.steps import (
     train_on_mesh,
     train_plainly,
 )
-from syncverify.whole_step.training import Training
+from syncverify.whole_step.training import Beside, Training
 from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
 from syncverify.whole_step.watching import watched_clipping
 
@@ -64,11 +66,23 @@ def check(
     _alone(lambda: check_training(training, layouts, numbers), device)
 
 
-def play_on(training: Training, layout: Layout, device: Device) -> Simulation:
-    """Play a training on a mesh; the results are `RankValues`."""
+def play_on(
+    training: Training, layout: Layout, device: Device, noise: Noise | None = None
+) -> Simulation:
+    """Play a training on a mesh.
+
+    Args:
+        training: The training.
+        layout: The layout.
+        device: Device that torch names to the program.
+        noise: Rounding noise; None for none.
+
+    Returns:
+        The play, with `RankValues` as results.
+    """
 
     def program() -> RankValues:
-        return train_on_mesh(training, layout, device)
+        return train_on_mesh(training, layout, device, noise)
 
     program.__module__, program.__qualname__ = "", f"training on {layout}"
     with watched():
@@ -89,7 +103,8 @@ def reference_of(
 
     Args:
         training: The training.
-        layout: The layout whose axes the own step gets.
+        layout: The layout whose axes, each of one rank, an own step gets where `beside` of the
+            training names no other layout.
         device: Device that torch names to it.
         noises: Rounding noise of each further play.
 
@@ -100,16 +115,42 @@ def reference_of(
         UsageError: It does not end.
     """
     if training.loss is None:
-        alone = Layout(tuple((name, 1) for name in layout.names))
-        own = _alone(lambda: train_on_mesh(training, alone, device), device)
-        fill([own.kept])
-        return OneRank(own, ())
+        number = training.num_micro_batches
+        beside = training.beside or Beside(layout.of_ones(), number)
+        return _own_reference(training, beside, device, noises)
     plain = _alone(lambda: train_plainly(training), device)
     noisy = [
         _alone(functools.partial(train_plainly, training, noise), device)
         for noise in noises
     ]
     return OneRank(plain, noisy)
+
+
+def _own_reference(
+    training: Training, beside: Beside, device: Device, noises: Sequence[Noise]
+) -> OneRank:
+    """Make the own step on the layout that others are compared with."""
+    setup = replace(training, num_micro_batches=beside.num_micro_batches)
+    values, *noisy = (
+        _own_values(setup, beside.layout, device, noise) for noise in (None, *noises)
+    )
+    return OneRank(values, noisy)
+
+
+def _own_values(
+    training: Training, layout: Layout, device: Device, noise: Noise | None
+) -> RankValues:
+    simulation = play_on(training, layout, device, noise)
+    ranks = [each for each in simulation.results if isinstance(each, RankValues)]
+    if len(ranks) < layout.num_ranks:
+        place = "one rank" if layout.num_ranks == 1 else str(layout)
+        raise UsageError(f"the step on {place} does not end: {_why(simulation)}")
+    one = as_one_rank(ranks, layout, training.own)
+    if layout.num_ranks == 1:
+        return one
+    indices = range(training.num_steps)
+    batches = _alone(lambda: tuple(map(training.whole_batch, indices)), device)
+    return replace(one, batches=batches)
 
 
 def gradients_of(

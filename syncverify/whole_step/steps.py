@@ -71,10 +71,22 @@ class Wired:
         }
 
 
-def train_on_mesh(training: Training, layout: Layout, device: str) -> RankValues:
-    """Train on this rank of a mesh, and return the values that it has."""
+def train_on_mesh(
+    training: Training, layout: Layout, device: str, noise: Noise | None = None
+) -> RankValues:
+    """Train on this rank of a mesh.
+
+    Args:
+        training: The training.
+        layout: The layout.
+        device: Device of the mesh.
+        noise: Rounding noise; None for none.
+
+    Returns:
+        The values that the rank has.
+    """
     wired = wired_on(training, layout, device)
-    return trained(wired, layout, range(training.num_steps))
+    return trained(wired, layout, range(training.num_steps), noise)
 
 
 def wired_on(training: Training, layout: Layout, device: str) -> Wired:
@@ -121,9 +133,8 @@ def train_plainly(training: Training, noise: Noise | None = None) -> RankValues:
     steps, batches = list[StepValues](), list[Any]()
     for index in range(training.num_steps):
         batches.append(training.whole_batch(index))
-        mode = nullcontext() if noise is None else noise.mode(index)
         with _placed(poison, wired, index):
-            steps.append(_step(wired, batches[-1], index, mode))
+            steps.append(_step(wired, batches[-1], index, _mode(noise, index)))
     return RankValues(
         start,
         tuple(steps),
@@ -132,6 +143,10 @@ def train_plainly(training: Training, noise: Noise | None = None) -> RankValues:
         _frozen(wired),
         first_names=plain_names(wired.model),
     )
+
+
+def _mode(noise: Noise | None, step: int) -> AbstractContextManager[object]:
+    return nullcontext() if noise is None else noise.mode(step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +264,9 @@ def _plain(training: Training) -> Wired:
     return Wired(training, model, None, optimizers, scaler, schedule, parameters, names)
 
 
-def trained(wired: Wired, layout: Layout, indices: Iterable[int]) -> RankValues:
+def trained(
+    wired: Wired, layout: Layout, indices: Iterable[int], noise: Noise | None = None
+) -> RankValues:
     """Make some steps on this rank of a mesh, and return the values that it has."""
     start = _start(wired)
     split_over = {name: axes_of(each) for name, each in wired.parameters.items()}
@@ -258,7 +275,7 @@ def trained(wired: Wired, layout: Layout, indices: Iterable[int]) -> RankValues:
     for index in indices:
         batches.append(_own_batch(wired, layout, index))
         with _placed(poison, wired, index):
-            steps.append(_step(wired, batches[-1], index))
+            steps.append(_step(wired, batches[-1], index, _mode(noise, index)))
     is_poisoned = poison is not None and poison.is_called
     return RankValues(
         start,
@@ -310,7 +327,7 @@ def _step(
     wired: Wired,
     batch: Any,
     index: int,
-    noise: AbstractContextManager[object] = nullcontext(),  # noqa: B008
+    noise: AbstractContextManager[object],
 ) -> StepValues:
     """Make one step, and return its values."""
     watch = StepWatch()

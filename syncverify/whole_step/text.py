@@ -36,7 +36,7 @@ from syncverify.whole_step.causes import (
 from syncverify.whole_step.data import EmptyPart, NotFinite, UnequalTokens
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
-from syncverify.whole_step.training import Variation
+from syncverify.whole_step.training import Beside, Variation
 from syncverify.whole_step.values import Quantity
 
 # What a checkpoint has to hold for each kind of value.
@@ -73,7 +73,8 @@ def _table(outcome: Comparison) -> list[str]:
     lines = [f"  {played.layout!s:<24} {_said(played)}" for played in outcome.plays]
     if not lines:
         return []
-    return ["\n".join(["layouts:", *lines, *dict.fromkeys(_unshown(outcome.plays))])]
+    notes = dict.fromkeys([*_unshown(outcome.plays), *unjudged(outcome)])
+    return ["\n".join(["layouts:", *lines, *notes])]
 
 
 def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
@@ -95,6 +96,24 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
             yield f"  not compared: {_names(played.added)}: build() makes no such parameter"
 
 
+def unjudged(outcome: Comparison) -> Iterator[str]:
+    """Yield what cannot be seen where an own step is all that there is."""
+    if outcome.beside is None:
+        return
+    yield (
+        "  not judged: a mistake that is in all layouts alike: an own step is compared with "
+        "itself alone. Pass `loss`, and torch's plain step is the reference"
+    )
+    numbers = {each.num_micro_batches for each in outcome.plays}
+    if len(numbers) == 1 and (number := numbers.pop()) > 1:
+        yield (
+            f"  not judged: whether the number of micro-batches counts: it is always {number}. "
+            f"Say micro_batches=(1, {number})"
+        )
+    if outcome.why_not_alone:
+        yield f"  not judged: one rank: {outcome.why_not_alone}"
+
+
 def variation_text(variation: Variation) -> str:
     """Return what is other in the data."""
     match variation:
@@ -108,7 +127,7 @@ def variation_text(variation: Variation) -> str:
 
 
 def _said(played: LayoutPlay) -> str:
-    parts = counted(played.num_micro_batches, "micro-batch").replace("chs", "ches")
+    parts = _micro_batches(played.num_micro_batches)
     if played.variation is not None:
         parts = f"{parts}, {played.variation.word}"
     if played.saved_on is not None:
@@ -144,7 +163,7 @@ def verdict(outcome: Comparison) -> str:
 def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str]:
     finding = found.finding
     yield f"{title}: {finding.quantity.value}, {said(finding)}"
-    parts = counted(found.num_micro_batches, "micro-batch").replace("chs", "ches")
+    parts = _micro_batches(found.num_micro_batches)
     yield f"  layout:   {found.layout}, {parts}, step {finding.step + 1}"
     if found.saved_on is not None:
         yield f"  saved on: {found.saved_on}"
@@ -155,7 +174,10 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
     for rank in [*first.got][:_MAX_RANKS]:
         mark = "wrong" if rank in first.wrong_ranks else "right"
         yield f"            {first.name} on rank {rank}: {_shown(first.got[rank])} ({mark})"
-    yield f"            on one rank: {_shown(next(iter(first.expected.values())))}"
+    place = "one rank" if outcome.beside is None else _setup(outcome.beside, outcome)
+    yield f"            on {place}: {_shown(next(iter(first.expected.values())))}"
+    if outcome.beside is not None:
+        yield f"  odd one:  {_odd_one(outcome, found)}"
     if finding.spread:
         yield f"  spreads:  to {_names(each.name for each in finding.spread)}"
     if finding.follows:
@@ -166,6 +188,27 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
     yield f"  remedy:   {remedy(finding)}"
     if outcome.path:
         yield f"  replay:   {replay_line(outcome, found)}"
+
+
+def _odd_one(outcome: Comparison, found: FoundMistake) -> str:
+    """Return who differs from whom."""
+    odd, others = outcome.differing(found), outcome.agreeing()
+    word = "differs" if len(odd) == 1 else "differ"
+    count = "the other" if len(others) == 1 else f"the {len(others)} others"
+    listed = "; ".join(_setup(each, outcome) for each in others)
+    who = " and ".join(_setup(each, outcome) for each in odd)
+    return f"{who} {word} from {count}: {listed}"
+
+
+def _setup(setup: Beside, outcome: Comparison) -> str:
+    numbers = {each.num_micro_batches for each in outcome.plays}
+    if len(numbers) == 1:
+        return str(setup.layout)
+    return f"{setup.layout} with {_micro_batches(setup.num_micro_batches)}"
+
+
+def _micro_batches(number: int) -> str:
+    return counted(number, "micro-batch").replace("chs", "ches")
 
 
 def replay_line(outcome: Comparison, found: FoundMistake) -> str:

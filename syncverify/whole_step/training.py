@@ -50,6 +50,19 @@ def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=0.01)
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Where an own step makes the values that those of other layouts are compared with.
+
+    Attributes:
+        layout: The layout.
+        num_micro_batches: Number of parts of each rank's batch.
+    """
+
+    layout: Layout
+    num_micro_batches: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """A training, as a user describes it. Functions name the values that they take.
@@ -83,6 +96,7 @@ class Training:
         save: Takes `model`, `optimizer`, `scaler`, `schedule`, `mesh`, `path`; writes a
             checkpoint to the folder `path`. None takes torch's distributed checkpoint.
         load: Takes the same; reads the checkpoint into them.
+        beside: Where `step` makes the values to compare with; None with a loss.
     """
 
     build: Function
@@ -107,6 +121,7 @@ class Training:
     resume: bool = False
     save: Function | None = None
     load: Function | None = None
+    beside: Beside | None = None
 
     def __post_init__(self) -> None:
         """Check what each argument is.

@@ -45,20 +45,32 @@ def sharded(model: nn.Module, mesh: DeviceMesh) -> None:
     fully_shard(model, mesh=mesh["dp"])
 
 
-def test_a_difference_in_the_rounding_of_a_cancelling_sum_is_silent() -> None:
+def mean(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    out: torch.Tensor = model(batch)
+    return out.mean()
+
+
+def own_step(
+    model: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer
+) -> None:
+    mean(model, batch).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("more", [{"loss": mean}, {"step": own_step}])
+def test_a_difference_in_the_rounding_of_a_cancelling_sum_is_silent(
+    more: dict[str, Any],
+) -> None:
     """Each rank adds its own part of terms that cancel, and the sum is scaled up."""
     terms = torch.randn(64, 8, dtype=torch.float64)
     terms = torch.cat([terms, -terms.flip(0)])
-
-    def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = model(batch)
-        return out.mean()
 
     result = parity(
         lambda: nn.Linear(8, 8).cuda(),
         sharded,
         lambda: terms.cuda(),
-        loss,
+        **more,
         layouts=["dp=2", "dp=8"],
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.1, eps=1e-18),
     )

@@ -1,0 +1,61 @@
+"""Layouts that agree with each other, and not with one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+
+from syncverify.whole_step.differences import OneRank, compared
+from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.one_rank import as_one_rank
+from syncverify.whole_step.outcome import LayoutPlay
+from syncverify.whole_step.training import Training
+from syncverify.whole_step.values import RankValues
+
+# Values of each rank of a layout.
+PlayedLayout = tuple[Layout, Sequence[RankValues]]
+
+
+def outvoting(plays: Sequence[LayoutPlay], training: Training) -> Layout | None:
+    """Return a layout that agrees with another one where none agrees with one rank.
+
+    One mistake may be in all layouts with a size of an axis, and they agree then. So layouts
+    count only if no axis has the same number of ranks, above one, in both.
+
+    Args:
+        plays: Plays beside one rank.
+        training: The training; None where its `own` is a function, which cannot be reversed.
+
+    Returns:
+        The layout; None where one rank is not the odd one out.
+    """
+    large = [
+        each
+        for each in plays
+        if each.variation is None
+        and each.saved_on is None
+        and each.layout.num_ranks > 1
+        and each.num_values
+    ]
+    if callable(training.own) or any(each.is_right for each in large):
+        return None
+    pairs = permutations([(each.layout, each.simulation.results) for each in large], 2)
+    agreeing = (
+        one[0]
+        for one, other in pairs
+        if not {*_large_axes(one[0])} & {*_large_axes(other[0])}
+        and _agree(one, one, training)
+        and _agree(one, other, training)
+    )
+    return next(agreeing, None)
+
+
+def _large_axes(layout: Layout) -> list[tuple[str, int]]:
+    return [(name, size) for name, size in layout.axes if size > 1]
+
+
+def _agree(one: PlayedLayout, other: PlayedLayout, training: Training) -> bool:
+    """Whether the values of one layout are those of another one."""
+    reference = OneRank(as_one_rank(one[1], one[0], training.own), ())
+    values = compared(other[1], reference, other[0], training.own)
+    return not any(each.wrong_ranks for each in values)

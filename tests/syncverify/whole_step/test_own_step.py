@@ -1,0 +1,144 @@
+"""An own step without a loss: layouts are compared with each other."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from syncverify import parity
+from syncverify.whole_step.causes import LacksSum, Scaled
+from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.values import Quantity
+from tests.syncverify.whole_step.planted.steps import (
+    Optimizer,
+    average,
+    sgd,
+    unchanged,
+    update,
+)
+
+
+def build() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def batch() -> torch.Tensor:
+    return torch.randn(16, 3)
+
+
+def step(
+    model: nn.Module,
+    micro_batches: list[torch.Tensor],
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    wrong: str = "",
+) -> None:
+    axes = dict(zip(mesh.mesh_dim_names or (), mesh.shape, strict=True))
+    number = 1 if wrong == "parts" else len(micro_batches)
+    for each in micro_batches:
+        out = model(each)
+        (3 * (out.square() * out + out).mean() / number).backward()
+    sizes = [*axes.values()]
+    over = ["dp"] if wrong == "axis" and min(sizes) > 1 else [*axes]
+    average(model.parameters(), mesh, *over)
+    if wrong == "one" and max(sizes) == 1:
+        for each in model.parameters():
+            assert each.grad is not None
+            each.grad *= 2
+    update(optimizer)
+
+
+def play(wrong: str = "", **more: Any) -> Parity:
+    values: dict[str, Any] = {
+        "layouts": ["dp=2,cp=1", "dp=1,cp=2", "dp=2,cp=2"],
+        "split": ["dp", "cp"],
+        "optimizer": sgd,
+        "device": "cpu",
+    }
+    own = functools.partial(step, wrong=wrong)
+    return parity(build, unchanged, batch, step=own, **(values | more))
+
+
+def test_right_layouts_agree() -> None:
+    result = play(micro_batches=(1, 4))
+    assert result.is_right, str(result)
+    assert "not judged: a mistake that is in all layouts alike" in str(result)
+    assert "it is always" not in str(result)
+
+
+def test_the_odd_one_out_is_named() -> None:
+    result = play("axis")
+    (mistake,) = result.mistakes
+    assert mistake.finding.cause == LacksSum(frozenset({"cp"}), 0.5)
+    text = str(result)
+    assert (
+        "dp=2,cp=2 differs from the 3 others: dp=1,cp=1; dp=2,cp=1; dp=1,cp=2" in text
+    )
+
+
+def test_numbers_of_micro_batches_agree() -> None:
+    result = play("parts", micro_batches=(1, 4), layouts=["dp=2,cp=1"])
+    (mistake,) = result.mistakes
+    assert mistake.finding.cause == Scaled(4.0, is_number_of_parts=True)
+    assert "multiplied by 4, the number of micro-batches" in str(result)
+    assert "from the 2 others: dp=1,cp=1 with 1 micro-batch" in str(result)
+
+
+def test_one_number_of_micro_batches_is_not_judged() -> None:
+    result = play("parts", micro_batches=4, layouts=["dp=2,cp=1"])
+    assert result.is_right
+    assert "it is always 4. Say micro_batches=(1, 4)" in str(result)
+
+
+def test_one_rank_is_the_odd_one_out() -> None:
+    result = play("one", layouts=["dp=2,cp=1", "dp=1,cp=2"])
+    (mistake,) = result.mistakes
+    assert mistake.finding.quantity is Quantity.GRADIENT
+    assert mistake.finding.cause == Scaled(2.0)
+    assert "dp=1,cp=1 differs from the 2 others: dp=2,cp=1; dp=1,cp=2" in str(result)
+
+
+def staged(
+    model: nn.Sequential, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    """Send activations to the second rank of `pp`, which one rank does not have."""
+    group = mesh.get_group("pp")
+    shape = (len(batch), 4)
+    if group.rank() == 0:
+        hidden = torch.tanh(model[0](batch))
+        dist.send(hidden.detach(), group=group, group_dst=1)
+        gradient = torch.empty(shape, dtype=batch.dtype)
+        dist.recv(gradient, group=group, group_src=1)
+        hidden.backward(gradient)
+    else:
+        received = torch.empty(shape, dtype=batch.dtype).requires_grad_()
+        with torch.no_grad():
+            dist.recv(received, group=group, group_src=0)
+        model[2](received).square().mean().backward()
+        assert received.grad is not None
+        dist.send(received.grad, group=group, group_dst=0)
+    average(model.parameters(), mesh, "dp")
+    update(optimizer)
+
+
+def stage(model: nn.Sequential, mesh: DeviceMesh) -> None:
+    del model[2 if mesh["pp"].get_local_rank() == 0 else 0]
+    if mesh["pp"].get_local_rank():
+        model.insert(0, nn.Tanh())
+
+
+@pytest.mark.slow
+def test_a_step_that_needs_two_ranks_is_compared_with_other_layouts() -> None:
+    layouts = ["dp=1,pp=2", "dp=2,pp=2"]
+    result = parity(
+        build, stage, batch, step=staged, layouts=layouts, optimizer=sgd, device="cpu"
+    )
+    assert result.is_right, str(result)
+    assert "not judged: one rank: the step on one rank does not end" in str(result)
