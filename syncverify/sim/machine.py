@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 
 from syncverify.program.process_settings import no_collection_of_cycles
@@ -100,6 +101,7 @@ class SimulatedMachine:
 
         def run_rank(rank: int) -> None:
             enter_rank(self.recorders[rank].streams)
+            torch.get_num_threads()  # gives a new thread what `set_num_threads` was told
             make_group(rank, store)
             try:
                 program(rank)

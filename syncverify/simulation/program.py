@@ -29,6 +29,8 @@ class SimulatedProgram:
         device: Device that the program hears from torch.
         hang_timeout_seconds: Seconds without progress after which a rank counts as hung.
         names_torch: Whether reports name torch's own lines.
+        records_accesses: Whether operators are recorded. Without them no race is found, and a
+            play takes about half of the time.
     """
 
     program: Program
@@ -36,6 +38,7 @@ class SimulatedProgram:
     device: Device = "cuda"
     hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS
     names_torch: bool = False
+    records_accesses: bool = True
 
     def check(self) -> None:
         """Do nothing if the machine can play the program.
@@ -59,7 +62,10 @@ class SimulatedProgram:
 
     def recorders(self) -> list[RankRecorder]:
         """Make the recorders of a play."""
-        return [RankRecorder() for _ in range(self.num_ranks)]
+        return [
+            RankRecorder(records_accesses=self.records_accesses)
+            for _ in range(self.num_ranks)
+        ]
 
 
 def _problem(program: Any) -> str:

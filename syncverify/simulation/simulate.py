@@ -85,6 +85,20 @@ def simulate(
     return simulation
 
 
+def simulate_for_values(program: Program, ranks: int, device: Device) -> Simulation:
+    """Run a program for its values alone: accesses are not recorded, so races are not found.
+
+    Returns:
+        The results by rank.
+
+    Raises:
+        UsageError: An argument is wrong.
+    """
+    setup = SimulatedProgram(program, ranks, device, records_accesses=False)
+    *_, simulation = simulations(setup, ScheduleRequest(), path_of(program))
+    return simulation
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduleRequest:
     """The orders of ranks to play.

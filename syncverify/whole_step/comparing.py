@@ -21,9 +21,21 @@ from syncverify.whole_step.values import Quantity, RankValues, StepValues
 
 
 def compare(
-    training: Training, layout: Layout, reference: OneRank, device: Device
+    training: Training,
+    layout: Layout,
+    reference: OneRank,
+    device: Device,
+    *,
+    finds_races: bool = True,
 ) -> LayoutPlay:
     """Play a training on a layout, and compare its values with those of one rank.
+
+    Args:
+        training: The training.
+        layout: The layout.
+        reference: Values of one rank.
+        device: Device that torch names to the program.
+        finds_races: Whether races are looked for as well.
 
     Returns:
         The play, with what differs and the mistakes behind it.
@@ -31,7 +43,7 @@ def compare(
     Raises:
         UsageError: There is nothing to compare, or nothing trains.
     """
-    simulation = play_on(training, layout, device)
+    simulation = play_on(training, layout, device, finds_races=finds_races)
     rows = num_rows(reference.values.batches[0])
     played = LayoutPlay(
         layout,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -40,7 +40,7 @@ class ComparedValue:
     name: str
     got: Mapping[int, torch.Tensor | None]
     expected: Mapping[int, torch.Tensor]
-    tolerance: float
+    tolerance: float = 0.0
 
     @property
     def wrong_ranks(self) -> list[int]:
@@ -70,32 +70,47 @@ class OneRank:
 
     Attributes:
         values: Values of the plain training.
-        noisy: Values of the same training with rounding noise.
+        noisy: Plays the same training with rounding noise, once, and returns its values. Values
+            that are close without noise need no such play.
         unit: Relative difference that counts as rounding.
     """
 
     values: RankValues
-    noisy: Sequence[RankValues]
+    noisy: Callable[[], Sequence[RankValues]] = tuple
     unit: float = TOLERANCE
 
     def tensors(self, quantity: Quantity, step: int) -> NamedTensors:
         """Return the tensors of a quantity."""
         return _of(self.values, quantity, step)
 
-    def tolerance(self, quantity: Quantity, step: int, name: str) -> float:
-        """Return the largest difference of an element that rounding explains."""
+    def bounded(
+        self, found: ComparedValue, quantity: Quantity, step: int
+    ) -> ComparedValue:
+        """Return a value with its tolerance: rounding noise counts where it is needed.
+
+        Args:
+            found: The value, with any tolerance.
+            quantity: The quantity of one rank that it has to be.
+            step: The step of that quantity.
+        """
+        near = replace(found, tolerance=self._rounding(quantity, step, found.name))
+        if not near.wrong_ranks:
+            return near
+        noise = NOISE_FACTOR * self._noise(quantity, step, found.name)
+        return replace(near, tolerance=near.tolerance + noise)
+
+    def _rounding(self, quantity: Quantity, step: int, name: str) -> float:
+        """Return the difference of an element that counts as rounding."""
         tensors = self.tensors(quantity, step)
-        value = tensors[name]
-        assert value is not None
         largest = max((_size(each) for each in tensors.values()), default=0.0)
-        base = self.unit * max(_size(value), _SMALL * largest)
-        return base + NOISE_FACTOR * max(
-            (
-                _distance(_of(each, quantity, step).get(name), value)
-                for each in self.noisy
-            ),
-            default=0.0,
-        )
+        return self.unit * max(_size(tensors[name]), _SMALL * largest)
+
+    def _noise(self, quantity: Quantity, step: int, name: str) -> float:
+        """Return the largest difference of an element between a play with noise and without."""
+        value = self.tensors(quantity, step)[name]
+        assert value is not None
+        others = (_of(each, quantity, step).get(name) for each in self.noisy())
+        return max((_distance(each, value) for each in others), default=0.0)
 
 
 def compared(
@@ -158,8 +173,8 @@ def _of_quantity(
         expected = {
             rank: piece(name, value, layout, rank, own, got[rank]) for rank in got
         }
-        tolerance = reference.tolerance(quantity, step, name)
-        yield ComparedValue(quantity, step, name, got, expected, tolerance)
+        found = ComparedValue(quantity, step, name, got, expected)
+        yield reference.bounded(found, quantity, step)
 
 
 def piece(

@@ -102,6 +102,10 @@ class Layout:
         """Return the layout with the same axes, each of one rank."""
         return Layout(tuple((name, 1) for name in self.names))
 
+    def alone(self, axis: str) -> Layout:
+        """Return the layout in which all other axes have one rank."""
+        return Layout(tuple((n, size if n == axis else 1) for n, size in self.axes))
+
     def smaller(self) -> Iterator[Layout]:
         """Yield the layouts in which one axis is smaller, the smallest first."""
         for name, size in self.axes:

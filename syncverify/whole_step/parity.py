@@ -20,7 +20,11 @@ from syncverify.whole_step.json_values import json_of
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.outvoted import outvoting
-from syncverify.whole_step.playing import check, reference_of
+from syncverify.whole_step.playing import (
+    check,
+    one_thread_of_torch,
+    reference_of,
+)
 from syncverify.whole_step.repeating import check_same_again
 from syncverify.whole_step.resuming import resumed_plays
 from syncverify.whole_step.shrinking import shrunk
@@ -166,6 +170,11 @@ def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
     Raises:
         UsageError: The training cannot be played.
     """
+    with one_thread_of_torch():
+        yield from _comparisons(described, path)
+
+
+def _comparisons(described: Described, path: str) -> Iterator[Parity]:
     training = described.training
     check(training, described.layouts, described.numbers, described.device)
     if training.loss is None:
@@ -316,8 +325,8 @@ def _note(
     for finding in played.findings:
         if _is_known(mistakes, finding, played.layout):
             continue
-        check_same_again(setup, played, device)
         best = shrunk(setup, played, finding, device)
+        check_same_again(best.training, best.played, device)
         found = FoundMistake(
             best.finding,
             best.played.layout,

@@ -16,7 +16,7 @@ from syncverify.errors import UsageError
 from syncverify.plain_text import in_one_line
 from syncverify.report.evidence import titled_events
 from syncverify.simulation.program import Device
-from syncverify.simulation.simulate import simulate
+from syncverify.simulation.simulate import simulate, simulate_for_values
 from syncverify.simulation.simulation import Simulation
 from syncverify.whole_step.differences import OneRank
 from syncverify.whole_step.input_checks import check_training
@@ -52,6 +52,21 @@ def watched() -> Iterator[None]:
         _ADVICE.setLevel(level)
 
 
+@contextmanager
+def one_thread_of_torch() -> Iterator[None]:
+    """Let operators use one thread of the CPU within a block.
+
+    Ranks take turns, and their tensors are small. torch's other threads would spin between two
+    operators, for as much CPU time as all plays take.
+    """
+    number = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(number)
+
+
 def check(
     training: Training,
     layouts: Sequence[Layout],
@@ -67,7 +82,12 @@ def check(
 
 
 def play_on(
-    training: Training, layout: Layout, device: Device, noise: Noise | None = None
+    training: Training,
+    layout: Layout,
+    device: Device,
+    noise: Noise | None = None,
+    *,
+    finds_races: bool = True,
 ) -> Simulation:
     """Play a training on a mesh.
 
@@ -76,17 +96,19 @@ def play_on(
         layout: The layout.
         device: Device that torch names to the program.
         noise: Rounding noise; None for none.
+        finds_races: Whether races are looked for, or values are all that is needed.
 
     Returns:
         The play, with `RankValues` as results.
     """
+    run = simulate if finds_races else simulate_for_values
 
     def program() -> RankValues:
         return train_on_mesh(training, layout, device, noise)
 
     program.__module__, program.__qualname__ = "", f"training on {layout}"
     with watched():
-        simulation = simulate(program, layout.num_ranks, device=device)
+        simulation = run(program, layout.num_ranks, device=device)
     ranks = [each for each in simulation.results if isinstance(each, RankValues)]
     if len(ranks) == layout.num_ranks:
         fill([each.kept for each in ranks])
@@ -109,7 +131,7 @@ def reference_of(
         noises: Rounding noise of each further play.
 
     Returns:
-        The values, with those of plays with rounding noise.
+        The values; plays with rounding noise are made once they are needed.
 
     Raises:
         UsageError: It does not end.
@@ -119,10 +141,12 @@ def reference_of(
         beside = training.beside or Beside(layout.of_ones(), number)
         return _own_reference(training, beside, device, noises)
     plain = _alone(lambda: train_plainly(training), device)
-    noisy = [
-        _alone(functools.partial(train_plainly, training, noise), device)
-        for noise in noises
-    ]
+
+    @functools.cache
+    def noisy() -> list[RankValues]:
+        plays = (functools.partial(train_plainly, training, each) for each in noises)
+        return [_alone(play, device) for play in plays]
+
     return OneRank(plain, noisy)
 
 
@@ -131,16 +155,19 @@ def _own_reference(
 ) -> OneRank:
     """Make the own step on the layout that others are compared with."""
     setup = replace(training, num_micro_batches=beside.num_micro_batches)
-    values, *noisy = (
-        _own_values(setup, beside.layout, device, noise) for noise in (None, *noises)
-    )
+    values = _own_values(setup, beside.layout, device, None)
+
+    @functools.cache
+    def noisy() -> list[RankValues]:
+        return [_own_values(setup, beside.layout, device, each) for each in noises]
+
     return OneRank(values, noisy)
 
 
 def _own_values(
     training: Training, layout: Layout, device: Device, noise: Noise | None
 ) -> RankValues:
-    simulation = play_on(training, layout, device, noise)
+    simulation = play_on(training, layout, device, noise, finds_races=False)
     ranks = [each for each in simulation.results if isinstance(each, RankValues)]
     if len(ranks) < layout.num_ranks:
         place = "one rank" if layout.num_ranks == 1 else str(layout)
@@ -188,7 +215,7 @@ def different_parts(
 
 def _alone(function: Callable[[], _T], device: Device) -> _T:
     with watched():
-        simulation = simulate(lambda: (function(),), 1, device=device)
+        simulation = simulate_for_values(lambda: (function(),), 1, device)
     returned: tuple[_T] | None = simulation.results[0] if simulation.results else None
     if returned is None:
         raise UsageError(f"the step on one rank does not end: {_why(simulation)}")

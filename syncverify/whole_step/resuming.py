@@ -152,18 +152,14 @@ class ResumedPlay:
         before = self.first_step - 1
         for quantity, source in _LOADED.items():
             for name, value in self.reference.tensors(source, before).items():
-                tolerance = self.reference.tolerance(source, before, name)
-                yield from self._value(quantity, name, value, tolerance)
+                for found in self._value(quantity, name, value):
+                    yield self.reference.bounded(found, source, before)
         for name, rate in self.reference.values.steps[before].rates.items():
-            yield from self._value(Quantity.LOADED_RATE, name, rate, 0.0)
+            yield from self._value(Quantity.LOADED_RATE, name, rate)
         yield from self._generators()
 
     def _value(
-        self,
-        quantity: Quantity,
-        name: str,
-        value: torch.Tensor | None,
-        tolerance: float,
+        self, quantity: Quantity, name: str, value: torch.Tensor | None
     ) -> Iterator[ComparedValue]:
         parameter = name.split(" ")[0]
         got = {
@@ -176,7 +172,7 @@ class ResumedPlay:
             return
         own, layout = self.training.own, self.layout
         expected = {r: piece(name, value, layout, r, own, got[r]) for r in got}
-        yield ComparedValue(quantity, self.first_step, name, got, expected, tolerance)
+        yield ComparedValue(quantity, self.first_step, name, got, expected)
 
     def _generators(self) -> Iterator[ComparedValue]:
         """Yield the generators, where the same ranks go on and their steps draw numbers."""
@@ -186,13 +182,15 @@ class ResumedPlay:
             return
         quantity, name = Quantity.LOADED_GENERATOR, "generator"
         got = {rank: self.ranks[rank].loaded[quantity][name] for rank in expected}
-        yield ComparedValue(quantity, self.first_step, name, got, expected, 0.0)
+        yield ComparedValue(quantity, self.first_step, name, got, expected)
 
     def later_values(self) -> Iterator[ComparedValue]:
         """Yield the values of the steps after loading, beside one rank."""
         first = self.first_step
         plain, noisy = self.reference.values, self.reference.noisy
-        rest = OneRank(_rest(plain, first), [_rest(each, first) for each in noisy])
+        rest = OneRank(
+            _rest(plain, first), lambda: [_rest(each, first) for each in noisy()]
+        )
         ranks = [each.values for each in self.ranks]
         for each in compared(ranks, rest, self.layout, self.training.own):
             if each.quantity is not Quantity.START:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from syncverify.errors import UsageError
 from syncverify.simulation.program import Device
+from syncverify.whole_step.causes import (
+    LacksSum,
+    NormOf,
+    NormOfOneRank,
+    RanksDiffer,
+    ReducedOver,
+    StepMistake,
+)
 from syncverify.whole_step.comparing import compare
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.layout import Layout
@@ -48,18 +56,22 @@ def shrunk(
         if change in tried:
             continue
         tried.append(change)
-        if (smaller := _shows(*change, finding, device)) is not None:
+        if (smaller := _shows(*change, best, device)) is not None:
             best, changes = smaller, _changes(smaller)
     return best
 
 
 def _shows(
-    training: Training, layout: Layout, finding: WrongQuantity, device: Device
+    training: Training, layout: Layout, best: Smaller, device: Device
 ) -> Smaller | None:
+    finding = best.finding
     try:
         reference = reference_of(training, layout, device, noises=())
-        played = compare(training, layout, reference, device)
+        played = compare(training, layout, reference, device, finds_races=False)
     except UsageError:  # the smaller training cannot be divided
+        return None
+    # A gate of one expert is constant: then a part of the model no longer trains.
+    if not {*played.zero} <= {*best.played.zero}:
         return None
     known = {*reference.tensors(finding.quantity, finding.step)}
     alike = (
@@ -71,31 +83,17 @@ def _shows(
     return None if found is None else Smaller(training, played, found)
 
 
-def _halved(best: Smaller) -> Training:
-    """Return the training with the steps that it needs, and half of its sizes and rows."""
-    training = best.training
-    sizes = dict(training.sizes)
-    for each in training.smaller_sizes():
-        sizes |= {n: s for n, s in each.items() if s < sizes.get(n, s + 1)}
-    return replace(
-        training,
-        num_steps=best.finding.step + 1,
-        num_micro_batches=1,
-        sizes=sizes,
-        num_rows=best.played.num_rows // 2 or training.num_rows,
-    )
-
-
 def _changes(best: Smaller) -> Iterator[tuple[Training, Layout]]:
-    """Yield smaller trainings; the changes that make plays fast come first."""
+    """Yield smaller trainings: the smallest ones first, then those of half the size."""
     training, layout = best.training, best.played.layout
-    smaller_layouts = [each for each in layout.smaller() if each.num_ranks > 1]
-    if (halved := _halved(best)) != training:
-        yield from ((halved, smaller) for smaller in smaller_layouts)
-        yield halved, layout
+    layouts = _smaller_layouts(best)
+    for smallest in (_smallest, _halved):
+        for each in (*layouts, layout):
+            if (smaller := smallest(best, each)) != training:
+                yield smaller, each
     if best.finding.step + 1 < training.num_steps:
         yield replace(training, num_steps=best.finding.step + 1), layout
-    yield from ((training, smaller) for smaller in smaller_layouts)
+    yield from ((training, smaller) for smaller in layouts)
     if training.num_micro_batches > 1:
         yield replace(training, num_micro_batches=1), layout
     for sizes in training.smaller_sizes():
@@ -103,3 +101,48 @@ def _changes(best: Smaller) -> Iterator[tuple[Training, Layout]]:
     rows = best.played.num_rows
     if rows >= 2:
         yield replace(training, num_rows=rows // 2), layout
+
+
+def _smaller_layouts(best: Smaller) -> list[Layout]:
+    """Return layouts with fewer ranks; those first that keep the axes of the mistake alone."""
+    layout, axes = best.played.layout, _axes(best.finding.cause)
+    alone = [layout.alone(axis) for axis in layout.names]
+    smaller = [e for e in dict.fromkeys((*alone, *layout.smaller())) if e != layout]
+    fewest = [each for each in smaller if each.num_ranks > 1]
+    return sorted(fewest, key=lambda each: any(each.size([a]) == 1 for a in axes))
+
+
+def _axes(cause: StepMistake) -> frozenset[str]:
+    """Return the axes that a mistake is about; none where it names none."""
+    match cause:
+        case LacksSum(axes=axes) | ReducedOver(axes=axes) | RanksDiffer(axes=axes):
+            return axes
+        case NormOf(axes=axes) | NormOfOneRank(axes=axes):
+            return axes
+    return frozenset()
+
+
+def _smallest(best: Smaller, layout: Layout) -> Training:
+    """Return the training with the steps that it needs, all sizes 1, and a row for each rank."""
+    training = best.training
+    rows = [axis for axis, dim in training.split_axes(layout).items() if dim == 0]
+    return _with(best, dict.fromkeys(training.all_sizes(), 1), layout.size(rows))
+
+
+def _halved(best: Smaller, _: Layout) -> Training:
+    """Return the training with the steps that it needs, and half of its sizes and rows."""
+    halves = {name: size // 2 or 1 for name, size in best.training.all_sizes().items()}
+    return _with(best, halves, best.played.num_rows // 2)
+
+
+def _with(best: Smaller, sizes: Mapping[str, int], rows: int) -> Training:
+    """Return the training with the steps that it needs, one micro-batch, and less of the rest."""
+    training, before = best.training, best.training.all_sizes()
+    less = {name: size for name, size in sizes.items() if size < before[name]}
+    return replace(
+        training,
+        num_steps=best.finding.step + 1,
+        num_micro_batches=1,
+        sizes={**training.sizes, **less},
+        num_rows=rows if 0 < rows < best.played.num_rows else training.num_rows,
+    )

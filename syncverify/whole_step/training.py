@@ -203,11 +203,15 @@ class Training:
         )
         return {name: dim for name, dim in named.items() if name in layout.names}
 
-    def smaller_sizes(self) -> list[dict[str, int]]:
-        """Return sizes of the model, each with one of them halved."""
+    def all_sizes(self) -> dict[str, int]:
+        """Return the sizes of the model: the whole numbers that `build` takes."""
         declared = inspect.signature(self.build).parameters.values()
         sizes = {e.name: e.default for e in declared if type(e.default) is int}
-        sizes |= self.sizes
+        return {**sizes, **self.sizes}
+
+    def smaller_sizes(self) -> list[dict[str, int]]:
+        """Return sizes of the model, each with one of them halved."""
+        sizes = self.all_sizes()
         return [{**sizes, name: size // 2} for name, size in sizes.items() if size >= 2]
 
 
