@@ -73,11 +73,15 @@ def _shows(
     # A gate of one expert is constant: then a part of the model no longer trains.
     if not {*played.zero} <= {*best.played.zero}:
         return None
-    known = {*reference.tensors(finding.quantity, finding.step)}
+    # A smaller model may have other names: after one layer less, that of the last layer is.
+    known, before = (
+        {*reference.tensors(finding.quantity, finding.step)},
+        {*best.played.worst},
+    )
     alike = (
         each
         for each in played.findings
-        if each.is_same(finding) and each.names == finding.names & known
+        if each.is_same(finding) and each.names & before == finding.names & known
     )
     found = next(alike, None)
     return None if found is None else Smaller(training, played, found)

@@ -35,4 +35,6 @@ def test_a_missing_divisor_is_found() -> None:
     assert mistake.finding.quantity is Quantity.GRADIENT
     assert mistake.finding.cause == Scaled(2.0, frozenset({frozenset({"dp"})}))
     assert str(mistake.layout) == "dp=2"
+    # With one layer less, the last layer has another name.
+    assert dict(mistake.sizes) == {"width": 2, "layers": 1}
     assert "multiplied by 2, the number of ranks of `dp`" in str(result)
