@@ -131,6 +131,14 @@ class Settings:
     focus: str | None = field(default=None, metadata=_words(
         "text", "focus", "Give most scenarios a special value of a topic, such as bucket_cap.",
         metavar="TOPIC"))
+    exhaustive: bool = field(default=False, metadata=_words(
+        "flag", "exhaustive",
+        "Play every scenario of a small scope, with all schedules; the same command goes on after "
+        "an interrupt."))
+    scope: str = field(default="", metadata=_words(
+        "text", "scope", "Bounds of --exhaustive; see docs/exhaustive.md.",
+        metavar="NAME=N,...", default="ranks=2,parameters=3,buckets=2,micro_batches=2,steps=2,"
+        "words=event"))
     beyond: bool = field(default=False, metadata=_words(
         "flag", "",
         "Observe features beyond the contract; a contract with `fail_on_wrong` always does."))

@@ -21,14 +21,17 @@ from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.bounds import check_ranks
 from syncverify.errors import UsageError
 from syncverify.repair.diagnosis import all_diagnosed
+from syncverify.report.bound import Bound
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.explored import explored_lines
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import NotTried, Report
 from syncverify.report.text import diagnosis, verdict, violation_text
+from syncverify.scenario.scope import Scope
 from syncverify.scenario.space import Space
 from syncverify.search.budget import AFTER_ERRORS
+from syncverify.search.exhaustive import exhaustive_settings, search_exhaustively
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.judge import Backend, Identity
 from syncverify.search.observation import (
@@ -308,6 +311,8 @@ def run_search(
         space = Space(subject.capabilities, settings.ranks)
         space.require_focus(settings.focus)
     opened = open_database(settings.database, notes)
+    if settings.exhaustive:
+        settings = exhaustive_settings(settings, subject.capabilities)
     saved = SavedViolations(opened, subject, backend.name, notes)
     keeping = KeepingProgress(saved, settings.progress)
     replay = replay_saved(saved, backend, keeping, max_ranks=settings.ranks)
@@ -317,7 +322,9 @@ def run_search(
     ):
         with_known = settings, keeping, replay.shrunk
         results.append(
-            search(subject, backend, *with_known)
+            search_exhaustively(subject, backend, *with_known)
+            if settings.exhaustive
+            else search(subject, backend, *with_known)
             if settings.jobs == 1
             else search_in_parallel(subject, backend.name, *with_known)
         )
@@ -331,7 +338,11 @@ def run_search(
     if result.stopped:
         not_tried = _not_tried(settings.examples, result, subject, observing)
         return replace(report, not_tried=not_tried)
-    if observing is None or (settings.stop_at_first and result.violations):
+    if (
+        observing is None
+        or settings.exhaustive
+        or (settings.stop_at_first and result.violations)
+    ):
         return report
     limit = settings.time_limit_seconds
     deadline = None if limit is None else started + limit
@@ -383,6 +394,15 @@ def _report(
         lines=LineCoverage.of(statistics.lines),
         num_refused=statistics.num_refused,
         always_raises=result.stopped == AFTER_ERRORS,
+        bound=Bound.of(
+            Scope.parse(settings.scope),
+            settings.examples,
+            result.num_examples,
+            statistics.schedules,
+            len(found),
+        )
+        if settings.exhaustive
+        else None,
     )
 
 

@@ -20,6 +20,7 @@ from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATIO
 from syncverify.command.progress import SearchProgress
 from syncverify.command.replay_files import ReplayFiles
 from syncverify.command.report_so_far import ReportSoFar
+from syncverify.errors import UsageError
 from syncverify.plain_text import counted
 from syncverify.report.annotations import say_annotations
 from syncverify.report.console import CommandConsole, check_folder, say, write_json
@@ -27,7 +28,9 @@ from syncverify.report.observed_table import in_one_line, table_lines
 from syncverify.report.report import Report
 from syncverify.report.sarif import sarif_log
 from syncverify.report.text import diagnosis
+from syncverify.scenario.scope import Scope
 from syncverify.scenario.space import Space
+from syncverify.search.exhaustive import exhaustive_settings
 from syncverify.settings import DEFAULT_RANKS, SETTINGS, Settings
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_options import check_worlds
@@ -128,6 +131,9 @@ def _search(
     settings = replace(options.settings, progress=progress)
     if isinstance(backend, TorchrunBackend) and not options.has_ranks:
         settings = replace(settings, ranks=backend.world_size)
+    if settings.exhaustive:
+        settings = _exhaustive(options, settings, subject)
+        progress.total = settings.examples
     ranks, own = settings.ranks, subject.capabilities
     check_ranks(backend.name, ranks)
     check_worlds(subject.factory, subject.name, ranks)
@@ -135,16 +141,40 @@ def _search(
         Space(own, ranks).require_focus(settings.focus)
     progress.console.print(
         f"verifying {options.subject} on {settings.backend}: "
-        f"{counted(settings.examples, 'scenario')}, up to {counted(ranks, 'rank')}, "
-        f"seed {settings.seed}"
-        + (f", focus {settings.focus}" if settings.focus else ""),
+        + (_size_of_scope(settings) if settings.exhaustive else _size(settings))
     )
     progress.can_skip_features = not own.fail_on_wrong
-    observes = settings.beyond or own.fail_on_wrong
+    observes = (settings.beyond or own.fail_on_wrong) and not settings.exhaustive
     progress.report.begin(subject, backend.name, settings.random_seed)
     with progress:
         observing = Observing(tell=progress.observed) if observes else None
         return run_search(subject, backend, settings, observing)
+
+
+def _size(settings: Settings) -> str:
+    return (
+        f"{counted(settings.examples, 'scenario')}, up to "
+        f"{counted(settings.ranks, 'rank')}, seed {settings.seed}"
+        + (f", focus {settings.focus}" if settings.focus else "")
+    )
+
+
+def _size_of_scope(settings: Settings) -> str:
+    return (
+        f"all {settings.examples:,} scenarios of {Scope.parse(settings.scope)}, with all "
+        "schedules; after an interrupt the same command goes on"
+    )
+
+
+def _exhaustive(options: RunOptions, settings: Settings, subject: Subject) -> Settings:
+    """Return the settings of a search that plays all of its scope.
+
+    Raises:
+        UsageError: Options contradict each other.
+    """
+    if options.has_ranks:
+        raise UsageError("an exhaustive search takes its ranks from --scope ranks=N")
+    return exhaustive_settings(settings, subject.capabilities)
 
 
 def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None:

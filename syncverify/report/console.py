@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing_extensions import override
 
 from syncverify.errors import UsageError
 from syncverify.plain_text import plain
+from syncverify.whole_file import replace_file
 
 
 class CommandConsole(Console):
@@ -64,21 +63,9 @@ def write(path: Path, text: str) -> None:
         if path.exists() and not path.is_file():
             path.write_bytes(content)  # a device, such as /dev/stdout
         else:
-            _replace(path.resolve(), content)
+            replace_file(path.resolve(), content)
     except OSError as error:
         raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file beside another one, which it replaces when it is complete."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(content)
-        if path.exists():
-            shutil.copymode(path, beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def write_json(path: Path | None, values: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from typing_extensions import override
 
 from syncverify.plain_text import counted
+from syncverify.report.bound import Bound
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.evidence import evidence_json
 from syncverify.report.observed import ObservedFeature, with_rating
@@ -80,6 +81,7 @@ class Report:
             which ended the search.
         num_refused: Number of scenarios of plain steps that the subject refused, as it may.
         is_replay: Whether one recorded scenario was played, and nothing was searched.
+        bound: What a search of all scenarios of a scope has played; None for other searches.
     """
 
     subject: str
@@ -102,6 +104,7 @@ class Report:
     is_replay: bool = False
     not_tried: NotTried | None = None
     always_raises: bool = False
+    bound: Bound | None = None
 
     @classmethod
     def without_coverage(
@@ -153,8 +156,8 @@ class Report:
                 "the subject refused every scenario, so nothing is known; remove the "
                 "values that it supports from `refused` in its contract"
             )
-        gap = None
-        if percent_of_pairs is not None:
+        gap = self.bound.gap if self.bound and not self.violations else None
+        if gap is None and percent_of_pairs is not None:
             gap = self.summary.gap(percent_of_pairs)
         if gap is None and percent_of_lines is not None:
             gap = self.lines.gap(percent_of_lines)
@@ -180,6 +183,7 @@ class Report:
             "interrupted": self.is_interrupted,
             "lines": self.lines.to_json(),
             "not_tried": str(self.not_tried or ""),
+            **({"bound": self.bound.to_json()} if self.bound else {}),
         }
 
 

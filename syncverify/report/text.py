@@ -65,7 +65,10 @@ def verdict(report: Report) -> str:
     title = "WRONG BEYOND THE CONTRACT" if report.has_failed else "NO VIOLATION"
     of = f" of {report.contract}" if report.contract else ""
     words = f"{title}: {report.subject} held all properties{of} ({scope})"
-    words += report.summary.clause_of_missing_values()
+    if report.bound:
+        words += f"; {report.bound}"
+    else:
+        words += report.summary.clause_of_missing_values()
     if report.verifies_nothing:
         words = f"NOTHING VERIFIED: {report.subject} ({scope})"
     return words + (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
@@ -36,6 +36,13 @@ class ReproducedError(Exception):
 
 class EndedError(BaseException):
     """Ends the drawing at once; Hypothesis would replay a mere `Exception`."""
+
+
+class ScenarioSequence(Protocol):
+    """A sequence of scenarios."""
+
+    def for_each(self, body: Callable[[Scenario, Draw], None], *phases: Phase) -> None:
+        """Call a function with each scenario, until it raises `EndedError`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,14 +119,14 @@ class _LineProbe:
 def _functions(factory: Callable[..., object]) -> Iterator[FunctionType]:
     """Yield the Python functions of the modules of a subject, each once."""
     seen: set[int] = set()
-    for module in _modules(factory):
+    for module in modules_of(factory):
         path = getattr(module, "__file__", None)
         for function in functions_of(module, seen):
             if function.__code__.co_filename == path:
                 yield function
 
 
-def _modules(factory: Callable[..., object]) -> list[ModuleType]:
+def modules_of(factory: Callable[..., object]) -> list[ModuleType]:
     """Return the module of a factory, and the packages of its bases, as far as they are loaded.
 
     The packages of what the module of the factory imports count as well, so that a class

@@ -90,7 +90,7 @@ def search_in_parallel(
     Raises:
         SyncverifyError: A process raised it; it is raised again here.
     """
-    packed, counts = pack_subject(subject), _JointProgress(progress)
+    packed, counts = pack_subject(subject), JointProgress(progress)
     shares = enumerate(_shares(settings))
     results = run_in_processes(
         _search_share,
@@ -118,12 +118,12 @@ def _shares(settings: Settings) -> Iterator[Settings]:
         )
 
 
-class _JointProgress:
-    """The progress of all processes together, in this one."""
+class JointProgress:
+    """The progress of all processes together, in this one, after some scenarios before."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, num_played: int = 0) -> None:
         self._progress = progress
-        self._num_played = self._num_violations = 0
+        self._num_played, self._num_violations = num_played, 0
         self.has_met = False
 
     def hear(self, word: object) -> None:
@@ -143,21 +143,25 @@ class _JointProgress:
                 self._progress.played(self._num_played, self._num_violations)
 
 
-class _ToldProgress:
+class ToldProgress:
     """The progress of one process, which tells it to the one that counts for all."""
 
     def played(self, num_examples: int, num_violations: int) -> None:
+        """Tell that one more scenario was played; end this process's share if it is to end."""
         tell_owner(lambda: ScenarioPlayed(num_violations))
         if is_to_stop():  # another process has met a violation, and one is enough
             raise EndedError
 
     def found(self, violation: FoundViolation) -> None:
+        """Tell a violation that was met."""
         tell_owner(lambda: ViolationMet(violation))
 
     def shrinking(self, identity: Identity, num_runs: int) -> None:
+        """Tell one more run."""
         tell_owner(lambda: ShrinkingRun(identity, num_runs))
 
     def shrunk(self, violation: FoundViolation) -> None:
+        """Tell a violation that was made small."""
         tell_owner(lambda: ViolationShrunk(violation))
 
 
@@ -166,4 +170,4 @@ def _search_share(job: SearchJob) -> SearchResult:
     show_warnings_once()
     subject = unpack_subject(job.subject)
     with closing(open_backend(job.backend, subject)) as backend:
-        return search(subject, backend, job.settings, _ToldProgress(), job.known)
+        return search(subject, backend, job.settings, ToldProgress(), job.known)

@@ -35,7 +35,7 @@ from syncverify.search.budget import (
     OutOfBudgetError,
     is_hang,
 )
-from syncverify.search.drawing import Drawing, EndedError
+from syncverify.search.drawing import Drawing, EndedError, ScenarioSequence
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Draw, Identity, Judge, JudgedRun
 from syncverify.search.line_probe import played_lines
@@ -113,7 +113,7 @@ def search(
 
 
 def judge_each_scenario(
-    drawing: Drawing, judge: Judge, take: Callable[[Scenario, JudgedRun], None]
+    drawing: ScenarioSequence, judge: Judge, take: Callable[[Scenario, JudgedRun], None]
 ) -> None:
     """Judge the scenarios of a sequence, until the budget ends.
 

@@ -14,8 +14,8 @@ from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.program.process_settings import no_collection_of_cycles
 from syncverify.search.line_probe import (
     PlayedLines,
-    _modules,
     merged_lines,
+    modules_of,
     played_lines,
 )
 from syncverify.verification import CoverageGap
@@ -154,7 +154,7 @@ def test_other_tests_of_the_package_are_not_probed(
     for name in ("test_stranger", "part"):
         module = ModuleType(f"{package}.{name}")
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    probed = {module.__name__ for module in _modules(Dormant)}
+    probed = {module.__name__ for module in modules_of(Dormant)}
     assert {__name__, f"{package}.part"} <= probed
     assert f"{package}.test_stranger" not in probed
 

@@ -1,0 +1,104 @@
+"""The bound within which all scenarios hold: the result of an exhaustive search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from typing_extensions import override
+
+from syncverify.plain_text import counted
+from syncverify.scenario.scope import Scope
+from syncverify.search.schedules import COMPLETE, RANDOM, ScheduleCoverage
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What an exhaustive search has played of a scope.
+
+    Attributes:
+        scope: The scope.
+        num_scenarios: Number of its scenarios.
+        num_played: Number of those that were played.
+        num_undecided: Number of those with more classes of schedules than were played.
+        num_branching: Number of those with several classes, each of which was played.
+        num_classes: Number of their classes.
+        num_violations: Number of distinct violations.
+    """
+
+    scope: Scope
+    num_scenarios: int
+    num_played: int
+    num_undecided: int
+    num_branching: int
+    num_classes: int
+    num_violations: int
+
+    @classmethod
+    def of(
+        cls,
+        scope: Scope,
+        num_scenarios: int,
+        num_played: int,
+        schedules: Iterable[ScheduleCoverage],
+        num_violations: int,
+    ) -> Self:
+        """Sum up the schedules that were played."""
+        listed = [*schedules]
+        complete = [each.num_classes for each in listed if each.extent == COMPLETE]
+        return cls(
+            scope,
+            num_scenarios,
+            num_played,
+            sum(each.extent == RANDOM for each in listed),
+            len(complete),
+            sum(complete),
+            num_violations,
+        )
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether all scenarios of the scope hold, with all schedules."""
+        return not self.num_violations and self.gap is None
+
+    @property
+    def gap(self) -> str | None:
+        """What was not played, in words; None if nothing."""
+        if self.num_played < self.num_scenarios:
+            left = self.num_scenarios - self.num_played
+            return (
+                f"{left:,} of {self.num_scenarios:,} scenarios of the scope were not played; the "
+                "same command goes on"
+            )
+        if self.num_undecided:
+            return (
+                f"{counted(self.num_undecided, 'scenario')} of the scope had more classes of "
+                "schedules than were played; raise N of --schedules all:N"
+            )
+        return None
+
+    @override
+    def __str__(self) -> str:
+        """Say what holds within the bound, or what was played of it."""
+        classes = (
+            f"order matters in {self.num_branching:,} of them, and each of their "
+            f"{self.num_classes:,} classes of schedules was played"
+            if self.num_branching
+            else "order matters in none of them"
+        )
+        if self.is_proof:
+            return f"all {self.num_scenarios:,} of them hold, with all schedules: {classes}"
+        return f"{self.num_played:,} of {self.num_scenarios:,} were played: {classes}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "scope": str(self.scope),
+            "scenarios": self.num_scenarios,
+            "played": self.num_played,
+            "undecided": self.num_undecided,
+            "branching": self.num_branching,
+            "classes": self.num_classes,
+            "holds": self.is_proof,
+        }

@@ -1,0 +1,258 @@
+"""A small scope: every scenario within a few bounds, one of each symmetry class.
+
+Note [One of each class]
+~~~~~~~~~~~~~~~~~~~~~~~~
+Scenarios that differ in one of these ways alone are one class, and one of them is listed:
+
+- Names of parameters and of mesh axes.
+- Sizes of replicated parameters in the same order: 2 and 3 elements stand for all.
+- Bucket caps that fill the same buckets. The cap of a class is its least: some run of
+  neighbouring parameters fills it to the byte.
+
+Nothing else is left out. The order of parameters is no symmetry, and neither is that of steps.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Self
+
+from typing_extensions import override
+
+from syncverify.errors import UsageError
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract_meshes import (
+    AXIS_NAMES,
+    dtypes,
+    has_mesh,
+    has_placements,
+    mesh_shapes,
+)
+from syncverify.scenario.feature_row import Feature, Row, base_word
+from syncverify.scenario.feature_table import (
+    NEVER_TOGETHER,
+    PLAIN,
+    TABLE,
+    WORDS,
+)
+from syncverify.scenario.features import features_of, features_outside
+from syncverify.scenario.layout import most_group_bytes, reduce_axes
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import REPLICATE, MeshSpec, ParameterSpec, shard
+
+# Topics whose words any plain scenario can take.
+WORD_TOPICS: Final = tuple(name for name, topic in TABLE.items() if topic.fits_any)
+_MOST: Final = 8  # of each bound: the number of scenarios grows with its powers
+_SIZES: Final = (2, 3)
+_SMALLEST: Final = (_SIZES[0],)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The bounds of a small scope, within the contract of a subject.
+
+    Attributes:
+        ranks: Number of ranks, in a mesh of one axis, or of two of several ranks each.
+        parameters: Most parameters: replicated, sharded, ordinary, frozen.
+        buckets: Most buckets into which a cap cuts the reduced parameters.
+        micro_batches: Most micro-batches of a step.
+        steps: Most steps.
+        words: Topics of which a scenario has one word beyond plain steps at most: an event of
+            a step that another one follows, a word of one parameter or of the scenario.
+    """
+
+    ranks: int = 2
+    parameters: int = 3
+    buckets: int = 2
+    micro_batches: int = 2
+    steps: int = 2
+    words: tuple[str, ...] = ("event",)
+
+    @override
+    def __str__(self) -> str:
+        """Spell the scope as `parse` reads it."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values["words"] = "+".join(self.words) or "none"
+        return ",".join(f"{name}={value}" for name, value in values.items())
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the scope that a user wrote, such as `ranks=2,words=event+launch`.
+
+        Raises:
+            UsageError: A name is unknown, or a value out of range.
+        """
+        given = dict[str, Any]()
+        for part in filter(None, text.split(",")):
+            name, _, value = part.partition("=")
+            given[name] = _words(value) if name == "words" else _bound(name, value)
+        return cls(**given)
+
+    def scenarios(self, capabilities: Capabilities) -> Iterator[Scenario]:
+        """Yield each scenario of a contract within the scope; small ones come first."""
+        counts = [
+            each
+            for steps in range(1, self.steps + 1)
+            for each in itertools.product(
+                range(1, self.micro_batches + 1), repeat=steps
+            )
+        ]
+        for plain in self._first_steps(capabilities):
+            for each in counts:
+                scenario = replace(plain, accumulations=each)
+                if not features_outside(scenario, capabilities):
+                    yield scenario
+                    yield from self._with_words(scenario, capabilities)
+
+    def _first_steps(self, capabilities: Capabilities) -> Iterator[Scenario]:
+        """Yield a scenario of one plain step for each mesh, list of parameters and cap."""
+        for mesh in self._meshes(capabilities):
+            for listed in self._parameter_lists(mesh, capabilities):
+                for cap in cap_classes(mesh, listed, self.buckets):
+                    yield Scenario(mesh, listed, (1,), cap)
+
+    def _meshes(self, capabilities: Capabilities) -> Iterator[MeshSpec]:
+        two_axes = (shape for shape in mesh_shapes(self.ranks, 2) if min(shape) > 1)
+        for shape in ((self.ranks,), *two_axes):
+            mesh = MeshSpec(shape, AXIS_NAMES[: len(shape)])
+            if mesh.num_ranks == self.ranks and has_mesh(capabilities, mesh):
+                yield mesh
+
+    def _parameter_lists(
+        self, mesh: MeshSpec, capabilities: Capabilities
+    ) -> Iterator[tuple[ParameterSpec, ...]]:
+        kinds = [*_kinds(mesh, capabilities)]
+        for count in range(1, self.parameters + 1):
+            for listed in itertools.product(kinds, repeat=count):
+                if any(spec.requires_grad for spec in listed) and _is_least(listed):
+                    yield tuple(
+                        replace(spec, name=f"p{n}") for n, spec in enumerate(listed)
+                    )
+
+    def _with_words(
+        self, plain: Scenario, capabilities: Capabilities
+    ) -> Iterator[Scenario]:
+        features = {*features_of(plain)}
+        for topic in self.words:
+            for word, row in WORDS[topic].items():
+                feature = Feature(topic, base_word(word))
+                if _fits(row, feature, features, capabilities):
+                    yield from _with_word(plain, topic, word)
+
+
+def cap_classes(
+    mesh: MeshSpec, parameters: Sequence[ParameterSpec], most_buckets: int
+) -> list[int]:
+    """List the least bucket cap of each class.
+
+    Caps are left out that cut the reduced parameters into more buckets than wanted, in the
+    order of registration or in the reverse one, as backward goes.
+
+    Returns:
+        The caps in bytes, the largest first.
+    """
+    reduced = [spec for spec in parameters if reduce_axes(mesh, spec)]
+    sizes = [most_group_bytes(mesh, [spec]) for spec in reduced if spec.requires_grad]
+    if not sizes:
+        return [max(1, most_group_bytes(mesh, parameters))]
+    runs = itertools.combinations(range(len(sizes) + 1), 2)
+    caps = {sum(sizes[first:end]) for first, end in runs}
+    caps.add(max(1, min(sizes) - 1))  # no parameter fits
+    return [
+        cap
+        for cap in sorted(caps, reverse=True)
+        if max(_num_buckets(sizes, cap), _num_buckets(sizes[::-1], cap)) <= most_buckets
+    ]
+
+
+def _num_buckets(sizes: Iterable[int], cap: int) -> int:
+    """Count the buckets of parameters that fill one bucket after the other."""
+    count, filled = 0, cap
+    for size in sizes:
+        if filled + size > cap:
+            count, filled = count + 1, 0
+        filled += size
+    return count
+
+
+def _kinds(mesh: MeshSpec, capabilities: Capabilities) -> Iterator[ParameterSpec]:
+    """Yield the parameters of a scope, without a name; the plainest comes first."""
+    dtype, grad_dtype = dtypes(capabilities)[0]
+    replicated, *sharded = itertools.product(
+        (REPLICATE, shard(0)), repeat=len(mesh.shape)
+    )
+    may_be_uneven = capabilities.covers("parameters", "uneven or empty shard")
+    cut = _SIZES[1] if may_be_uneven else mesh.num_ranks
+    spec = ParameterSpec("", _SMALLEST, replicated, dtype, grad_dtype)
+    kinds = [
+        spec,
+        replace(spec, global_shape=_SIZES[1:]),
+        *(replace(spec, global_shape=(cut,), placements=each) for each in sharded),
+        replace(spec, placements=None),
+        replace(spec, requires_grad=False),
+    ]
+    for each in kinds:
+        if has_placements(capabilities, mesh, each.placements):
+            yield each
+
+
+def _is_least(listed: Iterable[ParameterSpec]) -> bool:
+    """Tell whether no smaller sizes in the same order stand for those of the parameters."""
+    sizes = {spec.global_shape for spec in listed if spec.placements is not None}
+    return sizes != {_SIZES[1:]}
+
+
+def _fits(
+    row: Row,
+    feature: Feature,
+    features: Iterable[Feature],
+    capabilities: Capabilities,
+) -> bool:
+    """Tell whether a contract has a word, and a scenario of some features can take it."""
+    return (
+        row.value != TABLE[feature.topic].plain_word
+        and not row.rare
+        and capabilities.covers(*feature)
+        and not any(frozenset((feature, each)) in NEVER_TOGETHER for each in features)
+    )
+
+
+def _with_word(plain: Scenario, topic: str, word: str) -> Iterator[Scenario]:
+    """Yield scenarios with a word: of each step but the last, of each parameter, or of all."""
+    changed: dict[str, Any] = {topic: word}
+    if topic == "event":
+        for step in range(plain.num_steps - 1):
+            events = [PLAIN] * plain.num_steps
+            events[step] = word
+            yield replace(plain, events=tuple(events))
+    elif TABLE[topic].part == "scenario":
+        yield replace(plain, **changed)
+    else:
+        for n, spec in enumerate(plain.parameters):
+            parameters = [*plain.parameters]
+            parameters[n] = replace(spec, **changed)
+            yield replace(plain, parameters=tuple(parameters))
+
+
+def _bound(name: str, value: str) -> int:
+    names = [each.name for each in fields(Scope)]
+    if name not in names:
+        raise UsageError(
+            f"unknown bound {name!r} of a scope: expected {', '.join(names)}"
+        )
+    if not (value.isdecimal() and 1 <= int(value) <= _MOST):
+        raise UsageError(f"expected {name} of a scope from 1 to {_MOST}, got {value!r}")
+    return int(value)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    topics = () if text == "none" else tuple(text.split("+"))
+    for topic in topics:
+        if topic not in WORD_TOPICS:
+            raise UsageError(
+                f"unknown words {topic!r} of a scope: expected none, or some of "
+                f"{'+'.join(WORD_TOPICS)}"
+            )
+    return topics
