@@ -40,7 +40,13 @@ from syncverify.scenario.feature_table import (
 from syncverify.scenario.features import features_of, features_outside
 from syncverify.scenario.layout import most_group_bytes, reduce_axes
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import REPLICATE, MeshSpec, ParameterSpec, shard
+from syncverify.scenario.specs import (
+    REPLICATE,
+    MeshSpec,
+    ParameterSpec,
+    shard,
+    sharded_dim,
+)
 
 # Topics whose words any plain scenario can take.
 WORD_TOPICS: Final = tuple(name for name, topic in TABLE.items() if topic.fits_any)
@@ -200,8 +206,12 @@ def _kinds(mesh: MeshSpec, capabilities: Capabilities) -> Iterator[ParameterSpec
 
 def _is_least(listed: Iterable[ParameterSpec]) -> bool:
     """Tell whether no smaller sizes in the same order stand for those of the parameters."""
-    sizes = {spec.global_shape for spec in listed if spec.placements is not None}
-    return sizes != {_SIZES[1:]}
+    replicated = {
+        each.global_shape
+        for each in listed
+        if {*(each.placements or ())} == {REPLICATE}
+    }
+    return replicated != {_SIZES[1:]}
 
 
 def _fits(

@@ -46,6 +46,14 @@ class Doubles(Naive):
         trainable.register_post_accumulate_grad_hook(lambda p: None)
 
 
+class SkipsSecond(Naive):
+    """Forgets to reduce the second parameter."""
+
+    def reduce(self, parameter: Any) -> None:
+        if not any(parameter is second for second in self.parameters[1:2]):
+            super().reduce(parameter)
+
+
 class SkipsThird(Naive):
     """Forgets to reduce the third parameter."""
 

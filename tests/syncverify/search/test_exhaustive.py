@@ -1,0 +1,167 @@
+"""An exhaustive search plays each scenario of its scope once, and goes on after an interrupt."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncverify import verify
+from syncverify.errors import UsageError
+from syncverify.report.bound import Bound
+from syncverify.report.report import Report
+from syncverify.report.text import verdict
+from syncverify.scenario.scope import Scope
+from syncverify.search import exhaustive
+from syncverify.search.result import SilentProgress
+from syncverify.search.schedules import (
+    COMPLETE,
+    RANDOM,
+    SAME,
+    ScheduleCoverage,
+)
+from syncverify.verification import CoverageGap, PropertyViolation
+from tests.syncverify.search.search_subjects import Naive, SkipsSecond
+
+pytestmark = pytest.mark.slow
+SMALL = "parameters=1,micro_batches=1,words=none"
+PAIRS = "parameters=2,steps=1,micro_batches=1,words=none"
+
+
+@dataclass
+class Interrupting(SilentProgress):
+    """Interrupts a search after some scenarios, as Ctrl-C does."""
+
+    last: int
+    played_in_this_call: list[int] = field(default_factory=list)
+
+    def played(self, num_examples: int, num_violations: int) -> None:
+        self.played_in_this_call.append(num_examples)
+        if num_examples == self.last:
+            raise KeyboardInterrupt
+
+
+def play(subject: Any, folder: Path, scope: str = SMALL, **more: Any) -> Report:
+    return verify(subject, exhaustive=True, scope=scope, database=folder, **more)
+
+
+def files_in(folder: Path) -> list[str]:
+    return [each.name for each in folder.glob("exhaustive-*")]
+
+
+def test_a_right_subject_holds_in_all_scenarios(tmp_path: Path) -> None:
+    report = play(Naive, tmp_path)
+    bound = report.bound
+    assert bound == Bound(Scope.parse(SMALL), 8, 8, 0, 0, 0, 0)
+    assert report.examples == 8
+    words = "; all 8 of them hold, with all schedules: order matters in none of them"
+    assert verdict(report).endswith(words)
+    assert report.to_json()["bound"]["holds"]
+    assert files_in(tmp_path) == []
+
+
+def test_a_defect_of_the_last_scenarios_is_reported_as_by_a_search(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(PropertyViolation, match="not_reduced") as raised:
+        play(SkipsSecond, tmp_path, PAIRS)
+    (found,) = raised.value.report.violations
+    assert len(found.scenario.parameters) == 2
+    bound = raised.value.report.bound
+    assert bound is not None
+    assert bound.num_played == bound.num_scenarios
+    assert not bound.is_proof
+
+
+def test_the_same_call_goes_on_after_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exhaustive, "_PART_SIZE", 5)
+    with pytest.raises(KeyboardInterrupt):
+        play(SkipsSecond, tmp_path, PAIRS, progress=Interrupting(12))
+    assert len(files_in(tmp_path)) == 1
+    later = Interrupting(-1)
+    with pytest.raises(PropertyViolation) as resumed:
+        play(SkipsSecond, tmp_path, PAIRS, progress=later)
+    with pytest.raises(PropertyViolation) as alone:
+        play(SkipsSecond, tmp_path / "alone", PAIRS)
+    # Two parts of 5 were whole, and the third begins anew.
+    assert later.played_in_this_call[0] == 11
+    reports = [each.value.report for each in (resumed, alone)]
+    first, second = (
+        replace(each, seconds=0, seed=0, explored=(), violations=()) for each in reports
+    )
+    assert first == second
+    known = [{each.violation.identity for each in one.violations} for one in reports]
+    assert known[0] == known[1]
+    assert files_in(tmp_path) == []
+
+
+def test_parts_of_other_sources_are_played_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exhaustive, "_PART_SIZE", 2)
+    with pytest.raises(KeyboardInterrupt):
+        play(Naive, tmp_path, progress=Interrupting(5))
+    (path,) = tmp_path.glob("exhaustive-*")
+    path.write_text(path.read_text().replace('"key": "', '"key": "other'))
+    later = Interrupting(-1)
+    play(Naive, tmp_path, progress=later)
+    assert later.played_in_this_call[0] == 1
+
+
+def test_a_time_limit_leaves_the_rest_to_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exhaustive, "_PART_SIZE", 2)
+    clock = iter(range(1000))
+    monkeypatch.setattr(exhaustive.time, "monotonic", lambda: next(clock))
+    with pytest.raises(CoverageGap, match="the same command goes on") as raised:
+        play(Naive, tmp_path, time_limit_seconds=5)
+    bound = raised.value.report.bound
+    assert bound is not None
+    assert not bound.is_proof
+
+
+@pytest.mark.long
+def test_two_processes_play_what_one_plays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scope = "parameters=1,words=none"
+    monkeypatch.setattr(exhaustive, "_PART_SIZE", 5)
+    one, two = (play(Naive, tmp_path, scope, jobs=jobs) for jobs in (1, 2))
+    assert one.bound == two.bound
+    assert one.coverage == two.coverage
+
+
+def test_schedules_that_were_not_played_are_no_proof() -> None:
+    played = [
+        ScheduleCoverage(SAME),
+        ScheduleCoverage(COMPLETE, 3, 5),
+        ScheduleCoverage(RANDOM, probability=0.1),
+    ]
+    bound = Bound.of(Scope(), 3, 3, played, 0)
+    assert (bound.num_undecided, bound.num_branching, bound.num_classes) == (1, 1, 3)
+    assert not bound.is_proof
+    assert bound.gap == (
+        "1 scenario of the scope had more classes of schedules than were played; raise N of "
+        "--schedules all:N"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"backend": "gloo"}, "takes the backend sim, and not gloo"),
+        ({"schedules": "default"}, "expected all or all:N, not 'default'"),
+        (
+            {"scope": "parameters=0"},
+            "expected parameters of a scope from 1 to 8, got '0'",
+        ),
+    ],
+)
+def test_settings_against_a_scope_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        verify(Naive, exhaustive=True, **settings)
