@@ -28,7 +28,7 @@ from syncverify.report.observed import ObservedFeature
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import NotTried, Report
 from syncverify.report.text import diagnosis, verdict, violation_text
-from syncverify.scenario.scope import Scope
+from syncverify.scenario.small_scope import SmallScope
 from syncverify.scenario.space import Space
 from syncverify.search.budget import AFTER_ERRORS
 from syncverify.search.exhaustive import exhaustive_settings, search_exhaustively
@@ -395,7 +395,7 @@ def _report(
         num_refused=statistics.num_refused,
         always_raises=result.stopped == AFTER_ERRORS,
         bound=Bound.of(
-            Scope.parse(settings.scope),
+            SmallScope.parse(settings.scope),
             settings.examples,
             result.num_examples,
             statistics.schedules,

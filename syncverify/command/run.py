@@ -28,7 +28,7 @@ from syncverify.report.observed_table import in_one_line, table_lines
 from syncverify.report.report import Report
 from syncverify.report.sarif import sarif_log
 from syncverify.report.text import diagnosis
-from syncverify.scenario.scope import Scope
+from syncverify.scenario.small_scope import SmallScope
 from syncverify.scenario.space import Space
 from syncverify.search.exhaustive import exhaustive_settings
 from syncverify.settings import DEFAULT_RANKS, SETTINGS, Settings
@@ -161,7 +161,7 @@ def _size(settings: Settings) -> str:
 
 def _size_of_scope(settings: Settings) -> str:
     return (
-        f"all {settings.examples:,} scenarios of {Scope.parse(settings.scope)}, with all "
+        f"all {settings.examples:,} scenarios of {SmallScope.parse(settings.scope)}, with all "
         "schedules; after an interrupt the same command goes on"
     )
 

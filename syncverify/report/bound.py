@@ -9,7 +9,7 @@ from typing import Any, Self
 from typing_extensions import override
 
 from syncverify.plain_text import counted
-from syncverify.scenario.scope import Scope
+from syncverify.scenario.small_scope import SmallScope
 from syncverify.search.schedules import COMPLETE, RANDOM, ScheduleCoverage
 
 
@@ -27,7 +27,7 @@ class Bound:
         num_violations: Number of distinct violations.
     """
 
-    scope: Scope
+    scope: SmallScope
     num_scenarios: int
     num_played: int
     num_undecided: int
@@ -38,7 +38,7 @@ class Bound:
     @classmethod
     def of(
         cls,
-        scope: Scope,
+        scope: SmallScope,
         num_scenarios: int,
         num_played: int,
         schedules: Iterable[ScheduleCoverage],

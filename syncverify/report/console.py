@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from syncverify.errors import UsageError
 from syncverify.plain_text import plain
-from syncverify.whole_file import replace_file
+from syncverify.search.whole_file import replace_file
 
 
 class CommandConsole(Console):

@@ -18,6 +18,7 @@ module                  content
 `replayed`              a scenario that is played once more
 `replay`                violations saved by earlier runs, played first
 `parallel`              a search by several processes
+`exhaustive`            a search that plays every scenario of a small scope
 `isolation`             independence from torch modes, local files and addresses
 ======================= ==============================================================
 """

@@ -27,7 +27,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
-from syncverify.scenario.scope import Scope
+from syncverify.scenario.small_scope import SmallScope
 from syncverify.scenario.space import Space
 from syncverify.scenario.token import decode
 from syncverify.search.drawing import EndedError
@@ -61,7 +61,9 @@ _MOST_CLASSES: Final = 1000  # of the schedules of one scenario
 
 
 @functools.lru_cache(maxsize=2)
-def scenarios_within(scope: Scope, capabilities: Capabilities) -> tuple[Scenario, ...]:
+def scenarios_within(
+    scope: SmallScope, capabilities: Capabilities
+) -> tuple[Scenario, ...]:
     """Return each scenario of a contract within a scope.
 
     Raises:
@@ -91,7 +93,7 @@ def exhaustive_settings(settings: Settings, capabilities: Capabilities) -> Setti
         raise UsageError(
             f"an exhaustive search plays all schedules: expected all or all:N, not {schedules!r}"
         )
-    scope = Scope.parse(settings.scope)
+    scope = SmallScope.parse(settings.scope)
     return replace(
         settings,
         schedules=schedules,
@@ -174,7 +176,7 @@ class _ExhaustiveSearch:
         file = PartsFile.of(
             subject,
             Path(folder) if isinstance(folder, str | Path) else DEFAULT_FOLDER,
-            *(settings.backend, Scope.parse(settings.scope), settings.schedules),
+            *(settings.backend, SmallScope.parse(settings.scope), settings.schedules),
         )
         parts = file.read()
         played = [
@@ -253,7 +255,7 @@ def _scenarios_of(
     number: int, subject: Subject, settings: Settings
 ) -> tuple[Scenario, ...]:
     """Return the scenarios of one part."""
-    scope = Scope.parse(settings.scope)
+    scope = SmallScope.parse(settings.scope)
     listed = scenarios_within(scope, subject.capabilities)
     return listed[number * _PART_SIZE :][:_PART_SIZE]
 

@@ -17,8 +17,8 @@ from syncverify.judge.ordering.held_memory import HeldMemory
 from syncverify.search.line_probe import PlayedLines, modules_of
 from syncverify.search.result import RunStatistics
 from syncverify.search.schedules import ScheduleCoverage
+from syncverify.search.whole_file import replace_file
 from syncverify.subjects.subject import Subject
-from syncverify.whole_file import replace_file
 
 _VERSION: Final = 1
 DEFAULT_FOLDER: Final = Path(".syncverify")

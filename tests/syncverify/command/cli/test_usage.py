@@ -143,6 +143,15 @@ REFUSED = {
         ("run", "synchronizer", "--schedules", "all", "--backend", "gloo"),
         "schedules 'all' need the sim backend: on gloo, the machine's own timing decides",
     ),
+    "ranks beside a scope": (
+        ("run", "synchronizer", "--exhaustive", "--ranks", "2"),
+        "an exhaustive search takes its ranks from --scope ranks=N",
+    ),
+    "unknown bound of a scope": (
+        ("run", "synchronizer", "--exhaustive", "--scope", "rank=2"),
+        ("unknown bound 'rank' of a scope: expected ranks, parameters, buckets, "
+        "micro_batches, steps, words"),
+    ),
     "token with a line break": (("replay", "sv2-a\nb", "ddp"), None),
     "scenario that the subject does not promise": (
         ("replay", encode(Reproducer("p", "c", SHARDED)), "ddp"),

@@ -45,7 +45,6 @@ from syncverify.scenario.specs import (
     MeshSpec,
     ParameterSpec,
     shard,
-    sharded_dim,
 )
 
 # Topics whose words any plain scenario can take.
@@ -56,7 +55,7 @@ _SMALLEST: Final = (_SIZES[0],)
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SmallScope:
     """The bounds of a small scope, within the contract of a subject.
 
     Attributes:
@@ -247,7 +246,7 @@ def _with_word(plain: Scenario, topic: str, word: str) -> Iterator[Scenario]:
 
 
 def _bound(name: str, value: str) -> int:
-    names = [each.name for each in fields(Scope)]
+    names = [each.name for each in fields(SmallScope)]
     if name not in names:
         raise UsageError(
             f"unknown bound {name!r} of a scope: expected {', '.join(names)}"

@@ -7,7 +7,7 @@ import pytest
 
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import PLAIN_CONTRACT, Capabilities
-from syncverify.scenario.scope import Scope, cap_classes
+from syncverify.scenario.small_scope import SmallScope, cap_classes
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
 TWO = MeshSpec((2,), ("dp",))
@@ -21,10 +21,10 @@ def replicated(*sizes: int) -> tuple[ParameterSpec, ...]:
 
 
 def test_the_text_of_a_scope_is_read_back() -> None:
-    scope = Scope(ranks=4, words=("event", "launch"))
-    assert Scope.parse(str(scope)) == scope
-    assert Scope.parse("words=none") == Scope(words=())
-    assert Scope.parse("") == Scope()
+    scope = SmallScope(ranks=4, words=("event", "launch"))
+    assert SmallScope.parse(str(scope)) == scope
+    assert SmallScope.parse("words=none") == SmallScope(words=())
+    assert SmallScope.parse("") == SmallScope()
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,10 @@ def test_the_text_of_a_scope_is_read_back() -> None:
     [
         (
             "rank=2",
-            r"unknown bound 'rank' of a scope: expected ranks, parameters, buckets, "
-            r"micro_batches, steps, words",
+            (
+                r"unknown bound 'rank' of a scope: expected ranks, parameters, buckets, "
+                r"micro_batches, steps, words"
+            ),
         ),
         ("ranks=0", r"expected ranks of a scope from 1 to 8, got '0'"),
         ("steps=many", r"expected steps of a scope from 1 to 8, got 'many'"),
@@ -45,11 +47,11 @@ def test_the_text_of_a_scope_is_read_back() -> None:
 )
 def test_a_scope_that_does_not_exist_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=f"^{message}$"):
-        Scope.parse(text)
+        SmallScope.parse(text)
 
 
 def test_no_scenario_is_listed_twice_and_all_are_within_the_bounds() -> None:
-    scope = Scope(parameters=2, words=("event", "readiness"))
+    scope = SmallScope(parameters=2, words=("event", "readiness"))
     listed = [
         *scope.scenarios(Capabilities(features=frozenset({"event", "readiness"})))
     ]
@@ -67,7 +69,7 @@ def test_a_plain_scope_has_each_count_each_order_and_each_cap() -> None:
     """Two replicated parameters: 3 lists of sizes without both 3, 2 or 3 caps, 2 counts."""
     left_out = {"parameters=sharded", "parameters=ordinary", "parameters=frozen"}
     plain = replace(PLAIN_CONTRACT, outside=frozenset(left_out))
-    scope = Scope(parameters=2, steps=1, words=())
+    scope = SmallScope(parameters=2, steps=1, words=())
     listed = [*scope.scenarios(plain)]
     found = {
         (
@@ -105,7 +107,7 @@ def test_a_frozen_parameter_fills_no_bucket() -> None:
 
 def test_words_that_a_parameter_cannot_take_are_left_out() -> None:
     """An ordinary parameter and a strided one exclude each other; a word of a user may not."""
-    scope = Scope(parameters=1, steps=1, words=("use",))
+    scope = SmallScope(parameters=1, steps=1, words=("use",))
     words = {
         spec.use
         for each in scope.scenarios(Capabilities(features=frozenset({"use=twice"})))
@@ -117,6 +119,8 @@ def test_words_that_a_parameter_cannot_take_are_left_out() -> None:
 def test_four_ranks_have_a_mesh_of_two_axes() -> None:
     meshes = {
         each.mesh.shape
-        for each in Scope(ranks=4, parameters=1, words=()).scenarios(PLAIN_CONTRACT)
+        for each in SmallScope(ranks=4, parameters=1, words=()).scenarios(
+            PLAIN_CONTRACT
+        )
     }
     assert meshes == {(4,), (2, 2)}
