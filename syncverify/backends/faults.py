@@ -141,7 +141,7 @@ def unmatched_fault(
             if other.matched_arguments != launch.matched_arguments:
                 said = (f"rank {first}: {launch}", f"rank {rank}: {other}")
                 sources = (launch.source, other.source)
-                return _mismatch_fault((first, rank), said, sources)
+                return mismatch_fault((first, rank), said, sources)
     behind = {
         rank
         for key, arrived in arrivals.items()
@@ -179,9 +179,10 @@ def stands(launches: LaunchesByRank) -> tuple[Origin, ...]:
     return tuple(own[-1].source for _, own in sorted(launches.items()) if own)
 
 
-def _mismatch_fault(
+def mismatch_fault(
     ranks: tuple[int, int], lines: tuple[str, ...], named: tuple[Origin, ...]
 ) -> Fault:
+    """Return the fault of two global ranks that disagree, with the call of each in words."""
     summary = f"ranks {list(ranks)} met in one collective and disagree"
     return Fault("collective_mismatch", ranks, summary, lines, named)
 
@@ -204,7 +205,7 @@ def threads_fault(
         InternalError: A rank failed outside of the subject.
     """
     if mismatch is not None:
-        return _mismatch_fault(mismatch.ranks, mismatch.lines, mismatch.sources)
+        return mismatch_fault(mismatch.ranks, mismatch.lines, mismatch.sources)
     for thread in threads:
         raised = _raised(thread, has_stalled=stall is not None)
         if raised is not None:

@@ -24,6 +24,7 @@ from syncverify.command.shared_options import (
     format_option,
     json_file,
     json_option,
+    page_option,
     replay_files,
     report_option,
     seed_option,
@@ -252,10 +253,7 @@ def _replay(token: str, options: Mapping[str, Any]) -> None:
     help="Time that a rank may compute without a call of torch.",
 )  # fmt: skip
 @report_option
-@click.option(
-    "--html", "html_path", type=json_file, default=None, metavar="PATH",
-    help="Write the report here as a page with timelines.",
-)  # fmt: skip
+@page_option
 def simulate(**options: Any) -> None:
     """Run PROGRAM, a function of its rank, on simulated ranks with streams, and judge it.
 
@@ -270,6 +268,61 @@ def simulate(**options: Any) -> None:
         execute(SimulateOptions(**options))
 
     owned(after_imports(play), None, f"syncverify simulate {options['program']}")
+
+
+@cli.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    short_help="Run a training script as torchrun does, without GPUs, and judge it.",
+    epilog=examples(
+        "record --nproc 4 train.py --steps 3", "record --nproc 2 -m mypackage.train"
+    ),
+)
+@click.option(
+    "--nproc", type=click.IntRange(1, 512), default=2, show_default=True, metavar="N",
+    help="Number of ranks, each a process.",
+)  # fmt: skip
+@click.option(
+    "-m", "is_module", is_flag=True, help="SCRIPT is a module, as after `python -m`."
+)
+@click.option(
+    "--device", type=click.Choice(("cuda", "cpu")), default="cuda", show_default=True,
+    help="Device that torch names to the script.",
+)  # fmt: skip
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=None,
+    metavar="FOLDER", help="Write the traces here.  [recorded-SCRIPT]",
+)  # fmt: skip
+@click.option(
+    "--names-torch", is_flag=True, help="Name torch's own lines in the report too."
+)
+@click.option(
+    "--hang-timeout", type=click.FloatRange(min=0, min_open=True), default=60.0,
+    metavar="SECONDS", show_default=True,
+    help="Time that a rank may compute without a call of torch.",
+)  # fmt: skip
+@report_option
+@page_option
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def record(**options: Any) -> None:
+    """Run SCRIPT with ARGUMENTS on simulated GPUs, one process a rank, and judge it.
+
+    The traces stay in a folder, which `syncverify judge` reads.
+    """
+    from syncverify.command.record import RecordOptions, execute_record
+
+    execute_record(RecordOptions(**options))
+
+
+@cli.command(epilog=examples("judge recorded-train", "judge recorded-train --html"))
+@click.argument("folder", type=click.Path(path_type=Path))
+@report_option
+@page_option
+def judge(folder: Path, json_path: Path | None, html_path: Path | None) -> None:
+    """Judge the traces of a recorded script: races, early frees, mismatches, deadlocks."""
+    from syncverify.command.record import execute_judge
+
+    execute_judge(folder, json_path, html_path)
 
 
 @cli.command(

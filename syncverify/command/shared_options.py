@@ -131,6 +131,10 @@ def json_option(words: str) -> Option:
 
 
 report_option = json_option("Write the report here.")
+page_option = click.option(
+    "--html", "html_path", type=json_file, default=None, metavar="PATH",
+    help="Write the report here as a page with timelines.",
+)  # fmt: skip
 format_option = click.option(
     "--format", "shown_as", type=click.Choice([*REPORT_FORMATS]), default="text",
     show_default=True,

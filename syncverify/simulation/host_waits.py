@@ -48,11 +48,11 @@ def refuse_unknown_stall(
     if stall is None or stall.is_certain or played.run.fault is None:
         return
     policy = Decisions(Following(schedule))
-    if not _is_deadlock(play(setup, policy, passes_stalls=True)):
-        raise EnvironmentNotSupportedError(_words(stall))
+    if not is_deadlock(play(setup, policy, passes_stalls=True)):
+        raise EnvironmentNotSupportedError(unknown_stall(stall))
 
 
-def _is_deadlock(passed: Played) -> bool:
+def is_deadlock(passed: Played) -> bool:
     """Tell whether a play in which hosts go on shows a deadlock."""
     traces = [each.trace for each in passed.run.ranks]
     if passed.is_whole and _lacks_ranks(traces):
@@ -69,7 +69,8 @@ def _lacks_ranks(traces: Traces) -> bool:
     return any(number < len(key.ranks) for key, number in issued.items())
 
 
-def _words(stall: Stall) -> str:
+def unknown_stall(stall: Stall) -> str:
+    """Say why ranks that stand still are not judged."""
     return (
         "ranks stand still where wait() blocks the host, as with gloo; with NCCL it blocks a "
         f"stream alone, and what comes then is not known ({'; '.join(map(str, stall.details))})"

@@ -88,14 +88,14 @@ def play(
         passes_stalls=passes_stalls,
     )
     machine.world.is_prompt = is_prompt
-    returned = [_Returned() for _ in range(setup.num_ranks)]
+    returned = [Returned() for _ in range(setup.num_ranks)]
     for rank, recorder in enumerate(machine.recorders):
         recorder.moment = _ANYWHERE
         if setup.device == "cuda":
             _tell_cuda(recorder, rank, setup.num_ranks)
 
     def on_rank(rank: int) -> None:
-        returned[rank] = _call(setup, rank, machine.recorders[rank])
+        returned[rank] = call_on_rank(setup, rank, machine.recorders[rank])
 
     # Compiled code runs as it is written: the recorder sees no operator within a kernel.
     is_eager = torch.compiler.set_stance("force_eager")
@@ -121,12 +121,16 @@ def _tell_cuda(recorder: RankRecorder, rank: int, num_ranks: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Returned:
+class Returned:
+    """What a program returned on a rank, and copies of the tensors in it."""
+
     result: Any = None
     values: list[torch.Tensor] = field(default_factory=list)
 
 
-def _call(setup: SimulatedProgram, rank: int, recorder: RankRecorder) -> _Returned:
+def call_on_rank(
+    setup: SimulatedProgram, rank: int, recorder: RankRecorder
+) -> Returned:
     """Call the program on a rank, and read what it returns on its current stream.
 
     Returns:
@@ -145,7 +149,7 @@ def _call(setup: SimulatedProgram, rank: int, recorder: RankRecorder) -> _Return
             ]
             recorder.read("return", tensors, NoLine.RETURN)
         with torch.no_grad():
-            return _Returned(result, [each.clone() for each in tensors])
+            return Returned(result, [each.clone() for each in tensors])
     except (SyncverifyError, RunEndedError):
         raise
     except BaseException as error:  # the program's, of any class

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from typing import NoReturn
 from unittest.mock import patch
 
-from syncverify.sim.turns.scheduler import Scheduler, own_rank
+from syncverify.sim.turns.scheduler import own_rank
+from syncverify.sim.turns.turn_taking import TurnTaking
 from syncverify.trace.stacks import is_subject_above
 
 # A program may wait for another process, and look for it after each sleep.
@@ -23,7 +24,7 @@ _MAX_SLEEP_SECONDS = 0.05
 
 
 @contextmanager
-def calls_on_ranks(scheduler: Scheduler) -> Iterator[None]:
+def calls_on_ranks(scheduler: TurnTaking) -> Iterator[None]:
     """Let calls of a rank's thread act on the rank, for the length of a block."""
     process, leave, sleep = os.getpid(), os._exit, time.sleep
 

@@ -94,7 +94,10 @@ def _lines(found: FoundInProgram, title: str) -> Iterator[str]:
 
 def _hint(violation: Violation) -> str:
     """Return the repair to try first; "" where a remedy or the program's own error says more."""
-    if violation.evidence.unordered is not None or is_exception(violation.cause):
+    says_more = violation.evidence.unordered is not None or is_exception(
+        violation.cause
+    )
+    if says_more or violation.cause == "process_died":
         return ""
     return hint_of(violation.cause)
 

@@ -36,7 +36,11 @@ from syncverify.sim.device.device_functions import Replacement
 from syncverify.sim.device.seen_backends import SeenBackends
 from syncverify.sim.device.seen_device import SeenDevice
 from syncverify.sim.device.streams import own_streams
-from syncverify.sim.device.torch_internals import GROUP_TENSORS, default_device
+from syncverify.sim.device.torch_internals import (
+    GROUP_TENSORS,
+    PARSE_TO,
+    default_device,
+)
 from syncverify.trace.stacks import sees_device_above
 
 _GIB = 2**30
@@ -165,6 +169,7 @@ def _places() -> Iterator[tuple[Any, str, Replacement]]:
     yield torch.Tensor, "type", _type
     yield DeviceMesh, "__init__", _mesh
     yield torch.Tensor, "_make_wrapper_subclass", _wrap
+    yield *PARSE_TO, _numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +365,14 @@ def _to(
     if moved is tensor and wanted.type == "cuda" and now.type == "cpu":
         return torch.empty_like(tensor).copy_(tensor)
     return moved
+
+
+def _numbered(original: Replacement, _: _Line, *args: Any, **options: Any) -> Any:
+    """Read the arguments of `Module.to`, the first of which may be the number of a GPU."""
+    first, *rest = (*args, None)
+    if isinstance(first, int):
+        return original(_device(first), *rest[:-1], **options)
+    return original(*args, **options)
 
 
 def _type(

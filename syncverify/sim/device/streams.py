@@ -28,7 +28,7 @@ from syncverify.trace.records import (
 from syncverify.trace.stacks import calling_line
 
 if TYPE_CHECKING:
-    from syncverify.sim.turns.scheduler import Scheduler
+    from syncverify.sim.turns.turn_taking import TurnTaking
 
 
 class PassObserver(Protocol):
@@ -73,7 +73,7 @@ class RankStreams:
         self.num_splits = Counter[str]()
         self.seen: SeenDevice | None = None
         self.backends = SeenBackends()
-        self.scheduler: Scheduler | None = None
+        self.scheduler: TurnTaking | None = None
         self.engine_watch: PassObserver | None = None
         self._reached = ReachedMarks()
 

@@ -225,9 +225,8 @@ class SimulatedCommunicator(dist.ProcessGroup):
         # earliest read that a device could make. `SimulatedWork` writes as late as it can.
         with self.recorder.not_recording_accesses():
             copies = [_scaled(taken(each), call.factor) for each in call.inputs]
-        rendezvous.calls[seat] = dataclasses.replace(
-            call, inputs=copies, source=launched.source
-        )
+        issued = dataclasses.replace(call, inputs=copies, source=launched.source)
+        self.world.arrive(launched.key, seat, issued)
         for peer, other in enumerate(rendezvous.calls):
             if other is None or peer == seat:
                 continue

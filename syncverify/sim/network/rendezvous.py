@@ -6,12 +6,13 @@ and ignores their tags, and so does this module.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from syncverify.sim.network.collectives import CollectiveCall
-from syncverify.sim.turns.scheduler import Scheduler
+from syncverify.sim.turns.turn_taking import TurnTaking
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 from syncverify.trace.source_lines import Origin
@@ -38,6 +39,11 @@ class Rendezvous:
     def is_complete(self) -> bool:
         """Tell whether every rank has arrived."""
         return all(call is not None for call in self.calls)
+
+    def forget(self, seat: int) -> None:
+        """Let go of the tensors that a rank has received; the rendezvous lives on."""
+        call = self.calls[seat]
+        self.calls[seat] = call and dataclasses.replace(call, outputs=[])
 
     def missing_ranks(self) -> tuple[int, ...]:
         """Return the global ranks that have not arrived."""
@@ -79,7 +85,7 @@ class SimulatedWorld:
             the loss of a connection; None if none fails.
     """
 
-    scheduler: Scheduler
+    scheduler: TurnTaking
     recorders: Sequence[Recorder]
     collectives: dict[CollectiveKey, Rendezvous] = field(default_factory=dict)
     mismatch: Mismatch | None = None
@@ -95,6 +101,10 @@ class SimulatedWorld:
             name = f"rendezvous {sequence} of {communicator}, {ranks}"
             self.collectives[key] = Rendezvous(ranks, name, [None] * len(ranks))
         return self.collectives[key]
+
+    def arrive(self, key: CollectiveKey, seat: int, call: CollectiveCall) -> None:
+        """Note the call of a rank, whose inputs are copies."""
+        self.rendezvous(key).calls[seat] = call
 
     def fails(self, launched: CollectiveLaunch) -> bool:
         """Tell whether a collective fails; those of `bind()` are made before the failure."""

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.turns.refusals import refusal
-from syncverify.sim.turns.scheduler import Scheduler
 from syncverify.sim.turns.stalls import Wait
 from syncverify.sim.turns.turn_log import AccessKind
+from syncverify.sim.turns.turn_taking import TurnTaking
 
 
 class SimulatedStore(dist.Store):
@@ -22,7 +22,7 @@ class SimulatedStore(dist.Store):
     rank can run, the run ends with a stall that names the key.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: TurnTaking) -> None:
         super().__init__()
         self._scheduler = scheduler
         self._values: dict[str, bytes] = {}

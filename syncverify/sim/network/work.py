@@ -282,9 +282,7 @@ class SimulatedWork(dist.Work):
         with self._group.recorder.delivering(self._launched):
             self._results.write(compute(delivered, self._seat))
         # The rendezvous lives as long as the run, and must not keep the outputs alive.
-        self._rendezvous.calls[self._seat] = dataclasses.replace(
-            delivered[self._seat], outputs=[]
-        )
+        self._rendezvous.forget(self._seat)
 
 
 def _bytes_of(tensor: torch.Tensor) -> MemoryRegion:

@@ -28,7 +28,7 @@ from syncverify.sim.recording.raw_accesses import (
 from syncverify.sim.recording.storages import Storage, StorageTable
 from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.records import HOST, CollectiveLaunch
+from syncverify.trace.records import HOST, CollectiveLaunch, TraceRecord
 from syncverify.trace.source_lines import NoLine
 from syncverify.trace.stacks import RawFrames, subject_frames
 
@@ -96,6 +96,15 @@ class RankRecorder(Recorder):
     def lacks_accesses(self) -> bool:
         """Whether accesses matter (there are several streams) and were not recorded."""
         return not (self._records_accesses or self.streams.is_alone)
+
+    @property
+    def num_recorded(self) -> int:
+        """Number of records so far, of accesses that tell nothing too."""
+        return len(self.trace) + len(self._raw)
+
+    def recorded_so_far(self) -> list[TraceRecord]:
+        """Return the trace that `finish()` would leave now."""
+        return merged(self.trace, self._raw)
 
     def finish(self) -> None:
         """End the recording, and turn raw accesses into records of the trace."""

@@ -1,0 +1,113 @@
+"""The executions of `syncverify record` and `syncverify judge`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from syncverify.command.process_exit import (
+    COMMAND_NAME,
+    INTERRUPTED,
+    VIOLATION,
+    ending_when_interrupted,
+    leave_at_once,
+    tell_end,
+)
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.report.console import check_folder, say, write
+from syncverify.scripts.judging import judge
+from syncverify.scripts.recording import Recording, record
+from syncverify.scripts.script import Script
+from syncverify.scripts.trace_files import read_recording, write_recording
+from syncverify.sim.apart.rank_machine import Device
+from syncverify.simulation.simulation import Simulation
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """Options of `record`, as `cli` declares them."""
+
+    nproc: int
+    is_module: bool
+    device: Device
+    out: Path | None
+    names_torch: bool
+    hang_timeout: float
+    json_path: Path | None
+    html_path: Path | None
+    script: str
+    arguments: tuple[str, ...]
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the traces."""
+        return self.out or Path(f"recorded-{Path(self.script).stem}")
+
+
+def execute_record(options: RecordOptions) -> NoReturn:
+    """Record a script, write its traces, judge them, and exit; Ctrl-C keeps what was recorded.
+
+    Raises:
+        SystemExit: Always, with the exit code.
+    """
+    check_folder(options.json_path)
+    check_folder(options.html_path)
+    check_folder(options.folder)
+    script = Script(options.script, options.arguments, options.is_module)
+    with ending_when_interrupted(COMMAND_NAME):
+        recording = record(
+            script,
+            options.nproc,
+            device=options.device,
+            hang_timeout_seconds=options.hang_timeout,
+            names_torch=options.names_torch,
+        )
+    write_recording(recording, options.folder)
+    say(f"traces: {options.folder}")
+    _judge(recording, options.json_path, options.html_path)
+
+
+def execute_judge(
+    folder: Path, json_path: Path | None, html_path: Path | None
+) -> NoReturn:
+    """Judge a folder of traces, and exit.
+
+    Raises:
+        SystemExit: Always, with the exit code.
+    """
+    check_folder(json_path)
+    check_folder(html_path)
+    _judge(read_recording(folder), json_path, html_path)
+
+
+def _judge(
+    recording: Recording, json_path: Path | None, html_path: Path | None
+) -> NoReturn:
+    """Judge a recording, print the report, write its files, and exit.
+
+    Raises:
+        EnvironmentNotSupportedError: The script asks for what is not simulated.
+        SystemExit: Otherwise, with the exit code.
+    """
+    simulation = judge(recording)
+    if simulation.refused:
+        raise EnvironmentNotSupportedError(simulation.refused)
+    say(str(simulation))
+    _write_files(simulation, json_path, html_path)
+    if recording.was_interrupted:
+        say("interrupted: what was recorded until then is judged")
+        leave_at_once(INTERRUPTED)
+    code = VIOLATION if simulation.violations else 0
+    tell_end(code)
+    raise SystemExit(code)
+
+
+def _write_files(
+    simulation: Simulation, json_path: Path | None, html_path: Path | None
+) -> None:
+    if json_path is not None:
+        write(json_path, json.dumps(simulation.to_json(), indent=2))
+    if html_path is not None:
+        simulation.write_html(html_path)

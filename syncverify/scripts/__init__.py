@@ -1,0 +1,1 @@
+"""Training scripts as they are: recorded on simulated ranks in processes, and judged."""

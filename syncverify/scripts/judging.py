@@ -1,0 +1,68 @@
+"""The judgement of a recorded script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from syncverify.judge.forgotten_handles import ForgottenHandle, forgotten_handles
+from syncverify.judge.properties.any_program import judge_traced
+from syncverify.judge.traced import TracedRun
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE
+from syncverify.scripts.recording import Recording
+from syncverify.search.schedules import ScheduleCoverage
+from syncverify.simulation.outcome import FoundInProgram
+from syncverify.simulation.simulation import Simulation
+
+# Another order would be another run of the script.
+_AS_RECORDED: Final = ScheduleCoverage("the recorded order of the ranks alone")
+
+
+def judge(recording: Recording) -> Simulation:
+    """Judge a recording: races, early frees, mismatches, deadlocks, errors.
+
+    Args:
+        recording: The recording.
+
+    Returns:
+        What came of the script; `str()` gives the report.
+    """
+    run = recording.run
+    if recording.refused:
+        return _unjudged(recording)
+    traced = TracedRun(run, is_for_nccl=recording.device == "cuda")
+    found = tuple(
+        FoundInProgram(each, DEFAULT_SCHEDULE, run) for each in judge_traced(traced)
+    )
+    return Simulation(
+        recording.script.target,
+        recording.num_ranks,
+        recording.device,
+        0,
+        violations=found,
+        run=run,
+        num_runs=1,
+        coverage=_AS_RECORDED,
+        remarks=tuple(_remarks(recording, found)),
+    )
+
+
+def _unjudged(recording: Recording) -> Simulation:
+    return Simulation(
+        recording.script.target,
+        recording.num_ranks,
+        recording.device,
+        0,
+        refused=recording.refused,
+    )
+
+
+def _remarks(
+    recording: Recording, found: tuple[FoundInProgram, ...]
+) -> Iterator[ForgottenHandle]:
+    if recording.was_interrupted:  # the wait may come later
+        return
+    told = {line for each in found for line in each.violation.evidence.lines}
+    for handle in forgotten_handles(recording.run):
+        if handle.source not in told:
+            yield handle

@@ -1,0 +1,103 @@
+"""The process of one rank of a script."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import traceback
+from dataclasses import dataclass
+
+import torch
+
+from syncverify.backends.faults import raised_fault
+from syncverify.errors import RunEndedError, SyncverifyError
+from syncverify.processes.wire import Wire
+from syncverify.program.exact_arithmetic import exact_arithmetic
+from syncverify.program.late_imports import import_dynamo
+from syncverify.program.rank_environment import one_machine
+from syncverify.program.subject_error import SubjectRaisedError
+from syncverify.scripts.script import RankJob, take_job
+from syncverify.sim.apart.messages import Ended
+from syncverify.sim.apart.rank_machine import RankMachine, rank_machine
+from syncverify.sim.turns.refusals import Refusals
+from syncverify.simulation.playing import call_on_rank
+from syncverify.simulation.process_calls import calls_on_ranks
+from syncverify.simulation.program import SimulatedProgram
+from syncverify.trace.run import Fault
+from syncverify.trace.source_files import naming_torch
+
+
+@dataclass(frozen=True, slots=True)
+class CameTo:
+    """What came of a script on a rank that was not unwound.
+
+    Attributes:
+        fault: The exception of the script; None if it returned.
+        refused: What the machine does not simulate; "" if it played all.
+        internal: A traceback of the machine's own; "" if it is in order.
+    """
+
+    fault: Fault | None = None
+    refused: str = ""
+    internal: str = ""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the script did not reach its end."""
+        return bool(self.fault or self.refused or self.internal)
+
+
+def main(wire: Wire) -> None:
+    """Run the script of the job that comes on a wire, and tell what came of it."""
+    torch.set_num_threads(1)
+    import_dynamo()
+    job = take_job(wire)
+    job.set_variables()
+    with (
+        one_machine(job.num_ranks),
+        rank_machine(wire, job.rank, job.num_ranks, job.device) as machine,
+    ):
+        signal.signal(signal.SIGINT, machine.turns.interrupt)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        came_to: CameTo | None = None
+        with contextlib.suppress(RunEndedError):  # the signal may come late
+            came_to = _unless_refused(job, machine)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        machine.recorder.finish()
+        wire.send(
+            Ended(
+                came_to,
+                machine.recorder.trace,
+                machine.world.mismatch,
+                machine.turns.stack,
+                tuple(machine.turns.updates),
+            )
+        )
+
+
+def _unless_refused(job: RankJob, machine: RankMachine) -> CameTo | None:
+    refusals = Refusals("sim", wake=lambda: None)
+    with refusals.of_the_process():
+        came_to = _come_to(job, machine)
+    return CameTo(refused=str(refusals.first)) if refusals.first else came_to
+
+
+def _come_to(job: RankJob, machine: RankMachine) -> CameTo | None:
+    """Run the script; return None if the run was ended from outside."""
+    setup = SimulatedProgram(
+        lambda: job.script.run(), job.num_ranks, job.device, names_torch=job.names_torch
+    )
+    is_eager = torch.compiler.set_stance("force_eager")
+    calls, named = calls_on_ranks(machine.turns), naming_torch(is_on=job.names_torch)
+    try:
+        with exact_arithmetic(), is_eager, calls, named:
+            call_on_rank(setup, job.rank, machine.recorder)
+    except RunEndedError:
+        return None
+    except SubjectRaisedError as error:
+        return CameTo(fault=raised_fault(error, job.rank))
+    except SyncverifyError as error:
+        return CameTo(refused=str(error))
+    except BaseException:  # noqa: BLE001  # told as a fault of the machine
+        return CameTo(internal=traceback.format_exc())
+    return CameTo()

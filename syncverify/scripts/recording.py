@@ -1,0 +1,165 @@
+"""Record a script: start a process for each rank, hand out turns, and keep the traces."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from syncverify.backends.faults import mismatch_fault, stall_fault
+from syncverify.errors import InternalError
+from syncverify.processes.forked_process import start
+from syncverify.scripts.rank import CameTo
+from syncverify.scripts.script import RankJob, Script
+from syncverify.sim.apart.hub import Hub, RankProcess
+from syncverify.sim.apart.rank_machine import Device
+from syncverify.sim.turns.stalls import deadlock
+from syncverify.simulation.host_waits import is_deadlock, unknown_stall
+from syncverify.simulation.playing import Played
+from syncverify.trace.run import Fault, RankRun, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A recorded script.
+
+    Attributes:
+        script: The script.
+        device: Device that it heard of.
+        run: Traces, and the reason of an early end.
+        refused: What the machine does not simulate; "" if it played all.
+        lost: How the process of a rank ended without a last word, by rank.
+        was_interrupted: Whether a user ended it.
+    """
+
+    script: Script
+    device: Device
+    run: Run
+    refused: str = ""
+    lost: dict[int, str] = field(default_factory=dict)
+    was_interrupted: bool = False
+
+    @property
+    def num_ranks(self) -> int:
+        """World size."""
+        return len(self.run.ranks)
+
+
+def record(
+    script: Script,
+    num_ranks: int,
+    *,
+    device: Device = "cuda",
+    hang_timeout_seconds: float = 60.0,
+    names_torch: bool = False,
+) -> Recording:
+    """Run a script as torchrun does, with a simulated machine in the process of each rank.
+
+    Args:
+        script: The script.
+        num_ranks: World size; all ranks share a machine.
+        device: Device that torch names to the script.
+        hang_timeout_seconds: Seconds without a sign of life after which a rank hangs.
+        names_torch: Whether reports name torch's own lines.
+
+    Returns:
+        The recording; of an interrupted run the traces so far.
+
+    Raises:
+        UsageError: The script is not there.
+        InternalError: The machine is at fault.
+    """
+    script.check()
+    processes = [start("syncverify.scripts.rank") for _ in range(num_ranks)]
+    for rank, process in enumerate(processes):
+        with contextlib.suppress(OSError):  # it is gone, and is heard to be
+            process.send(RankJob(script, rank, num_ranks, device, names_torch))
+    hub = Hub(processes, hang_timeout_seconds, lambda came_to: came_to.is_failure)
+    was_interrupted = False
+    try:
+        hub.run()
+    except KeyboardInterrupt:
+        was_interrupted = True
+    return _Heard(hub, script, device).recording(was_interrupted=was_interrupted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """What a hub has heard."""
+
+    hub: Hub
+    script: Script
+    device: Device
+
+    def recording(self, *, was_interrupted: bool) -> Recording:
+        """Return the recording.
+
+        Raises:
+            InternalError: The machine is at fault.
+        """
+        for came_to in self._came_to():
+            if came_to.internal:
+                raise InternalError(came_to.internal)
+        ranks = tuple(RankRun(trace=own.trace) for own in self.hub.ranks)
+        fault = None if was_interrupted else self._fault()
+        return Recording(
+            self.script,
+            self.device,
+            Run("sim", ranks, fault),
+            self._refused(),
+            {own.rank: own.lost for own in self.hub.ranks if own.lost},
+            was_interrupted,
+        )
+
+    def _came_to(self) -> Iterator[CameTo]:
+        for own in self.hub.ranks:
+            if own.ended is not None and own.ended.came_to is not None:
+                yield own.ended.came_to
+
+    def _refused(self) -> str:
+        refused = (came_to.refused for came_to in self._came_to())
+        return next(filter(None, refused), "") or self._unknown_stall()
+
+    def _unknown_stall(self) -> str:
+        """Say why the stall of hosts is not judged; "" if there is none, or it is."""
+        hub = self.hub
+        if hub.stall is None or not hub.has_passed:
+            return ""
+        is_whole = all(own.ended and own.ended.came_to for own in hub.ranks)
+        ranks = tuple(RankRun(trace=own.last_trace) for own in hub.ranks)
+        passed = Played(Run("sim", ranks), (), (), hub.passed_stall, is_whole)
+        return "" if is_deadlock(passed) else unknown_stall(hub.stall)
+
+    def _fault(self) -> Fault | None:
+        return next(filter(None, self._faults()), None)
+
+    def _faults(self) -> Iterator[Fault | None]:
+        """Yield the reasons of an early end, the first cause first."""
+        yield from (_mismatch(own) for own in self.hub.ranks)
+        yield from (came_to.fault for came_to in self._came_to())
+        stall = self.hub.stall
+        if stall is not None:
+            yield stall_fault(stall.kind, stall.ranks, stall.details, stall.named)
+        if any(own.lost for own in self.hub.ranks):
+            yield _death(self.hub.ranks)
+
+
+def _mismatch(own: RankProcess) -> Fault | None:
+    mismatch = own.ended and own.ended.mismatch
+    if not mismatch:
+        return None
+    return mismatch_fault(mismatch.ranks, mismatch.lines, mismatch.sources)
+
+
+def _death(ranks: Sequence[RankProcess]) -> Fault:
+    """Return the fault of lost processes, with the position of each rank."""
+    lost = tuple(own.rank for own in ranks if own.lost)
+    details = [*deadlock([own.position() for own in ranks]).details[: len(ranks)]]
+    for rank in lost:
+        details[rank] = f"rank {rank}: ended by {ranks[rank].lost}{_after(ranks[rank])}"
+    words = f"the process of rank {lost[0]} died"
+    return Fault("process_died", lost, words, tuple(details))
+
+
+def _after(own: RankProcess) -> str:
+    return f", after {own.last_launch}" if own.last_launch else ""

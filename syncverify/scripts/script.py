@@ -1,0 +1,94 @@
+"""A training script, started as torchrun starts it."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from syncverify.errors import UsageError
+from syncverify.processes.wire import Wire
+from syncverify.sim.apart.rank_machine import Device
+
+# Nobody connects: the store is the machine's.
+_MASTER: Final = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script and its arguments.
+
+    Attributes:
+        target: Path of the script, or name of a module.
+        arguments: Its arguments.
+        is_module: Whether `target` names a module, as after `python -m`.
+    """
+
+    target: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+
+    def check(self) -> None:
+        """Do nothing if the script is there.
+
+        Raises:
+            UsageError: It is not.
+        """
+        if not self.is_module and not Path(self.target).is_file():
+            raise UsageError(f"expected a script: {self.target} is no file")
+
+    def run(self) -> None:
+        """Run it as `python` runs it."""
+        sys.argv = [self.target, *self.arguments]
+        if self.is_module:
+            sys.path.insert(0, str(Path.cwd()))
+            runpy.run_module(self.target, run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(self.target).resolve().parent))
+            runpy.run_path(self.target, run_name="__main__")
+
+
+@dataclass(frozen=True, slots=True)
+class RankJob:
+    """The work of one rank.
+
+    Attributes:
+        script: The script.
+        rank: Global rank.
+        num_ranks: World size.
+        device: Device that torch names to the script.
+        names_torch: Whether reports name torch's own lines.
+    """
+
+    script: Script
+    rank: int
+    num_ranks: int
+    device: Device
+    names_torch: bool = False
+
+    def set_variables(self) -> None:
+        """Set what torchrun sets for a rank of one machine."""
+        rank, size = str(self.rank), str(self.num_ranks)
+        os.environ.update(
+            _MASTER,
+            RANK=rank,
+            LOCAL_RANK=rank,
+            ROLE_RANK=rank,
+            GROUP_RANK="0",
+            WORLD_SIZE=size,
+            LOCAL_WORLD_SIZE=size,
+            ROLE_WORLD_SIZE=size,
+            GROUP_WORLD_SIZE="1",
+            TORCHELASTIC_RUN_ID="none",
+            TORCHELASTIC_RESTART_COUNT="0",
+            TORCHELASTIC_MAX_RESTARTS="0",
+        )
+
+
+def take_job(wire: Wire) -> RankJob:
+    """Return the work that the hub gives."""
+    job: RankJob = wire.receive()
+    return job

@@ -1,0 +1,265 @@
+"""The process that hands out turns to ranks, each of which is a process, and hears their traces.
+
+Note [Turns between processes]
+    Each rank runs freely until it first asks for something that ranks share. When all ranks stand
+    there, one of them gets a turn, and keeps it until it waits, lets others run, or ends. A
+    rank that waits gets a turn again after another rank has changed what they share. If no rank
+    can run, the run ends with the stall that threads would end with.
+
+    A clock decides in one case alone: a rank that keeps its turn without a sign of life. It is
+    interrupted, and says where it stood.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from syncverify.processes.supervised import HungUp, Supervised, attend
+from syncverify.sim.apart.messages import (
+    Arrived,
+    End,
+    Ended,
+    GoOn,
+    Launched,
+    Moves,
+    Recorded,
+    Turn,
+    TurnOver,
+    Update,
+)
+from syncverify.sim.turns.stalls import Position, Stall, deadlock, endless
+from syncverify.trace.records import CollectiveLaunch, TraceRecord
+from syncverify.trace.source_lines import NoLine
+
+_TICK_SECONDS: Final = 0.2
+_END_SECONDS: Final = 4.0
+# Turns of a rank in which no rank records anything: it polls for what never comes.
+_MAX_IDLE_TURNS_PER_RANK: Final = 20_000
+
+
+@dataclass(slots=True)
+class RankProcess:
+    """One rank, as the hub knows it.
+
+    Attributes:
+        rank: Global rank.
+        process: Its process.
+        outbox: What other ranks did since its last turn.
+        stands: Its last word, where it has given its turn away; None while it runs.
+        ended: Its last word of all; None while there is none.
+        lost: How its process ended without a last word; "" if it did not.
+        trace: What is known of its trace.
+        last_launch: The collective that it has issued last; None if none is known.
+        num_records: How much it has recorded.
+    """
+
+    rank: int
+    process: Supervised
+    outbox: list[Update] = field(default_factory=list)
+    stands: TurnOver | None = None
+    ended: Ended | None = None
+    lost: str = ""
+    trace: list[TraceRecord] = field(default_factory=list)
+    last_launch: CollectiveLaunch | None = None
+    num_records: int = 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more comes from it."""
+        return self.ended is not None or bool(self.lost)
+
+    @property
+    def can_run(self) -> bool:
+        """Whether a turn may bring it further."""
+        if self.has_ended or self.stands is None:
+            return False
+        return self.stands.can_go_on or bool(self.outbox)
+
+    @property
+    def last_trace(self) -> list[TraceRecord]:
+        """Its trace to its end, also where hosts have gone on without values."""
+        return self.ended.trace if self.ended else self.trace
+
+    def position(self) -> Position:
+        """Return where it stands."""
+        stands = self.stands
+        awaited = stands.awaited.wait() if stands and stands.awaited else None
+        line = stands.line if stands else NoLine.UNKNOWN
+        return Position(self.rank, self.has_ended, awaited, line)
+
+
+class Hub:
+    """Hands out the turns of one run.
+
+    Args:
+        processes: The processes of the ranks, by rank. Each has got its work.
+        hang_timeout_seconds: Seconds without a sign of life after which a rank hangs.
+        is_failure: Tells from what came of a program whether the run ends with it.
+
+    Attributes:
+        ranks: The ranks.
+        stall: The reason for which no rank could go on; None if there is none.
+        passed_stall: The reason for which hosts that had gone on without values stopped again.
+        has_passed: Whether hosts have gone on without values.
+    """
+
+    def __init__(
+        self,
+        processes: Sequence[Supervised],
+        hang_timeout_seconds: float,
+        is_failure: Callable[[Any], bool],
+    ) -> None:
+        self.ranks = [RankProcess(rank, each) for rank, each in enumerate(processes)]
+        self._hang_timeout_seconds = hang_timeout_seconds
+        self._is_failure = is_failure
+        self.stall: Stall | None = None
+        self.passed_stall: Stall | None = None
+        self.has_passed = False
+        self._num_idle_turns = 0
+        self._num_records_before = -1
+
+    def run(self) -> None:
+        """Run all ranks until they have ended, or none can go on; end their processes."""
+        try:
+            for own in self.ranks:
+                self._hear_from(own)
+            self._take_turns()
+        finally:
+            self._end()
+
+    def _take_turns(self) -> None:
+        last = -1
+        while not self._is_over():
+            chosen = self._choose(last)
+            if chosen is not None:
+                last = chosen.rank
+                self._play_turn(chosen)
+            elif not self._pass():
+                return
+
+    def _is_over(self) -> bool:
+        if self.stall is not None and not self.has_passed:
+            return True
+        fails = any(own.lost or self._has_failed(own) for own in self.ranks)
+        return fails or all(own.has_ended for own in self.ranks)
+
+    def _has_failed(self, own: RankProcess) -> bool:
+        ended = own.ended
+        return ended is not None and (
+            ended.mismatch is not None or self._is_failure(ended.came_to)
+        )
+
+    def _choose(self, last: int) -> RankProcess | None:
+        """Return the next rank that can run, in the order of ranks after the last one."""
+        order = [*self.ranks[last + 1 :], *self.ranks[: last + 1]]
+        return next((own for own in order if own.can_run), None)
+
+    def _pass(self) -> bool:
+        """Note that no rank can run, and let hosts go on if some wait for a stream alone."""
+        stall = deadlock([own.position() for own in self.ranks])
+        if self.has_passed:
+            self.passed_stall = stall
+            return False
+        self.stall = stall
+        if stall.is_certain:
+            return False
+        self.has_passed = True
+        for own in self._standing():
+            own.process.send(GoOn())
+            own.stands = None
+        for own in self.ranks:
+            self._hear_from(own)
+        return True
+
+    def _standing(self) -> Iterator[RankProcess]:
+        return (own for own in self.ranks if own.stands and not own.has_ended)
+
+    def _play_turn(self, own: RankProcess) -> None:
+        sent, own.outbox = own.outbox, []
+        own.stands = None
+        with contextlib.suppress(OSError):  # it is gone, and is heard to be
+            own.process.send(Turn(sent))
+        self._hear_from(own)
+        self._count_idle()
+
+    def _count_idle(self) -> None:
+        num_records = sum(own.num_records for own in self.ranks)
+        moved, self._num_records_before = (
+            num_records != self._num_records_before,
+            num_records,
+        )
+        self._num_idle_turns = 0 if moved else self._num_idle_turns + 1
+        if self._num_idle_turns > _MAX_IDLE_TURNS_PER_RANK * len(self.ranks):
+            blocked = frozenset(own.rank for own in self.ranks if not own.can_run)
+            self.stall = endless([own.position() for own in self.ranks], blocked)
+
+    def _hear_from(self, own: RankProcess) -> None:
+        """Hear a rank until it has given its turn away, has ended, or hangs."""
+        while own.stands is None and not own.has_ended:
+            for heard, word in attend([own.process], _TICK_SECONDS):
+                assert heard is own.process
+                self._take(own, word)
+            if own.process.silence.shows_a_hang(self._hang_timeout_seconds):
+                self._interrupt(own)
+
+    def _interrupt(self, own: RankProcess) -> None:
+        """End a rank that keeps its turn, and note where it stood."""
+        own.process.signal(signal.SIGINT)
+        self._await_end(own, time.monotonic() + _END_SECONDS)
+        stack = own.ended.stack if own.ended else ()
+        self.stall = self.stall or Stall("never_returns", (own.rank,), stack)
+        own.lost = own.lost or ("" if own.ended else "a hang in code below Python")
+
+    def _take(self, own: RankProcess, word: object) -> None:
+        match word:
+            case TurnOver():
+                own.stands, own.num_records = word, word.num_records
+                self._spread(own, word.updates)
+            case Launched():
+                own.last_launch = word.launches[-1]
+            case Moves():
+                own.num_records = word.num_records
+            case Recorded():
+                own.trace = word.trace
+            case Ended():
+                own.ended = word
+                if not self.has_passed:
+                    own.trace = word.trace
+                self._spread(own, word.updates)
+            case HungUp():
+                own.lost = own.process.exit_reason()
+
+    def _spread(self, own: RankProcess, updates: Sequence[Update]) -> None:
+        for update in updates:
+            members = update.key.ranks if isinstance(update, Arrived) else None
+            for other in self.ranks:
+                if other is not own and (members is None or other.rank in members):
+                    other.outbox.append(update)
+
+    def _end(self) -> None:
+        """Unwind the ranks that are still there, hear their traces, and end the processes."""
+        for own in self.ranks:
+            if own.has_ended:
+                continue
+            with contextlib.suppress(OSError):
+                if own.stands is not None:
+                    own.process.send(End())
+                else:
+                    own.process.signal(signal.SIGINT)
+        deadline = time.monotonic() + _END_SECONDS
+        for own in self.ranks:
+            self._await_end(own, deadline)
+        for own in self.ranks:
+            seconds = max(0.0, deadline - time.monotonic()) if own.ended else 0.0
+            own.process.process.exit_code(seconds)
+            own.process.end()
+
+    def _await_end(self, own: RankProcess, deadline: float) -> None:
+        while not own.has_ended and time.monotonic() < deadline:
+            for _, word in attend([own.process], _TICK_SECONDS):
+                self._take(own, word)

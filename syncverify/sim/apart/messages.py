@@ -1,0 +1,157 @@
+"""The words between the ranks of a run, each a process, and the process that hands out turns.
+
+| word | from | when |
+|---|---|---|
+| `Turn` | the hub | a rank may go on; it hears what other ranks did meanwhile |
+| `GoOn` | the hub | no rank can run: hosts go on in waits of streams, without values |
+| `End` | the hub | the run is over |
+| `TurnOver` | a rank | it waits, or lets others run |
+| `Recorded` | a rank | its trace so far, should it be lost |
+| `Launched` | a rank | it has issued collectives |
+| `Moves` | a rank | it records something |
+| `Ended` | a rank | it has returned or raised; its last word |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from syncverify.sim.network.collectives import CollectiveCall
+from syncverify.sim.network.rendezvous import Mismatch
+from syncverify.sim.turns.stalls import Wait
+from syncverify.trace.records import CollectiveKey, CollectiveLaunch, TraceRecord
+from syncverify.trace.source_lines import CodeLine, NoLine, Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A rank has issued its call for a collective."""
+
+    key: CollectiveKey
+    seat: int
+    call: CollectiveCall
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSet:
+    """A key of the store has another value; None where it was deleted."""
+
+    key: str
+    value: bytes | None
+
+
+Update = Arrived | StoreSet
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What a rank waits for: a `Wait` that another process can read.
+
+    Attributes:
+        operation, resource, line, is_of_stream: As of `Wait`.
+        missing_ranks: Global ranks that have not arrived, as far as the rank knows.
+    """
+
+    operation: str
+    resource: str
+    line: Origin
+    is_of_stream: bool
+    missing_ranks: tuple[int, ...]
+
+    @classmethod
+    def of(cls, wait: Wait) -> Awaited:
+        """Return what a rank waits for, as of now."""
+        return cls(
+            wait.operation,
+            wait.resource,
+            wait.line,
+            wait.is_of_stream,
+            wait.missing_ranks(),
+        )
+
+    def wait(self) -> Wait:
+        """Return the wait."""
+        missing = self.missing_ranks
+        return Wait(
+            self.operation, lambda: missing, self.resource, self.line, self.is_of_stream
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOver:
+    """A rank gives its turn back, or asks for its first one.
+
+    Attributes:
+        can_go_on: Whether it could go on at once.
+        awaited: What it waits for or asks about; None if nothing.
+        line: Line of the program that it has reached.
+        updates: What it did to the state that ranks share, in order.
+        num_steps: Operations that it has counted since its last turn.
+        num_records: Number of things that it has recorded.
+    """
+
+    can_go_on: bool
+    awaited: Awaited | None
+    line: CodeLine | NoLine
+    updates: tuple[Update, ...]
+    num_steps: int
+    num_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A rank may go on."""
+
+    updates: Sequence[Update]
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """No rank can run any more, so hosts go on in waits of streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The run is over: unwind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """A rank that has the turn records something."""
+
+    num_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A rank has issued collectives, as their records in its trace say."""
+
+    launches: tuple[CollectiveLaunch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The trace of a rank so far."""
+
+    trace: list[TraceRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A rank has ended.
+
+    Attributes:
+        came_to: What came of its program, as the player says it; None if it was unwound.
+        trace: Its whole trace.
+        mismatch: A disagreement in a collective, which it met.
+        stack: Lines that it stood at when it was interrupted, the outermost first.
+        updates: What it did since its last turn.
+    """
+
+    came_to: Any
+    trace: list[TraceRecord]
+    mismatch: Mismatch | None = None
+    stack: tuple[CodeLine, ...] = ()
+    updates: tuple[Update, ...] = ()

@@ -1,0 +1,147 @@
+"""The simulated machine in the process of one rank: its streams, groups, store and trace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import torch
+import torch.distributed as dist
+
+from syncverify.processes.thread_demand import name_own_thread
+from syncverify.processes.wire import Wire
+from syncverify.program.process_settings import no_collection_of_cycles
+from syncverify.sim.apart.messages import Launched, Moves, Recorded
+from syncverify.sim.apart.remote_turns import RemoteTurns
+from syncverify.sim.apart.shared_state import SharedState, SharedStore, SharedWorld
+from syncverify.sim.device.device_modules import virtual_device_modules
+from syncverify.sim.device.streams import enter_rank as enter_streams
+from syncverify.sim.device.torch_internals import keep_from_compilers
+from syncverify.sim.machine import registered_backend
+from syncverify.sim.network.communicator import BACKEND_NAME
+from syncverify.sim.network.own_default_group import (
+    make_default_group,
+    own_default_groups,
+)
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.sim.turns.scheduler import enter_rank
+from syncverify.trace.records import CollectiveLaunch, Moment, TraceRecord
+
+Device = Literal["cuda", "cpu"]
+# A rank tells its trace when this part of it is new, so that a lost rank loses no more.
+_NEW_PART: Final = 0.25
+_BEAT_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankMachine:
+    """What the player of a rank needs of the machine."""
+
+    turns: RemoteTurns
+    recorder: RankRecorder
+    world: SharedWorld
+
+
+class _Telling:
+    """What a rank tells of its trace before it ends.
+
+    Args:
+        wire: Connection to the process that hands out turns.
+        recorder: Recorder of the rank.
+    """
+
+    def __init__(self, wire: Wire, recorder: RankRecorder) -> None:
+        self._wire = wire
+        self._recorder = recorder
+        self._next_told = 1.0
+        self._num_seen = 0
+
+    def num_events(self) -> int:
+        """Return the length of the trace, without accesses."""
+        return len(self._recorder.trace)
+
+    def num_records(self) -> int:
+        """Return how much the rank has recorded."""
+        return self._recorder.num_recorded
+
+    def tell_what_is_new(self) -> None:
+        """Tell the collectives that are new, and the trace so far if much of it is new."""
+        new, self._num_seen = self._recorder.trace[self._num_seen :], self.num_events()
+        if launches := tuple(_launches(new)):
+            self._wire.send(Launched(launches))
+        if self.num_records() >= self._next_told:
+            self._next_told = (1 + _NEW_PART) * self.num_records() + 1
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell the trace so far."""
+        self._wire.send(Recorded(self._recorder.recorded_so_far()))
+
+    def beat(self) -> None:
+        """Tell once a second that the rank moves, while it does."""
+        name_own_thread()
+        pause, before = threading.Event(), -1
+        while not pause.wait(_BEAT_SECONDS):
+            if self.num_records() != before:
+                before = self.num_records()
+                self._wire.send(Moves(before))
+
+
+def _launches(records: Iterable[TraceRecord]) -> Iterator[CollectiveLaunch]:
+    return (each for each in records if isinstance(each, CollectiveLaunch))
+
+
+@contextmanager
+def rank_machine(
+    wire: Wire, rank: int, num_ranks: int, device: Device
+) -> Iterator[RankMachine]:
+    """Make this process a rank of a simulated machine, for the length of a block.
+
+    Args:
+        wire: Connection to the process that hands out turns.
+        rank: Global rank.
+        num_ranks: World size; all ranks share a machine.
+        device: Device that torch names to the program.
+
+    Yields:
+        The machine of the rank.
+    """
+    recorders = [RankRecorder() for _ in range(num_ranks)]
+    own = recorders[rank]
+    own.moment = Moment("", 0)
+    if device == "cuda":
+        own.streams.backends.default = "nccl"
+        own.streams.tell(torch.device("cuda", rank), num_ranks)
+    telling = _Telling(wire, own)
+    turns = RemoteTurns(
+        wire,
+        lambda updates: state.take(updates),
+        telling.num_records,
+        telling.tell_what_is_new,
+        telling.tell,
+    )
+    own.streams.scheduler = turns
+    world = SharedWorld(
+        turns, recorders, completes_in_order=device == "cuda", note=turns.updates.append
+    )
+    store = SharedStore(turns, turns.updates.append)
+    state = SharedState(world, store)
+    threading.Thread(target=telling.beat, name="beat", daemon=True).start()
+
+    def make_group(rank: int, store: dist.Store) -> None:
+        make_default_group(BACKEND_NAME, rank, num_ranks, store)
+
+    for package in ("syncverify.sim", "syncverify.trace"):
+        keep_from_compilers(package)
+    enter_rank(rank)
+    enter_streams(own.streams)
+    with (
+        registered_backend(world),
+        virtual_device_modules(shows_device=device == "cuda"),
+        no_collection_of_cycles(),
+        own_default_groups(make_group, store, world),
+    ):
+        yield RankMachine(turns, own, world)

@@ -1,0 +1,178 @@
+"""The turns of a rank that is a process: another process hands them out.
+
+A rank runs freely until it first asks for something that ranks share. From then on one rank runs
+at a time, and keeps its turn until it has to wait, or lets others run. So the order of all that
+ranks share depends on the programs alone, and not on the machine.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+from types import FrameType
+
+from syncverify.errors import RunEndedError
+from syncverify.processes.wire import Wire
+from syncverify.sim.apart.messages import Awaited, End, GoOn, TurnOver, Update
+from syncverify.sim.turns.refusals import refuse_thread
+from syncverify.sim.turns.scheduler import own_rank
+from syncverify.sim.turns.stalls import Wait
+from syncverify.sim.turns.turn_log import AccessKind
+from syncverify.trace.source_lines import CodeLine, NoLine
+from syncverify.trace.stacks import outermost_frames
+
+_UNKNOWN_VALUES = Wait("a value of the device", tuple, "values", is_of_stream=True)
+
+
+class RemoteTurns:
+    """The turns of one rank.
+
+    Args:
+        wire: Connection to the process that hands out turns.
+        take: Makes the changes that other ranks have made.
+        num_records: Returns how much the rank has recorded.
+        on_step: Called at each operation and each end of a turn.
+        on_pass: Called before hosts go on without values.
+
+    Attributes:
+        updates: What this rank did to the shared state since it last gave its turn away.
+        stack: Lines at which this rank was interrupted, the outermost first.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        take: Callable[[Iterable[Update]], None],
+        num_records: Callable[[], int],
+        on_step: Callable[[], None],
+        on_pass: Callable[[], None],
+    ) -> None:
+        self._wire = wire
+        self._take = take
+        self._num_records = num_records
+        self._on_step = on_step
+        self._on_pass = on_pass
+        self._has_begun = self._has_ended = self._has_passed = False
+        self._num_steps = 0
+        self.updates: list[Update] = []
+        self.stack: tuple[CodeLine, ...] = ()
+
+    def block_until(self, ready: Callable[[], bool], wait: Wait) -> None:
+        """Give the turn away until `ready()`.
+
+        Raises:
+            RunEndedError: The run has ended meanwhile.
+        """
+        self._begin()
+
+        def may_go_on() -> bool:
+            return ready() or (self._has_passed and wait.is_of_stream)
+
+        if not may_go_on():
+            self._give_turn(may_go_on, wait)
+
+    def offer_turn(
+        self, ready: Callable[[], bool] | None = None, wait: Wait | None = None
+    ) -> None:
+        """Keep the turn: there is one schedule.
+
+        Raises:
+            RunEndedError: The run has ended.
+        """
+        self._begin()
+
+    def yield_turn(self, wait: Wait | None = None) -> None:
+        """Let other ranks run.
+
+        Raises:
+            RunEndedError: The run has ended meanwhile.
+        """
+        self._begin()
+        self._give_turn(None, wait)
+
+    def poll(self, kind: str, wait: Wait, is_done: Callable[[], bool]) -> bool:
+        """Let other ranks run, then tell whether a resource is done."""
+        self.require_values()
+        self.yield_turn(wait)
+        return is_done()
+
+    def note_access(self, resource: str, access: AccessKind) -> None:
+        """Tell what is new: a collective was issued, or ended. There is one schedule."""
+        self._on_step()
+
+    def count_step(self) -> None:
+        """Count an operation.
+
+        Raises:
+            RunEndedError: The run has ended.
+        """
+        self._begin()
+        self._num_steps += 1
+        self._on_step()
+
+    def require_values(self) -> None:
+        """Let a host read values of a device; where none is known, it stands still.
+
+        Raises:
+            RunEndedError: The run has ended meanwhile.
+        """
+        if self._has_passed:
+            self._give_turn(lambda: False, _UNKNOWN_VALUES)
+
+    def interrupt(self, _signal: int, frame: FrameType | None) -> None:
+        """Note where the rank stands, and end it; a handler of signals.
+
+        Raises:
+            RunEndedError: Always.
+        """
+        self.stack = tuple(outermost_frames(traceback.extract_stack(frame)))
+        self._has_ended = True
+        raise RunEndedError
+
+    def _begin(self) -> None:
+        if own_rank() is None:
+            refuse_thread()
+        if self._has_ended:
+            raise RunEndedError
+        if not self._has_begun:
+            self._has_begun = True
+            self._give_turn(None, None)
+
+    def _give_turn(self, ready: Callable[[], bool] | None, wait: Wait | None) -> None:
+        self._on_step()
+        while True:
+            self._wire.send(self._turn_over(ready, wait))
+            self._await_turn()
+            if ready is None or ready():
+                return
+
+    def _turn_over(
+        self, ready: Callable[[], bool] | None, wait: Wait | None
+    ) -> TurnOver:
+        told = tuple(self.updates)
+        self.updates.clear()
+        steps, self._num_steps = self._num_steps, 0
+        return TurnOver(
+            can_go_on=ready is None or ready(),
+            awaited=wait and Awaited.of(wait),
+            line=_innermost(),
+            updates=told,
+            num_steps=steps,
+            num_records=self._num_records(),
+        )
+
+    def _await_turn(self) -> None:
+        word = self._wire.receive()
+        if isinstance(word, End):
+            self._has_ended = True
+            raise RunEndedError
+        if isinstance(word, GoOn):
+            self._on_pass()
+            self._has_passed = True
+        else:
+            self._take(word.updates)
+
+
+def _innermost() -> CodeLine | NoLine:
+    stack = outermost_frames(traceback.extract_stack())
+    return stack[-1] if stack else NoLine.UNKNOWN

@@ -1,0 +1,114 @@
+"""What ranks share, as each of them knows it: the collectives and the store.
+
+Each process has a copy. A rank that changes it notes an update, and other ranks make the same
+change before their next turn. One rank runs at a time, so that all copies pass through the same
+states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from typing_extensions import override
+
+from syncverify.sim.apart.messages import Arrived, StoreSet, Update
+from syncverify.sim.network.collectives import CollectiveCall
+from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
+from syncverify.sim.network.results import without_memory
+from syncverify.sim.network.store import SimulatedStore
+from syncverify.sim.turns.turn_taking import TurnTaking
+from syncverify.trace.records import CollectiveKey
+
+Note = Callable[[Update], object]
+
+
+@dataclass(slots=True)
+class _OwnRendezvous(Rendezvous):
+    """A rendezvous of which one process needs no tensor, once its rank has the results."""
+
+    @override
+    def forget(self, seat: int) -> None:
+        self.calls[:] = [
+            call and replace(call, inputs=[], outputs=[]) for call in self.calls
+        ]
+
+
+@dataclass(slots=True)
+class SharedWorld(SimulatedWorld):
+    """The collectives of all ranks.
+
+    Attributes:
+        note: Tells other ranks of an update.
+    """
+
+    note: Note = field(kw_only=True)
+
+    @override
+    def rendezvous(self, key: CollectiveKey) -> Rendezvous:
+        if key not in self.collectives:
+            found = super(SharedWorld, self).rendezvous(key)
+            self.collectives[key] = _OwnRendezvous(found.ranks, found.name, found.calls)
+        return self.collectives[key]
+
+    @override
+    def arrive(self, key: CollectiveKey, seat: int, call: CollectiveCall) -> None:
+        super(SharedWorld, self).arrive(key, seat, call)
+        told = replace(call, outputs=without_memory(call.outputs))
+        self.note(Arrived(key, seat, told))
+
+
+class SharedStore(SimulatedStore):
+    """The store of all ranks.
+
+    Args:
+        turns: Hands out turns.
+        note: Tells other ranks of an update.
+    """
+
+    def __init__(self, turns: TurnTaking, note: Note) -> None:
+        super().__init__(turns)
+        self._note = note
+
+    @override
+    def set(self, key: str, value: str | bytes) -> None:
+        super().set(key, value)
+        self._note(StoreSet(key, self._values[key]))
+
+    @override
+    def add(self, key: str, amount: int) -> int:
+        total = super().add(key, amount)
+        self._note(StoreSet(key, self._values[key]))
+        return total
+
+    @override
+    def delete_key(self, key: str) -> bool:
+        was_set = super().delete_key(key)
+        self._note(StoreSet(key, None))
+        return was_set
+
+    deleteKey = delete_key  # noqa: N815  # what torch's `PrefixStore` calls
+
+    def take(self, update: StoreSet) -> None:
+        """Make a change that another rank has made."""
+        if update.value is None:
+            self._values.pop(update.key, None)
+        else:
+            self._values[update.key] = update.value
+
+
+@dataclass(frozen=True, slots=True)
+class SharedState:
+    """The copy of one process."""
+
+    world: SharedWorld
+    store: SharedStore
+
+    def take(self, updates: Iterable[Update]) -> None:
+        """Make the changes that other ranks have made, in their order."""
+        for update in updates:
+            if isinstance(update, StoreSet):
+                self.store.take(update)
+            else:
+                # Not `arrive`: the rank that issued the call has told all others.
+                self.world.rendezvous(update.key).calls[update.seat] = update.call
