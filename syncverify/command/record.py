@@ -21,7 +21,7 @@ from syncverify.scripts.judging import judge
 from syncverify.scripts.recording import Recording, record
 from syncverify.scripts.script import Script
 from syncverify.scripts.trace_files import read_recording, write_recording
-from syncverify.sim.apart.rank_machine import Device
+from syncverify.simulation.program import Device
 from syncverify.simulation.simulation import Simulation
 
 

@@ -17,7 +17,7 @@ from syncverify.program.late_imports import import_dynamo
 from syncverify.program.rank_environment import one_machine
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.scripts.script import RankJob, take_job
-from syncverify.sim.apart.messages import Ended
+from syncverify.sim.apart.messages import Begun, RankEnded
 from syncverify.sim.apart.rank_machine import RankMachine, rank_machine
 from syncverify.sim.turns.refusals import Refusals
 from syncverify.simulation.playing import call_on_rank
@@ -55,17 +55,20 @@ def main(wire: Wire) -> None:
     job.set_variables()
     with (
         one_machine(job.num_ranks),
-        rank_machine(wire, job.rank, job.num_ranks, job.device) as machine,
+        rank_machine(
+            wire, job.rank, job.num_ranks, sees_gpus=job.device == "cuda"
+        ) as machine,
     ):
         signal.signal(signal.SIGINT, machine.turns.interrupt)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        wire.send(Begun())
         came_to: CameTo | None = None
         with contextlib.suppress(RunEndedError):  # the signal may come late
             came_to = _unless_refused(job, machine)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         machine.recorder.finish()
         wire.send(
-            Ended(
+            RankEnded(
                 came_to,
                 machine.recorder.trace,
                 machine.world.mismatch,

@@ -11,11 +11,11 @@ from syncverify.errors import InternalError
 from syncverify.processes.forked_process import start
 from syncverify.scripts.rank import CameTo
 from syncverify.scripts.script import RankJob, Script
-from syncverify.sim.apart.hub import Hub, RankProcess
-from syncverify.sim.apart.rank_machine import Device
+from syncverify.sim.apart.hub import HeardRank, Hub
 from syncverify.sim.turns.stalls import deadlock
 from syncverify.simulation.host_waits import is_deadlock, unknown_stall
 from syncverify.simulation.playing import Played
+from syncverify.simulation.program import Device
 from syncverify.trace.run import Fault, RankRun, Run
 
 
@@ -144,14 +144,14 @@ class _Heard:
             yield _death(self.hub.ranks)
 
 
-def _mismatch(own: RankProcess) -> Fault | None:
+def _mismatch(own: HeardRank) -> Fault | None:
     mismatch = own.ended and own.ended.mismatch
     if not mismatch:
         return None
     return mismatch_fault(mismatch.ranks, mismatch.lines, mismatch.sources)
 
 
-def _death(ranks: Sequence[RankProcess]) -> Fault:
+def _death(ranks: Sequence[HeardRank]) -> Fault:
     """Return the fault of lost processes, with the position of each rank."""
     lost = tuple(own.rank for own in ranks if own.lost)
     details = [*deadlock([own.position() for own in ranks]).details[: len(ranks)]]
@@ -161,5 +161,5 @@ def _death(ranks: Sequence[RankProcess]) -> Fault:
     return Fault("process_died", lost, words, tuple(details))
 
 
-def _after(own: RankProcess) -> str:
+def _after(own: HeardRank) -> str:
     return f", after {own.last_launch}" if own.last_launch else ""

@@ -11,7 +11,7 @@ from typing import Final
 
 from syncverify.errors import UsageError
 from syncverify.processes.wire import Wire
-from syncverify.sim.apart.rank_machine import Device
+from syncverify.simulation.program import Device
 
 # Nobody connects: the store is the machine's.
 _MASTER: Final = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}

@@ -14,6 +14,7 @@ FOLLOWED = (
     "reading-a-race.md",
     "any-program.md",
     "whole-step.md",
+    "scripts.md",
 )
 
 

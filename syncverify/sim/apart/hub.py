@@ -19,18 +19,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from syncverify.processes.silence import START_SECONDS
 from syncverify.processes.supervised import HungUp, Supervised, attend
 from syncverify.sim.apart.messages import (
     Arrived,
+    Begun,
     End,
-    Ended,
     GoOn,
     Launched,
     Moves,
+    RankEnded,
     Recorded,
-    Turn,
+    SharedChange,
     TurnOver,
-    Update,
+    YourTurn,
 )
 from syncverify.sim.turns.stalls import Position, Stall, deadlock, endless
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
@@ -43,12 +45,13 @@ _MAX_IDLE_TURNS_PER_RANK: Final = 20_000
 
 
 @dataclass(slots=True)
-class RankProcess:
+class HeardRank:
     """One rank, as the hub knows it.
 
     Attributes:
         rank: Global rank.
         process: Its process.
+        has_begun: Whether its program has started, after imports that take seconds.
         outbox: What other ranks did since its last turn.
         stands: Its last word, where it has given its turn away; None while it runs.
         ended: Its last word of all; None while there is none.
@@ -60,9 +63,10 @@ class RankProcess:
 
     rank: int
     process: Supervised
-    outbox: list[Update] = field(default_factory=list)
+    has_begun: bool = False
+    outbox: list[SharedChange] = field(default_factory=list)
     stands: TurnOver | None = None
-    ended: Ended | None = None
+    ended: RankEnded | None = None
     lost: str = ""
     trace: list[TraceRecord] = field(default_factory=list)
     last_launch: CollectiveLaunch | None = None
@@ -114,7 +118,7 @@ class Hub:
         hang_timeout_seconds: float,
         is_failure: Callable[[Any], bool],
     ) -> None:
-        self.ranks = [RankProcess(rank, each) for rank, each in enumerate(processes)]
+        self.ranks = [HeardRank(rank, each) for rank, each in enumerate(processes)]
         self._hang_timeout_seconds = hang_timeout_seconds
         self._is_failure = is_failure
         self.stall: Stall | None = None
@@ -148,13 +152,13 @@ class Hub:
         fails = any(own.lost or self._has_failed(own) for own in self.ranks)
         return fails or all(own.has_ended for own in self.ranks)
 
-    def _has_failed(self, own: RankProcess) -> bool:
+    def _has_failed(self, own: HeardRank) -> bool:
         ended = own.ended
         return ended is not None and (
             ended.mismatch is not None or self._is_failure(ended.came_to)
         )
 
-    def _choose(self, last: int) -> RankProcess | None:
+    def _choose(self, last: int) -> HeardRank | None:
         """Return the next rank that can run, in the order of ranks after the last one."""
         order = [*self.ranks[last + 1 :], *self.ranks[: last + 1]]
         return next((own for own in order if own.can_run), None)
@@ -176,14 +180,14 @@ class Hub:
             self._hear_from(own)
         return True
 
-    def _standing(self) -> Iterator[RankProcess]:
+    def _standing(self) -> Iterator[HeardRank]:
         return (own for own in self.ranks if own.stands and not own.has_ended)
 
-    def _play_turn(self, own: RankProcess) -> None:
+    def _play_turn(self, own: HeardRank) -> None:
         sent, own.outbox = own.outbox, []
         own.stands = None
         with contextlib.suppress(OSError):  # it is gone, and is heard to be
-            own.process.send(Turn(sent))
+            own.process.send(YourTurn(sent))
         self._hear_from(own)
         self._count_idle()
 
@@ -198,16 +202,17 @@ class Hub:
             blocked = frozenset(own.rank for own in self.ranks if not own.can_run)
             self.stall = endless([own.position() for own in self.ranks], blocked)
 
-    def _hear_from(self, own: RankProcess) -> None:
+    def _hear_from(self, own: HeardRank) -> None:
         """Hear a rank until it has given its turn away, has ended, or hangs."""
         while own.stands is None and not own.has_ended:
             for heard, word in attend([own.process], _TICK_SECONDS):
                 assert heard is own.process
                 self._take(own, word)
-            if own.process.silence.shows_a_hang(self._hang_timeout_seconds):
+            bound = self._hang_timeout_seconds if own.has_begun else START_SECONDS
+            if own.process.silence.shows_a_hang(bound):
                 self._interrupt(own)
 
-    def _interrupt(self, own: RankProcess) -> None:
+    def _interrupt(self, own: HeardRank) -> None:
         """End a rank that keeps its turn, and note where it stood."""
         own.process.signal(signal.SIGINT)
         self._await_end(own, time.monotonic() + _END_SECONDS)
@@ -215,8 +220,10 @@ class Hub:
         self.stall = self.stall or Stall("never_returns", (own.rank,), stack)
         own.lost = own.lost or ("" if own.ended else "a hang in code below Python")
 
-    def _take(self, own: RankProcess, word: object) -> None:
+    def _take(self, own: HeardRank, word: object) -> None:
         match word:
+            case Begun():
+                own.has_begun = True
             case TurnOver():
                 own.stands, own.num_records = word, word.num_records
                 self._spread(own, word.updates)
@@ -226,7 +233,7 @@ class Hub:
                 own.num_records = word.num_records
             case Recorded():
                 own.trace = word.trace
-            case Ended():
+            case RankEnded():
                 own.ended = word
                 if not self.has_passed:
                     own.trace = word.trace
@@ -234,7 +241,7 @@ class Hub:
             case HungUp():
                 own.lost = own.process.exit_reason()
 
-    def _spread(self, own: RankProcess, updates: Sequence[Update]) -> None:
+    def _spread(self, own: HeardRank, updates: Sequence[SharedChange]) -> None:
         for update in updates:
             members = update.key.ranks if isinstance(update, Arrived) else None
             for other in self.ranks:
@@ -259,7 +266,7 @@ class Hub:
             own.process.process.exit_code(seconds)
             own.process.end()
 
-    def _await_end(self, own: RankProcess, deadline: float) -> None:
+    def _await_end(self, own: HeardRank, deadline: float) -> None:
         while not own.has_ended and time.monotonic() < deadline:
             for _, word in attend([own.process], _TICK_SECONDS):
                 self._take(own, word)

@@ -2,14 +2,15 @@
 
 | word | from | when |
 |---|---|---|
-| `Turn` | the hub | a rank may go on; it hears what other ranks did meanwhile |
+| `YourTurn` | the hub | a rank may go on; it hears what other ranks did meanwhile |
 | `GoOn` | the hub | no rank can run: hosts go on in waits of streams, without values |
 | `End` | the hub | the run is over |
+| `Begun` | a rank | all is imported, and its program starts |
 | `TurnOver` | a rank | it waits, or lets others run |
 | `Recorded` | a rank | its trace so far, should it be lost |
 | `Launched` | a rank | it has issued collectives |
 | `Moves` | a rank | it records something |
-| `Ended` | a rank | it has returned or raised; its last word |
+| `RankEnded` | a rank | it has returned or raised; its last word |
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class StoreSet:
     value: bytes | None
 
 
-Update = Arrived | StoreSet
+SharedChange = Arrived | StoreSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,11 @@ class Awaited:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """The program of a rank starts."""
+
+
+@dataclass(frozen=True, slots=True)
 class TurnOver:
     """A rank gives its turn back, or asks for its first one.
 
@@ -95,16 +101,16 @@ class TurnOver:
     can_go_on: bool
     awaited: Awaited | None
     line: CodeLine | NoLine
-    updates: tuple[Update, ...]
+    updates: tuple[SharedChange, ...]
     num_steps: int
     num_records: int
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class YourTurn:
     """A rank may go on."""
 
-    updates: Sequence[Update]
+    updates: Sequence[SharedChange]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RankEnded:
     """A rank has ended.
 
     Attributes:
@@ -154,4 +160,4 @@ class Ended:
     trace: list[TraceRecord]
     mismatch: Mismatch | None = None
     stack: tuple[CodeLine, ...] = ()
-    updates: tuple[Update, ...] = ()
+    updates: tuple[SharedChange, ...] = ()

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -30,7 +30,6 @@ from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.scheduler import enter_rank
 from syncverify.trace.records import CollectiveLaunch, Moment, TraceRecord
 
-Device = Literal["cuda", "cpu"]
 # A rank tells its trace when this part of it is new, so that a lost rank loses no more.
 _NEW_PART: Final = 0.25
 _BEAT_SECONDS: Final = 1.0
@@ -96,7 +95,7 @@ def _launches(records: Iterable[TraceRecord]) -> Iterator[CollectiveLaunch]:
 
 @contextmanager
 def rank_machine(
-    wire: Wire, rank: int, num_ranks: int, device: Device
+    wire: Wire, rank: int, num_ranks: int, *, sees_gpus: bool
 ) -> Iterator[RankMachine]:
     """Make this process a rank of a simulated machine, for the length of a block.
 
@@ -104,7 +103,7 @@ def rank_machine(
         wire: Connection to the process that hands out turns.
         rank: Global rank.
         num_ranks: World size; all ranks share a machine.
-        device: Device that torch names to the program.
+        sees_gpus: Whether the program hears of GPUs and NCCL.
 
     Yields:
         The machine of the rank.
@@ -112,7 +111,7 @@ def rank_machine(
     recorders = [RankRecorder() for _ in range(num_ranks)]
     own = recorders[rank]
     own.moment = Moment("", 0)
-    if device == "cuda":
+    if sees_gpus:
         own.streams.backends.default = "nccl"
         own.streams.tell(torch.device("cuda", rank), num_ranks)
     telling = _Telling(wire, own)
@@ -125,7 +124,7 @@ def rank_machine(
     )
     own.streams.scheduler = turns
     world = SharedWorld(
-        turns, recorders, completes_in_order=device == "cuda", note=turns.updates.append
+        turns, recorders, completes_in_order=sees_gpus, note=turns.updates.append
     )
     store = SharedStore(turns, turns.updates.append)
     state = SharedState(world, store)
@@ -140,7 +139,7 @@ def rank_machine(
     enter_streams(own.streams)
     with (
         registered_backend(world),
-        virtual_device_modules(shows_device=device == "cuda"),
+        virtual_device_modules(shows_device=sees_gpus),
         no_collection_of_cycles(),
         own_default_groups(make_group, store, world),
     ):

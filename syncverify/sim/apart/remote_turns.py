@@ -13,7 +13,7 @@ from types import FrameType
 
 from syncverify.errors import RunEndedError
 from syncverify.processes.wire import Wire
-from syncverify.sim.apart.messages import Awaited, End, GoOn, TurnOver, Update
+from syncverify.sim.apart.messages import Awaited, End, GoOn, SharedChange, TurnOver
 from syncverify.sim.turns.refusals import refuse_thread
 from syncverify.sim.turns.scheduler import own_rank
 from syncverify.sim.turns.stalls import Wait
@@ -42,7 +42,7 @@ class RemoteTurns:
     def __init__(
         self,
         wire: Wire,
-        take: Callable[[Iterable[Update]], None],
+        take: Callable[[Iterable[SharedChange]], None],
         num_records: Callable[[], int],
         on_step: Callable[[], None],
         on_pass: Callable[[], None],
@@ -54,7 +54,7 @@ class RemoteTurns:
         self._on_pass = on_pass
         self._has_begun = self._has_ended = self._has_passed = False
         self._num_steps = 0
-        self.updates: list[Update] = []
+        self.updates: list[SharedChange] = []
         self.stack: tuple[CodeLine, ...] = ()
 
     def block_until(self, ready: Callable[[], bool], wait: Wait) -> None:
@@ -154,7 +154,7 @@ class RemoteTurns:
         steps, self._num_steps = self._num_steps, 0
         return TurnOver(
             can_go_on=ready is None or ready(),
-            awaited=wait and Awaited.of(wait),
+            awaited=None if wait is None else Awaited.of(wait),
             line=_innermost(),
             updates=told,
             num_steps=steps,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
-from syncverify.sim.apart.messages import Arrived, StoreSet, Update
+from syncverify.sim.apart.messages import Arrived, SharedChange, StoreSet
 from syncverify.sim.network.collectives import CollectiveCall
 from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
 from syncverify.sim.network.results import without_memory
@@ -20,7 +20,7 @@ from syncverify.sim.network.store import SimulatedStore
 from syncverify.sim.turns.turn_taking import TurnTaking
 from syncverify.trace.records import CollectiveKey
 
-Note = Callable[[Update], object]
+TellChange = Callable[[SharedChange], object]
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class SharedWorld(SimulatedWorld):
         note: Tells other ranks of an update.
     """
 
-    note: Note = field(kw_only=True)
+    note: TellChange = field(kw_only=True)
 
     @override
     def rendezvous(self, key: CollectiveKey) -> Rendezvous:
@@ -66,7 +66,7 @@ class SharedStore(SimulatedStore):
         note: Tells other ranks of an update.
     """
 
-    def __init__(self, turns: TurnTaking, note: Note) -> None:
+    def __init__(self, turns: TurnTaking, note: TellChange) -> None:
         super().__init__(turns)
         self._note = note
 
@@ -104,7 +104,7 @@ class SharedState:
     world: SharedWorld
     store: SharedStore
 
-    def take(self, updates: Iterable[Update]) -> None:
+    def take(self, updates: Iterable[SharedChange]) -> None:
         """Make the changes that other ranks have made, in their order."""
         for update in updates:
             if isinstance(update, StoreSet):

@@ -43,7 +43,7 @@ REGISTER_COMM_HOOK = dist, "_register_comm_hook"
 RESOLVE_GROUP = dist.device_mesh, "_resolve_process_group"
 RESOLVE_GROUP_BY_NAME = dist.distributed_c10d, "_resolve_process_group"
 # Reads the arguments of `Module.to`.
-PARSE_TO = torch._C._nn, "_parse_to"  # type: ignore[attr-defined]  # noqa: SLF001
+PARSE_TO = torch._C._nn, "_parse_to"  # noqa: SLF001
 GROUP_TENSORS = torch._C, "_group_tensors_by_device_and_dtype"  # noqa: SLF001
 NEW_GROUP = dist.distributed_c10d, "_new_group_with_tag"
 

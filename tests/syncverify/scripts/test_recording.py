@@ -1,0 +1,303 @@
+"""Scripts as they are: what is recorded on ranks that are processes, and how it is judged."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from syncverify import simulate
+from syncverify.errors import UsageError
+from syncverify.scripts.judging import judge
+from syncverify.scripts.recording import Recording, record
+from syncverify.scripts.script import Script
+from syncverify.scripts.trace_files import read_recording, write_recording
+from syncverify.simulation.simulation import Simulation
+from tests.syncverify.simulation.faulty_programs import FAULTS, Fault
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parents[3]
+HEAD = """
+import os, sys, signal, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank)
+ones = torch.ones(4, device=f"cuda:{rank}")
+"""
+PROGRAM = """
+import sys
+sys.path.insert(0, {root!r})
+import torch
+import torch.distributed as dist
+from torch.utils._pytree import tree_leaves
+from tests.syncverify.simulation.{module} import {name}
+
+dist.init_process_group("nccl")
+programs = {name} if isinstance({name}, tuple) else ({name},)
+for program in programs:
+    if len(programs) > 1 and program.__name__ == "makes_its_default_group_again":
+        continue
+    for each in tree_leaves(program(dist.get_rank())):
+        if isinstance(each, torch.Tensor):
+            each * 1
+"""
+Play = Callable[..., Simulation]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Callable[..., Recording]:
+    def run(text: str, num_ranks: int = 2, seconds: float = 60) -> Recording:
+        path = tmp_path / "train.py"
+        path.write_text(text)
+        return record(Script(str(path)), num_ranks, hang_timeout_seconds=seconds)
+
+    return run
+
+
+@pytest.fixture
+def judged(recorded: Callable[..., Recording]) -> Play:
+    return lambda *arguments, **named: judge(recorded(*arguments, **named))
+
+
+def only(simulation: Simulation) -> str:
+    """Return the property of the only violation."""
+    (found,) = simulation.violations
+    return found.violation.property
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.program.__name__)
+def test_a_fault_of_a_program_is_found_in_a_script(judged: Play, fault: Fault) -> None:
+    name = fault.program.__name__
+    text = PROGRAM.format(root=str(ROOT), module="faulty_programs", name=name)
+    simulation = judged(text)
+    assert only(simulation) == fault.violates
+    (found,) = simulation.violations
+    if fault.violates != "every_wait_completes":
+        named = {line.number for line in found.violation.evidence.lines}
+        assert named & fault.lines
+
+
+def test_right_programs_are_right_in_a_script(judged: Play) -> None:
+    text = PROGRAM.format(root=str(ROOT), module="right_programs", name="RIGHT")
+    assert judged(text).is_right
+
+
+def test_a_script_makes_its_default_group_twice(judged: Play) -> None:
+    name = "makes_its_default_group_again"
+    text = PROGRAM.format(root=str(ROOT), module="right_programs", name=name)
+    text = text.replace('dist.init_process_group("nccl")', "import os")
+    text = text.replace("dist.get_rank()", "int(os.environ['RANK'])")
+    assert judged(text).is_right
+
+
+DDP = f"""{HEAD}
+from torch.nn.parallel import DistributedDataParallel
+
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2).to(rank)
+trained = DistributedDataParallel(model, device_ids=[rank])
+optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+for step in range(2):
+    optimizer.zero_grad()
+    trained(ones).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+BY_HAND = f"""{HEAD}
+model = torch.nn.Linear(4, 2).cuda()
+model(ones).sum().backward()
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    handles = [dist.all_reduce(p.grad, async_op=True) for p in model.parameters()]
+    for handle in handles:
+        handle.wait()
+torch.cuda.current_stream().wait_stream(side)
+torch.optim.SGD(model.parameters(), lr=0.1).step()
+"""
+
+
+@pytest.mark.parametrize("text", [DDP, BY_HAND], ids=["ddp", "by hand"])
+def test_a_right_script_is_right(judged: Play, text: str) -> None:
+    assert judged(text).is_right
+
+
+def test_a_wait_that_is_taken_out_is_named(judged: Play) -> None:
+    wait = "torch.cuda.current_stream().wait_stream(side)\n"
+    simulation = judged(BY_HAND.replace(wait, ""))
+    assert only(simulation) == "streams_order_shared_memory"
+    assert ".step()" in str(simulation)
+
+
+def test_two_recordings_of_a_script_are_equal(
+    recorded: Callable[..., Recording],
+) -> None:
+    assert recorded(BY_HAND).run == recorded(BY_HAND).run
+
+
+def test_traces_are_those_of_ranks_that_are_threads(
+    recorded: Callable[..., Recording], tmp_path: Path
+) -> None:
+    recording = recorded(BY_HAND)
+    program = compile(BY_HAND, str(tmp_path / "train.py"), "exec")
+    simulation = simulate(lambda _: exec(program, {}))
+    assert simulation.run is not None
+    threads = [[type(each) for each in one.trace] for one in simulation.run.ranks]
+    processes = [[type(each) for each in one.trace] for one in recording.run.ranks]
+    assert threads == processes
+
+
+ENDS = {
+    "raise ValueError('boom')": ("every_rank_finishes", "train.py:12"),
+    "sys.exit(3)": ("every_rank_finishes", "SystemExit"),
+    "os._exit(3)": ("every_rank_finishes", "SystemExit"),
+    "os.kill(os.getpid(), signal.SIGKILL)": (
+        "every_rank_finishes",
+        "ended by signal 9, after all_reduce",
+    ),
+    "raise SystemExit": ("every_wait_completes", "rank 1: has finished"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_rank_that_ends_early_is_named(judged: Play, end: str) -> None:
+    early = "dist.all_reduce(ones)\nif rank == 1:\n    "
+    simulation = judged(f"{HEAD}{early}{end}\ndist.all_reduce(ones)\n")
+    violates, words = ENDS[end]
+    assert only(simulation) == violates
+    assert words in str(simulation)
+
+
+def test_a_lost_rank_leaves_its_trace(recorded: Callable[..., Recording]) -> None:
+    work = "for _ in range(50):\n    ones = ones * 1\n    dist.all_reduce(ones)\n"
+    end = "if rank == 1:\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    recording = recorded(f"{HEAD}{work}{end}dist.all_reduce(ones)\n")
+    assert recording.lost == {1: "signal 9"}
+    of_lost, of_other = (recording.run.ranks[rank].trace for rank in (1, 0))
+    assert len(of_lost) >= 0.7 * len(of_other)
+
+
+def test_a_rank_that_does_not_come_back_is_named_by_its_line(judged: Play) -> None:
+    simulation = judged(f"{HEAD}while rank == 1:\n    pass\n", seconds=1)
+    assert only(simulation) == "every_wait_completes"
+    assert "while rank == 1" in str(simulation)
+
+
+def test_a_rank_that_polls_for_ever_is_ended(judged: Play) -> None:
+    poll = "work = dist.all_reduce(ones, async_op=True)\nwhile not work.is_completed(): pass\n"
+    simulation = judged(
+        f"{HEAD}if rank == 0:\n    {poll.replace(chr(10), chr(10) + '    ')}"
+    )
+    assert only(simulation) == "every_wait_completes"
+
+
+def test_ranks_wait_for_files_of_each_other(judged: Play, tmp_path: Path) -> None:
+    done = str(tmp_path / "done")
+    wait = f"    while not os.path.exists({done!r}):\n        time.sleep(0.01)\n"
+    text = f"{HEAD}if rank == 0:\n{wait}else:\n    open({done!r}, 'w').close()\n"
+    assert judged(text).is_right
+
+
+def test_hosts_that_nccl_would_let_go_on_are_not_judged(judged: Play) -> None:
+    text = f"""{HEAD}
+store = dist.distributed_c10d._get_default_store()
+if rank == 0:
+    dist.all_reduce(ones)
+    store.set("key", "1")
+else:
+    store.wait(["key"])
+    dist.all_reduce(ones)
+"""
+    assert "stand still" in judged(text).refused
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("recorded")
+    (base / "train.py").write_text(BY_HAND)
+    recording = record(Script(str(base / "train.py")), 2)
+    write_recording(recording, base / "traces")
+    assert read_recording(base / "traces") == recording
+    return base / "traces"
+
+
+def test_a_trace_that_was_cut_is_refused(folder: Path) -> None:
+    path = folder / "rank-1.trace"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100])
+    with pytest.raises(UsageError, match=r"rank-1\.trace was cut or changed"):
+        read_recording(folder)
+    path.write_bytes(whole)
+
+
+def test_a_trace_of_another_run_is_refused(folder: Path, tmp_path: Path) -> None:
+    write_recording(replace(read_recording(folder)), tmp_path / "other")
+    other = tmp_path / "other" / "rank-0.trace"
+    other.write_bytes((folder / "rank-0.trace").read_bytes())
+    with pytest.raises(UsageError, match="of another run"):
+        read_recording(tmp_path / "other")
+
+
+def test_a_trace_of_another_version_is_refused(folder: Path, tmp_path: Path) -> None:
+    write_recording(read_recording(folder), tmp_path / "old")
+    path = tmp_path / "old" / "run.trace"
+    line, _, rest = path.read_bytes().partition(b"\n")
+    header = json.loads(line) | {"syncverify": "0.0.1"}
+    path.write_bytes(json.dumps(header).encode() + b"\n" + rest)
+    with pytest.raises(UsageError, match=r"recorded by syncverify 0\.0\.1"):
+        read_recording(tmp_path / "old")
+
+
+def test_a_folder_without_a_recording_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"has no run\.trace"):
+        read_recording(tmp_path)
+
+
+def command(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "syncverify", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_commands_record_and_judge(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        BY_HAND.replace("wait_stream(side)", "query()") + "print(sys.argv[1:])\n"
+    )
+    recording = command(tmp_path, "record", "train.py", "--steps", "3", "-h")
+    out, complaint = recording.communicate(timeout=300)
+    assert (recording.returncode, complaint) == (1, "")
+    assert "['--steps', '3', '-h']" in out
+    again = command(tmp_path, "judge", "recorded-train", "--json", "report.json")
+    report, _ = again.communicate(timeout=300)
+    assert again.returncode == 1
+    assert report in out
+    assert json.loads((tmp_path / "report.json").read_text())["violations"]
+
+
+def test_an_interrupt_keeps_what_was_recorded(tmp_path: Path) -> None:
+    endless = (
+        f"{HEAD}while True:\n    dist.all_reduce(ones)\n    print('one', flush=True)\n"
+    )
+    (tmp_path / "train.py").write_text(endless)
+    recording = command(tmp_path, "record", "train.py")
+    assert recording.stdout is not None
+    assert [recording.stdout.readline() for _ in range(8)] == ["one\n"] * 8
+    recording.send_signal(signal.SIGINT)
+    out, complaint = recording.communicate(timeout=300)
+    assert (recording.returncode, complaint) == (130, "")
+    assert "interrupted" in out
+    assert len(read_recording(tmp_path / "recorded-train").run.ranks[0].trace) > 1
