@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -76,6 +76,32 @@ class NotFinite:
     def changed(self, batch: Any) -> Any:
         """Return the batch as it is."""
         return batch
+
+
+# A part of the golden ratio: multiples of it, without their whole parts, are all far apart.
+_APART: Final = 0.6180339887498949
+
+
+@dataclass(frozen=True, slots=True)
+class AllOnes:
+    """Each element of each gradient is one number, so norms are known in closed form.
+
+    Attributes:
+        size: The number.
+        are_distinct: Whether each parameter has another number, up to twice as large.
+    """
+
+    size: float
+    are_distinct: bool = False
+    word: str = "all-ones"
+
+    def changed(self, batch: Any) -> Any:
+        """Return the batch as it is."""
+        return batch
+
+    def element(self, index: int) -> float:
+        """Return the element of the gradient of a parameter, by its index."""
+        return self.size * (1 + (index * _APART) % 1 if self.are_distinct else 1)
 
 
 def variations(

@@ -53,7 +53,7 @@ def _writes(func: Any) -> bool:
 
 
 def _dispatches(kind: Any) -> bool:
-    """Whether a class of tensors has a dispatch of its own."""
+    """Whether a class of tensors dispatches operators itself."""
     has_own: bool = kind.__torch_dispatch__ != torch.Tensor.__torch_dispatch__
     return has_own
 

@@ -1,4 +1,4 @@
-"""What came of a comparison with one rank, as values."""
+"""The outcome of a comparison with one rank, as values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.training import Beside, Variation
-from syncverify.whole_step.values import Quantity
+from syncverify.whole_step.values import Quantity, RankValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,8 @@ class LayoutPlay:
         absent: Parameters of one rank that no rank of the mesh has.
         added: Parameters of the mesh that one rank has not.
         is_tried: Whether the variation was played: a step that does not unscale is not.
+        unexplained: Values that differ from a closed form, where no known mistake explains them:
+            a step may mean another norm.
         is_split: Whether ranks have different parts of the batch.
         saved_on: Layout that wrote the checkpoint from which the training goes on; None for a
             training without a pause.
@@ -71,6 +73,7 @@ class LayoutPlay:
     absent: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     is_tried: bool = True
+    unexplained: tuple[WrongQuantity, ...] = ()
     is_split: bool = True
     saved_on: Layout | None = None
 
@@ -84,6 +87,18 @@ class LayoutPlay:
         """Whether values were compared, and nothing is wrong."""
         is_compared = self.num_values > 0 or not self.is_tried
         return is_compared and self.simulation.is_right and not self.findings
+
+    @property
+    def has_norm(self) -> bool:
+        """Whether a rank returns a norm, or gives one to torch's clipping."""
+        kinds = (Quantity.NORM, Quantity.RETURNED)
+        ranks = [e for e in self.simulation.results if isinstance(e, RankValues)]
+        return any(
+            "norm" in step.tensors[kind]
+            for rank in ranks
+            for step in rank.steps
+            for kind in kinds
+        )
 
     @property
     def left_early(self) -> tuple[int, ...]:
@@ -121,7 +136,7 @@ class FoundMistake:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What came of all layouts.
+    """The outcome of all layouts.
 
     Attributes:
         name: Name of the training.
@@ -150,7 +165,9 @@ class Comparison:
         return sum(len(each.simulation.violations) for each in self.plays)
 
     def differing(self, found: FoundMistake) -> list[Beside]:
-        """Return where the own step shows a mistake."""
+        """Return where the own step differs from itself by a mistake."""
+        if self.beside is None or found.variation is not None:
+            return []
         return _setups(
             each
             for each in self.plays

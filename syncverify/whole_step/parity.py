@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from syncverify.errors import UsageError
 from syncverify.simulation.program import Device
+from syncverify.whole_step.closed_form import closed_form
 from syncverify.whole_step.comparing import compare
 from syncverify.whole_step.data import NotFinite, variations
 from syncverify.whole_step.described import Described, layouts_of, numbers_of
@@ -161,7 +162,7 @@ def parity(
 
 
 def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
-    """Compare each layout with one rank, and yield what is known after each.
+    """Compare each layout with one rank, and yield the report after each.
 
     Args:
         described: The training and its layouts.
@@ -186,7 +187,7 @@ def _comparisons(described: Described, path: str) -> Iterator[Parity]:
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """What layouts are compared with.
+    """The values with which layouts are compared.
 
     Attributes:
         described: The training and its layouts.
@@ -246,7 +247,7 @@ def _reference_on(layout: Layout, described: Described) -> _Reference:
 
 
 def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
-    """Compare each layout, and yield what is known after each."""
+    """Compare each layout, and yield the report after each."""
     described, plays, mistakes = (
         reference.described,
         list[LayoutPlay](),
@@ -261,12 +262,29 @@ def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
                 plays.append(played)
                 _note(mistakes, varied, played, device)
                 yield _known(reference, path, plays, mistakes)
+            if number == described.numbers[0] and _has_closed_form(
+                setup, layout, plays
+            ):
+                played = closed_form(plays[-1], setup, reference.values, device)
+                plays.append(played)
+                _note_as_it_is(mistakes, played)
+                yield _known(reference, path, plays, mistakes)
         if not (setup.resume and all(e.is_right for e in plays)):
             continue
         for played in resumed_plays(setup, described.layouts, reference.values, device):
             plays.append(played)
-            _note_resumed(mistakes, played)
+            _note_as_it_is(mistakes, played)
             yield _known(reference, path, plays, mistakes)
+
+
+def _has_closed_form(
+    setup: Training, layout: Layout, plays: Sequence[LayoutPlay]
+) -> bool:
+    """Whether gradients of all ones show more: where they are zero, or nothing else is right."""
+    own = [each for each in plays if each.layout == layout]
+    is_right = all(each.is_right for each in own)
+    clips = setup.clip is not None or any(each.has_norm for each in own)
+    return is_right and clips and (setup.loss is None or any(e.zero for e in own))
 
 
 def _layouts(reference: _Reference, number: int) -> list[Layout]:
@@ -352,7 +370,7 @@ def _is_known(
     return True
 
 
-def _note_resumed(mistakes: list[FoundMistake], played: LayoutPlay) -> None:
+def _note_as_it_is(mistakes: list[FoundMistake], played: LayoutPlay) -> None:
     for finding in played.findings:
         if not _is_known(mistakes, finding, played.layout):
             found = FoundMistake(
@@ -362,6 +380,7 @@ def _note_resumed(mistakes: list[FoundMistake], played: LayoutPlay) -> None:
                 (),
                 None,
                 (played.layout,),
+                played.variation,
                 saved_on=played.saved_on,
             )
             mistakes.append(found)

@@ -15,7 +15,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from syncverify.whole_step.batches import micro_batches, rank_part
 from syncverify.whole_step.calling import call
 from syncverify.whole_step.clipping import clip_over_meshes
-from syncverify.whole_step.data import NotFinite
+from syncverify.whole_step.constant_gradients import constant_gradients
+from syncverify.whole_step.data import AllOnes, NotFinite
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.noise import Noise
 from syncverify.whole_step.poison import Poison, is_last_shard
@@ -283,6 +284,7 @@ def trained(
         tuple(batches),
         split_over,
         _frozen(wired),
+        first_names=wired.names,
         is_poisoned=is_poisoned,
         kept=wired.kept,
     )
@@ -308,7 +310,11 @@ def _poison(
 def _placed(
     poison: Poison | None, wired: Wired, index: int
 ) -> AbstractContextManager[None]:
-    """Return the block of a step: a gradient is no number in the first one."""
+    """Return the block of a step: the variation changes gradients in it."""
+    if isinstance(variation := wired.training.variation, AllOnes):
+        return constant_gradients(
+            variation, wired.parameters, [*wired.names.values()], wired.scaler
+        )
     if poison is None or index or not hasattr(wired.scaler, "unscale_"):
         return nullcontext()
     return poison.placed(wired.scaler)
@@ -412,9 +418,11 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
     if wired.scaler is not None:
         scale = float(wired.scaler.get_scale())
         tensors[Quantity.SCALE] = {"scale": torch.tensor(scale)}
+    # Small ones are not clipped, and then the optimizer reads what is not scaled either.
+    is_known = isinstance(wired.training.variation, AllOnes)
     squares = {
         name: local_squares(each)
-        for name, each in gradients.items()
+        for name, each in (read if is_known else gradients).items()
         if each is not None and names[parameters[name]] == name
     }
     return StepValues(tensors, squares, rates_of(wired))

@@ -33,7 +33,7 @@ from syncverify.whole_step.causes import (
     TermsWeighted,
     Weighted,
 )
-from syncverify.whole_step.data import EmptyPart, NotFinite, UnequalTokens
+from syncverify.whole_step.data import AllOnes, EmptyPart, NotFinite, UnequalTokens
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.training import Beside, Variation
@@ -90,6 +90,13 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
                 f"  note: all ranks of {played.layout} have the same rows: no axis splits the "
                 "batch. Say in `split` if one does"
             )
+        for each in played.unexplained:
+            first = each.differences[0]
+            yield (
+                f"  not judged: with gradients of all ones, the {each.quantity.value} of "
+                f"{played.layout} is {_shown(first.got[min(first.got)])}, and not "
+                f"{_shown(next(iter(first.expected.values())))}: another norm, or a mistake"
+            )
         if played.absent:
             yield f"  not compared: {_names(played.absent)}: no rank has a parameter of this name"
         if played.added:
@@ -97,12 +104,16 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
 
 
 def unjudged(outcome: Comparison) -> Iterator[str]:
-    """Yield what cannot be seen where an own step is all that there is."""
+    """Yield the limits of a comparison of an own step with itself."""
     if outcome.beside is None:
         return
+    has_ones = any(
+        isinstance(e.variation, AllOnes) and e.is_tried for e in outcome.plays
+    )
+    beside = ", other than in norm and clipping" if has_ones else ""
     yield (
-        "  not judged: a mistake that is in all layouts alike: an own step is compared with "
-        "itself alone. Pass `loss`, and torch's plain step is the reference"
+        f"  not judged: a mistake that is in all layouts alike{beside}: an own step is compared "
+        "with itself alone. Pass `loss`, and torch's plain step is the reference"
     )
     numbers = {each.num_micro_batches for each in outcome.plays}
     if len(numbers) == 1 and (number := numbers.pop()) > 1:
@@ -115,12 +126,14 @@ def unjudged(outcome: Comparison) -> Iterator[str]:
 
 
 def variation_text(variation: Variation) -> str:
-    """Return what is other in the data."""
+    """Return how the data differ."""
     match variation:
         case UnequalTokens(key):
             return f"ranks have unequal numbers of tokens ({key!r} is 0 for the others)"
         case EmptyPart(key):
             return f"the last micro-batch is padding ({key!r} is 0)"
+        case AllOnes():
+            return "all elements of gradients are one number"
         case NotFinite(name, value):
             return f"{value} in the last element of the gradient of {name}, before unscaling"
     return variation.word
@@ -133,7 +146,7 @@ def _said(played: LayoutPlay) -> str:
     if played.saved_on is not None:
         parts = f"{parts}, saved on {played.saved_on} and loaded"
     if not played.is_tried:
-        return f"{parts}: not tried, since the step does not unscale() by the scaler"
+        return f"{parts}: not tried, since {_why_not_tried(played.variation)}"
     if played.simulation.refused:
         return f"{parts}: not simulated"
     if played.left_early:
@@ -146,6 +159,15 @@ def _said(played: LayoutPlay) -> str:
         f"{parts}: {word}, largest difference {played.worst_error:.1e} of "
         f"{counted(played.num_values, 'value')}"
     )
+
+
+def _why_not_tried(variation: Variation | None) -> str:
+    match variation:
+        case AllOnes():
+            return (
+                "autograd or FSDP2 does not make each gradient of the plain parameters"
+            )
+    return "the step does not unscale() by the scaler"
 
 
 def verdict(outcome: Comparison) -> str:
@@ -174,9 +196,8 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
     for rank in [*first.got][:_MAX_RANKS]:
         mark = "wrong" if rank in first.wrong_ranks else "right"
         yield f"            {first.name} on rank {rank}: {_shown(first.got[rank])} ({mark})"
-    place = "one rank" if outcome.beside is None else _setup(outcome.beside, outcome)
-    yield f"            on {place}: {_shown(next(iter(first.expected.values())))}"
-    if outcome.beside is not None:
+    yield f"            {_place(outcome, found)}: {_shown(next(iter(first.expected.values())))}"
+    if outcome.differing(found) and outcome.agreeing():
         yield f"  odd one:  {_odd_one(outcome, found)}"
     if finding.spread:
         yield f"  spreads:  to {_names(each.name for each in finding.spread)}"
@@ -190,8 +211,15 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
         yield f"  replay:   {replay_line(outcome, found)}"
 
 
+def _place(outcome: Comparison, found: FoundMistake) -> str:
+    """Return where the right value comes from."""
+    if isinstance(found.variation, AllOnes):
+        return "in closed form"
+    return f"on {'one rank' if outcome.beside is None else _setup(outcome.beside, outcome)}"
+
+
 def _odd_one(outcome: Comparison, found: FoundMistake) -> str:
-    """Return who differs from whom."""
+    """Return the layouts that differ, and the others."""
     odd, others = outcome.differing(found), outcome.agreeing()
     word = "differs" if len(odd) == 1 else "differ"
     count = "the other" if len(others) == 1 else f"the {len(others)} others"
@@ -354,6 +382,8 @@ def remedy(finding: WrongQuantity) -> str:
             return f"count the squares of one rank of {_axes(axes)} alone"
         case NormOfOneRank(_, axes):
             return f"count all ranks' parts: they are no copies of one another over {_axes(axes)}"
+        case NormWithout(names):
+            return f"add the squares of {_names(names)}"
         case NotClipped() | OtherCoefficient():
             return "clip the parameters' gradients on all ranks by one norm"
         case Decided():

@@ -15,6 +15,7 @@ from syncverify import parity
 from syncverify.whole_step.causes import LacksSum, Scaled
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
+from tests.syncverify.whole_step.planted.expert_parallel import squares_of
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     average,
@@ -106,7 +107,12 @@ def test_one_rank_is_the_odd_one_out() -> None:
 
 
 def staged(
-    model: nn.Sequential, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
+    model: nn.Sequential,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    norm_over: str = "pp",
 ) -> None:
     """Send activations to the second rank of `pp`, which one rank does not have."""
     group = mesh.get_group("pp")
@@ -125,6 +131,9 @@ def staged(
         assert received.grad is not None
         dist.send(received.grad, group=group, group_dst=0)
     average(model.parameters(), mesh, "dp")
+    squares = squares_of(model)
+    dist.all_reduce(squares, group=mesh.get_group(norm_over))
+    nn.utils.clip_grads_with_norm_(model.parameters(), 0.01, squares.sqrt())
     update(optimizer)
 
 
@@ -134,11 +143,25 @@ def stage(model: nn.Sequential, mesh: DeviceMesh) -> None:
         model.insert(0, nn.Tanh())
 
 
+def stages(**more: Any) -> Parity:
+    own = functools.partial(staged, **more)
+    layouts = ["dp=1,pp=2", "dp=2,pp=2"]
+    values = {"layouts": layouts, "optimizer": sgd, "device": "cpu", "clip": 0.01}
+    return parity(build, stage, batch, step=own, **values)  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 def test_a_step_that_needs_two_ranks_is_compared_with_other_layouts() -> None:
-    layouts = ["dp=1,pp=2", "dp=2,pp=2"]
-    result = parity(
-        build, stage, batch, step=staged, layouts=layouts, optimizer=sgd, device="cpu"
-    )
+    result = stages()
     assert result.is_right, str(result)
+    assert [each.num_values > 0 for each in result.plays] == 4 * [True]
     assert "not judged: one rank: the step on one rank does not end" in str(result)
+
+
+@pytest.mark.slow
+def test_a_norm_over_another_axis_of_a_step_that_needs_two_ranks() -> None:
+    result = stages(norm_over="dp")
+    assert not result.is_right
+    assert {e.finding.quantity for e in result.mistakes} == {Quantity.NORM}
+    assert "copies differ over `pp`" in str(result)
+    assert "odd one" not in str(result), "no layout is right"

@@ -1,0 +1,212 @@
+"""A step with gradients of all ones: its norm is the root of the number of elements.
+
+Nothing else is compared with, so a norm is found that is wrong on one rank as well, and the norm
+of gradients that the user's data leaves at zero.
+
+Note [Small, own and large numbers]
+
+The gradients are no ones, but one very small number, so that clipping leaves them as they are.
+The gradients that the optimizer reads are linear in it. If the norm is wrong, a second play gives
+each parameter another number: it tells parameters of one size apart. If a largest norm is known, a
+play with large numbers shows the coefficient of clipping.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+
+from syncverify.simulation.program import Device
+from syncverify.whole_step.causes import (
+    NormOf,
+    NormOfOneRank,
+    NormWithout,
+    NotClipped,
+    OtherCoefficient,
+    Scaled,
+    StepMistake,
+    Unexplained,
+)
+from syncverify.whole_step.clip_causes import coefficient_of
+from syncverify.whole_step.closed_norms import KnownNorm
+from syncverify.whole_step.constant_play import (
+    ConstantPlay,
+    constant_play,
+    factors_between,
+)
+from syncverify.whole_step.data import AllOnes
+from syncverify.whole_step.differences import ComparedValue, OneRank
+from syncverify.whole_step.factors import rounded
+from syncverify.whole_step.findings import WrongQuantity
+from syncverify.whole_step.gradient_causes import grouped
+from syncverify.whole_step.outcome import LayoutPlay, worst_errors
+from syncverify.whole_step.training import Training
+from syncverify.whole_step.values import Quantity
+
+# So small that no usual norm of them is clipped, also if it is multiplied by the scale of a loss.
+_SMALL: Final = AllOnes(2.0**-40)
+_SMALL_AND_DISTINCT: Final = AllOnes(2.0**-40, are_distinct=True)
+# As a multiple of the largest norm: so large that each norm is clipped.
+_LARGE: Final = 2.0**20
+# Clipping adds 1e-6 to the norm, or something as small, or nothing.
+_OF_COEFFICIENTS: Final = 1e-5
+
+
+def closed_form(
+    base: LayoutPlay, training: Training, reference: OneRank, device: Device
+) -> LayoutPlay:
+    """Make a step with gradients of all ones, and compare its norm with the closed form.
+
+    Args:
+        base: A right play of the training as it is.
+        training: The training.
+        reference: The values with which the play was compared.
+        device: Device that torch names to the program.
+
+    Returns:
+        The play, with values that differ; one that was not tried where the norm is not known.
+    """
+    untried = replace(
+        base, variation=_SMALL, is_tried=False, num_values=0, worst={}, zero=()
+    )
+    small = constant_play(training, base.layout, _SMALL, reference, device)
+    if small is None or not (elements := small.elements()):
+        return untried
+    case = _Case(small, elements, training, reference, device)
+    values = case.norm_values()
+    wrong = [(each, case.norm_cause()) for each in values if each.wrong_ranks]
+    if not wrong:
+        clipped = case.coefficients()
+        values += clipped
+        wrong = [(e, case.clip_cause(e)) for e in clipped if e.wrong_ranks]
+    if not values:
+        return untried
+    mistakes = [
+        WrongQuantity(listed[0].quantity, 0, cause, tuple(listed), (), len(values))
+        for cause, listed in grouped(wrong)
+    ]
+    return replace(
+        untried,
+        is_tried=True,
+        findings=tuple(e for e in mistakes if not isinstance(e.cause, Unexplained)),
+        unexplained=tuple(e for e in mistakes if isinstance(e.cause, Unexplained)),
+        num_values=len(values),
+        worst=worst_errors(values),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A training with known gradients.
+
+    Attributes:
+        small: A step with small numbers, all alike.
+        elements: The numbers that the optimizer reads then, by parameter.
+        training: The training.
+        reference: Values of the training as it is.
+        device: Device that torch names to the program.
+    """
+
+    small: ConstantPlay
+    elements: Mapping[str, float]
+    training: Training
+    reference: OneRank
+    device: Device
+
+    def norm_values(self) -> list[ComparedValue]:
+        """Return the norm, as a multiple of the gradients' number; none if it is not seen."""
+        unit = max(map(abs, self.elements.values()))
+        norm = self.small.known.norm / unit
+        got = {rank: _scalar(each / unit) for rank, each in self.small.norms.items()}
+        if not got:
+            return []
+        expected = dict.fromkeys(got, _scalar(norm))
+        tolerance = self.small.relative * norm
+        return [ComparedValue(Quantity.NORM, 0, "norm", got, expected, tolerance)]
+
+    def norm_cause(self) -> StepMistake:
+        """Return the mistake that gives wrong norms."""
+        play = self._play(_SMALL_AND_DISTINCT)
+        if play is None:
+            return Unexplained()
+        return self._mistake(play.norms, play.known, play.relative)
+
+    def _mistake(
+        self, norms: Mapping[int, float], known: KnownNorm, relative: float
+    ) -> StepMistake:
+        scale = self.small.scale
+        if (
+            scale != 1
+            and norms
+            and all(
+                math.isclose(each, known.norm * scale, rel_tol=relative)
+                for each in norms.values()
+            )
+        ):
+            return Scaled(rounded(scale), is_scale=True)
+        return known.mistake(norms, relative) or Unexplained()
+
+    def coefficients(self) -> list[ComparedValue]:
+        """Return the coefficients of clipping for large gradients; none without a largest norm."""
+        clip = self.training.clip
+        if clip is None or not math.isfinite(clip):
+            return []
+        large = AllOnes(_LARGE * clip, are_distinct=True)
+        if (play := self._play(large)) is None:
+            return []
+        factors = self._factors(large)
+        norm = self.small.known.scaled(factors).norm
+        expected = _scalar(rounded(coefficient_of(norm, clip)))
+        tolerance = float(expected) * _OF_COEFFICIENTS
+        values = list[ComparedValue]()
+        for name, element in self.elements.items():
+            read = play.read(name)
+            if None in read.values():
+                return []
+            got = {
+                rank: _scalar(rounded(number / element / factors[name]))
+                for rank, number in read.items()
+                if number is not None
+            }
+            by_rank = dict.fromkeys(got, expected)
+            values.append(
+                ComparedValue(Quantity.STEPPED, 0, name, got, by_rank, tolerance)
+            )
+        return values
+
+    def clip_cause(self, found: ComparedValue) -> StepMistake:
+        """Return the mistake that gives another coefficient."""
+        clip = self.training.clip
+        got = {r: float(each) for r, each in found.got.items() if each is not None}
+        expected = float(next(iter(found.expected.values())))
+        assert clip is not None
+        if all(each == 1 for each in got.values()):
+            return NotClipped(expected)
+        if not all(0 < each < 1 for each in got.values()):
+            return Unexplained()
+        norms = {rank: clip / each for rank, each in got.items()}
+        known = self.small.known.scaled(
+            self._factors(AllOnes(_LARGE * clip, are_distinct=True))
+        )
+        cause = self._mistake(norms, known, _OF_COEFFICIENTS)
+        if isinstance(cause, NormOf | NormOfOneRank | NormWithout):
+            return OtherCoefficient(got, expected, cause)
+        return cause
+
+    def _factors(self, numbers: AllOnes) -> Mapping[str, float]:
+        names = [*self.reference.values.first_names.values()]
+        return factors_between(_SMALL, numbers, names)
+
+    def _play(self, numbers: AllOnes) -> ConstantPlay | None:
+        layout = self.small.play.layout
+        return constant_play(
+            self.training, layout, numbers, self.reference, self.device
+        )
+
+
+def _scalar(number: float) -> torch.Tensor:
+    return torch.tensor(number, dtype=torch.float64)

@@ -1,0 +1,139 @@
+"""A step on a mesh, with gradients of one number each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from syncverify.simulation.program import Device
+from syncverify.whole_step.closed_norms import KnownNorm
+from syncverify.whole_step.data import AllOnes
+from syncverify.whole_step.differences import OneRank
+from syncverify.whole_step.factors import RELATIVE
+from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.mesh_play import MeshPlay
+from syncverify.whole_step.playing import play_on
+from syncverify.whole_step.training import Training
+from syncverify.whole_step.values import Quantity, RankValues
+
+# As a multiple of the unit roundoff: norms of right steps differ by far less.
+_ROUNDINGS = 64.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantPlay:
+    """A step on a mesh, with gradients of one number each.
+
+    Attributes:
+        play: The play; its reference has other gradients.
+        numbers: The numbers that were put into gradients.
+    """
+
+    play: MeshPlay
+    numbers: AllOnes
+
+    @property
+    def relative(self) -> float:
+        """Relative difference of a norm that counts as rounding."""
+        return max(RELATIVE, _ROUNDINGS * torch.finfo(self.play.training.dtype).eps)
+
+    @property
+    def norms(self) -> dict[int, float]:
+        """The norms that ranks return, or give to torch's clipping."""
+        found = dict[int, float]()
+        for rank, each in enumerate(self.play.ranks):
+            tensors = each.steps[0].tensors
+            for quantity in (Quantity.RETURNED, Quantity.NORM):
+                if (value := tensors[quantity].get("norm")) is not None:
+                    found[rank] = float(value)
+        return found
+
+    @property
+    def scale(self) -> float:
+        """The scale of the loss; 1 without a scaler."""
+        value = self.play.ranks[0].steps[0].tensors.get(Quantity.SCALE, {}).get("scale")
+        return 1.0 if value is None else float(value)
+
+    @property
+    def known(self) -> KnownNorm:
+        """The norm of the gradients that the optimizer reads, each element counted once."""
+        return KnownNorm(self.play.squares(0))
+
+    def read(self, name: str) -> dict[int, float | None]:
+        """Return the number that the optimizer of each rank reads in a gradient.
+
+        Returns:
+            The numbers, of ranks that have the gradient; None where it has several.
+        """
+        found = self.play.by_rank(Quantity.STEPPED, 0, name)
+        return {
+            rank: self._number(value)
+            for rank, value in found.items()
+            if value is not None and value.numel()
+        }
+
+    def _number(self, value: torch.Tensor) -> float | None:
+        low, high = float(value.min()), float(value.max())
+        return high if abs(high - low) <= self.relative * abs(high) else None
+
+    def elements(self) -> dict[str, float] | None:
+        """Return the number that all ranks read in each gradient.
+
+        Returns:
+            The numbers; None where a gradient has several, or is counted as another number of
+            elements than the plain parameter has, so that the norm is not known.
+        """
+        found, known = dict[str, float](), self.known
+        for name in known.names:
+            numbers = {*self.read(name).values()}
+            plain = self.play.reference.values.start.get(name)
+            number = numbers.pop() if len(numbers) == 1 else None
+            if number is None or plain is None:
+                return None
+            count = known.whole([name]) / number**2
+            if abs(count / plain.numel() - 1) > self.relative:
+                return None
+            found[name] = number
+        return found
+
+
+def constant_play(
+    training: Training,
+    layout: Layout,
+    numbers: AllOnes,
+    reference: OneRank,
+    device: Device,
+) -> ConstantPlay | None:
+    """Make one step with gradients of one number each.
+
+    Args:
+        training: The training.
+        layout: The layout.
+        numbers: The numbers.
+        reference: Values with other gradients; the shapes of parameters are taken from them.
+        device: Device that torch names to the program.
+
+    Returns:
+        The play; None if a rank did not end.
+    """
+    setup = replace(training, variation=numbers, num_steps=1)
+    ranks: Sequence[RankValues] = [
+        each
+        for each in play_on(setup, layout, device).results
+        if isinstance(each, RankValues)
+    ]
+    if len(ranks) < layout.num_ranks:
+        return None
+    return ConstantPlay(MeshPlay(setup, layout, ranks, reference, device), numbers)
+
+
+def factors_between(
+    one: AllOnes, other: AllOnes, names: Sequence[str]
+) -> Mapping[str, float]:
+    """Return by how much larger the numbers of another play are, by parameter."""
+    return {
+        name: other.element(index) / one.element(index)
+        for index, name in enumerate(dict.fromkeys(names))
+    }

@@ -1,0 +1,205 @@
+"""Gradients of all ones: the norm is the root of the number of elements."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.distributed.device_mesh import DeviceMesh
+
+from syncverify import parity
+from syncverify.whole_step.causes import (
+    NormOf,
+    NormWithout,
+    NotClipped,
+    OtherCoefficient,
+    Scaled,
+    StepMistake,
+)
+from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.values import Quantity
+from tests.syncverify.whole_step.planted import expert_parallel
+from tests.syncverify.whole_step.planted.expert_parallel import Experts
+from tests.syncverify.whole_step.planted.steps import (
+    Optimizer,
+    average,
+    sgd,
+    unchanged,
+    update,
+)
+
+CLIP = 0.5
+NUM_ELEMENTS = 3 * 4 + 4 + 4 * 2 + 2
+
+
+def build() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def batch() -> torch.Tensor:
+    return torch.randn(8, 3)
+
+
+def norm_of(parameters: list[nn.Parameter]) -> torch.Tensor:
+    gradients = [each.grad for each in parameters if each.grad is not None]
+    return torch.stack([each.square().sum() for each in gradients]).sum().sqrt()
+
+
+def step(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    scaler: GradScaler | None,
+    *,
+    wrong: str = "",
+    is_seen: bool = True,
+) -> dict[str, torch.Tensor]:
+    loss = model(batch).square().mean()
+    (loss if scaler is None else scaler.scale(loss)).backward()
+    average(model.parameters(), mesh, "dp")
+    if scaler is not None and wrong != "late unscale":
+        scaler.unscale_(optimizer)
+    parameters = [*model.parameters()]
+    counted = parameters[:-1] if wrong == "without" else parameters
+    norm = norm_of(counted)
+    if wrong == "sum of norms":
+        norm = torch.stack([norm_of([each]) for each in parameters]).sum()
+    limit = math.inf if wrong == "no clip" else CLIP
+    if is_seen:
+        nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+    else:
+        expert_parallel.scale(model, norm, limit)
+    if scaler is None:
+        update(optimizer)
+        return {}
+    if wrong == "late unscale":
+        scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    return {}
+
+
+def play(wrong: str, **more: Any) -> Parity:
+    own = functools.partial(step, wrong=wrong, is_seen=more.pop("is_seen", True))
+    values: dict[str, Any] = {"layouts": ["dp=2"], "clip": CLIP, "optimizer": sgd}
+    return parity(build, unchanged, batch, step=own, device="cpu", **(values | more))
+
+
+def scaler() -> GradScaler:
+    return GradScaler("cpu", init_scale=1024.0)
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+@pytest.mark.parametrize("more", [{}, {"scaler": scaler}])
+def test_a_right_norm_is_silent(more: dict[str, Any], *, is_seen: bool) -> None:
+    result = play("", is_seen=is_seen, **more)
+    assert result.is_right, str(result)
+    (ones,) = [
+        e for e in result.plays if e.variation and e.variation.word == "all-ones"
+    ]
+    assert ones.is_tried
+    assert not ones.unexplained
+    assert ones.num_values == 4 + is_seen
+    assert ones.worst_error < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("wrong", "quantity", "cause"),
+    [
+        ("without", Quantity.NORM, NormWithout(("2.bias",))),
+        ("late unscale", Quantity.NORM, Scaled(1024.0, is_scale=True)),
+        ("no clip", Quantity.STEPPED, NotClipped(0.0)),
+    ],
+)
+def test_a_mistake_in_all_layouts_alike(
+    wrong: str, quantity: Quantity, cause: StepMistake
+) -> None:
+    more = {"scaler": scaler} if wrong == "late unscale" else {}
+    result = play(wrong, **more)
+    (mistake,) = result.mistakes
+    found = mistake.finding
+    assert found.quantity is quantity
+    assert type(found.cause) is type(cause)
+    if not isinstance(cause, NotClipped):
+        assert found.cause == cause
+    assert "all elements of gradients are one number" in str(result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", ["without", "late unscale", "no clip"])
+def test_the_same_mistakes_in_clipping_of_the_users_own(wrong: str) -> None:
+    more = {"scaler": scaler} if wrong == "late unscale" else {}
+    result = play(wrong, is_seen=False, **more)
+    (mistake,) = result.mistakes
+    found = mistake.finding
+    assert found.quantity is Quantity.STEPPED
+    assert len(found.differences) == 4
+    match wrong:
+        case "without":
+            assert isinstance(found.cause, OtherCoefficient)
+            assert found.cause.norm == NormWithout(("2.bias",))
+        case "late unscale":
+            assert found.cause == Scaled(1024.0, is_scale=True)
+        case _:
+            assert isinstance(found.cause, NotClipped)
+
+
+def test_another_norm_is_told_and_no_mistake() -> None:
+    result = play("sum of norms")
+    assert result.is_right, str(result)
+    total = 12**0.5 + 4**0.5 + 8**0.5 + 2**0.5
+    said = f"is [{total:.6g}], and not [{NUM_ELEMENTS**0.5:.6g}]"
+    assert said in str(result)
+
+
+# Experts get no tokens, so their gradients are zero, and nothing else shows their norm.
+def idle() -> dict[str, torch.Tensor]:
+    return {**expert_parallel.batch(), "expert": torch.full((8, 2), -1)}
+
+
+def expert_step(
+    model: Experts,
+    batch: Any,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    is_right: bool,
+) -> None:
+    expert_parallel.backward(model, batch, mesh)
+    norm = (expert_parallel.right_norm if is_right else expert_parallel.norm_of_own)(
+        model, mesh
+    )
+    nn.utils.clip_grads_with_norm_(model.parameters(), CLIP, norm)
+    update(optimizer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_right", [True, False])
+def test_the_norm_of_experts_without_tokens(*, is_right: bool) -> None:
+    result = parity(
+        Experts,
+        expert_parallel.split,
+        idle,
+        expert_parallel.loss,
+        layouts=["dp=2,ep=2"],
+        split=["dp", "ep"],
+        own=expert_parallel.OWN,
+        step=functools.partial(expert_step, is_right=is_right),
+        clip=CLIP,
+        optimizer=sgd,
+        device="cpu",
+    )
+    assert result.is_right == is_right
+    assert result.plays[0].is_right, "the batch itself does not show it"
+    assert "not shown: experts" in str(result)
+    if not is_right:
+        (mistake,) = result.mistakes
+        cause = NormOf(("experts",), frozenset({"ep"}), is_missing=True)
+        assert mistake.finding.cause == cause
