@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -10,10 +12,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from syncverify import parity
+from syncverify.whole_step.causes import RanksDiffer
 from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.expert_parallel import Experts
 from tests.syncverify.whole_step.planted.steps import Optimizer, sgd, update
+
+CLIP = 0.5
 
 
 def build() -> nn.Module:
@@ -176,14 +182,62 @@ def test_a_reduction_that_an_expert_without_tokens_leaves_out_is_named() -> None
     assert "all_reduce" in str(result)
 
 
-@pytest.mark.slow
-def test_a_rank_that_owns_no_expert_is_silent() -> None:
-    result = _play_experts(
-        expert_step,
+def clipped_step(
+    model: Experts,
+    batch: dict[str, torch.Tensor],
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    wrong: str = "",
+) -> None:
+    """Clip by one norm; a rank without experts may leave out its part of that."""
+    expert_parallel.backward(model, batch, mesh)
+    squares = torch.zeros((), dtype=torch.float64)
+    if len(model.experts):
+        assert model.experts.grad is not None
+        squares = model.experts.grad.square().sum()
+    is_idle = not len(model.experts)
+    if not (is_idle and wrong == "leaves out"):
+        dist.all_reduce(squares, group=mesh.get_group("ep"))
+    if is_idle and wrong == "own norm":
+        squares = torch.zeros((), dtype=torch.float64)
+    norm = (squares + expert_parallel.squares_of(model.layer)).sqrt()
+    nn.utils.clip_grads_with_norm_(model.parameters(), CLIP, norm)
+    update(optimizer)
+
+
+def _play_idle_rank(step: object) -> Parity:
+    """Play two experts on three ranks: the last rank owns none."""
+    return _play_experts(
+        step,
         "dp=1,ep=3",
         build=two_experts,
         parallelize=keep_own,
         batch=rows_for_three_ranks,
         own=own_expert,
+        clip=CLIP,
     )
+
+
+@pytest.mark.slow
+def test_a_rank_that_owns_no_expert_is_silent() -> None:
+    result = _play_idle_rank(clipped_step)
     assert result.is_right, str(result)
+
+
+@pytest.mark.slow
+def test_a_rank_without_experts_that_leaves_out_a_reduction_is_named() -> None:
+    result = _play_idle_rank(functools.partial(clipped_step, wrong="leaves out"))
+    assert result.num_violations == 1
+    assert not result.mistakes
+    assert "rank 2" in str(result.plays[0].simulation)
+
+
+@pytest.mark.slow
+def test_a_rank_without_experts_that_clips_by_its_own_norm_is_named() -> None:
+    result = _play_idle_rank(functools.partial(clipped_step, wrong="own norm"))
+    (mistake,) = result.mistakes
+    found = mistake.finding
+    assert found.quantity is Quantity.NORM
+    assert found.cause == RanksDiffer((2,), frozenset({"ep"}))
+    assert Quantity.PARAMETER in found.follows
