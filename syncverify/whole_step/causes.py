@@ -106,6 +106,18 @@ class Weighted:
 
 
 @dataclass(frozen=True, slots=True)
+class MicroBatchesWeighted:
+    """The micro-batches of each rank count by wrong factors.
+
+    Attributes:
+        factors: The factor of each one, 1 where it is right.
+    """
+
+    factors: tuple[float, ...]
+    word: str = field(default="micro-batches-weighted", init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class OwnParts:
     """A sum over the ranks' own parts of the batch, where the right gradient is no such sum.
 

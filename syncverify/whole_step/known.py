@@ -1,4 +1,4 @@
-"""What mistakes are looked for with."""
+"""Facts with which mistakes are looked for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syncverify.whole_step.values import NamedTensors
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the mistakes of one step are looked for with.
+    """Facts with which the mistakes of one step are looked for.
 
     Attributes:
         layout: The layout that is wrong.
@@ -26,6 +26,8 @@ class Known:
         before: The gradients of the step before, by name.
         scale: The scale of the loss; 1 without a scaler.
         num_micro_batches: Number of parts of each rank's batch.
+        micro_batches: Gradient of the loss of each micro-batch of each different part, by name;
+            none where there is one.
     """
 
     layout: Layout
@@ -36,6 +38,7 @@ class Known:
     before: NamedTensors | None = None
     scale: float = 1.0
     num_micro_batches: int = 1
+    micro_batches: Sequence[Mapping[str, torch.Tensor]] = ()
 
     def is_number_of_parts(self, factor: float) -> bool:
         """Whether a factor is the number of micro-batches, or 1 by it."""

@@ -1,4 +1,4 @@
-"""A training on a mesh that differs from one rank, and what its mistakes are looked for with."""
+"""A training on a mesh that differs from one rank."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from syncverify.errors import UsageError
 from syncverify.simulation.program import Device
+from syncverify.whole_step.batches import micro_batches
 from syncverify.whole_step.differences import OneRank, own_axes
 from syncverify.whole_step.known import Known
 from syncverify.whole_step.layout import Layout
@@ -68,7 +69,7 @@ class MeshPlay:
         return Squares(self.layout, by_rank, split_over)
 
     def known(self, step: int, start: NamedTensors) -> Known:
-        """Return what the mistakes of a step are looked for with.
+        """Return the facts with which the mistakes of a step are looked for.
 
         Args:
             step: Number of the step.
@@ -82,8 +83,10 @@ class MeshPlay:
         if self.training.loss is None:
             return known
         parts, part_of = different_parts(self.ranks, step)
+        smaller = [e for part in parts for e in micro_batches(part, number)]
+        listed = [*parts, *(smaller if number > 1 else [])]
         try:
-            found = gradients_of(self.training, parts, step, start, self.device)
+            found = gradients_of(self.training, listed, step, start, self.device)
         except (
             UsageError
         ):  # the loss needs more than a rank's part; name fewer mistakes
@@ -91,12 +94,13 @@ class MeshPlay:
         return Known(
             self.layout,
             self.training.own,
-            found.parts,
+            found.parts[: len(parts)],
             part_of,
             found.terms,
             before.get(Quantity.GRADIENT),
             self.scale,
             number,
+            found.parts[len(parts) :],
         )
 
     def start(self, step: int) -> NamedTensors:

@@ -6,12 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from syncverify.whole_step.causes import OwnParts, StepMistake, TermsWeighted, Weighted
+from syncverify.whole_step.causes import (
+    MicroBatchesWeighted,
+    OwnParts,
+    StepMistake,
+    TermsWeighted,
+    Weighted,
+)
 from syncverify.whole_step.differences import ComparedValue, piece
 from syncverify.whole_step.factors import RELATIVE, axes_with, rounded
 from syncverify.whole_step.known import Known
 
-# What is added up: gradients by name.
+# A part of a sum: gradients by name.
 Column = Mapping[str, torch.Tensor]
 Explained = tuple[StepMistake, list[ComparedValue]]
 
@@ -26,6 +32,7 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
         factors = tuple(zip(known.terms, ratios, strict=True))
         is_parts = first > 0 and known.is_number_of_parts(first)
         yield TermsWeighted(factors, axes, is_parts), explained
+    yield from _micro_batches(found, known)
     parts = usable(known.parts)
     num_empty = len(known.parts) - len(parts)
     for wrong, right, explained in _solved(found, parts, known, 1 if num_empty else 2):
@@ -35,6 +42,22 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
         yield Weighted(tuple(ratios), are_equal), explained
     if len(parts) > 1 and (weights := _only_wrong(found, parts, known)) is not None:
         yield OwnParts(), [each for each in found if _fits(each, parts, weights, known)]
+
+
+def _micro_batches(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
+    """Yield by which factors micro-batches count, where these are the same on all ranks."""
+    columns, number = known.micro_batches, known.num_micro_batches
+    if len(usable(columns)) < len(columns):
+        return
+    for wrong, right, explained in _solved(found, columns, known):
+        ratios = [rounded(float(each)) for each in wrong / right]
+        first = ratios[:number]
+        # Rounding leaves a small number where a micro-batch does not count.
+        factors = [0.0 if abs(each) <= RELATIVE else each for each in first]
+        by_rank = torch.tensor(ratios).view(-1, number)
+        is_same = torch.allclose(by_rank, by_rank[:1], rtol=RELATIVE, atol=RELATIVE)
+        if is_same and len({*factors}) > 1:
+            yield MicroBatchesWeighted(tuple(factors)), explained
 
 
 def _only_wrong(

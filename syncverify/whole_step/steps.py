@@ -221,7 +221,7 @@ def _gradients(wired: Wired, loss: torch.Tensor) -> dict[str, torch.Tensor]:
 def optimizer_steps(
     training: Training, values: RankValues
 ) -> list[Mapping[Quantity, NamedTensors]]:
-    """Return what the optimizer makes of the gradients that a rank gave it, step by step."""
+    """Return the optimizer's values for the gradients that a rank gave it, step by step."""
     wired = _plain(training)
     for name, parameter in wired.parameters.items():
         if (start := values.start.get(name)) is not None:
@@ -298,7 +298,7 @@ def _frozen(wired: Wired) -> frozenset[str]:
 def _poison(
     wired: Wired, coordinate: Mapping[str, int], sizes: Mapping[str, int]
 ) -> Poison | None:
-    """Return what makes a gradient no number, where the variation says so."""
+    """Return the poison of a gradient, where the variation says so."""
     variation = wired.training.variation
     if not isinstance(variation, NotFinite):
         return None
@@ -418,7 +418,7 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
     if wired.scaler is not None:
         scale = float(wired.scaler.get_scale())
         tensors[Quantity.SCALE] = {"scale": torch.tensor(scale)}
-    # Small ones are not clipped, and then the optimizer reads what is not scaled either.
+    # Small gradients are not clipped, and the optimizer reads them unscaled.
     is_known = isinstance(wired.training.variation, AllOnes)
     squares = {
         name: local_squares(each)

@@ -13,6 +13,7 @@ from syncverify.plain_text import counted, named
 from syncverify.whole_step.causes import (
     Decided,
     LacksSum,
+    MicroBatchesWeighted,
     Misplaced,
     Missing,
     NormOf,
@@ -39,7 +40,7 @@ from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.training import Beside, Variation
 from syncverify.whole_step.values import Quantity
 
-# What a checkpoint has to hold for each kind of value.
+# The part of a checkpoint that has each kind of value.
 _HELD = {
     Quantity.LOADED: "the model's state_dict()",
     Quantity.LOADED_STATE: "the optimizer's state_dict(), step counters too",
@@ -305,6 +306,9 @@ def cause_text(cause: StepMistake) -> str:
                 else "parts of the batch count wrongly"
             )
             return f"{why} ({listed} times the right weights)"
+        case MicroBatchesWeighted(factors):
+            listed = ", ".join(f"{each:g}" for each in factors)
+            return f"the micro-batches of a rank count {listed} times what they should"
         case NotANumber(ranks):
             return f"{named('rank', ranks)} and one rank differ in where NaN or infinity is"
         case RanksDiffer(ranks, axes):
@@ -376,6 +380,15 @@ def remedy(finding: WrongQuantity) -> str:
             return f"{word} by the right number; look where the divisor comes from"
         case Weighted(_, True):
             return "divide the sum of all tokens' losses by the number of all tokens"
+        case MicroBatchesWeighted():
+            return (
+                "keep the gradients of all micro-batches until the step: finish and clear them "
+                "after the last one"
+            )
+        case RanksDiffer(_, axes) if axes and finding.quantity is Quantity.NORM:
+            return (
+                f"let all ranks of {_axes(axes)} use one norm: all-reduce its squares"
+            )
         case NormOf(_, axes, is_missing):
             if is_missing:
                 return f"all-reduce the squares over {_axes(axes)} before the root"

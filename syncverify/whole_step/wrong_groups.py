@@ -12,7 +12,7 @@ from syncverify.whole_step.factors import axis_sets, factor_of
 from syncverify.whole_step.known import Known
 from syncverify.whole_step.mixtures import usable, weights_of
 
-# What each rank adds to the gradient of a whole parameter.
+# The part that each rank adds to the gradient of a whole parameter.
 Contributions = Sequence[torch.Tensor]
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from syncverify import parity
 from syncverify.whole_step.causes import (
     LacksSum,
+    MicroBatchesWeighted,
     NormOf,
     NormOfOneRank,
     NotCleared,
@@ -116,6 +117,11 @@ REPORTS: Final = (
         "NVIDIA/Megatron-LM#5047", "pull", "megatron_lm_5047",
         Quantity.GRADIENT, Scaled(0.5, _size("tp")), _over("gate.weight"),
         "divided by 2, the number of ranks of `tp`",
+    ),
+    Report(
+        "NVIDIA/Megatron-LM#7186", "pull", "megatron_lm_7186",
+        Quantity.GRADIENT, MicroBatchesWeighted((0.0, 1.0)), _DENSE | {"experts"},
+        "the micro-batches of a rank count 0, 1 times what they should",
     ),
     Report(
         "NVIDIA-NeMo/RL#3716", "issues", "nemo_rl_3716",
