@@ -10,10 +10,11 @@ from typing import Final
 
 from syncverify.errors import UsageError
 
-# Ranks by backend. A rank of `sim` is a thread, and a rank of `gloo` is a process of 250 MB.
+# Ranks by backend. A rank of `sim` is a thread, and a rank of `streams` or `gloo` is a process of 250 MB.
 # `fake` plays a few ranks for all, but keeps a list entry for each of the others.
 MAX_RANKS: Final = {
     "sim": 512,
+    "streams": 64,
     "gloo": 64,
     **dict.fromkeys(("nccl", "nccl2", "nccl-lazy", "nccl-legacy"), 65_536),
     "fake": 131_072,

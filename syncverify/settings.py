@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Names of NCCL in torch; see Note [Names of NCCL] in `syncverify/sim/device/nccl_names.py`.
 NCCL_NAMES = ("nccl", "nccl2", "nccl-lazy", "nccl-legacy")
-BACKEND_NAMES = ("sim", "gloo", *NCCL_NAMES, "fake")
+BACKEND_NAMES = ("sim", "streams", "gloo", *NCCL_NAMES, "fake")
 # Values of `--format`, with what each prints beside the text; `syncverify/report/annotations.py`
 # has a writer for each.
 REPORT_FORMATS = {

@@ -11,6 +11,7 @@ from syncverify.backends.fake import FakeBackend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.known_groups import require_known_groups
 from syncverify.backends.sim import SimBackend
+from syncverify.backends.streams import StreamsBackend
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.program.modules import provide_layers
@@ -39,7 +40,7 @@ _NOT_PLAYED: Final = {
     **dict.fromkeys(NCCL_NAMES, frozenset({_FAILING})),
 }
 
-AnyBackend = SimBackend | GlooBackend | FakeBackend | TorchrunBackend
+AnyBackend = SimBackend | StreamsBackend | GlooBackend | FakeBackend | TorchrunBackend
 
 
 def open_backend(name: str, subject: Subject) -> AnyBackend:
@@ -73,6 +74,9 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
         case "sim":
             require_tested_torch()
             return SimBackend()
+        case "streams":
+            require_tested_torch()
+            return StreamsBackend()
         case "gloo":
             is_torchrun = dist.is_torchelastic_launched()
             return TorchrunBackend("gloo", subject) if is_torchrun else GlooBackend()

@@ -38,9 +38,14 @@ def await_ready(worker: Supervised) -> None:
 
 
 class WorkerPool:
-    """Workers by rank."""
+    """Workers by rank.
 
-    def __init__(self) -> None:
+    Args:
+        module: Name of the module of the workers.
+    """
+
+    def __init__(self, module: str = _WORKER) -> None:
+        self._module = module
         self._workers: dict[int, Supervised] = {}
 
     def take(self, count: int) -> list[Supervised]:
@@ -61,7 +66,7 @@ class WorkerPool:
 
     def _start(self, ranks: Iterable[int]) -> InternalError | None:
         """Start workers side by side; return the error of one that did not start."""
-        started = {rank: start(_WORKER, template=rank % 2) for rank in ranks}
+        started = {rank: start(self._module, template=rank % 2) for rank in ranks}
         self._workers.update(started)
         error = None
         for rank, worker in started.items():

@@ -69,7 +69,7 @@ class Entry:
 
     def runs_on(self, backend: str) -> bool:
         """Tell whether a backend can play the entry."""
-        return backend in {"sim", "nccl"} or not self.uses_streams
+        return backend in {"sim", "streams", "nccl"} or not self.uses_streams
 
     def defect(self) -> Subject:
         """Return the defect, to be played."""

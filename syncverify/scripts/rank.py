@@ -23,6 +23,7 @@ from syncverify.sim.turns.refusals import Refusals
 from syncverify.simulation.playing import call_on_rank
 from syncverify.simulation.process_calls import calls_on_ranks
 from syncverify.simulation.program import SimulatedProgram
+from syncverify.trace.records import Moment
 from syncverify.trace.run import Fault
 from syncverify.trace.source_files import naming_torch
 
@@ -55,10 +56,9 @@ def main(wire: Wire) -> None:
     job.set_variables()
     with (
         one_machine(job.num_ranks),
-        rank_machine(
-            wire, job.rank, job.num_ranks, sees_gpus=job.device == "cuda"
-        ) as machine,
+        rank_machine(wire, job.place) as machine,
     ):
+        machine.recorder.moment = Moment("", 0)
         signal.signal(signal.SIGINT, machine.turns.interrupt)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         wire.send(Begun())

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from syncverify.backends.faults import mismatch_fault, stall_fault
+from syncverify.backends.hub_faults import hub_fault
 from syncverify.errors import InternalError
 from syncverify.processes.forked_process import start
 from syncverify.scripts.rank import CameTo
 from syncverify.scripts.script import RankJob, Script
-from syncverify.sim.apart.hub import HeardRank, Hub
-from syncverify.sim.turns.stalls import deadlock
+from syncverify.sim.apart.hub import Hub
 from syncverify.simulation.host_waits import is_deadlock, unknown_stall
 from syncverify.simulation.playing import Played
 from syncverify.simulation.program import Device
-from syncverify.trace.run import Fault, RankRun, Run
+from syncverify.trace.run import RankRun, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +73,19 @@ def record(
     for rank, process in enumerate(processes):
         with contextlib.suppress(OSError):  # it is gone, and is heard to be
             process.send(RankJob(script, rank, num_ranks, device, names_torch))
-    hub = Hub(processes, hang_timeout_seconds, lambda came_to: came_to.is_failure)
+    hub = Hub(
+        processes,
+        hang_timeout_seconds,
+        lambda came_to: came_to.is_failure,
+        passes_stalls=device == "cuda",
+    )
     was_interrupted = False
     try:
         hub.run()
     except KeyboardInterrupt:
         was_interrupted = True
+    finally:
+        hub.end_processes()
     return _Heard(hub, script, device).recording(was_interrupted=was_interrupted)
 
 
@@ -101,7 +107,8 @@ class _Heard:
             if came_to.internal:
                 raise InternalError(came_to.internal)
         ranks = tuple(RankRun(trace=own.trace) for own in self.hub.ranks)
-        fault = None if was_interrupted else self._fault()
+        raised = (came_to.fault for came_to in self._came_to())
+        fault = None if was_interrupted else hub_fault(self.hub, raised)
         return Recording(
             self.script,
             self.device,
@@ -129,37 +136,3 @@ class _Heard:
         ranks = tuple(RankRun(trace=own.last_trace) for own in hub.ranks)
         passed = Played(Run("sim", ranks), (), (), hub.passed_stall, is_whole)
         return "" if is_deadlock(passed) else unknown_stall(hub.stall)
-
-    def _fault(self) -> Fault | None:
-        return next(filter(None, self._faults()), None)
-
-    def _faults(self) -> Iterator[Fault | None]:
-        """Yield the reasons of an early end, the first cause first."""
-        yield from (_mismatch(own) for own in self.hub.ranks)
-        yield from (came_to.fault for came_to in self._came_to())
-        stall = self.hub.stall
-        if stall is not None:
-            yield stall_fault(stall.kind, stall.ranks, stall.details, stall.named)
-        if any(own.lost for own in self.hub.ranks):
-            yield _death(self.hub.ranks)
-
-
-def _mismatch(own: HeardRank) -> Fault | None:
-    mismatch = own.ended and own.ended.mismatch
-    if not mismatch:
-        return None
-    return mismatch_fault(mismatch.ranks, mismatch.lines, mismatch.sources)
-
-
-def _death(ranks: Sequence[HeardRank]) -> Fault:
-    """Return the fault of lost processes, with the position of each rank."""
-    lost = tuple(own.rank for own in ranks if own.lost)
-    details = [*deadlock([own.position() for own in ranks]).details[: len(ranks)]]
-    for rank in lost:
-        details[rank] = f"rank {rank}: ended by {ranks[rank].lost}{_after(ranks[rank])}"
-    words = f"the process of rank {lost[0]} died"
-    return Fault("process_died", lost, words, tuple(details))
-
-
-def _after(own: HeardRank) -> str:
-    return f", after {own.last_launch}" if own.last_launch else ""

@@ -11,6 +11,7 @@ from typing import Final
 
 from syncverify.errors import UsageError
 from syncverify.processes.wire import Wire
+from syncverify.sim.apart.rank_machine import RankPlace
 from syncverify.simulation.program import Device
 
 # Nobody connects: the store is the machine's.
@@ -68,6 +69,13 @@ class RankJob:
     num_ranks: int
     device: Device
     names_torch: bool = False
+
+    @property
+    def place(self) -> RankPlace:
+        """Place of the rank; all ranks share a machine."""
+        if self.device == "cpu":
+            return RankPlace(self.rank, self.num_ranks, is_for_nccl=False)
+        return RankPlace(self.rank, self.num_ranks, True, self.rank, self.num_ranks)
 
     def set_variables(self) -> None:
         """Set what torchrun sets for a rank of one machine."""

@@ -103,6 +103,7 @@ class Hub:
     Args:
         processes: The processes of the ranks, by rank. Each has got its work.
         hang_timeout_seconds: Seconds without a sign of life after which a rank hangs.
+        passes_stalls: Whether hosts go on in waits of streams once no rank can run.
         is_failure: Tells from what came of a program whether the run ends with it.
 
     Attributes:
@@ -117,10 +118,13 @@ class Hub:
         processes: Sequence[Supervised],
         hang_timeout_seconds: float,
         is_failure: Callable[[Any], bool],
+        *,
+        passes_stalls: bool = False,
     ) -> None:
         self.ranks = [HeardRank(rank, each) for rank, each in enumerate(processes)]
         self._hang_timeout_seconds = hang_timeout_seconds
         self._is_failure = is_failure
+        self._passes_stalls = passes_stalls
         self.stall: Stall | None = None
         self.passed_stall: Stall | None = None
         self.has_passed = False
@@ -128,7 +132,7 @@ class Hub:
         self._num_records_before = -1
 
     def run(self) -> None:
-        """Run all ranks until they have ended, or none can go on; end their processes."""
+        """Run all ranks until they have ended, or none can go on."""
         try:
             for own in self.ranks:
                 self._hear_from(own)
@@ -170,7 +174,7 @@ class Hub:
             self.passed_stall = stall
             return False
         self.stall = stall
-        if stall.is_certain:
+        if stall.is_certain or not self._passes_stalls:
             return False
         self.has_passed = True
         for own in self._standing():
@@ -249,7 +253,7 @@ class Hub:
                     other.outbox.append(update)
 
     def _end(self) -> None:
-        """Unwind the ranks that are still there, hear their traces, and end the processes."""
+        """Unwind the ranks that are still there, and hear their traces."""
         for own in self.ranks:
             if own.has_ended:
                 continue
@@ -261,6 +265,10 @@ class Hub:
         deadline = time.monotonic() + _END_SECONDS
         for own in self.ranks:
             self._await_end(own, deadline)
+
+    def end_processes(self) -> None:
+        """End the processes, each of which may first leave by itself."""
+        deadline = time.monotonic() + _END_SECONDS
         for own in self.ranks:
             seconds = max(0.0, deadline - time.monotonic()) if own.ended else 0.0
             own.process.process.exit_code(seconds)

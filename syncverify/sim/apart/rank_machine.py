@@ -28,7 +28,7 @@ from syncverify.sim.network.own_default_group import (
 )
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.scheduler import enter_rank
-from syncverify.trace.records import CollectiveLaunch, Moment, TraceRecord
+from syncverify.trace.records import CollectiveLaunch, TraceRecord
 
 # A rank tells its trace when this part of it is new, so that a lost rank loses no more.
 _NEW_PART: Final = 0.25
@@ -42,6 +42,7 @@ class RankMachine:
     turns: RemoteTurns
     recorder: RankRecorder
     world: SharedWorld
+    store: SharedStore
 
 
 class _Telling:
@@ -79,11 +80,24 @@ class _Telling:
         """Tell the trace so far."""
         self._wire.send(Recorded(self._recorder.recorded_so_far()))
 
-    def beat(self) -> None:
-        """Tell once a second that the rank moves, while it does."""
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Tell once a second that the rank moves, while it does, for the length of a block."""
+        end = threading.Event()
+        beat = threading.Thread(
+            target=self._beat, args=(end,), name="beat", daemon=True
+        )
+        beat.start()
+        try:
+            yield
+        finally:
+            end.set()
+            beat.join()
+
+    def _beat(self, end: threading.Event) -> None:
         name_own_thread()
-        pause, before = threading.Event(), -1
-        while not pause.wait(_BEAT_SECONDS):
+        before = -1
+        while not end.wait(_BEAT_SECONDS):
             if self.num_records() != before:
                 before = self.num_records()
                 self._wire.send(Moves(before))
@@ -93,27 +107,48 @@ def _launches(records: Iterable[TraceRecord]) -> Iterator[CollectiveLaunch]:
     return (each for each in records if isinstance(each, CollectiveLaunch))
 
 
+@dataclass(frozen=True, slots=True)
+class RankPlace:
+    """The place of a rank in a simulated machine.
+
+    Attributes:
+        rank: Global rank.
+        num_ranks: World size.
+        is_for_nccl: Whether groups are those of NCCL.
+        device: Number of the GPU that the program hears of; None for the CPU.
+        num_devices: Number of GPUs that the program may name; None for any number.
+    """
+
+    rank: int
+    num_ranks: int
+    is_for_nccl: bool
+    device: int | None = None
+    num_devices: int | None = None
+
+    def recorders(self) -> list[RankRecorder]:
+        """Make the recorders of all ranks, of which one records."""
+        recorders = [RankRecorder() for _ in range(self.num_ranks)]
+        streams = recorders[self.rank].streams
+        if self.is_for_nccl:
+            streams.backends.default = "nccl"
+        if self.device is not None:
+            streams.tell(torch.device("cuda", self.device), self.num_devices)
+        return recorders
+
+
 @contextmanager
-def rank_machine(
-    wire: Wire, rank: int, num_ranks: int, *, sees_gpus: bool
-) -> Iterator[RankMachine]:
-    """Make this process a rank of a simulated machine, for the length of a block.
+def rank_machine(wire: Wire, place: RankPlace) -> Iterator[RankMachine]:
+    """Make this thread a rank of a simulated machine, for the length of a block.
 
     Args:
         wire: Connection to the process that hands out turns.
-        rank: Global rank.
-        num_ranks: World size; all ranks share a machine.
-        sees_gpus: Whether the program hears of GPUs and NCCL.
+        place: Place of the rank.
 
     Yields:
         The machine of the rank.
     """
-    recorders = [RankRecorder() for _ in range(num_ranks)]
-    own = recorders[rank]
-    own.moment = Moment("", 0)
-    if sees_gpus:
-        own.streams.backends.default = "nccl"
-        own.streams.tell(torch.device("cuda", rank), num_ranks)
+    recorders = place.recorders()
+    own = recorders[place.rank]
     telling = _Telling(wire, own)
     turns = RemoteTurns(
         wire,
@@ -124,23 +159,26 @@ def rank_machine(
     )
     own.streams.scheduler = turns
     world = SharedWorld(
-        turns, recorders, completes_in_order=sees_gpus, note=turns.updates.append
+        turns,
+        recorders,
+        completes_in_order=place.is_for_nccl,
+        note=turns.updates.append,
     )
     store = SharedStore(turns, turns.updates.append)
     state = SharedState(world, store)
-    threading.Thread(target=telling.beat, name="beat", daemon=True).start()
 
     def make_group(rank: int, store: dist.Store) -> None:
-        make_default_group(BACKEND_NAME, rank, num_ranks, store)
+        make_default_group(BACKEND_NAME, rank, place.num_ranks, store)
 
     for package in ("syncverify.sim", "syncverify.trace"):
         keep_from_compilers(package)
-    enter_rank(rank)
+    enter_rank(place.rank)
     enter_streams(own.streams)
     with (
         registered_backend(world),
-        virtual_device_modules(shows_device=sees_gpus),
+        virtual_device_modules(shows_device=place.device is not None),
         no_collection_of_cycles(),
         own_default_groups(make_group, store, world),
+        telling.beating(),
     ):
-        yield RankMachine(turns, own, world)
+        yield RankMachine(turns, own, world, store)

@@ -36,6 +36,7 @@ class RemoteTurns:
 
     Attributes:
         updates: What this rank did to the shared state since it last gave its turn away.
+        has_ended: Whether the run has ended.
         stack: Lines at which this rank was interrupted, the outermost first.
     """
 
@@ -52,7 +53,7 @@ class RemoteTurns:
         self._num_records = num_records
         self._on_step = on_step
         self._on_pass = on_pass
-        self._has_begun = self._has_ended = self._has_passed = False
+        self._has_begun = self.has_ended = self._has_passed = False
         self._num_steps = 0
         self.updates: list[SharedChange] = []
         self.stack: tuple[CodeLine, ...] = ()
@@ -125,14 +126,18 @@ class RemoteTurns:
         Raises:
             RunEndedError: Always.
         """
-        self.stack = tuple(outermost_frames(traceback.extract_stack(frame)))
-        self._has_ended = True
+        self.note_stack(frame)
         raise RunEndedError
+
+    def note_stack(self, frame: FrameType | None) -> None:
+        """Note where the rank stands, which is ended."""
+        self.stack = tuple(outermost_frames(traceback.extract_stack(frame)))
+        self.has_ended = True
 
     def _begin(self) -> None:
         if own_rank() is None:
             refuse_thread()
-        if self._has_ended:
+        if self.has_ended:
             raise RunEndedError
         if not self._has_begun:
             self._has_begun = True
@@ -164,7 +169,7 @@ class RemoteTurns:
     def _await_turn(self) -> None:
         word = self._wire.receive()
         if isinstance(word, End):
-            self._has_ended = True
+            self.has_ended = True
             raise RunEndedError
         if isinstance(word, GoOn):
             self._on_pass()

@@ -304,7 +304,7 @@ class Scheduler:
                 stack = tuple(chosen.stack())
                 if self._num_ranks > 1:
                     self._refusals.note(refusal_of_lock(last, chosen.frame()))
-                _interrupt(chosen.thread)
+                interrupt_thread(chosen.thread)
                 return Stall("never_returns", (chosen.rank,), stack)
             if chosen.error is not None or self._refusals.first is not None:
                 break
@@ -357,7 +357,7 @@ class Scheduler:
             # and an interrupt there would do harm.
             own.thread.join(_GRACE_SECONDS)
             if own.thread.is_alive():
-                _interrupt(own.thread)
+                interrupt_thread(own.thread)
                 own.thread.join(_GRACE_SECONDS)
             # A thread in a blocking call outside of the machine cannot be unwound. As a
             # daemon it ends with the process, and it gets no further turn.
@@ -381,7 +381,7 @@ def _innermost(own: RankThread) -> CodeLine | NoLine:
     return stack[-1] if stack else NoLine.UNKNOWN
 
 
-def _interrupt(thread: threading.Thread) -> None:
+def interrupt_thread(thread: threading.Thread) -> None:
     """Raise `RunEndedError` in another thread, at its next bytecode.
 
     The interpreter has one flag for "some thread is interrupted", and only an interrupted

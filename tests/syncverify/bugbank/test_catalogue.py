@@ -66,6 +66,7 @@ def test_streams_are_declared(entry: Entry) -> None:
     assert entry.uses_streams == ("torch.cuda" in code)
     assert entry.runs_on("gloo") != entry.uses_streams
     assert entry.runs_on("sim")
+    assert entry.runs_on("streams")
 
 
 @pytest.mark.parametrize(

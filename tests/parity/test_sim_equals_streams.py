@@ -1,0 +1,81 @@
+"""Simulated ranks that are processes say what simulated ranks that are threads say."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, seed, settings
+
+from syncverify.backends.sim import SimBackend
+from syncverify.backends.streams import StreamsBackend
+from syncverify.bugbank.catalogue import entries
+from syncverify.judge.properties.registry import judge_run
+from syncverify.scenario.features import without_clear_errors
+from syncverify.scenario.scenario import Scenario
+from syncverify.strategies import scenarios
+from syncverify.subjects.subject import Subject, resolve
+from syncverify.trace.run import Run
+from tests.parity.test_sim_equals_gloo import assert_equal
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def streams() -> Iterator[StreamsBackend]:
+    opened = StreamsBackend()
+    yield opened
+    opened.close()
+
+
+def verdict(run: Run, scenario: Scenario, subject: Subject) -> set[tuple[str, str]]:
+    found = judge_run(scenario, run, subject.capabilities)
+    return {(each.property, each.cause) for each in found.violations}
+
+
+def compare(subject: Subject, num_scenarios: int, streams: StreamsBackend) -> int:
+    """Play scenarios on both, and return the number of those with a violation."""
+    # Where a feature may be refused, both may raise and leave off at different places.
+    capabilities = without_clear_errors(subject.capabilities)
+    num_wrong = 0
+
+    @seed(20_261_127)
+    @settings(max_examples=num_scenarios)
+    @given(scenarios(max_ranks=4, capabilities=capabilities))
+    def play(scenario: Scenario) -> None:
+        nonlocal num_wrong
+        threads = SimBackend().run(scenario, subject)
+        processes = streams.run(scenario, subject)
+        expected = verdict(threads, scenario, subject)
+        assert verdict(processes, scenario, subject) == expected
+        if threads.fault is None:
+            assert_equal(threads, processes)
+        num_wrong += bool(expected)
+
+    play()
+    return num_wrong
+
+
+def sampled(num_entries: int) -> list[Subject]:
+    """Return entries of the bank at equal distances, half of which use streams."""
+    found = sorted(entries(), key=lambda entry: (entry.uses_streams, entry.id))
+    return [found[at * len(found) // num_entries].defect() for at in range(num_entries)]
+
+
+@pytest.mark.parametrize("name", ["synchronizer", "ddp"])
+def test_right_subjects(name: str, streams: StreamsBackend) -> None:
+    assert compare(resolve(name), 10, streams) == 0
+
+
+def test_defects(streams: StreamsBackend) -> None:
+    assert sum(compare(subject, 4, streams) for subject in sampled(5)) > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["synchronizer", "ddp"])
+def test_right_subjects_in_many_scenarios(name: str, streams: StreamsBackend) -> None:
+    assert compare(resolve(name), 200, streams) == 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("subject", sampled(20), ids=lambda subject: subject.name)
+def test_twenty_defects(subject: Subject, streams: StreamsBackend) -> None:
+    compare(subject, 10, streams)
