@@ -44,6 +44,7 @@ from syncverify.settings import (
     SETTINGS,
 )
 from syncverify.trace.source_lines import CodeLine
+from syncverify.whole_step.data_words import DATA
 
 
 @click.group(
@@ -352,6 +353,10 @@ def judge(folder: Path, json_path: Path | None, html_path: Path | None) -> None:
 @click.option(
     "--rows", type=click.IntRange(min=1), default=None,
     help="Number of rows of the whole batch to train on.",
+)  # fmt: skip
+@click.option(
+    "--data", type=click.Choice(DATA), multiple=True,
+    help="Beside the batch as it is, play these data alone; repeatable.",
 )  # fmt: skip
 @click.option(
     "--time-limit", type=click.FloatRange(min=0, min_open=True), default=None,

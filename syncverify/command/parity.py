@@ -36,6 +36,7 @@ class ParityOptions:
     seed: int | None
     size: tuple[tuple[str, int], ...]
     rows: int | None
+    data: tuple[str, ...]
     time_limit: float | None
     is_quiet: bool
     json_path: Path | None
@@ -122,5 +123,9 @@ def _chosen(options: ParityOptions) -> Described:
             "say --layouts dp=2"
         )
     return Described(
-        training, layouts, options.micro_batches or found.numbers, found.device
+        training,
+        layouts,
+        options.micro_batches or found.numbers,
+        found.device,
+        options.data,
     )

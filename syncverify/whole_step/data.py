@@ -11,6 +11,13 @@ from typing import Any, Final
 import torch
 
 from syncverify.errors import UsageError
+from syncverify.whole_step.data_words import (
+    ALL_ONES,
+    NAN,
+    OVERFLOW,
+    PADDING,
+    UNEQUAL_TOKENS,
+)
 from syncverify.whole_step.training import Training, Variation
 
 Weights = torch.Tensor
@@ -25,7 +32,7 @@ class UnequalTokens:
     """
 
     key: str
-    word: str = "unequal-tokens"
+    word: str = UNEQUAL_TOKENS
 
     def changed(self, batch: Any) -> Any:
         """Return the batch with weights of 0 in it."""
@@ -43,7 +50,7 @@ class EmptyPart:
 
     key: str
     num_parts: int
-    word: str = "padding"
+    word: str = PADDING
 
     def changed(self, batch: Any) -> Any:
         """Return the batch with weights of 0 in its last rows."""
@@ -71,7 +78,7 @@ class NotFinite:
     @property
     def word(self) -> str:
         """A short name."""
-        return "nan" if math.isnan(self.value) else "overflow"
+        return NAN if math.isnan(self.value) else OVERFLOW
 
     def changed(self, batch: Any) -> Any:
         """Return the batch as it is."""
@@ -93,7 +100,7 @@ class AllOnes:
 
     size: float
     are_distinct: bool = False
-    word: str = "all-ones"
+    word: str = ALL_ONES
 
     def changed(self, batch: Any) -> Any:
         """Return the batch as it is."""

@@ -11,6 +11,12 @@ from typing import Any, Final
 
 from syncverify.errors import UsageError
 from syncverify.simulation.program import Device
+from syncverify.whole_step.data_words import (
+    NAN,
+    OVERFLOW,
+    PADDING,
+    UNEQUAL_TOKENS,
+)
 from syncverify.whole_step.layout import Layout, all_layouts
 from syncverify.whole_step.training import Training
 
@@ -20,6 +26,13 @@ _OTHERS: Final = ("layouts", "device", "steps", "micro_batches")
 # The axes of `all:N` for a training without layouts.
 AXES: Final = ("dp", "tp")
 _FEWEST_RANKS: Final = 2
+# The name of a training without which it has no such data.
+_NEEDED_BY_DATA: Final = {
+    UNEQUAL_TOKENS: "weights",
+    PADDING: "weights",
+    OVERFLOW: "scaler",
+    NAN: "scaler",
+}
 # Names that are easily written for others; no typing error of a function.
 _SINGULARS: Final = {"layout": "layouts", "micro_batch": "micro_batches"}
 # How close a name of a function has to be to count as a typing error.
@@ -35,12 +48,31 @@ class Described:
         layouts: Its layouts.
         numbers: Its numbers of micro-batches.
         device: Device that torch names to it.
+        data: Words of the data to play beside the batch as it is; none for all.
     """
 
     training: Training
     layouts: tuple[Layout, ...]
     numbers: tuple[int, ...] = (1,)
     device: Device = "cuda"
+    data: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the words of data.
+
+        Raises:
+            UsageError: The training has no such data.
+        """
+        for word in self.data:
+            name = _NEEDED_BY_DATA.get(word)
+            if name is not None and getattr(self.training, name) is None:
+                raise UsageError(
+                    f"data {word!r} need `{name}`, which the training lacks"
+                )
+
+    def has(self, word: str) -> bool:
+        """Whether data of this word are played."""
+        return not self.data or word in self.data
 
 
 def described(module: ModuleType) -> Described:

@@ -14,6 +14,7 @@ from syncverify.simulation.program import Device
 from syncverify.whole_step.closed_form import closed_form
 from syncverify.whole_step.comparing import compare
 from syncverify.whole_step.data import NotFinite, variations
+from syncverify.whole_step.data_words import ALL_ONES
 from syncverify.whole_step.described import Described, layouts_of, numbers_of
 from syncverify.whole_step.differences import OneRank
 from syncverify.whole_step.findings import WrongQuantity
@@ -262,10 +263,9 @@ def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
                 plays.append(played)
                 _note(mistakes, varied, played, device)
                 yield _known(reference, path, plays, mistakes)
-            if number == described.numbers[0] and _has_closed_form(
-                setup, layout, plays
-            ):
-                played = closed_form(plays[-1], setup, reference.values, device)
+            base = _base_of_closed_form(described, setup, layout, plays)
+            if base is not None:
+                played = closed_form(base, setup, reference.values, device)
                 plays.append(played)
                 _note_as_it_is(mistakes, played)
                 yield _known(reference, path, plays, mistakes)
@@ -277,14 +277,21 @@ def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
             yield _known(reference, path, plays, mistakes)
 
 
-def _has_closed_form(
-    setup: Training, layout: Layout, plays: Sequence[LayoutPlay]
-) -> bool:
-    """Whether gradients of all ones show more: where they are zero, or nothing else is right."""
+def _base_of_closed_form(
+    described: Described, setup: Training, layout: Layout, plays: Sequence[LayoutPlay]
+) -> LayoutPlay | None:
+    """Return the play of the batch as it is, if gradients of all ones may show more than it.
+
+    They do where it is right, and gradients are zero, or an own step is compared with itself.
+    """
+    is_listed = layout in described.layouts and described.has(ALL_ONES)
+    if not is_listed or setup.num_micro_batches != described.numbers[0]:
+        return None
     own = [each for each in plays if each.layout == layout]
-    is_right = all(each.is_right for each in own)
-    clips = setup.clip is not None or any(each.has_norm for each in own)
-    return is_right and clips and (setup.loss is None or any(e.zero for e in own))
+    base = next(each for each in own if each.variation is None)
+    clips = setup.clip is not None or base.has_norm
+    is_new = setup.loss is None or bool(base.zero) or ALL_ONES in described.data
+    return base if clips and is_new and all(e.is_right for e in own) else None
 
 
 def _layouts(reference: _Reference, number: int) -> list[Layout]:
@@ -327,11 +334,13 @@ def _varied(
     num_parts = layout.size(rows) * setup.num_micro_batches
     steps = reference.values.tensors(Quantity.STEPPED, 0).items()
     names = [name for name, gradient in steps if gradient is not None]
-    for variation in variations(setup, num_parts, names):
+    described = reference.described
+    listed = variations(setup, num_parts, names)
+    for variation in (each for each in listed if described.has(each.word)):
         # One step shows the decision: in the second one there is no overflow.
         steps_of_it = 1 if isinstance(variation, NotFinite) else setup.num_steps
         varied = replace(setup, variation=variation, num_steps=steps_of_it)
-        yield varied, reference_of(varied, layout, reference.described.device)
+        yield varied, reference_of(varied, layout, described.device)
 
 
 def _note(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from syncverify.report.evidence import titled_events
 from syncverify.simulation.program import Device
 from syncverify.simulation.simulate import simulate, simulate_for_values
 from syncverify.simulation.simulation import Simulation
+from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.differences import OneRank
 from syncverify.whole_step.input_checks import check_training
 from syncverify.whole_step.layout import Layout
@@ -38,6 +40,7 @@ from syncverify.whole_step.watching import watched_clipping
 _T = TypeVar("_T")
 # torch says there how to make a redistribution faster, also of one that only reads values.
 _ADVICE: Final = logging.getLogger("torch.distributed.tensor._redistribute")
+_SCHEDULE_FIRST: Final = r"Detected call of `lr_scheduler.step\(\)` before"
 
 
 @contextmanager
@@ -50,6 +53,15 @@ def watched() -> Iterator[None]:
             yield
     finally:
         _ADVICE.setLevel(level)
+
+
+@contextmanager
+def _schedule_may_come_first(training: Training) -> Iterator[None]:
+    """Let torch not warn of a schedule without a step, where the data let the step be skipped."""
+    with warnings.catch_warnings():
+        if isinstance(training.variation, NotFinite):
+            warnings.filterwarnings("ignore", message=_SCHEDULE_FIRST)
+        yield
 
 
 @contextmanager
@@ -107,7 +119,7 @@ def play_on(
         return train_on_mesh(training, layout, device, noise)
 
     program.__module__, program.__qualname__ = "", f"training on {layout}"
-    with watched():
+    with watched(), _schedule_may_come_first(training):
         simulation = run(program, layout.num_ranks, device=device)
     ranks = [each for each in simulation.results if isinstance(each, RankValues)]
     if len(ranks) == layout.num_ranks:

@@ -242,7 +242,7 @@ def _optimized(
         parameter.grad = None if gradient is None else gradient.clone()
     for optimizer in wired.optimizers * number:
         optimizer.step()
-    if wired.schedule is not None:
+    if wired.schedule is not None and number:
         wired.schedule.step()
     names = _names(wired)
     return {
@@ -385,7 +385,8 @@ def plain_step(wired: Wired, batch: Any) -> dict[str, torch.Tensor]:
             scaler.step(optimizer)
     if scaler is not None:
         scaler.update()
-    if wired.schedule is not None:
+    # Not finite gradients let the only step be skipped; a schedule after it has no effect.
+    if wired.schedule is not None and not isinstance(training.variation, NotFinite):
         wired.schedule.step()
     for optimizer in wired.optimizers:
         optimizer.zero_grad()

@@ -253,6 +253,8 @@ def replay_line(outcome: Comparison, found: FoundMistake) -> str:
     words += [f"--size {name} {size}" for name, size in found.sizes]
     if found.num_rows is not None:
         words.append(f"--rows {found.num_rows}")
+    if found.variation is not None:
+        words.append(f"--data {found.variation.word}")
     return " ".join(words)
 
 

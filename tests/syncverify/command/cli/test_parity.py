@@ -90,6 +90,7 @@ def test_a_wrong_training_is_played_again_by_its_replay_line(
         (["train.py", "--layouts", "dp=3"], "3 parts (dp) do not divide"),
         (["train.py", "--layouts", "dp"], "expected a layout such as dp=2,tp=2"),
         (["train.py", "--layouts", "all"], "expected a number of ranks"),
+        (["train.py", "--data", "overflow"], "data 'overflow' need `scaler`"),
     ],
 )
 def test_bad_input_is_one_line(call: Call, arguments: list[str], words: str) -> None:
@@ -97,6 +98,30 @@ def test_bad_input_is_one_line(call: Call, arguments: list[str], words: str) -> 
     assert outcome.code == 2
     assert words in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+def test_a_replay_line_names_the_data(call: Call, tmp_path: Path) -> None:
+    """The step never clips, which no layout shows: gradients of all ones do."""
+    step = """
+def step(model, batch, optimizer):
+    F.mse_loss(model(batch["x"]), batch["y"]).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+clip = 1.0
+layouts = [{"dp": 2}]
+"""
+    text, _, _ = TRAINING.partition("def loss")
+    (tmp_path / "unclipped.py").write_text(text + step)
+    outcome = call("parity", "unclipped.py", "--json", "out.json")
+    assert outcome.code == 1, outcome.out
+    (mistake,) = json.loads((tmp_path / "out.json").read_text())["mistakes"]
+    assert mistake["cause"] == "not-clipped"
+    assert mistake["replay"].endswith("--data all-ones")
+    assert call(*mistake["replay"].split()[1:]).code == 1
+    plain = call("parity", "unclipped.py", "--data", "plain")
+    assert plain.code == 0, plain.out
 
 
 def test_a_name_that_is_mistyped_is_told(call: Call, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import pytest
 import torch
@@ -69,7 +70,7 @@ def step_without_a_scaler(
     optimizer.zero_grad()
 
 
-def _play(kind: type[GradScaler], made: object = step) -> Parity:
+def _play(kind: type[GradScaler], made: object = step, **more: Any) -> Parity:
     return parity(
         Experts,
         expert_parallel.split,
@@ -82,6 +83,7 @@ def _play(kind: type[GradScaler], made: object = step) -> Parity:
         scaler=functools.partial(make, kind),
         optimizer=sgd,
         device="cpu",
+        **more,
     )
 
 
@@ -102,6 +104,28 @@ def test_a_decision_of_each_rank_alone() -> None:
 @pytest.mark.slow
 def test_a_decision_of_all_ranks_is_silent() -> None:
     result = _play(SharedScaler)
+    assert result.is_right, str(result)
+    assert [each.is_tried for each in result.plays] == [True, True, True]
+
+
+def step_with_a_schedule(
+    model: Experts,
+    batch: dict[str, torch.Tensor],
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    scaler: GradScaler,
+    schedule: torch.optim.lr_scheduler.LRScheduler,
+) -> None:
+    step(model, batch, mesh, optimizer, scaler)
+    schedule.step()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error")
+def test_a_schedule_that_goes_on_after_a_skipped_step_is_silent() -> None:
+    """torch warns of a schedule before a step, and no step was made: we let it be skipped."""
+    made = functools.partial(torch.optim.lr_scheduler.StepLR, step_size=1)
+    result = _play(SharedScaler, step_with_a_schedule, schedule=made)
     assert result.is_right, str(result)
     assert [each.is_tried for each in result.plays] == [True, True, True]
 
