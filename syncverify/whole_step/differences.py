@@ -53,15 +53,30 @@ class ComparedValue:
 
     @property
     def error(self) -> float:
-        """Largest difference of an element, as a part of the largest right element."""
-        size = max(_size(each) for each in self.expected.values()) or 1.0
-        errors = [
-            float((value - self.expected[rank]).abs().max()) / size
+        """Largest difference of an element, as a part of the largest right element.
+
+        Right elements that are no larger than rounding have no size: then it is a part of the
+        largest element that a rank has.
+        """
+        size = max(_size(each) for each in self.expected.values())
+        if size <= self.tolerance:
+            size = max([size, *(_size(each) for each in self.got.values())])
+        return max(self._differences(), default=size or 1.0) / (size or 1.0)
+
+    @property
+    def share_of_rounding(self) -> float:
+        """Largest difference of an element, as a part of what rounding explains."""
+        largest = max(self._differences(), default=0.0)
+        return largest / self.tolerance if largest else 0.0
+
+    def _differences(self) -> list[float]:
+        """Return the largest difference of an element, of each rank that has a value."""
+        return [
+            _largest_difference(value, self.expected[rank])
             for rank, value in self.got.items()
             if value is not None and value.shape == self.expected[rank].shape
             if value.numel()
         ]
-        return max(errors, default=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +263,15 @@ def _size(value: torch.Tensor | None) -> float:
         return 0.0
     size = float(value.double().abs().nan_to_num(0.0, 0.0, 0.0).max())
     return size
+
+
+def _largest_difference(one: torch.Tensor, two: torch.Tensor) -> float:
+    """Return the largest difference of an element; infinity where one alone is no number."""
+    ours, theirs = one.double(), two.double()
+    is_same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+    off = (ours - theirs).abs().masked_fill(is_same, 0.0)
+    largest = float(off.nan_to_num(torch.inf, torch.inf).max())
+    return largest
 
 
 def _distance(one: torch.Tensor | None, two: torch.Tensor) -> float:

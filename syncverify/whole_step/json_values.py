@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
-from syncverify.whole_step.text import cause_text, remedy, replay_line
+from syncverify.whole_step.text import change, headline, replay_line, said
 
 
 def json_of(comparison: Comparison) -> dict[str, Any]:
@@ -31,7 +32,9 @@ def _play(play: LayoutPlay) -> dict[str, Any]:
         "saved_on": None if play.saved_on is None else dict(play.saved_on.axes),
         "right": play.is_right,
         "values": play.num_values,
-        "worst_error": play.worst_error,
+        "wrong_values": play.num_wrong,
+        "worst_error": _finite(play.worst_error),
+        "share_of_rounding": play.share_of_rounding,
         "simulation": play.simulation.to_json(),
     }
 
@@ -42,8 +45,10 @@ def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
         "quantity": finding.quantity.value,
         "step": finding.step + 1,
         "cause": finding.cause.word,
-        "said": cause_text(finding.cause),
-        "remedy": remedy(finding),
+        "summary": headline(found),
+        "said": said(finding),
+        "remedy": change(found),
+        "places": [{"path": e.path, "line": e.number} for e in found.places],
         "layout": dict(found.layout.axes),
         "micro_batches": found.num_micro_batches,
         "data": None if found.variation is None else found.variation.word,
@@ -60,12 +65,17 @@ def _value(value: ComparedValue) -> dict[str, Any]:
     return {
         "name": value.name,
         "wrong_ranks": value.wrong_ranks,
-        "error": value.error,
+        "error": _finite(value.error),
         "got": {str(rank): _elements(each) for rank, each in value.got.items()},
         "expected": {
             str(rank): _elements(each) for rank, each in value.expected.items()
         },
     }
+
+
+def _finite(number: float) -> float | None:
+    """Return a number; None for infinity, which JSON has not."""
+    return number if math.isfinite(number) else None
 
 
 def _elements(value: torch.Tensor | None) -> list[str] | None:

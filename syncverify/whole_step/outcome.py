@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from syncverify.simulation.simulation import Simulation
+from syncverify.trace.source_lines import SourceLine
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.layout import Layout
@@ -20,20 +21,37 @@ class WorstError:
     Attributes:
         error: Largest difference of an element, as a part of the tensor's largest one.
         quantity: The first quantity that is wrong; None where all are right.
+        share_of_rounding: Largest difference of an element of the right values, as a part of
+            what rounding explains.
+        num_wrong: Number of wrong values.
     """
 
     error: float
     quantity: Quantity | None
+    share_of_rounding: float = 0.0
+    num_wrong: int = 0
 
 
 def worst_errors(values: Iterable[ComparedValue]) -> dict[str, WorstError]:
-    """Return the largest difference of each tensor over all steps and quantities."""
-    worst = dict[str, WorstError]()
+    """Return the largest difference of each tensor over all steps and quantities.
+
+    Wrong values alone say how large the difference of a wrong tensor is.
+    """
+    by_name = dict[str, list[ComparedValue]]()
     for each in values:
-        known = worst.get(each.name, WorstError(0.0, None))
-        wrong = known.quantity or (each.quantity if each.wrong_ranks else None)
-        worst[each.name] = WorstError(max(known.error, each.error), wrong)
-    return worst
+        by_name.setdefault(each.name, []).append(each)
+    return {name: _worst(listed) for name, listed in by_name.items()}
+
+
+def _worst(values: Sequence[ComparedValue]) -> WorstError:
+    wrong = [each for each in values if each.wrong_ranks]
+    right = [each for each in values if not each.wrong_ranks]
+    return WorstError(
+        max(each.error for each in wrong or values),
+        wrong[0].quantity if wrong else None,
+        max((each.share_of_rounding for each in right), default=0.0),
+        len(wrong),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +98,21 @@ class LayoutPlay:
     @property
     def worst_error(self) -> float:
         """Largest difference of an element, as a part of its tensor's largest one."""
-        return max((each.error for each in self.worst.values()), default=0.0)
+        wrong = [each for each in self.worst.values() if each.num_wrong]
+        listed = wrong or self.worst.values()
+        return max((each.error for each in listed), default=0.0)
+
+    @property
+    def share_of_rounding(self) -> float:
+        """Largest difference of a right element, as a part of what rounding explains."""
+        return max(
+            (each.share_of_rounding for each in self.worst.values()), default=0.0
+        )
+
+    @property
+    def num_wrong(self) -> int:
+        """Number of wrong values."""
+        return sum(each.num_wrong for each in self.worst.values())
 
     @property
     def is_right(self) -> bool:
@@ -122,6 +154,7 @@ class FoundMistake:
         layouts: All layouts that show it.
         variation: The other data that shows it; None for the batch as it is.
         saved_on: Layout that wrote the checkpoint; None for a training without a pause.
+        places: Lines of the program where it may be.
     """
 
     finding: WrongQuantity
@@ -132,6 +165,7 @@ class FoundMistake:
     layouts: tuple[Layout, ...]
     variation: Variation | None = None
     saved_on: Layout | None = None
+    places: tuple[SourceLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

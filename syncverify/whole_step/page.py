@@ -12,7 +12,12 @@ from syncverify.whole_step.outcome import (
     LayoutPlay,
     WorstError,
 )
-from syncverify.whole_step.text import mistake_text, replay_line, said, verdict
+from syncverify.whole_step.text import (
+    headline,
+    mistake_text,
+    replay_line,
+    verdict,
+)
 
 
 def page_of(comparison: Comparison) -> str:
@@ -48,7 +53,7 @@ def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
         "property": finding.quantity.value,
         "cause": finding.cause.word,
         "statement": "Each rank has the value that one rank has.",
-        "summary": said(finding),
+        "summary": headline(found),
         "diagnosis": mistake_text(comparison, found),
         "replay": replay_line(comparison, found),
         "timeline": None,

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from syncverify.errors import UsageError
 from syncverify.simulation.program import Device
+from syncverify.trace.source_lines import SourceLine
 from syncverify.whole_step.closed_form import closed_form
 from syncverify.whole_step.comparing import compare
 from syncverify.whole_step.data import NotFinite, variations
@@ -22,6 +23,7 @@ from syncverify.whole_step.json_values import json_of
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.outvoted import outvoting
+from syncverify.whole_step.places import places_of
 from syncverify.whole_step.playing import (
     check,
     one_thread_of_torch,
@@ -267,13 +269,13 @@ def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
             if base is not None:
                 played = closed_form(base, setup, reference.values, device)
                 plays.append(played)
-                _note_as_it_is(mistakes, played)
+                _note_as_it_is(mistakes, setup, played)
                 yield _known(reference, path, plays, mistakes)
         if not (setup.resume and all(e.is_right for e in plays)):
             continue
         for played in resumed_plays(setup, described.layouts, reference.values, device):
             plays.append(played)
-            _note_as_it_is(mistakes, played)
+            _note_as_it_is(mistakes, setup, played)
             yield _known(reference, path, plays, mistakes)
 
 
@@ -362,6 +364,7 @@ def _note(
             best.training.num_rows,
             (played.layout,),
             best.training.variation,
+            places=_places(best.finding, best.training, best.played),
         )
         mistakes.append(found)
 
@@ -379,7 +382,15 @@ def _is_known(
     return True
 
 
-def _note_as_it_is(mistakes: list[FoundMistake], played: LayoutPlay) -> None:
+def _places(
+    finding: WrongQuantity, training: Training, played: LayoutPlay
+) -> tuple[SourceLine, ...]:
+    return places_of(finding, training, played.layout, played.simulation.run)
+
+
+def _note_as_it_is(
+    mistakes: list[FoundMistake], setup: Training, played: LayoutPlay
+) -> None:
     for finding in played.findings:
         if not _is_known(mistakes, finding, played.layout):
             found = FoundMistake(
@@ -391,5 +402,6 @@ def _note_as_it_is(mistakes: list[FoundMistake], played: LayoutPlay) -> None:
                 (played.layout,),
                 played.variation,
                 saved_on=played.saved_on,
+                places=_places(finding, setup, played),
             )
             mistakes.append(found)

@@ -2,54 +2,38 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from syncverify.plain_text import counted, named
-from syncverify.whole_step.causes import (
-    Decided,
-    LacksSum,
-    MicroBatchesWeighted,
-    Misplaced,
-    Missing,
-    NormOf,
-    NormOfOneRank,
-    NormWithout,
-    NotANumber,
-    NotCleared,
-    NotClipped,
-    NotContinued,
-    NotLoaded,
-    NotUpdated,
-    OtherCoefficient,
-    OwnParts,
-    RanksDiffer,
-    ReducedOver,
-    Scaled,
-    StepMistake,
-    TermsWeighted,
-    Weighted,
-)
+from syncverify.whole_step.cause_words import words_of
 from syncverify.whole_step.data import AllOnes, EmptyPart, NotFinite, UnequalTokens
 from syncverify.whole_step.findings import WrongQuantity
+from syncverify.whole_step.grouped_names import grouped_names, some_names
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.training import Beside, Variation
 from syncverify.whole_step.values import Quantity
 
-# The part of a checkpoint that has each kind of value.
-_HELD = {
-    Quantity.LOADED: "the model's state_dict()",
-    Quantity.LOADED_STATE: "the optimizer's state_dict(), step counters too",
-    Quantity.LOADED_RATE: "the schedule's state_dict()",
-    Quantity.LOADED_SCALE: "the scaler's state_dict()",
-    Quantity.LOADED_GENERATOR: "torch.get_rng_state() of each rank",
-}
-_MAX_NAMES = 6
 _MAX_RANKS = 4
+_SMALLEST_PERCENT, _WHOLE_PERCENTS = 0.001, 0.1
+# Groups of names in the first line of a mistake.
+_MAX_NAMES = 3
+# Kinds of values with the names of their parameters.
+_NAMED = {
+    Quantity.START: "parameter {} before the first step",
+    Quantity.GRADIENT: "gradient of {}",
+    Quantity.STEPPED: "gradient of {} that the optimizer reads",
+    Quantity.RETURNED: "{}, which the step returns",
+    Quantity.STATE: "state of the optimizer {}",
+    Quantity.PARAMETER: "parameter {} after the step",
+    Quantity.LOADED: "parameter {} after loading",
+    Quantity.LOADED_STATE: "state of the optimizer {} after loading",
+    Quantity.LOADED_RATE: "learning rate of {} after loading",
+}
 
 
 def text_of(outcome: Comparison) -> str:
@@ -83,7 +67,7 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
     for played in plays:
         if played.zero and played.variation is None:
             yield (
-                f"  not shown: {_names(played.zero)}: gradients are zero on one rank in all "
+                f"  not shown: {some_names(played.zero)}: gradients are zero on one rank in all "
                 "steps; make more steps, or other data"
             )
         if not played.is_split:
@@ -99,9 +83,9 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
                 f"{_shown(next(iter(first.expected.values())))}: another norm, or a mistake"
             )
         if played.absent:
-            yield f"  not compared: {_names(played.absent)}: no rank has a parameter of this name"
+            yield f"  not compared: {some_names(played.absent)}: no rank has a parameter of this name"
         if played.added:
-            yield f"  not compared: {_names(played.added)}: build() makes no such parameter"
+            yield f"  not compared: {some_names(played.added)}: build() makes no such parameter"
 
 
 def unjudged(outcome: Comparison) -> Iterator[str]:
@@ -155,11 +139,30 @@ def _said(played: LayoutPlay) -> str:
         return f"{parts}: WRONG, {ranks} ended before the training, without an error"
     if not played.num_values:
         return f"{parts}: did not end"
-    word = "right" if played.is_right else "WRONG"
+    values = counted(played.num_values, "value")
+    if played.is_right:
+        return f"{parts}: right, {values}, {_of_rounding(played.share_of_rounding)}"
+    if not played.num_wrong:
+        return f"{parts}: WRONG, a race or a mismatch; {values} are right"
     return (
-        f"{parts}: {word}, largest difference {played.worst_error:.1e} of "
-        f"{counted(played.num_values, 'value')}"
+        f"{parts}: WRONG, {played.num_wrong} of {values} differ, "
+        f"by up to {percent(played.worst_error)}"
     )
+
+
+def _of_rounding(share: float) -> str:
+    """Return how far right values are from those of one rank."""
+    if not share:
+        return "all equal"
+    return f"off by at most {percent(share)} of what rounding explains"
+
+
+def percent(share: float) -> str:
+    """Return a part of a whole, such as `3 %`, rounded up to 0.1 %."""
+    if math.isinf(share):
+        return "infinity or NaN"
+    share = max(share, _SMALLEST_PERCENT) if share else 0.0
+    return f"{100 * share:.{0 if share >= _WHOLE_PERCENTS else 1}f} %"
 
 
 def _why_not_tried(variation: Variation | None) -> str:
@@ -185,14 +188,11 @@ def verdict(outcome: Comparison) -> str:
 
 def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str]:
     finding = found.finding
-    yield f"{title}: {finding.quantity.value}, {said(finding)}"
-    parts = _micro_batches(found.num_micro_batches)
-    yield f"  layout:   {found.layout}, {parts}, step {finding.step + 1}"
-    if found.saved_on is not None:
-        yield f"  saved on: {found.saved_on}"
+    yield f"{title}: {headline(found)}"
+    yield f"  change:   {change(found)}"
     if found.variation is not None:
         yield f"  data:     {variation_text(found.variation)}"
-    yield f"  values:   {_names(each.name for each in finding.differences)}"
+    yield f"  values:   {_scope(finding)}"
     first = finding.differences[0]
     for rank in [*first.got][:_MAX_RANKS]:
         mark = "wrong" if rank in first.wrong_ranks else "right"
@@ -201,13 +201,12 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
     if outcome.differing(found) and outcome.agreeing():
         yield f"  odd one:  {_odd_one(outcome, found)}"
     if finding.spread:
-        yield f"  spreads:  to {_names(each.name for each in finding.spread)}"
+        yield f"  spreads:  to {some_names(each.name for each in finding.spread)}"
     if finding.follows:
         yield f"  follows:  {', '.join(each.value for each in finding.follows)}"
     others = [str(each) for each in found.layouts if each != found.layout]
     if others:
         yield f"  also in:  {'; '.join(others)}"
-    yield f"  remedy:   {remedy(finding)}"
     if outcome.path:
         yield f"  replay:   {replay_line(outcome, found)}"
 
@@ -258,184 +257,47 @@ def replay_line(outcome: Comparison, found: FoundMistake) -> str:
     return " ".join(words)
 
 
+def headline(found: FoundMistake) -> str:
+    """Return a mistake in one line: what is wrong, how, and where."""
+    finding, layout = found.finding, str(found.layout)
+    if found.saved_on is not None:
+        layout = f"saved on {found.saved_on}, loaded on {layout}"
+    if found.num_micro_batches > 1:
+        layout = f"{layout}, {_micro_batches(found.num_micro_batches)}"
+    place = f"{layout}, step {finding.step + 1}, {_wrong_ranks(found)}"
+    return f"{_what(finding)}: {said(finding)} ({place})"
+
+
+def _what(finding: WrongQuantity) -> str:
+    """Return the wrong values: their kind and their parameters."""
+    names = some_names((each.name for each in finding.differences), _MAX_NAMES)
+    return _NAMED.get(finding.quantity, finding.quantity.value).format(names)
+
+
+def _wrong_ranks(found: FoundMistake) -> str:
+    wrong = {rank for each in found.finding.differences for rank in each.wrong_ranks}
+    if len(wrong) == found.layout.num_ranks:
+        return "all ranks"
+    return named("rank", sorted(wrong))
+
+
+def _scope(finding: WrongQuantity) -> str:
+    """Return how many values are wrong, and the names that the first line leaves out."""
+    names = [each.name for each in finding.differences]
+    count = f"{len(names)} of {finding.num_values}"
+    is_listed = len(grouped_names(names)) <= _MAX_NAMES
+    return count if is_listed else f"{count}: {some_names(names)}"
+
+
 def said(finding: WrongQuantity) -> str:
-    """Return the mistake in words."""
-    count, total = len(finding.differences), finding.num_values
-    scope = f"{count} of {total}" if total > 1 else "the value"
-    return f"{scope}: {cause_text(finding.cause)}"
+    """Return what wrong values are."""
+    return words_of(finding.cause, finding.quantity).said
 
 
-def cause_text(cause: StepMistake) -> str:
-    """Return what a cause says of a value."""
-    match cause:
-        case LacksSum(axes, factor):
-            text = f"lacks the sum over {_axes(axes)}"
-            return text if factor == 1 else f"{text}, and then a factor of {factor:g}"
-        case ReducedOver(axes, right, factor):
-            place = f", and not over {_axes(right)}" if right else ""
-            text = f"added over {_axes(axes)}{place}"
-            return text if factor == 1 else f"{text}, and multiplied by {factor:g}"
-        case TermsWeighted(factors, axes, is_parts):
-            listed = " and ".join(
-                f"{name} counts {number:g} times"
-                for name, number in factors
-                if number != 1
-            )
-            text = f"the term {listed} what it should"
-            said_of = _number(axes, is_number_of_parts=is_parts)
-            return f"{text}: {said_of}" if said_of else text
-        case Scaled(factor, axes, is_scale, is_parts):
-            word = "multiplied" if factor > 1 else "divided"
-            number = factor if factor > 1 else 1 / factor
-            if is_scale:
-                return f"{word} by the scale of the loss, {number:g}"
-            said_of = _number(axes, is_number_of_parts=is_parts)
-            return ", ".join(filter(None, [f"{word} by {number:g}", said_of]))
-        case Missing(ranks):
-            return f"{_ranks(ranks, 'has', 'have')} none, or zeros"
-        case OwnParts():
-            return (
-                "a sum over the ranks' own parts of the batch; the loss of the whole batch is "
-                "no such sum, as with a batch norm"
-            )
-        case NotCleared():
-            return "still has the gradient of the step before"
-        case Weighted(weights, are_equal):
-            listed = ", ".join(f"{each:g}" for each in weights)
-            why = (
-                "each part of the batch weighs the same, whatever its size: a mean of means"
-                if are_equal
-                else "parts of the batch count wrongly"
-            )
-            return f"{why} ({listed} times the right weights)"
-        case MicroBatchesWeighted(factors):
-            listed = ", ".join(f"{each:g}" for each in factors)
-            return f"the micro-batches of a rank count {listed} times what they should"
-        case NotANumber(ranks):
-            return f"{named('rank', ranks)} and one rank differ in where NaN or infinity is"
-        case RanksDiffer(ranks, axes):
-            place = f"; copies differ over {_axes(axes)}" if axes else ""
-            return f"{_ranks(ranks, 'has', 'have')} other values{place}"
-        case NotUpdated(ranks):
-            return f"the optimizer of {named('rank', ranks)} does not have it, or leaves it as it was"
-        case NormOf(names, axes, is_missing):
-            how = "does not add" if is_missing else "adds once a rank"
-            return f"{how} the squares of {_names(names)} over {_axes(axes)}"
-        case NormOfOneRank(names, axes):
-            return f"adds the squares of {_names(names)} of one rank of {_axes(axes)} alone"
-        case NormWithout(names):
-            return f"leaves out {_names(names)}"
-        case NotClipped(coefficient):
-            return f"the coefficient {coefficient:g} of clipping is not applied"
-        case OtherCoefficient(coefficients, expected, norm):
-            listed = ", ".join(f"rank {r}: {c:g}" for r, c in coefficients.items())
-            text = f"clipped by another coefficient than {expected:g} ({listed})"
-            return text if norm is None else f"{text}: the norm {cause_text(norm)}"
-        case Decided(ranks, expected):
-            return f"{_ranks(ranks, 'differs', 'differ')} from one rank, which made {expected}"
-        case NotLoaded():
-            return (
-                "is as in a new training: the checkpoint lacks it, or it is not loaded"
-            )
-        case Misplaced(order) if cause.is_one_part:
-            return f"all {len(order)} parts are copies of part {order[0]}"
-        case Misplaced(order):
-            listed = ", ".join(map(str, order))
-            return f"parts are at wrong places: the right parts {listed} in this order"
-        case NotContinued():
-            return "differs after loading, though all that was loaded is right"
-    return "differs, and no known mistake explains it"
-
-
-def _ranks(ranks: tuple[int, ...], one: str, several: str) -> str:
-    """Return ranks with a verb."""
-    return f"{named('rank', ranks)} {one if len(ranks) == 1 else several}"
-
-
-def remedy(finding: WrongQuantity) -> str:
-    """Return what to change."""
-    match finding.cause:
-        case OtherCoefficient(_, _, norm) if norm is not None:
-            return remedy(replace(finding, cause=norm))
-        case LacksSum(axes, _):
-            return f"reduce these gradients over {_axes(axes)}, or mark them as partial there"
-        case ReducedOver(_, right, _):
-            if not right:
-                return "do not reduce these gradients: ranks own different parts"
-            return f"reduce these gradients over {_axes(right)} alone"
-        case OwnParts():
-            return "let ranks share the statistics, as SyncBatchNorm does, or mean this function"
-        case TermsWeighted():
-            return "divide each term of the loss by its own count"
-        case RanksDiffer() if finding.quantity is Quantity.START:
-            return (
-                "give all ranks the same values: build with one seed, or broadcast them"
-            )
-        case NotUpdated():
-            return "give these parameters to the optimizer"
-        case Scaled(factor, _, True) if factor > 1:
-            return "unscale gradients before they are clipped or read"
-        case Scaled(is_scale=True):
-            return "multiply the loss by the scale, or leave gradients as they are"
-        case Scaled(factor):
-            word = "divide" if factor > 1 else "multiply"
-            return f"{word} by the right number; look where the divisor comes from"
-        case Weighted(_, True):
-            return "divide the sum of all tokens' losses by the number of all tokens"
-        case MicroBatchesWeighted():
-            return (
-                "keep the gradients of all micro-batches until the step: finish and clear them "
-                "after the last one"
-            )
-        case RanksDiffer(_, axes) if axes and finding.quantity is Quantity.NORM:
-            return (
-                f"let all ranks of {_axes(axes)} use one norm: all-reduce its squares"
-            )
-        case NormOf(_, axes, is_missing):
-            if is_missing:
-                return f"all-reduce the squares over {_axes(axes)} before the root"
-            return f"count the squares of one rank of {_axes(axes)} alone"
-        case NormOfOneRank(_, axes):
-            return f"count all ranks' parts: they are no copies of one another over {_axes(axes)}"
-        case NormWithout(names):
-            return f"add the squares of {_names(names)}"
-        case NotClipped() | OtherCoefficient():
-            return "clip the parameters' gradients on all ranks by one norm"
-        case Decided():
-            return "let all ranks decide together: all-reduce what was found before the step"
-        case NotCleared():
-            return "call zero_grad() after each step"
-        case NotLoaded():
-            return "save and load it: " + _HELD.get(
-                finding.quantity, "the listed values"
-            )
-        case Misplaced() if finding.cause.is_one_part:
-            return "save the part of each rank, and not of one"
-        case Misplaced():
-            return "save whole tensors, or the place of each part; split them by the new mesh"
-        case NotContinued():
-            return (
-                "save what the step keeps beside them: a counter, a schedule, a sampler"
-            )
-    return "compare the listed values with those of one rank"
-
-
-def _number(axes: Iterable[frozenset[str]], *, is_number_of_parts: bool) -> str:
-    """Return what a factor is the number of; "" where it is no such number."""
-    ways = [f"of ranks of {each}" for each in sorted(map(_axes, axes))]
-    ways += ["of micro-batches"] if is_number_of_parts else []
-    return f"the number {' or '.join(ways)}" if ways else ""
-
-
-def _axes(axes: Iterable[str]) -> str:
-    return " and ".join(f"`{axis}`" for axis in sorted(axes))
-
-
-def _names(names: Iterable[str]) -> str:
-    listed = [*names]
-    more = len(listed) - _MAX_NAMES
-    text = ", ".join(listed[:_MAX_NAMES])
-    return f"{text}, and {more} more" if more > 0 else text
+def change(found: FoundMistake) -> str:
+    """Return what to change, and where that may be."""
+    text = words_of(found.finding.cause, found.finding.quantity).change
+    return f"{text} ({', '.join(map(str, found.places))})" if found.places else text
 
 
 def _shown(value: torch.Tensor | None) -> str:

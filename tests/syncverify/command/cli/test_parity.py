@@ -72,7 +72,11 @@ def test_a_wrong_training_is_played_again_by_its_replay_line(
 ) -> None:
     outcome = call("parity", "wrong.py", "--json", "out.json", "--html", "out.html")
     assert outcome.code == 1
-    title = "WRONG: gradient, 4 of 4: multiplied by 2, the number of ranks of `dp`"
+    title = (
+        "WRONG: gradient of {0,2}.weight, {0,2}.bias: multiplied by 2, the number of ranks of "
+        "`dp` (dp=2, step 1, all ranks)\n  change:   divide by the right number; look where the "
+        "divisor comes from (wrong.py:"
+    )
     assert outcome.out.startswith(title)
     (mistake,) = json.loads((tmp_path / "out.json").read_text())["mistakes"]
     assert mistake["cause"] == "scaled"
@@ -142,7 +146,7 @@ def test_a_singular_name_is_told(call: Call, tmp_path: Path) -> None:
 def test_the_layouts_before_bad_input_are_reported(call: Call) -> None:
     outcome = call("parity", "train.py", "--layouts", "dp=2", "--layouts", "tp=2")
     assert outcome.code == 2
-    assert "right, largest difference" in outcome.out
+    assert "right, 54 values, off by at most" in outcome.out
     assert (
         "takes the axis 'dp' of the mesh, and the layout has 'tp' alone" in outcome.err
     )

@@ -198,4 +198,4 @@ def test_micro_batches_whose_number_is_no_divisor() -> None:
     (mistake,) = result.mistakes
     assert mistake.finding.cause == Scaled(3.0, is_number_of_parts=True)
     assert "multiplied by 3, the number of micro-batches" in str(result)
-    assert "layout:   dp=2, 3 micro-batches, step 1" in str(result)
+    assert "(dp=2, 3 micro-batches, step 1, all ranks)" in str(result)

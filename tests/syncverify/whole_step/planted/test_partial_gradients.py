@@ -141,7 +141,8 @@ def test_norm_weights_that_are_not_summed_over_tp() -> None:
     assert mistake.finding.quantity is Quantity.GRADIENT
     names = {each.name for each in mistake.finding.differences}
     assert names == {f"norms.{i}.{word}" for i in (0, 1) for word in ("weight", "bias")}
-    assert "4 of 8: lacks the sum over `tp`" in str(result)
+    words = "gradient of norms.{0-1}.weight, norms.{0-1}.bias: lacks the sum over `tp`"
+    assert words in str(result)
     assert str(mistake.layout) == "dp=1,tp=2"
 
 

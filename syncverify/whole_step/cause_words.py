@@ -1,0 +1,305 @@
+"""The words of each cause: what a value is, and what to change. One function for one cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import singledispatch
+
+from syncverify.plain_text import named
+from syncverify.whole_step.causes import (
+    Decided,
+    LacksSum,
+    MicroBatchesWeighted,
+    Misplaced,
+    Missing,
+    NormOf,
+    NormOfOneRank,
+    NormWithout,
+    NotANumber,
+    NotCleared,
+    NotClipped,
+    NotContinued,
+    NotLoaded,
+    NotUpdated,
+    OtherCoefficient,
+    OwnParts,
+    RanksDiffer,
+    ReducedOver,
+    Scaled,
+    StepMistake,
+    TermsWeighted,
+    Weighted,
+)
+from syncverify.whole_step.grouped_names import some_names
+from syncverify.whole_step.values import Quantity
+
+_LISTED = "compare the listed values with those of one rank"
+# The part of a checkpoint that has each kind of value.
+_HELD = {
+    Quantity.LOADED: "the model's state_dict()",
+    Quantity.LOADED_STATE: "the optimizer's state_dict(), step counters too",
+    Quantity.LOADED_RATE: "the schedule's state_dict()",
+    Quantity.LOADED_SCALE: "the scaler's state_dict()",
+    Quantity.LOADED_GENERATOR: "torch.get_rng_state() of each rank",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CauseWords:
+    """The words of a cause.
+
+    Attributes:
+        said: What a value is, after its name and a colon.
+        change: What to change.
+    """
+
+    said: str
+    change: str = _LISTED
+
+
+@singledispatch
+def words_of(cause: StepMistake, quantity: Quantity) -> CauseWords:
+    """Return the words of a cause; those of an unexplained value if it has none.
+
+    Args:
+        cause: The cause.
+        quantity: The kind of the wrong values.
+    """
+    return CauseWords("differs, and no known mistake explains it")
+
+
+@words_of.register
+def _(cause: LacksSum, _quantity: Quantity) -> CauseWords:
+    axes = _axes(cause.axes)
+    factor = "" if cause.factor == 1 else f", and then a factor of {cause.factor:g}"
+    return CauseWords(
+        f"lacks the sum over {axes}{factor}",
+        f"reduce these gradients over {axes}, or mark them as partial there",
+    )
+
+
+@words_of.register
+def _(cause: ReducedOver, _quantity: Quantity) -> CauseWords:
+    right = _axes(cause.right)
+    place = f", and not over {right}" if right else ""
+    factor = "" if cause.factor == 1 else f", and multiplied by {cause.factor:g}"
+    return CauseWords(
+        f"added over {_axes(cause.axes)}{place}{factor}",
+        f"reduce these gradients over {right} alone"
+        if right
+        else "do not reduce these gradients: ranks own different parts",
+    )
+
+
+@words_of.register
+def _(cause: TermsWeighted, _quantity: Quantity) -> CauseWords:
+    counts = [f"{n} counts {f:g} times" for n, f in cause.factors if f != 1]
+    text = f"the term {' and '.join(counts)} what it should"
+    number = _number(cause.axes, is_number_of_parts=cause.is_number_of_parts)
+    return CauseWords(
+        f"{text}: {number}" if number else text,
+        "divide each term of the loss by its own count",
+    )
+
+
+@words_of.register
+def _(cause: Scaled, _quantity: Quantity) -> CauseWords:
+    is_larger = cause.factor > 1
+    word, factor = (
+        ("multiplied", cause.factor) if is_larger else ("divided", 1 / cause.factor)
+    )
+    if cause.is_scale:
+        return CauseWords(
+            f"{word} by the scale of the loss, {factor:g}",
+            "unscale gradients before they are clipped or read"
+            if is_larger
+            else "multiply the loss by the scale, or leave gradients as they are",
+        )
+    number = _number(cause.axes, is_number_of_parts=cause.is_number_of_parts)
+    return CauseWords(
+        ", ".join(filter(None, [f"{word} by {factor:g}", number])),
+        f"{'divide' if is_larger else 'multiply'} by the right number; look where the divisor "
+        "comes from",
+    )
+
+
+@words_of.register
+def _(cause: Missing, _quantity: Quantity) -> CauseWords:
+    return CauseWords(f"{_ranks(cause.ranks, 'has', 'have')} none, or zeros")
+
+
+@words_of.register
+def _(_cause: OwnParts, _quantity: Quantity) -> CauseWords:
+    return CauseWords(
+        "a sum over the ranks' own parts of the batch; the loss of the whole batch is no such "
+        "sum, as with a batch norm",
+        "let ranks share the statistics, as SyncBatchNorm does, or mean this function",
+    )
+
+
+@words_of.register
+def _(_cause: NotCleared, _quantity: Quantity) -> CauseWords:
+    return CauseWords(
+        "still has the gradient of the step before", "call zero_grad() after each step"
+    )
+
+
+@words_of.register
+def _(cause: Weighted, _quantity: Quantity) -> CauseWords:
+    weights = ", ".join(f"{each:g}" for each in cause.weights)
+    if not cause.are_equal:
+        return CauseWords(
+            f"parts of the batch count wrongly ({weights} times the right weights)"
+        )
+    return CauseWords(
+        "each part of the batch weighs the same, whatever its size: a mean of means "
+        f"({weights} times the right weights)",
+        "divide the sum of all tokens' losses by the number of all tokens",
+    )
+
+
+@words_of.register
+def _(cause: MicroBatchesWeighted, _quantity: Quantity) -> CauseWords:
+    factors = ", ".join(f"{each:g}" for each in cause.factors)
+    return CauseWords(
+        f"the micro-batches of a rank count {factors} times what they should",
+        "keep the gradients of all micro-batches until the step: finish and clear them after "
+        "the last one",
+    )
+
+
+@words_of.register
+def _(cause: NotANumber, _quantity: Quantity) -> CauseWords:
+    return CauseWords(
+        f"{named('rank', cause.ranks)} and one rank differ in where NaN or infinity is"
+    )
+
+
+@words_of.register
+def _(cause: RanksDiffer, quantity: Quantity) -> CauseWords:
+    axes = _axes(cause.axes)
+    place = f"; copies differ over {axes}" if axes else ""
+    said = f"{_ranks(cause.ranks, 'has', 'have')} other values{place}"
+    if quantity is Quantity.START:
+        return CauseWords(
+            said,
+            "give all ranks the same values: build with one seed, or broadcast them",
+        )
+    if quantity is Quantity.NORM and axes:
+        return CauseWords(
+            said, f"let all ranks of {axes} use one norm: all-reduce its squares"
+        )
+    return CauseWords(said)
+
+
+@words_of.register
+def _(cause: NotUpdated, _quantity: Quantity) -> CauseWords:
+    return CauseWords(
+        f"the optimizer of {named('rank', cause.ranks)} does not have it, or leaves it as it was",
+        "give these parameters to the optimizer",
+    )
+
+
+@words_of.register
+def _(cause: NormOf, _quantity: Quantity) -> CauseWords:
+    names, axes = some_names(cause.names), _axes(cause.axes)
+    if cause.is_missing:
+        return CauseWords(
+            f"does not add the squares of {names} over {axes}",
+            f"all-reduce the squares over {axes} before the root",
+        )
+    return CauseWords(
+        f"adds once a rank the squares of {names} over {axes}",
+        f"count the squares of one rank of {axes} alone",
+    )
+
+
+@words_of.register
+def _(cause: NormOfOneRank, _quantity: Quantity) -> CauseWords:
+    names, axes = some_names(cause.names), _axes(cause.axes)
+    return CauseWords(
+        f"adds the squares of {names} of one rank of {axes} alone",
+        f"count all ranks' parts: they are no copies of one another over {axes}",
+    )
+
+
+@words_of.register
+def _(cause: NormWithout, _quantity: Quantity) -> CauseWords:
+    names = some_names(cause.names)
+    return CauseWords(f"leaves out {names}", f"add the squares of {names}")
+
+
+@words_of.register
+def _(cause: NotClipped, _quantity: Quantity) -> CauseWords:
+    return CauseWords(
+        f"the coefficient {cause.coefficient:g} of clipping is not applied",
+        "clip the parameters' gradients on all ranks by one norm",
+    )
+
+
+@words_of.register
+def _(cause: OtherCoefficient, quantity: Quantity) -> CauseWords:
+    listed = ", ".join(f"rank {r}: {c:g}" for r, c in cause.coefficients.items())
+    text = f"clipped by another coefficient than {cause.expected:g} ({listed})"
+    if cause.norm is None:
+        return CauseWords(
+            text, "clip the parameters' gradients on all ranks by one norm"
+        )
+    norm = words_of(cause.norm, quantity)
+    return CauseWords(f"{text}: the norm {norm.said}", norm.change)
+
+
+@words_of.register
+def _(cause: Decided, _quantity: Quantity) -> CauseWords:
+    differ = _ranks(cause.ranks, "differs", "differ")
+    return CauseWords(
+        f"{differ} from one rank, which made {cause.expected}",
+        "let all ranks decide together: all-reduce what was found before the step",
+    )
+
+
+@words_of.register
+def _(_cause: NotLoaded, quantity: Quantity) -> CauseWords:
+    return CauseWords(
+        "is as in a new training: the checkpoint lacks it, or it is not loaded",
+        f"save and load it: {_HELD.get(quantity, 'the listed values')}",
+    )
+
+
+@words_of.register
+def _(cause: Misplaced, _quantity: Quantity) -> CauseWords:
+    if cause.is_one_part:
+        return CauseWords(
+            f"all {len(cause.order)} parts are copies of part {cause.order[0]}",
+            "save the part of each rank, and not of one",
+        )
+    listed = ", ".join(map(str, cause.order))
+    return CauseWords(
+        f"parts are at wrong places: the right parts {listed} in this order",
+        "save whole tensors, or the place of each part; split them by the new mesh",
+    )
+
+
+@words_of.register
+def _(_cause: NotContinued, _quantity: Quantity) -> CauseWords:
+    return CauseWords(
+        "differs after loading, though all that was loaded is right",
+        "save what the step keeps beside them: a counter, a schedule, a sampler",
+    )
+
+
+def _ranks(ranks: tuple[int, ...], one: str, several: str) -> str:
+    """Return ranks with a verb."""
+    return f"{named('rank', ranks)} {one if len(ranks) == 1 else several}"
+
+
+def _number(axes: Iterable[frozenset[str]], *, is_number_of_parts: bool) -> str:
+    """Return what a factor is the number of; "" where it is no such number."""
+    ways = [f"of ranks of {each}" for each in sorted(map(_axes, axes))]
+    ways += ["of micro-batches"] if is_number_of_parts else []
+    return f"the number {' or '.join(ways)}" if ways else ""
+
+
+def _axes(axes: Iterable[str]) -> str:
+    return " and ".join(f"`{axis}`" for axis in sorted(axes))
