@@ -120,7 +120,9 @@ def seed_option(default: int) -> Option:
 
 
 subject_argument = click.argument("subject")
-backend_with_data = setting_option("backend", type=click.Choice(("sim", "streams", "gloo")))
+backend_with_data = setting_option(
+    "backend", type=click.Choice(("sim", "streams", "gloo"))
+)
 contract_option = setting_option("contract")
 json_file = click.Path(dir_okay=False, path_type=Path)
 

@@ -1,4 +1,4 @@
-"""The words of each cause: what a value is, and what to change. One function for one cause."""
+"""The words of each cause and of the change that repairs it. One function for one cause."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class CauseWords:
     """The words of a cause.
 
     Attributes:
-        said: What a value is, after its name and a colon.
-        change: What to change.
+        said: The cause, after the name of a value and a colon.
+        change: The change that repairs it.
     """
 
     said: str
@@ -295,7 +295,7 @@ def _ranks(ranks: tuple[int, ...], one: str, several: str) -> str:
 
 
 def _number(axes: Iterable[frozenset[str]], *, is_number_of_parts: bool) -> str:
-    """Return what a factor is the number of; "" where it is no such number."""
+    """Return the things whose number is a factor; "" where it is no such number."""
     ways = [f"of ranks of {each}" for each in sorted(map(_axes, axes))]
     ways += ["of micro-batches"] if is_number_of_parts else []
     return f"the number {' or '.join(ways)}" if ways else ""

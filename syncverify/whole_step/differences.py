@@ -65,7 +65,7 @@ class ComparedValue:
 
     @property
     def share_of_rounding(self) -> float:
-        """Largest difference of an element, as a part of what rounding explains."""
+        """Largest difference of an element, as a part of the tolerance."""
         largest = max(self._differences(), default=0.0)
         return largest / self.tolerance if largest else 0.0
 
@@ -143,7 +143,7 @@ def compared(
         reference: Values of one rank.
         layout: The layout.
         own: Axes over which an ordinary tensor of a rank is a shard.
-        decision_only: Whether gradients are no numbers, so that the decision to skip is what
+        decision_only: Whether gradients are no numbers, so that only the decision to skip
             can be compared.
     """
     yield from _of_quantity(Quantity.START, 0, ranks, reference, layout, own)

@@ -33,7 +33,7 @@ def some_names(names: Iterable[str], most: int = MAX_NAMES) -> str:
 
 
 def _split(name: str) -> tuple[str, int | None, str]:
-    """Return what is before the first number of a name, the number, and the rest."""
+    """Return the part of a name before its first number, the number, and the rest."""
     parts = name.split(".")
     place = next((i for i, part in enumerate(parts) if part.isdecimal()), None)
     if place is None:

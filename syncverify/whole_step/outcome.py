@@ -22,7 +22,7 @@ class WorstError:
         error: Largest difference of an element, as a part of the tensor's largest one.
         quantity: The first quantity that is wrong; None where all are right.
         share_of_rounding: Largest difference of an element of the right values, as a part of
-            what rounding explains.
+            the tolerance.
         num_wrong: Number of wrong values.
     """
 
@@ -104,7 +104,7 @@ class LayoutPlay:
 
     @property
     def share_of_rounding(self) -> float:
-        """Largest difference of a right element, as a part of what rounding explains."""
+        """Largest difference of a right element, as a part of the tolerance."""
         return max(
             (each.share_of_rounding for each in self.worst.values()), default=0.0
         )

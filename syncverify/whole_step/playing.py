@@ -206,7 +206,7 @@ def gradients_of(
 def optimized(
     training: Training, values: RankValues, device: Device
 ) -> list[Mapping[Quantity, NamedTensors]]:
-    """Return what the optimizer makes of the gradients that a rank gave it."""
+    """Return the values that the optimizer makes of the gradients of a rank."""
     return _alone(lambda: optimizer_steps(training, values), device)
 
 

@@ -175,7 +175,7 @@ def _why_not_tried(variation: Variation | None) -> str:
 
 
 def verdict(outcome: Comparison) -> str:
-    """Return the last line: what was found, and what was compared."""
+    """Return the last line: the verdict, and the layouts and steps that were compared."""
     layouts = {each.layout for each in outcome.plays}
     scope = f"{counted(len(layouts), 'layout')}, {counted(outcome.num_steps, 'step')}"
     if outcome.refused and not outcome.mistakes and not outcome.num_violations:
@@ -258,7 +258,7 @@ def replay_line(outcome: Comparison, found: FoundMistake) -> str:
 
 
 def headline(found: FoundMistake) -> str:
-    """Return a mistake in one line: what is wrong, how, and where."""
+    """Return a mistake in one line: the wrong values, the cause, and the place."""
     finding, layout = found.finding, str(found.layout)
     if found.saved_on is not None:
         layout = f"saved on {found.saved_on}, loaded on {layout}"
@@ -290,12 +290,12 @@ def _scope(finding: WrongQuantity) -> str:
 
 
 def said(finding: WrongQuantity) -> str:
-    """Return what wrong values are."""
+    """Return the words of the cause of wrong values."""
     return words_of(finding.cause, finding.quantity).said
 
 
 def change(found: FoundMistake) -> str:
-    """Return what to change, and where that may be."""
+    """Return the change that repairs a mistake, and the lines where it may be."""
     text = words_of(found.finding.cause, found.finding.quantity).change
     return f"{text} ({', '.join(map(str, found.places))})" if found.places else text
 
