@@ -41,7 +41,7 @@ from syncverify.trace.source_lines import NoLine
 _TICK_SECONDS: Final = 0.2
 _END_SECONDS: Final = 4.0
 # Turns of a rank in which no rank records anything: it polls for what never comes.
-_MAX_IDLE_TURNS_PER_RANK: Final = 20_000
+_MAX_IDLE_TURNS_PER_RANK: Final = 2_000
 
 
 @dataclass(slots=True)

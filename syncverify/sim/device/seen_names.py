@@ -61,7 +61,9 @@ _CUDA: dict[str, Replacement] = {
     "get_device_capability": lambda *_, **__: (_PROPERTIES.major, _PROPERTIES.minor),
     "get_device_name": lambda *_, **__: _PROPERTIES.name,
     "get_device_properties": lambda *_, **__: _PROPERTIES,
+    "empty_cache": lambda *_: None,
     "init": lambda *_: None,
+    "ipc_collect": lambda *_: None,
     "is_available": lambda *_: True,
     "is_bf16_supported": lambda *_, **__: True,
     "is_initialized": lambda *_: True,
@@ -69,7 +71,10 @@ _CUDA: dict[str, Replacement] = {
     "memory_allocated": lambda *_, **__: 0,
     "max_memory_allocated": lambda *_, **__: 0,
     "memory_reserved": lambda *_, **__: 0,
+    "memory_stats": lambda *_, **__: {},
     "max_memory_reserved": lambda *_, **__: 0,
+    "reset_max_memory_allocated": lambda *_, **__: None,
+    "reset_max_memory_cached": lambda *_, **__: None,
     "reset_peak_memory_stats": lambda *_, **__: None,
 }
 # Of all generators, a rank sees its own.

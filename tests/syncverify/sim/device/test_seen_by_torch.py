@@ -179,6 +179,24 @@ def test_a_function_mode_does_not_copy_to_the_host() -> None:
     play(program, 1, device="cuda")
 
 
+def test_a_module_moves_to_the_number_of_a_gpu() -> None:
+    def program(rank: int) -> None:
+        model = torch.nn.Linear(2, 2).to(rank)
+        assert model.weight.device == torch.device("cuda", rank)
+        assert model.to(rank, torch.float64).weight.dtype == torch.float64
+
+    play(program, 2, device="cuda")
+
+
+def test_the_memory_of_a_gpu_is_managed_without_one() -> None:
+    def program(_: int) -> None:
+        torch.cuda.empty_cache()
+        torch.cuda.ipc_collect()
+        assert torch.cuda.memory_stats() == {}
+
+    play(program, 1, device="cuda")
+
+
 def test_cpp_code_groups_tensors_by_their_true_device() -> None:
     group = getattr(*GROUP_TENSORS)
     ((device, dtype),) = group([[torch.ones(1)]], False)
