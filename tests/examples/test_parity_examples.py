@@ -19,7 +19,13 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    "file", sorted(FOLDER.glob("*.py")), ids=lambda file: str(file.stem)
+    "file",
+    [
+        pytest.param(
+            file, marks=[pytest.mark.nightly] * (file.stem in FEWER), id=file.stem
+        )
+        for file in sorted(FOLDER.glob("*.py"))
+    ],
 )
 def test_a_recipe_is_right(file: Path) -> None:
     try:

@@ -61,7 +61,7 @@ def failures(example: ModuleType) -> list[str]:
     return found
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_two_by_two_ranks_train_as_one_process(torchrun, examples) -> None:
     finished = torchrun(examples / "train_gpt.py", "--steps=2", num_ranks=4)
     assert finished.returncode == 0, finished.stderr

@@ -78,6 +78,10 @@ def scenario_in(failure: str) -> Scenario:
     return scenario
 
 
+PLAYS_THE_PAGE = pytest.mark.nightly  # half a minute for all of them
+
+
+@PLAYS_THE_PAGE
 @pytest.mark.parametrize("test", [*SHRUNK, KEPT])
 def test_each_failure_has_a_diagnosis_and_a_replay_line(shown: str, test: str) -> None:
     failure = part_of(shown, test)
@@ -90,6 +94,7 @@ def test_each_failure_has_a_diagnosis_and_a_replay_line(shown: str, test: str) -
     assert re.search(r"replay: +syncverify replay sv2-\S+ test_edges\.py:", failure)
 
 
+@PLAYS_THE_PAGE
 @pytest.mark.parametrize("test", SHRUNK)
 def test_each_scenario_that_was_drawn_is_small(shown: str, test: str) -> None:
     failure = part_of(shown, test)
@@ -100,6 +105,7 @@ def test_each_scenario_that_was_drawn_is_small(shown: str, test: str) -> None:
     assert "@reproduce_failure('" in failure
 
 
+@PLAYS_THE_PAGE
 @pytest.mark.parametrize("test", [*SHRUNK, KEPT])
 def test_no_line_of_the_harness_stands_above_a_failure(shown: str, test: str) -> None:
     failure = part_of(shown, test)
@@ -107,6 +113,7 @@ def test_no_line_of_the_harness_stands_above_a_failure(shown: str, test: str) ->
     assert "one_play.py" not in failure
 
 
+@PLAYS_THE_PAGE
 def test_statistics_are_those_of_the_user(shown: str) -> None:
     _, _, statistics = shown.partition("Hypothesis Statistics")
     tests = re.findall(r"(?m)^test_edges\.py::(\w+):$", statistics)

@@ -170,5 +170,6 @@ def test_one_mistake_is_one_violation(subject: type[Any], identity: Identity) ->
     assert found(subject) == {identity}
 
 
+@pytest.mark.nightly
 def test_a_mistake_of_every_step_is_another_one() -> None:
     assert found(WaitsForNothing) == {EARLY, IN_FLIGHT}

@@ -127,6 +127,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
         agent.communicate()
 
 
+@pytest.mark.nightly
 def test_a_right_subject_ends_both_machines_with_0(machines: Machines) -> None:
     machines.start("Right", "--examples", "3")
     code, out, complaint = machines.end(0)
@@ -183,7 +184,7 @@ def test_a_rank_of_the_second_machine_that_is_lost_is_named_and_not_blamed(
         assert re.match(words, machines.end(1)[2])
 
 
-@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.nightly), 1])
 def test_an_interrupt_at_one_machine_ends_both_and_keeps_what_was_found(
     machines: Machines, number: int
 ) -> None:
@@ -217,6 +218,7 @@ STORE_IS_GONE = (
 )
 
 
+@pytest.mark.nightly
 def test_the_end_of_torchrun_on_the_first_machine_ends_both(machines: Machines) -> None:
     kill = f"os.kill(int(os.environ['FIRST_AGENT']), {KILL})"
     deed = f"{kill}; __import__('threading').Event().wait()"

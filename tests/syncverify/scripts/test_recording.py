@@ -74,7 +74,15 @@ def only(simulation: Simulation) -> str:
     return found.violation.property
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.program.__name__)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(
+            fault, marks=[pytest.mark.nightly] * (at % 2), id=fault.program.__name__
+        )
+        for at, fault in enumerate(FAULTS)
+    ],
+)
 def test_a_fault_of_a_program_is_found_in_a_script(judged: Play, fault: Fault) -> None:
     name = fault.program.__name__
     text = PROGRAM.format(root=str(ROOT), module="faulty_programs", name=name)

@@ -52,7 +52,7 @@ SCENARIOS = dict(scenarios())
     "word",
     [
         # A compiler of C++ takes half a minute, once for a machine.
-        pytest.param(word, marks=[pytest.mark.long(30)] * word.startswith("use=cpp_"))
+        pytest.param(word, marks=[pytest.mark.nightly] * word.startswith("use=cpp_"))
         for word in SCENARIOS
     ],
 )
