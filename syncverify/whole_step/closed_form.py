@@ -131,8 +131,11 @@ class _Case:
     def norm_cause(self) -> StepMistake:
         """Return the mistake that gives wrong norms."""
         play = self._play(_SMALL_AND_DISTINCT)
-        if play is None:
+        if play is None or not (elements := play.elements()):
             return Unexplained()
+        largest = max(map(abs, elements.values()))
+        if all(math.isclose(n, largest, rel_tol=1e-6) for n in play.norms.values()):
+            return Unexplained()  # the largest element is a norm, too
         return self._mistake(play.norms, play.known, play.relative)
 
     def _mistake(
@@ -165,7 +168,7 @@ class _Case:
         values = list[ComparedValue]()
         for name, element in self.elements.items():
             read = play.read(name)
-            if None in read.values():
+            if not read or None in read.values():
                 return []
             got = {
                 rank: _scalar(rounded(number / element / factors[name]))

@@ -82,9 +82,11 @@ class ConstantPlay:
         """Return the number that all ranks read in each gradient.
 
         Returns:
-            The numbers; None where a gradient has several, or is counted as another number of
-            elements than the plain parameter has, so that the norm is not known.
+            The numbers; None where the norm is not known: if a gradient has several, or another
+            number of elements than the plain parameter, or if parameters are clipped apart.
         """
+        if any(each.steps[0].clips_parts for each in self.play.ranks):
+            return None
         found, known = dict[str, float](), self.known
         for name in known.names:
             numbers = {*self.read(name).values()}

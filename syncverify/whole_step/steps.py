@@ -426,7 +426,7 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
         for name, each in (read if is_known else gradients).items()
         if each is not None and names[parameters[name]] == name
     }
-    return StepValues(tensors, squares, rates_of(wired))
+    return StepValues(tensors, squares, rates_of(wired), watch.clips_parts)
 
 
 def rates_of(wired: Wired) -> NamedTensors:

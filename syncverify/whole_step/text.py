@@ -168,9 +168,7 @@ def percent(share: float) -> str:
 def _why_not_tried(variation: Variation | None) -> str:
     match variation:
         case AllOnes():
-            return (
-                "autograd or FSDP2 does not make each gradient of the plain parameters"
-            )
+            return "parameters are clipped apart, or autograd and FSDP2 do not make each gradient"
     return "the step does not unscale() by the scaler"
 
 

@@ -43,11 +43,13 @@ class StepValues:
         tensors: NamedTensors by quantity and name. Scalars have no dimension.
         local_squares: Sum of the squares of the rank's own part of each gradient.
         rates: Learning rate of each parameter after the step.
+        clips_parts: Whether some parameters are clipped apart from others, or not at all.
     """
 
     tensors: Mapping[Quantity, NamedTensors]
     local_squares: Mapping[str, float] = field(default_factory=dict)
     rates: NamedTensors = field(default_factory=dict)
+    clips_parts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

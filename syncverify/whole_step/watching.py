@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -31,6 +32,7 @@ class StepWatch:
         before_clip: Gradients before the first clipping, by parameter.
         read: Gradients as the optimizer reads them, by parameter.
         norm: The norm that clipping was given; None if torch's clipping was not called.
+        has_one_norm: Whether all calls of torch's clipping were given one norm.
         optimizers: The optimizers that stepped, one entry a step.
     """
 
@@ -38,12 +40,19 @@ class StepWatch:
         self.before_clip = dict[nn.Parameter, torch.Tensor]()
         self.read = dict[nn.Parameter, torch.Tensor]()
         self.norm: torch.Tensor | None = None
+        self.has_one_norm = True
         self.optimizers = list[Optimizer]()
 
     @property
     def num_steps(self) -> int:
         """Number of steps of the optimizer that made most."""
         return max(Counter(self.optimizers).values(), default=0)
+
+    @property
+    def clips_parts(self) -> bool:
+        """Whether parameters are clipped by several norms, or some of them alone."""
+        is_of_others = self.before_clip and self.before_clip.keys() != self.read.keys()
+        return not self.has_one_norm or bool(is_of_others)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -58,6 +67,8 @@ class StepWatch:
 
     def sees_clip(self, parameters: Iterable[Any], norm: torch.Tensor) -> None:
         """Copy what is clipped."""
+        if self.norm is not None:
+            self.has_one_norm &= _is_same_number(self.norm, norm)
         self.norm = norm.detach().clone()
         for parameter in parameters:
             if isinstance(parameter, nn.Parameter) and parameter.grad is not None:
@@ -78,6 +89,12 @@ class StepWatch:
             if parameter in copies:
                 return copies[parameter]
         return None if parameter.grad is None else parameter.grad.detach()
+
+
+def _is_same_number(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two norms are known to be equal; of a DTensor only a collective knows it."""
+    are_local = not isinstance(one, DTensor) and not isinstance(other, DTensor)
+    return are_local and bool(torch.equal(one, other))
 
 
 @contextmanager

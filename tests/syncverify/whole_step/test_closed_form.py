@@ -71,7 +71,14 @@ def step(
     if wrong == "sum of norms":
         norm = torch.stack([norm_of([each]) for each in parameters]).sum()
     limit = math.inf if wrong == "no clip" else CLIP
-    if is_seen:
+    if wrong == "apart":
+        for each in parameters:
+            nn.utils.clip_grad_norm_([each], CLIP)
+    elif wrong == "some":
+        nn.utils.clip_grad_norm_(parameters[:-1], CLIP)
+    elif wrong == "skip" and norm > 1000:
+        optimizer.zero_grad()
+    elif is_seen:
         nn.utils.clip_grads_with_norm_(parameters, limit, norm)
     else:
         expert_parallel.scale(model, norm, limit)
@@ -157,6 +164,20 @@ def test_another_norm_is_told_and_no_mistake() -> None:
     total = 12**0.5 + 4**0.5 + 8**0.5 + 2**0.5
     said = f"is [{total:.6g}], and not [{NUM_ELEMENTS**0.5:.6g}]"
     assert said in str(result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["apart", "some"])
+def test_parts_that_are_clipped_apart_are_not_judged(kind: str) -> None:
+    result = play(kind)
+    assert result.is_right, str(result)
+    assert "all-ones: not tried, since parameters are clipped apart" in str(result)
+
+
+def test_a_step_that_skips_large_norms_is_silent() -> None:
+    result = play("skip")
+    assert result.is_right, str(result)
+    assert result.plays[-1].num_values == 1
 
 
 # Experts get no tokens, so their gradients are zero, and nothing else shows their norm.
