@@ -8,7 +8,7 @@ from dataclasses import replace
 from syncverify.simulation.program import Device
 from syncverify.whole_step.batches import num_rows
 from syncverify.whole_step.data import NotFinite
-from syncverify.whole_step.differences import OneRank, compared
+from syncverify.whole_step.differences import ComparedValue, OneRank, compared
 from syncverify.whole_step.findings import WrongQuantity, findings
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.mesh_play import MeshPlay
@@ -65,6 +65,8 @@ def compare(
     values = [
         *compared(ranks, reference, layout, training.own, decision_only=is_poisoned)
     ]
+    apart = [each for each in values if training.loss is None and is_apart(each)]
+    values = [each for each in values if not any(each is other for other in apart)]
     mistakes = tuple[WrongQuantity, ...]()
     if any(each.wrong_ranks for each in values):
         play = MeshPlay(training, layout, ranks, reference, device)
@@ -75,10 +77,17 @@ def compare(
         findings=mistakes,
         num_values=len(values),
         worst=worst_errors(values),
+        returned_apart=tuple(dict.fromkeys(each.name for each in apart)),
         zero=zero_on_one_rank(reference.values),
         absent=_absent(reference.values, ranks),
         added=_names(ranks, without=[reference.values]),
     )
+
+
+def is_apart(value: ComparedValue) -> bool:
+    """Whether a step returns another value, as the loss of a rank's part of the batch is one."""
+    is_other = value.quantity is Quantity.RETURNED and value.name != "norm"
+    return is_other and bool(value.wrong_ranks)
 
 
 def _is_split(training: Training, layout: Layout) -> bool:

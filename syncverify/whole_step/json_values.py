@@ -10,6 +10,7 @@ import torch
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.text import change, headline, replay_line, said
+from syncverify.whole_step.training import Beside
 
 
 def json_of(comparison: Comparison) -> dict[str, Any]:
@@ -19,9 +20,18 @@ def json_of(comparison: Comparison) -> dict[str, Any]:
         "steps": comparison.num_steps,
         "seed": comparison.seed,
         "right": comparison.is_right,
+        "beside": _beside(comparison.beside),
         "layouts": [*map(_play, comparison.plays)],
         "mistakes": [_mistake(comparison, each) for each in comparison.mistakes],
     }
+
+
+def _beside(beside: Beside | None) -> dict[str, Any] | None:
+    """Return where an own step made the values to compare with; None for torch's plain step."""
+    if beside is None:
+        return None
+    number = beside.num_micro_batches
+    return {"layout": dict(beside.layout.axes), "micro_batches": number}
 
 
 def _play(play: LayoutPlay) -> dict[str, Any]:

@@ -74,6 +74,8 @@ class LayoutPlay:
         is_tried: Whether the variation was played: a step that does not unscale is not.
         unexplained: Values that differ from a closed form, where no known mistake explains them:
             a step may mean another norm.
+        returned_apart: Values that an own step returns, and that differ: each rank may return its
+            own.
         is_split: Whether ranks have different parts of the batch.
         saved_on: Layout that wrote the checkpoint from which the training goes on; None for a
             training without a pause.
@@ -92,6 +94,7 @@ class LayoutPlay:
     added: tuple[str, ...] = ()
     is_tried: bool = True
     unexplained: tuple[WrongQuantity, ...] = ()
+    returned_apart: tuple[str, ...] = ()
     is_split: bool = True
     saved_on: Layout | None = None
 

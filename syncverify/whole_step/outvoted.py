@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import permutations
 
+from syncverify.whole_step.comparing import is_apart
 from syncverify.whole_step.differences import OneRank, compared
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.one_rank import as_one_rank
@@ -58,4 +59,4 @@ def _agree(one: PlayedLayout, other: PlayedLayout, training: Training) -> bool:
     """Whether the values of one layout are those of another one."""
     reference = OneRank(as_one_rank(one[1], one[0], training.own))
     values = compared(other[1], reference, other[0], training.own)
-    return not any(each.wrong_ranks for each in values)
+    return not any(each.wrong_ranks and not is_apart(each) for each in values)

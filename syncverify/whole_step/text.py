@@ -75,6 +75,11 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
                 f"  note: all ranks of {played.layout} have the same rows: no axis splits the "
                 "batch. Say in `split` if one does"
             )
+        if played.returned_apart and played.variation is None:
+            yield (
+                f"  not judged: {some_names(played.returned_apart)}, which the step returns: ranks "
+                f"of {played.layout} may return values of their own parts"
+            )
         for each in played.unexplained:
             first = each.differences[0]
             yield (

@@ -132,6 +132,7 @@ def test_a_mistake_in_all_layouts_alike(
     result = play(wrong, **more)
     (mistake,) = result.mistakes
     found = mistake.finding
+    assert result.plays[0].is_right, "the batch itself does not show it"
     assert found.quantity is quantity
     assert type(found.cause) is type(cause)
     if not isinstance(cause, NotClipped):

@@ -40,12 +40,15 @@ def step(
     optimizer: Optimizer,
     *,
     wrong: str = "",
-) -> None:
+) -> dict[str, float]:
     axes = dict(zip(mesh.mesh_dim_names or (), mesh.shape, strict=True))
     number = 1 if wrong == "parts" else len(micro_batches)
+    losses = list[float]()
     for each in micro_batches:
         out = model(each)
-        (3 * (out.square() * out + out).mean() / number).backward()
+        loss = 3 * (out.square() * out + out).mean() / number
+        loss.backward()
+        losses.append(float(loss))
     sizes = [*axes.values()]
     over = ["dp"] if wrong == "axis" and min(sizes) > 1 else [*axes]
     average(model.parameters(), mesh, *over)
@@ -54,6 +57,7 @@ def step(
             assert each.grad is not None
             each.grad *= 2
     update(optimizer)
+    return {"loss of this rank": losses[-1]}
 
 
 def play(wrong: str = "", **more: Any) -> Parity:
@@ -72,6 +76,9 @@ def test_right_layouts_agree() -> None:
     assert result.is_right, str(result)
     assert "not judged: a mistake that is in all layouts alike" in str(result)
     assert "it is always" not in str(result)
+    assert "loss of this rank, which the step returns: ranks of dp=2,cp=1 may" in str(
+        result
+    )
 
 
 def test_the_odd_one_out_is_named() -> None:
@@ -104,6 +111,7 @@ def test_one_rank_is_the_odd_one_out() -> None:
     assert mistake.finding.quantity is Quantity.GRADIENT
     assert mistake.finding.cause == Scaled(2.0)
     assert "dp=1,cp=1 differs from the 2 others: dp=2,cp=1; dp=1,cp=2" in str(result)
+    assert result.to_json()["beside"]["layout"] == {"dp": 2, "cp": 1}
 
 
 def staged(
