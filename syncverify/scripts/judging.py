@@ -7,7 +7,7 @@ from typing import Final
 
 from syncverify.judge.forgotten_handles import ForgottenHandle, forgotten_handles
 from syncverify.judge.properties.any_program import judge_traced
-from syncverify.judge.traced import TracedRun
+from syncverify.judge.traced import TracedRun, launches_of
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scripts.recording import Recording
 from syncverify.search.schedules import ScheduleCoverage
@@ -29,11 +29,13 @@ def judge(recording: Recording) -> Simulation:
     """
     run = recording.run
     if recording.refused:
-        return _unjudged(recording)
+        return _unjudged(recording, recording.refused)
     traced = TracedRun(run, is_for_nccl=recording.device == "cuda")
     found = tuple(
         FoundInProgram(each, DEFAULT_SCHEDULE, run) for each in judge_traced(traced)
     )
+    if not found and not any([*launches_of(each.trace)] for each in run.ranks):
+        return _unjudged(recording, "no rank has issued a collective")
     return Simulation(
         recording.script.target,
         recording.num_ranks,
@@ -47,13 +49,13 @@ def judge(recording: Recording) -> Simulation:
     )
 
 
-def _unjudged(recording: Recording) -> Simulation:
+def _unjudged(recording: Recording, why: str) -> Simulation:
     return Simulation(
         recording.script.target,
         recording.num_ranks,
         recording.device,
         0,
-        refused=recording.refused,
+        refused=why,
     )
 
 

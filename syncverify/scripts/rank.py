@@ -6,6 +6,7 @@ import contextlib
 import signal
 import traceback
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import torch
 
@@ -19,7 +20,7 @@ from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.scripts.script import RankJob, take_job
 from syncverify.sim.apart.messages import Begun, RankEnded
 from syncverify.sim.apart.rank_machine import RankMachine, rank_machine
-from syncverify.sim.turns.refusals import Refusals
+from syncverify.sim.turns.refusals import Refusals, refusal
 from syncverify.simulation.playing import call_on_rank
 from syncverify.simulation.process_calls import calls_on_ranks
 from syncverify.simulation.program import SimulatedProgram
@@ -46,6 +47,14 @@ class CameTo:
     def is_failure(self) -> bool:
         """Whether the script did not reach its end."""
         return bool(self.fault or self.refused or self.internal)
+
+
+# Processes that a rank starts are no ranks: they find neither the machine nor its GPUs.
+_NO_SPAWN = patch.object(
+    torch.multiprocessing,
+    "spawn",
+    refusal("ranks that a script spawns; start them from outside, as torchrun does"),
+)
 
 
 def main(wire: Wire) -> None:
@@ -93,7 +102,7 @@ def _come_to(job: RankJob, machine: RankMachine) -> CameTo | None:
     is_eager = torch.compiler.set_stance("force_eager")
     calls, named = calls_on_ranks(machine.turns), naming_torch(is_on=job.names_torch)
     try:
-        with exact_arithmetic(), is_eager, calls, named:
+        with exact_arithmetic(), is_eager, calls, named, _NO_SPAWN:
             call_on_rank(setup, job.rank, machine.recorder)
     except RunEndedError:
         return None

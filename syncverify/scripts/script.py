@@ -33,13 +33,20 @@ class Script:
     is_module: bool = False
 
     def check(self) -> None:
-        """Do nothing if the script is there.
+        """Do nothing if the script is there, and is Python.
 
         Raises:
-            UsageError: It is not.
+            UsageError: It is not, or is no Python.
         """
-        if not self.is_module and not Path(self.target).is_file():
+        if self.is_module:
+            return
+        if not Path(self.target).is_file():
             raise UsageError(f"expected a script: {self.target} is no file")
+        try:
+            compile(Path(self.target).read_bytes(), self.target, "exec")
+        except (SyntaxError, ValueError) as error:
+            line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+            raise UsageError(f"{self.target}{line}: {error.args[0]}") from None
 
     def run(self) -> None:
         """Run it as `python` runs it."""

@@ -26,6 +26,9 @@ from syncverify.sim.network.own_default_group import (
     make_default_group,
     own_default_groups,
 )
+from syncverify.sim.recording.foreign_threads import (
+    refusing_threads_that_communicate,
+)
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.scheduler import enter_rank
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
@@ -180,5 +183,6 @@ def rank_machine(wire: Wire, place: RankPlace) -> Iterator[RankMachine]:
         no_collection_of_cycles(),
         own_default_groups(make_group, store, world),
         telling.beating(),
+        refusing_threads_that_communicate(),
     ):
         yield RankMachine(turns, own, world, store)

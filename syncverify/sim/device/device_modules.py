@@ -116,9 +116,17 @@ def _function(
     find: Find = own_streams,
     for_harness: bool = True,
     is_cuda: bool = False,
+    helper: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
+    """Return a function that is virtual on the threads of ranks.
+
+    `helper` is called on a thread that a rank has started, such as that of a loader of data.
+    """
+
     def by_thread(*args: Any, **kwargs: Any) -> Any:
         streams = find()
+        if streams is None and helper is not None and is_own_thread():
+            return helper(*args, **kwargs)
         if streams is None and is_cuda:
             _refuse_own_thread()
         if streams is None or not (for_harness or streams.takes_copies):
@@ -262,6 +270,16 @@ _DISTRIBUTED: tuple[tuple[Any, str, Replacement], ...] = (
 )
 
 
+# What threads of loaders call, which choose a device and pin memory. They act beside the rank,
+# so what they do is not recorded.
+_HELPERS: dict[str, Replacement] = {
+    "set_device": lambda *_: None,
+    "set_device_index": lambda *_: None,
+    "is_pinned": lambda *_, **__: False,
+    "pin_memory": lambda tensor, *_, **__: tensor.clone(),
+}
+
+
 def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
     """Yield the owner and name of each attribute about streams, and the replacement."""
     for module, functions in (
@@ -276,7 +294,13 @@ def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
             yield (
                 module,
                 name,
-                _function(original, virtual, find=find, is_cuda=is_cuda),
+                _function(
+                    original,
+                    virtual,
+                    find=find,
+                    is_cuda=is_cuda,
+                    helper=_HELPERS.get(name),
+                ),
             )
     for imported, make in _IMPORTED:
         yield imported, "__new__", _new(imported.__new__, make, find)
@@ -291,7 +315,12 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     for owner, name, copy in HOST_COPIES:
         original = getattr(owner, name)
         copying = functools.partial(copy, original)
-        yield owner, name, _function(original, copying, for_harness=False)
+        helper = _HELPERS.get(name)
+        yield (
+            owner,
+            name,
+            _function(original, copying, for_harness=False, helper=helper),
+        )
     for owner, name, virtual in _DISTRIBUTED:
         yield owner, name, _function(getattr(owner, name), virtual)
     script = torch.jit.script

@@ -212,6 +212,7 @@ def test_ranks_wait_for_files_of_each_other(judged: Play, tmp_path: Path) -> Non
     done = str(tmp_path / "done")
     wait = f"    while not os.path.exists({done!r}):\n        time.sleep(0.01)\n"
     text = f"{HEAD}if rank == 0:\n{wait}else:\n    open({done!r}, 'w').close()\n"
+    text += "dist.all_reduce(ones)\n"
     assert judged(text).is_right
 
 
@@ -226,6 +227,42 @@ else:
     dist.all_reduce(ones)
 """
     assert "stand still" in judged(text).refused
+
+
+LOADER = f"""{HEAD}
+from torch.utils.data import DataLoader, TensorDataset
+
+if __name__ == "__main__":
+    data = TensorDataset(torch.arange(8.0).view(4, 2))
+    for (rows,) in DataLoader(data, 2, num_workers=1, pin_memory=True):
+        summed = rows.cuda(non_blocking=True)
+        dist.all_reduce(summed)
+        torch.cuda.empty_cache()
+"""
+
+
+def test_a_loader_with_processes_and_pinned_memory_is_right(judged: Play) -> None:
+    assert judged(LOADER).is_right
+
+
+SPAWNS = f"""{HEAD}
+import torch.multiprocessing
+
+torch.multiprocessing.spawn(print, nprocs=2)
+"""
+
+
+def test_ranks_that_a_script_spawns_are_refused(judged: Play) -> None:
+    assert "ranks that a script spawns" in judged(SPAWNS).refused
+
+
+def test_a_script_without_a_collective_is_not_judged(judged: Play) -> None:
+    assert judged("import torch\n").refused == "no rank has issued a collective"
+
+
+def test_a_script_that_is_no_python_is_refused(judged: Play) -> None:
+    with pytest.raises(UsageError, match=r"train\.py:2: "):
+        judged("import torch\ndef f(:\n")
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
 
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.sim.device.torch_internals import GROUP_TENSORS
@@ -184,6 +185,16 @@ def test_a_module_moves_to_the_number_of_a_gpu() -> None:
         model = torch.nn.Linear(2, 2).to(rank)
         assert model.weight.device == torch.device("cuda", rank)
         assert model.to(rank, torch.float64).weight.dtype == torch.float64
+
+    play(program, 2, device="cuda")
+
+
+def test_a_thread_of_a_loader_pins_memory() -> None:
+    def program(_: int) -> None:
+        data = TensorDataset(torch.arange(8.0).view(4, 2))
+        loader = DataLoader(data, 2, num_workers=1, pin_memory=True)
+        rows = [batch[0].cuda(non_blocking=True) for batch in loader]
+        assert torch.cat(rows).tolist() == data.tensors[0].tolist()
 
     play(program, 2, device="cuda")
 
