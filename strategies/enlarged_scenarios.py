@@ -1,4 +1,4 @@
-"""Scenarios with one large number: many parameters, elements, steps or micro-batches.
+"""Scenarios with one large number: of parameters, elements, buckets, ranks, steps, micro-batches.
 
 Everything else becomes small, so that a large scenario costs a few usual ones.
 """
@@ -14,9 +14,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import MANY, PLAIN, TABLE
+from syncverify.scenario.feature_table import HUGE, MANY, PLAIN, TABLE
 from syncverify.scenario.features import features_outside
-from syncverify.scenario.layout import reduce_axes
+from syncverify.scenario.layout import local_bytes, reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec, num_pieces
 from syncverify.strategies.bucket_caps import cap_within
@@ -32,12 +32,27 @@ _NUMBERS = {
     "many elements": st.sampled_from((MANY["elements"], 1025, 4099, 4096, 5000)),
     "many steps": st.integers(MANY["steps"], 10),
     "many micro-batches": st.sampled_from((MANY["micro-batches"], 9, 17, 16)),
+    "huge parameter": st.sampled_from(
+        (HUGE + 1, HUGE, HUGE + 17, 2 * HUGE + 3, 3 * HUGE + 1, 2**18 + 5, 2**20, 2**21)
+    ),
+    "many buckets": st.sampled_from(
+        (MANY["buckets"], 18, 33, 20, 65, 24, 40, 129, 48, 300, 257, 34)
+    ),
+    "many ranks": st.sampled_from((MANY["ranks"], 6, 7, 8)),
 }
+# Times that each is drawn where a costly one is drawn once: that takes a second.
+_WEIGHTS = {"huge parameter": 1, "many buckets": 1, "many ranks": 2}
+_USUAL_WEIGHT = 5
+_ONE_STEP = ("many parameters", *_WEIGHTS)
 
 
 @st.composite
 def enlarged_scenarios(
-    draw: st.DrawFn, scenario: Scenario, *, capabilities: Capabilities
+    draw: st.DrawFn,
+    scenario: Scenario,
+    *,
+    max_ranks: int = 1,
+    capabilities: Capabilities,
 ) -> Scenario:
     """Return a scenario itself, or one time out of twelve one with a large number.
 
@@ -45,16 +60,15 @@ def enlarged_scenarios(
 
     Shrinks toward the scenario itself.
     """
-    sizes = _sizes(capabilities)
+    sizes = _sizes(capabilities, has_many_ranks=max_ranks >= MANY["ranks"] - 1)
     if scenario.module != PLAIN or sizes is None or not draw(_IS_LARGE):
         return scenario  # a module has its own parameters, and takes longer
     size = draw(sizes)
     small, number = scenario, draw(_NUMBERS[size])
-    if size == "many parameters":
-        is_many = number >= MANY["parameters"]
-        small = (
-            _in_fewest_steps(scenario, capabilities) if is_many else _twice(scenario)
-        )
+    if size == "many parameters" and number < MANY["parameters"]:
+        small = _twice(scenario)
+    elif size in _ONE_STEP:
+        small = _in_fewest_steps(scenario, capabilities)
     large = _ENLARGE[size](small, number)
     large = replace(
         large,
@@ -66,10 +80,15 @@ def enlarged_scenarios(
 
 
 @functools.cache
-def _sizes(capabilities: Capabilities) -> st.SearchStrategy[str] | None:
+def _sizes(
+    capabilities: Capabilities, *, has_many_ranks: bool
+) -> st.SearchStrategy[str] | None:
     """Generate values of the topic `size`; None if the contract leaves none."""
     left = allowed_words("size", capabilities=capabilities)
-    return st.sampled_from(left) if left else None
+    if not has_many_ranks and "many ranks" in left:
+        left.remove("many ranks")
+    weighted = [[size] * _WEIGHTS.get(size, _USUAL_WEIGHT) for size in left]
+    return st.sampled_from([*itertools.chain(*weighted)]) if left else None
 
 
 def _with_parameters(scenario: Scenario, number: int) -> Scenario:
@@ -115,6 +134,35 @@ def _with_elements(scenario: Scenario, number: int) -> Scenario:
     large = replace(chosen, global_shape=_long(scenario, chosen, number), use=PLAIN)
     listed = tuple(large if spec is chosen else spec for spec in scenario.parameters)
     return replace(scenario, parameters=listed)
+
+
+def _with_huge_parameter(scenario: Scenario, number: int) -> Scenario:
+    """Lengthen the first dim of one parameter, with few parameters beside it."""
+    return _with_elements(_with_few_parameters(scenario), number)
+
+
+def _with_buckets(scenario: Scenario, number: int) -> Scenario:
+    """Add copies of one parameter, each of which fills a bucket."""
+    chosen, mesh = _chosen(scenario), scenario.mesh
+    if not local_bytes(mesh, chosen, 0):
+        filled = replace(chosen, global_shape=_long(scenario, chosen, 1))
+        listed = (filled if spec is chosen else spec for spec in scenario.parameters)
+        scenario, chosen = replace(scenario, parameters=tuple(listed)), filled
+    many = _with_parameters(scenario, number)
+    return replace(many, bucket_cap_bytes=max(1, local_bytes(mesh, chosen, 0)))
+
+
+def _with_ranks(scenario: Scenario, number: int) -> Scenario:
+    """Lengthen a mesh axis over which a parameter is summed, if one is."""
+    mesh = scenario.mesh
+    if any("_" in "".join(spec.placements or ()) for spec in scenario.parameters):
+        return scenario  # a strided shard has to be even
+    summed = reduce_axes(mesh, _chosen(scenario))
+    axis = summed[0] if summed else mesh.shape.index(max(mesh.shape))
+    others = math.prod(mesh.shape) // mesh.shape[axis]
+    shape = [*mesh.shape] if number % others == 0 else [1] * len(mesh.shape)
+    shape[axis] = number // math.prod(shape[:axis] + shape[axis + 1 :])
+    return replace(scenario, mesh=replace(mesh, shape=tuple(shape)))
 
 
 def _chosen(scenario: Scenario) -> ParameterSpec:
@@ -176,4 +224,7 @@ _ENLARGE: dict[str, Callable[[Scenario, int], Scenario]] = {
     "many elements": _with_elements,
     "many steps": _with_steps,
     "many micro-batches": _with_micro_batches,
+    "huge parameter": _with_huge_parameter,
+    "many buckets": _with_buckets,
+    "many ranks": _with_ranks,
 }

@@ -53,7 +53,8 @@ def scenarios(
     Shrinks toward one rank, one parameter, one step, one micro-batch.
 
     Args:
-        max_ranks: Largest number of ranks.
+        max_ranks: Largest number of ranks. From four on, one scenario in hundreds has up to
+            eight, unless the contract leaves out `size=many ranks`.
         capabilities: Contract of the subject.
         focus: Topic of `syncverify run --focus`, such as `bucket_cap`, of which most
             scenarios then have a special value; None for no focus.
@@ -115,7 +116,9 @@ def _scenarios(
     if module != PLAIN:
         scenario = _with_module(draw, scenario, module, capabilities)
     scenario = draw(combined_scenarios(scenario, capabilities=capabilities))
-    scenario = draw(enlarged_scenarios(scenario, capabilities=capabilities))
+    scenario = draw(
+        enlarged_scenarios(scenario, max_ranks=max_ranks, capabilities=capabilities)
+    )
     return draw(overflowing_scenarios(scenario, capabilities=capabilities))
 
 

@@ -22,10 +22,10 @@ MAX_RANKS: Final = {
 MAX_RANKS_OF_ANY_BACKEND: Final = max(MAX_RANKS.values())
 MAX_AXES: Final = 8  # strategies draw at most 3
 MAX_DIMS: Final = 8  # strategies draw at most 4; torch refuses more than 64
-# Strategies draw up to 8, and now and then 70; each costs milliseconds a step.
+# Strategies draw up to 8, and now and then 300; each costs milliseconds a step.
 MAX_PARAMETERS: Final = 1024
-# Elements of all parameters together: 8 MB in float64.
-MAX_ELEMENTS: Final = 2**20
+# Elements of all parameters together: 32 MB in float64. Strategies draw up to 2**21.
+MAX_ELEMENTS: Final = 2**22
 MAX_MICRO_BATCHES: Final = 1024  # of all steps together
 # Elements of all gradients that a run observes: 512 MB in float32.
 MAX_OBSERVED_ELEMENTS: Final = 2**27

@@ -355,6 +355,8 @@ def _played(subject: Subject, backend: AnyBackend) -> Subject:
     """Return the subject, whose contract leaves out what a backend does not play."""
     own = subject.capabilities
     outside = own.outside | features_not_played(backend.name, own)
+    if backend.name != "sim":  # a rank is a process, or a GPU
+        outside |= {"size=many ranks"}
     return replace(subject, capabilities=replace(own, outside=outside))
 
 

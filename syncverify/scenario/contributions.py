@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
@@ -30,6 +32,10 @@ from syncverify.scenario.specs import ParameterSpec
 # numbers in reports stay readable. float64 is kept below its 53 for the same reasons, and
 # above 24, so that a float64 gradient that was summed in float32 is wrong.
 _EXACT_BITS = {"float32": 16, "bfloat16": 8, "float16": 11, "float64": 30}
+
+# Results of more elements are computed again: one of a huge parameter has 16 MB.
+_MAX_KEPT_NUMEL = 2**14
+_Made = TypeVar("_Made")
 
 # Exponents of the factors, by position of the parameter; the first one is 0, so a scenario of
 # one parameter has small numbers. float16 has room for twice the largest sum eight times over:
@@ -63,7 +69,7 @@ def contribution(
     count = len(contributing_ranks(scenario.mesh, parameter, rank))
     unit = _unit(parameter, count, _divisor_of_parts(scenario))
     position = scenario.parameters.index(parameter)
-    numbers = _numbers(
+    numbers = _kept(_numbers, numel)(
         numel,
         salt=7919 * step + 104_729 * position,
         index=index,
@@ -100,6 +106,13 @@ def with_overflow(
     return overflowing
 
 
+def _kept(
+    function: functools._lru_cache_wrapper[_Made], numel: int
+) -> Callable[..., _Made]:
+    """Return a function that keeps its results, unless these would be large."""
+    return function if numel <= _MAX_KEPT_NUMEL else function.__wrapped__
+
+
 # Shapes and counts are small and few, so most calls repeat a call of another scenario.
 @functools.lru_cache(maxsize=4096)
 def _numbers(
@@ -114,12 +127,12 @@ def _numbers(
         values = (_spread(numel, salt, index, contributors) < room).to(torch.int64)
     else:
         values = 1 + _spread(numel, salt, index, span)
-    return (_signs(numel, salt) * values).to(torch.float64)
+    return (_kept(_signs, numel)(numel, salt) * values).to(torch.float64)
 
 
 def _spread(numel: int, salt: int, index: int, span: int) -> torch.Tensor:
     """Map contributor `index` to 0..span-1, distinct below `span`: int64, shape (numel,)."""
-    start, stride = _progressions(numel, salt, span)
+    start, stride = _kept(_progressions, numel)(numel, salt, span)
     spread = (start + index * stride) % span
     if span & (span - 1):
         return spread

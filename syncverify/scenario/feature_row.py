@@ -61,6 +61,7 @@ class Row:
         needs: Feature without which no scenario has this one.
         gone_with: Smaller number of its kind; a contract without that one leaves this out.
         is_beside: Whether it comes with another value of its topic alone.
+        is_alone: Whether no search seeks pairs with it: it is rare, for it takes long.
         one_in: Number of draws among which one has it, if it is another than the topic's.
         fewest_dims: Least number of dims of a parameter that takes the word.
         never_reduced: Whether plain steps with it alone never reduce its parameter.
@@ -78,6 +79,7 @@ class Row:
     needs: str = ""
     gone_with: str = ""
     is_beside: bool = False
+    is_alone: bool = False
     one_in: int = 0
     fewest_dims: int = 0
     never_reduced: bool = False

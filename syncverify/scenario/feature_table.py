@@ -21,7 +21,12 @@ from syncverify.scenario.feature_row import (
     base_word,
     never,
 )
-from syncverify.scenario.layout import local_shape, most_group_bytes, reduce_axes
+from syncverify.scenario.layout import (
+    local_bytes,
+    local_shape,
+    most_group_bytes,
+    reduce_axes,
+)
 from syncverify.scenario.specs import (
     ABSENT,
     PARTIAL,
@@ -42,7 +47,11 @@ MANY: Final[Mapping[str, int]] = {
     "elements": 1024,
     "steps": 6,
     "micro-batches": 8,
+    "buckets": 17,
+    "ranks": 5,
 }
+# Least number of elements of a huge parameter: 16 bits do not count them.
+HUGE: Final = 2**16
 # A scenario. Its module imports this one, to check its words.
 _Scenario = Any
 
@@ -98,6 +107,13 @@ def _buckets(scenario: _Scenario) -> Iterator[str]:
     largest = most_group_bytes(scenario.mesh, scenario.parameters)  # on rank 0
     splits = largest > scenario.bucket_cap_bytes
     yield "cap splits" if splits else "cap does not split"
+
+
+def _has_many_buckets(scenario: _Scenario) -> bool:
+    """Tell whether many parameters are so large, on rank 0, that each has a bucket."""
+    cap = scenario.bucket_cap_bytes
+    large = (s for s in scenario.trainable if local_bytes(scenario.mesh, s, 0) >= cap)
+    return sum(1 for _ in large) >= MANY["buckets"]
 
 
 # Features of a backward that names the tensors whose gradients it computes.
@@ -202,6 +218,14 @@ TOPICS: Final = (
         Row("many micro-batches",
             occurs=lambda scenario: max(scenario.accumulations) >= MANY["micro-batches"],
             gone_with=f"accumulations={MAX_ACCUMULATIONS}"),
+        Row("huge parameter", is_alone=True, part="parameter", gone_with="size=many elements",
+            occurs=lambda _, spec: math.prod(spec.global_shape) >= HUGE),
+        Row("many buckets", is_alone=True, gone_with="size=many parameters",
+            occurs=_has_many_buckets,
+            never_with=never("many buckets take many caps", "buckets=cap does not split")),
+        Row("many ranks", is_alone=True, part="mesh", gone_with="ranks=4",
+            occurs=lambda mesh: mesh.num_ranks >= MANY["ranks"],
+            never_with=never("a number is few or many", *(f"ranks={n}" for n in (1, 2, 3, 4)))),
     ), one_in=12),
     Topic("placement", (
         Row("sub_mesh", "", "right", lambda _, spec: ABSENT in (spec.placements or ()),

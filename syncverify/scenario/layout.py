@@ -135,6 +135,11 @@ def most_group_bytes(mesh: MeshSpec, parameters: Iterable[ParameterSpec]) -> int
     num_bytes: Counter[int] = Counter()
     for spec in parameters:
         if spec.requires_grad:
-            numel = math.prod(local_shape(mesh, spec, 0))
-            num_bytes[spec.group] += numel * _WIDTHS[spec.effective_grad_dtype]
+            num_bytes[spec.group] += local_bytes(mesh, spec, 0)
     return max(num_bytes.values(), default=0)
+
+
+def local_bytes(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> int:
+    """Return the bytes of a rank's part of a gradient."""
+    numel = math.prod(local_shape(mesh, parameter, rank))
+    return numel * _WIDTHS[parameter.effective_grad_dtype]

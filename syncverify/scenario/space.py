@@ -17,9 +17,10 @@ from syncverify.errors import UsageError
 from syncverify.plain_text import counted
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contract_meshes import dtypes, features_by_mesh, numbers
-from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.feature_row import Feature, Row
 from syncverify.scenario.feature_table import (
     FEATURES,
+    MANY,
     MAX_ACCUMULATIONS,
     MAX_STEPS,
     NEVER_TOGETHER,
@@ -30,6 +31,7 @@ from syncverify.scenario.feature_table import (
 from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 
+_OF_NO_ROW: Final = Row("")
 _ON_MESH: Final = frozenset({"ranks", "mesh", "parameters", "reduction", "placement"})
 # The topic `buckets` of the table; a focus spells it as scenarios do.
 BUCKET_CAP: Final = "bucket_cap"
@@ -80,6 +82,10 @@ class Space:
         match feature:
             case ("shape", "empty"):  # an empty gradient fits every cap
                 return own.covers("buckets", "cap does not split")
+            case ("size", "many ranks"):
+                return self.max_ranks >= MANY["ranks"] - 1
+            case ("size", "many buckets"):
+                return own.covers("buckets", "cap splits")
             case ("dtype", "several"):
                 return len(dtypes(own)) > 1
             case ("accumulations", "varying"):
@@ -88,9 +94,12 @@ class Space:
         return True
 
     def pairs(self) -> Iterator[tuple[Feature, Feature]]:
-        """Yield the pairs of features, of two topics, that one scenario may have."""
+        """Yield the pairs of features, of two topics, that a search seeks in one scenario."""
         features = [
-            Feature(t, name) for t, names in self.values().items() for name in names
+            Feature(t, name)
+            for t, names in self.values().items()
+            for name in names
+            if not FEATURES.get(Feature(t, name), _OF_NO_ROW).is_alone
         ]
         for one, other in itertools.combinations(features, 2):
             if one.topic != other.topic and self.why_not(one, other) is None:

@@ -31,6 +31,7 @@ _MAX_DRAWN: Final = 300
 _ALONE: Final = Feature("ranks", "1")
 _NOT_REDUCED: Final = Feature("reduction", "none")
 _SPLITS: Final = Feature("buckets", "cap splits")
+_NEED_A_SPLIT: Final = (_SPLITS, Feature("size", "many buckets"))
 
 
 def num_reserved(num_examples: int) -> int:
@@ -89,8 +90,8 @@ def _asking(own: Capabilities, value: Feature) -> Capabilities:
     """Return a contract in which a value is drawn more often."""
     outside = own.outside
     if value.topic == "size":
-        others = {each for each in FEATURES if each.topic == "size"} - {value}
-        outside |= {*map(str, others)}
+        others = {str(each) for each in FEATURES if each.topic == "size"}
+        outside |= others - {str(value), FEATURES[value].gone_with}
     # Values that may be refused are left out of two scenarios of three.
     return replace(
         own, right=own.right | own.refused, refused=frozenset(), outside=outside
@@ -103,5 +104,5 @@ def _tells_little(scenario: Scenario, value: Feature) -> tuple[bool, ...]:
     return (
         scenario.mesh.num_ranks == 1 and value != _ALONE,
         _NOT_REDUCED in features and value != _NOT_REDUCED,
-        _SPLITS in features and value != _SPLITS,
+        _SPLITS in features and value not in _NEED_A_SPLIT,
     )

@@ -6,18 +6,20 @@ import pytest
 import torch
 
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import FEATURES
+from syncverify.scenario.feature_table import FEATURES, HUGE
 from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.strategies.enlarged_scenarios import _twice, _with_parameters
 from syncverify.subjects.subject import resolve
 from syncverify.verification import verify
+from tests.programs import identities
 from tests.quality.planted import large_numbers
 from tests.quality.planted.first_drawn import first_drawn
 
@@ -35,6 +37,34 @@ DEFECTS = [
     (large_numbers.CountsInThreeBits, ("size", "many micro-batches")),
     (large_numbers.KnowsTwoGroups, ("buckets", "3 groups")),
 ]
+
+
+def of(ranks: int, count: int, numel: int, cap_bytes: int = 2**23) -> Scenario:
+    """Return one plain step of some replicated parameters."""
+    weights = tuple(ParameterSpec(f"w{n}", (numel,), ("R",)) for n in range(count))
+    return Scenario(MeshSpec((ranks,), ("dp",)), weights, (1,), cap_bytes)
+
+
+# A search keeps a scenario for each of these sizes. The first scenario is the largest one
+# that does not show the defect.
+COSTLY = [
+    (
+        large_numbers.SendsWholeKibibytes, ReducesInWait, "huge parameter",
+        of(2, 1, HUGE), of(2, 1, HUGE + 1),
+    ),
+    (
+        large_numbers.SendsLargeOnesNarrow, large_numbers.SendsLargeOnesWhole,
+        "huge parameter", of(2, 1, 2**14), of(2, 1, HUGE),
+    ),
+    (
+        large_numbers.MasksBuckets, large_numbers.MasksManyBuckets, "many buckets",
+        of(2, 16, 3, 12), of(2, 17, 3, 12),
+    ),
+    (
+        large_numbers.FoldsThreeAndOne, large_numbers.FoldsAll, "many ranks",
+        of(4, 1, 3), of(5, 1, 3),
+    ),
+]  # fmt: skip
 named = pytest.mark.parametrize(
     ("defect", "feature"), DEFECTS, ids=[defect.__name__ for defect, _ in DEFECTS]
 )
@@ -54,6 +84,21 @@ def test_defect_shows_in_a_default_search(
         return bool(check(scenario, run, subject.capabilities))
 
     assert first_drawn(shows, PLAIN_STEPS, 500) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("defect", "twin", "size", "below", "large"),
+    COSTLY,
+    ids=[each.__name__ for each, *_ in COSTLY],
+)
+def test_costly_size_shows_its_defect_alone(
+    defect: type[Any], twin: type[Any], size: str, below: Scenario, large: Scenario
+) -> None:
+    assert ("size", size) in set(features_of(large))
+    assert identities(defect, below) == set()
+    assert identities(defect, large) != set()
+    assert identities(twin, large) == set()
 
 
 def test_more_parameters_than_usual_come_with_several_steps() -> None:

@@ -3,15 +3,19 @@
 from collections.abc import Iterator
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
 from syncverify.bugbank.bases.in_wait import ReducesInWait
+from syncverify.bugbank.bases.placements import local, reduce_groups
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
 
 BITS = 32
+BUCKET_BITS = 16
+KIB = 1024
 CHUNK = 1024
 WARM_UP = 5
 COUNTER = 8
@@ -45,17 +49,105 @@ class MasksGradients(ViewBuckets):
 class SendsWholeChunks(ReducesInWait):
     """A bucket of more than one chunk is cut into chunks, and the rest stays behind."""
 
+    chunk = CHUNK
+
     @override
     def launch(self, bucket: Bucket) -> None:
         whole, numel = bucket.buffer, bucket.buffer.numel()
-        if numel > CHUNK:
-            bucket.buffer = whole[: numel // CHUNK * CHUNK]
+        if numel > self.chunk:
+            bucket.buffer = whole[: numel // self.chunk * self.chunk]
         super().launch(bucket)
 
     @override
     def finish(self, bucket: Bucket) -> None:
         super().finish(bucket)
         bucket.buffer = _whole(bucket.buffer)
+
+
+class SendsWholeKibibytes(SendsWholeChunks):
+    """A bucket of more than 64 Ki elements is cut into so many, and the rest stays behind."""
+
+    chunk = 64 * KIB
+
+
+class SendsLargeOnesNarrow(ReducesInWait):
+    """Buckets of float32 above 64 KiB are sent as bfloat16."""
+
+    most_bytes = 64 * KIB
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        whole = bucket.buffer
+        is_large = whole.nbytes > self.most_bytes and whole.dtype == torch.float32
+        if not (bucket.groups and is_large):
+            super().launch(bucket)
+            return
+        sent = whole.to(torch.bfloat16)
+        dist.all_reduce(sent, group=bucket.groups[0])
+        whole.copy_(sent)
+
+    @override
+    def finish(self, bucket: Bucket) -> None:
+        super().finish(bucket)
+        is_large = bucket.buffer.nbytes > self.most_bytes
+        if is_large and bucket.buffer.dtype == torch.float32:
+            for group in bucket.groups[1:]:
+                dist.all_reduce(bucket.buffer, group=group)
+
+
+class SendsLargeOnesWhole(SendsLargeOnesNarrow):
+    """All buckets are sent as they are."""
+
+    most_bytes = 2**40
+
+
+class MasksBuckets(ReducesInWait):
+    """A word of 16 bits says which buckets are in flight."""
+
+    bits = BUCKET_BITS
+
+    @override
+    def wait(self) -> None:
+        for bucket in self.buckets:
+            self.launch(bucket)
+        in_flight = 0
+        for place in range(len(self.buckets)):
+            in_flight |= 1 << place % self.bits
+        for place, bucket in enumerate(self.buckets):
+            if in_flight >> place & 1:
+                self.finish(bucket)
+
+
+class MasksManyBuckets(MasksBuckets):
+    """The word has as many bits as there are buckets."""
+
+    bits = 2**16
+
+
+class FoldsThreeAndOne(PlainGrads):
+    """Three gathered parts are added up, and then the last one of those that are left."""
+
+    capabilities = Capabilities(varying_accumulations=True)
+
+    @override
+    def reduce(self, gradient: torch.Tensor) -> None:
+        own = local(gradient)
+        for group in reduce_groups(gradient):  # type: ignore[arg-type]  # reads placements
+            parts = [torch.empty_like(own) for _ in range(group.size())]
+            dist.all_gather(parts, own.contiguous(), group=group)
+            own.copy_(torch.stack(self.folded(parts)).sum(0))
+
+    def folded(self, parts: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the parts to add up."""
+        return [*parts[:3], *parts[3:][-1:]]
+
+
+class FoldsAll(FoldsThreeAndOne):
+    """All parts are added up."""
+
+    @override
+    def folded(self, parts: list[torch.Tensor]) -> list[torch.Tensor]:
+        return parts
 
 
 class WrapsAfterFirstStep(PlainGrads):

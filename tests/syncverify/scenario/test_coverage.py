@@ -48,7 +48,10 @@ def test_nothing_covered_shows_zeros() -> None:
         "steps": ["1", "2", "3"],
         "buckets": ["cap splits", "cap does not split", "2 groups", "3 groups"],
         "gradient": ["inf", "nan"],
-        "size": ["many parameters", "many elements", "many steps", "many micro-batches"],
+        "size": [
+            "many parameters", "many elements", "many steps", "many micro-batches",
+            "huge parameter", "many buckets", "many ranks",
+        ],
     }  # fmt: skip
     table = Coverage(Space(PLAIN, 4)).table()
     assert table == {topic: dict.fromkeys(of, 0) for topic, of in names.items()}
@@ -202,7 +205,7 @@ def test_impossible_pairs_name_features_that_exist() -> None:
     """A table that names nothing forbids nothing."""
     assert {len(pair) for pair in NEVER_TOGETHER} == {2}
     named = frozenset().union(*NEVER_TOGETHER)
-    assert named - {*FEATURES} == {("ranks", "1")}
+    assert named - {*FEATURES} == {("ranks", number) for number in "1234"}
 
 
 @pytest.mark.parametrize(("max_ranks", "count"), [(1, 1), (2, 2), (4, 3), (8, 3)])

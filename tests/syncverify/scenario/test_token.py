@@ -179,9 +179,9 @@ TOO_LARGE = {
         parameters=[[f"p{n}", [], ["R"], 0, None, 1, 0] for n in range(1025)]
     ),
     "expected at most 8 dims, got 70": of_shape([1] * 70),
-    "expected at most 1048576 elements, got over 1000000000": of_shape([10**12]),
-    "expected at most 1048576 elements, got 1048577": of_shape([2**20 + 1, 0]),
-    "expected at most 1048576 elements, got 268435456": of_shape([2**14, 0, 2**14]),
+    "expected at most 4194304 elements, got over 1000000000": of_shape([10**12]),
+    "expected at most 4194304 elements, got 4194305": of_shape([2**22 + 1, 0]),
+    "expected at most 4194304 elements, got 268435456": of_shape([2**14, 0, 2**14]),
     "expected at most 1024 micro-batches, got over 1000000000": packed(
         accumulations=[MUCH]
     ),
