@@ -184,6 +184,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
             communication_stream=stream,
             is_batched=is_batched,
         )
+        self._require_own_name(launched)
         rendezvous = self.world.rendezvous(launched.key)
         rendezvous.fails |= self.world.fails(launched)
         seat = self.rank() if peers is None else int(call.operation == "recv")
@@ -199,6 +200,29 @@ class SimulatedCommunicator(dist.ProcessGroup):
         if self.world.is_prompt and peers is None:  # messages may be issued in a circle
             work.settle_in_turn()
         return work if self.promises.keeps_results else DroppableHandle(work)
+
+    def _require_own_name(self, launched: CollectiveLaunch) -> None:
+        """End the run if two groups of ranks made their communicators under one name.
+
+        torch counts the calls of `new_group` on each rank, and names a group by that number.
+        Where only members call it, groups have one name: they meet at one place of the store.
+        Real ranks then hang, connect to ranks of the other group, or are lucky.
+        """
+        ranks, rank = self.global_ranks, self.global_ranks[self.rank()]
+        first = self.world.groups.setdefault(
+            self.communicator, (ranks, rank, launched.source)
+        )
+        if first[0] == ranks:
+            return
+        lines = tuple(
+            f"rank {one}: new_group() number {self.group_name} has the ranks {list(members)}, "
+            f"used at {source}"
+            for members, one, source in (first, (ranks, rank, launched.source))
+        )
+        self.world.mismatch = Mismatch(
+            (first[1], rank), (lines[0], lines[1]), (first[2], launched.source)
+        )
+        raise RunEndedError
 
     def _stream_of(self, pair: tuple[int, int] | None) -> str:
         """Return the stream on which a call runs; a message may have one of its pair's own.

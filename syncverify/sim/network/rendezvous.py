@@ -81,6 +81,7 @@ class SimulatedWorld:
         is_prompt: Whether the host waits for each collective where it issues it. No stream
             waits with it, so the trace is that of a device that is faster than the host.
         num_default_groups: Number of default groups that the program of a rank has made.
+        groups: Global ranks of each communicator, by name, with a rank and a line that used it.
         failing_from_step: Step from which on each collective between ranks fails, as after
             the loss of a connection; None if none fails.
     """
@@ -92,6 +93,7 @@ class SimulatedWorld:
     completes_in_order: bool = False
     is_prompt: bool = False
     num_default_groups: Counter[int | None] = field(default_factory=Counter)
+    groups: dict[str, tuple[tuple[int, ...], int, Origin]] = field(default_factory=dict)
     failing_from_step: int | None = None
 
     def rendezvous(self, key: CollectiveKey) -> Rendezvous:
