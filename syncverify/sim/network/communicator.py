@@ -207,6 +207,9 @@ class SimulatedCommunicator(dist.ProcessGroup):
         torch counts the calls of `new_group` on each rank, and names a group by that number.
         Where only members call it, groups have one name: they meet at one place of the store.
         Real ranks then hang, connect to ranks of the other group, or are lucky.
+
+        Raises:
+            RunEndedError: Another group has the name.
         """
         ranks, rank = self.global_ranks, self.global_ranks[self.rank()]
         first = self.world.groups.setdefault(
