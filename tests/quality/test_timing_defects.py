@@ -14,7 +14,7 @@ from syncverify.judge.properties import check
 from syncverify.report.report import Report
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
@@ -22,7 +22,7 @@ from syncverify.search.judge import Judge
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import simplify_schedule
 from syncverify.sim.turns.decisions import Decisions, Following
-from syncverify.subjects.subject import resolve
+from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import PropertyViolation
 from tests.quality.planted import timing
 
@@ -111,6 +111,24 @@ def test_defect_of_timing_is_found_and_replays(
     assert found.violation in check(
         reproducer.scenario, again, resolve(subject).capabilities
     )
+
+
+def test_a_host_that_gives_up_after_a_thousand_polls_is_found() -> None:
+    """All schedules of few "not yet" are silent; no pause between polls is slept through."""
+    defect, twin = map(
+        resolve, (timing.GivesUpAfterAThousand, timing.WaitsAfterAThousand)
+    )
+
+    def played(subject: Subject, choice: int) -> set[str]:
+        decisions = Decisions(
+            Following(Schedule((0, 0, choice, choice, choice, choice)))
+        )
+        run = SimBackend().run(LEAST, subject, decisions)
+        return {each.property for each in check(LEAST, run, subject.capabilities)}
+
+    assert [played(defect, choice) for choice in (0, 1, 2)] == [set()] * 3
+    assert "gradient_equals_reference" in played(defect, 3)
+    assert played(twin, 3) == set()
 
 
 @pytest.mark.long

@@ -125,6 +125,8 @@ class SimulatedWork(dist.Work):
         # The answer may be "not yet" although all ranks have arrived. But a communicator
         # completes in order: a host that knows a later collective to be complete knows this
         # one to be complete too.
+        if self._group.world.scheduler.hides(self._rendezvous.name):
+            return False
         seen = self._group.num_seen_complete
         communicator, ranks, sequence = self._launched.key
         meetings = communicator, ranks

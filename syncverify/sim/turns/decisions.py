@@ -6,7 +6,9 @@ Note [Not yet]
     "Not yet" is a legal answer about a resource that is done: the news may be on its way.
     But the news arrives. After `MAX_REFUSALS` answers "not yet" in a row to one rank about
     one resource, the answer is the truth. A policy that does not try all answers may also
-    choose a delay: `LONG_DELAY` answers "not yet", which show a host that gives up.
+    choose a delay: `LONG_DELAY` answers "not yet", which show a host that gives up, or
+    `VERY_LONG_DELAY` of them, once in a run. These give no turn away: other ranks wait until
+    they are over.
 
     A host may also ask for ever about a resource that is *not* done. A schedule is a finite
     list, and ranks take turns after its end, so other ranks get to complete the resource.
@@ -26,6 +28,7 @@ from syncverify.sim.turns.turn_log import AccessKind, SharedAccess, Turn
 
 MAX_REFUSALS = 2
 LONG_DELAY = 40
+VERY_LONG_DELAY = 1_100  # hosts that give up count to 10, to 100 or to 1,000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Following:
     schedule of every program.
     """
 
-    num_answers = 3
+    num_answers = 4
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -103,6 +106,8 @@ class Decisions:
         # Number of answers of a long delay that are still to come.
         self._delays: Counter[tuple[int, str]] = Counter()
         self._asking: dict[int, tuple[str, Callable[[], bool]]] = {}
+        # The same, of a very long delay.
+        self._hidden: Counter[tuple[int, str]] = Counter()
         self.turn_log: list[Turn] = []
         self.taken: list[Decision] = []
         self.met_question = False
@@ -142,6 +147,13 @@ class Decisions:
         """Note that the current turn accesses a shared resource."""
         self.turn_log[-1].accesses.append(SharedAccess(resource, access))
 
+    def hides(self, rank: int, resource: str) -> bool:
+        """Tell whether the answer to a rank is "not yet", as part of a very long delay."""
+        if not self._hidden.get((rank, resource)):
+            return False
+        self._hidden[rank, resource] -= 1
+        return True
+
     def ask(self, rank: int, resource: str, is_done: Callable[[], bool]) -> None:
         """Note that a rank asks whether a resource is done, before it gives its turn away."""
         self._asking[rank] = (resource, is_done)
@@ -173,10 +185,14 @@ class Decisions:
         return answer
 
     def _looks_done(self, rank: int, resource: str, kind: str) -> bool:
-        number = self._policy.num_answers
+        # One very long delay of a run is enough, and takes long.
+        number = min(self._policy.num_answers, 3 if self._hidden else 4)
         chosen = self.decide(kind, number, _answers(rank, kind)[:number])
-        if chosen == 2:
+        if chosen == 3:
+            self._hidden[rank, resource] = VERY_LONG_DELAY
+        elif chosen == 2:
             self._delays[rank, resource] = LONG_DELAY
+        if chosen > 1:
             self._refusals[rank, resource] = MAX_REFUSALS
         return chosen == 0
 
@@ -212,4 +228,5 @@ def _answers(rank: int, question: str) -> tuple[str, ...]:
         f"{start} that it is done",
         f"{start} that it is not done yet",
         f"{start} {LONG_DELAY + 1} times that it is not done yet",
+        f"{start} very often that it is not done yet",
     )

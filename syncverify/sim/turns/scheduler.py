@@ -217,6 +217,10 @@ class Scheduler:
         """Note an access of the current turn to a resource that ranks share."""
         self._decisions.note_access(resource, access)
 
+    def hides(self, resource: str) -> bool:
+        """Tell whether a host that asks hears "not yet", whatever is done, and again no turn."""
+        return self._decisions.hides(self._current_rank(), resource)
+
     def poll(self, kind: str, wait: Wait, is_done: Callable[[], bool]) -> bool:
         """Let other ranks run, then tell the host whether a resource is done.
 
@@ -224,6 +228,8 @@ class Scheduler:
             False if the resource is not done, or if the schedule says "not yet".
         """
         self.require_values()
+        if self.hides(wait.resource):
+            return False
         self._decisions.ask(self._current_rank(), wait.resource, is_done)
         self.yield_turn(wait)
         return self._decisions.answer(self._current_rank(), kind)

@@ -1,6 +1,7 @@
 """Planted defects that show only with some timing, or only by chance, and their twins."""
 
 import random
+import time
 from typing import ClassVar
 
 import torch
@@ -26,6 +27,30 @@ class AsksThenWaits(ViewBuckets):
         if bucket.work is not None and not bucket.work.is_completed():
             bucket.work.wait()
         super().finish(bucket)
+
+
+class GivesUpAfterAThousand(ViewBuckets):
+    """Polls a thousand times, with pauses, and then takes the bucket for complete."""
+
+    waits_in_the_end = False
+
+    def finish(self, bucket: Bucket) -> None:
+        for _ in range(1000):
+            if bucket.work is None or bucket.work.is_completed():
+                break
+            time.sleep(0.05)
+        if self.waits_in_the_end or bucket.work is None:
+            super().finish(bucket)
+            return
+        bucket.work = None
+        for group in bucket.groups[1:]:
+            dist.all_reduce(bucket.buffer, group=group)
+
+
+class WaitsAfterAThousand(GivesUpAfterAThousand):
+    """Correct: a rank that gives up polling waits."""
+
+    waits_in_the_end = True
 
 
 class IgnoresNotYet(ViewBuckets):

@@ -14,6 +14,7 @@ from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.turns.decisions import (
     LONG_DELAY,
     MAX_REFUSALS,
+    VERY_LONG_DELAY,
     Decisions,
     Following,
 )
@@ -80,17 +81,20 @@ def test_not_yet_is_said_so_often_and_no_more() -> None:
     assert on_two_ranks(program, replayed)[0] == stubborn
 
 
-def test_a_drawn_schedule_may_delay_an_answer_for_long() -> None:
+@pytest.mark.parametrize(("answers", "delay"), [(3, LONG_DELAY), (4, VERY_LONG_DELAY)])
+def test_a_drawn_schedule_may_delay_an_answer_for_long(
+    answers: int, delay: int
+) -> None:
     def program(_rank: int) -> int:
         work = dist.all_reduce(torch.ones(1), async_op=True)
         dist.barrier()  # all have arrived
         return asked(work.is_completed)
 
     class Delays(Stubborn):
-        num_answers = 3
+        num_answers = answers
 
     delayed, decisions = on_two_ranks(program, Decisions(Delays()))
-    assert delayed == [LONG_DELAY + 1] * 2
+    assert sorted(delayed) == [LONG_DELAY + 1, delay + 1]  # one very long delay a run
     replayed = Decisions(Following(decisions.schedule))
     assert on_two_ranks(program, replayed)[0] == delayed
 
