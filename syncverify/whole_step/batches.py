@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from syncverify.errors import UsageError
 from syncverify.whole_step.layout import Layout
@@ -62,3 +62,23 @@ def num_rows(batch: Any) -> int:
     """Return the number of rows of a batch."""
     tensors = [each for each in tree_leaves(batch) if isinstance(each, torch.Tensor)]
     return max((len(each) for each in tensors if each.dim()), default=0)
+
+
+def copy_of(batch: Any) -> Any:
+    """Return a copy of a batch: a step may change its batch in place."""
+    return tree_map(
+        lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf,
+        batch,
+    )
+
+
+def is_same_batch(one: Any, two: Any) -> bool:
+    """Whether two batches are equal."""
+    (ours, spec), (theirs, other_spec) = tree_flatten(one), tree_flatten(two)
+    return spec == other_spec and all(map(_is_equal, ours, theirs))
+
+
+def _is_equal(one: object, two: object) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(two, torch.Tensor):
+        return torch.equal(one, two)
+    return one is two or one == two

@@ -8,6 +8,7 @@ from functools import singledispatch
 
 from syncverify.plain_text import named
 from syncverify.whole_step.causes import (
+    Clamped,
     Decided,
     LacksSum,
     MicroBatchesWeighted,
@@ -23,12 +24,15 @@ from syncverify.whole_step.causes import (
     NotLoaded,
     NotUpdated,
     OtherCoefficient,
+    OtherlyFrozen,
+    OtherOption,
     OwnParts,
     RanksDiffer,
     ReducedOver,
     Scaled,
     StepMistake,
     TermsWeighted,
+    Unexplained,
     Weighted,
 )
 from syncverify.whole_step.grouped_names import some_names
@@ -178,6 +182,8 @@ def _(cause: NotANumber, _quantity: Quantity) -> CauseWords:
 
 @words_of.register
 def _(cause: RanksDiffer, quantity: Quantity) -> CauseWords:
+    if not cause.are_copies:
+        return words_of(Unexplained(), quantity)
     axes = _axes(cause.axes)
     place = f"; copies differ over {axes}" if axes else ""
     said = f"{_ranks(cause.ranks, 'has', 'have')} other values{place}"
@@ -248,6 +254,35 @@ def _(cause: OtherCoefficient, quantity: Quantity) -> CauseWords:
         )
     norm = words_of(cause.norm, quantity)
     return CauseWords(f"{text}: the norm {norm.said}", norm.change)
+
+
+@words_of.register
+def _(cause: OtherlyFrozen, _quantity: Quantity) -> CauseWords:
+    here = ("freezes", "freeze") if cause.are_frozen else ("trains", "train")
+    there = "trains" if cause.are_frozen else "freezes"
+    return CauseWords(
+        f"{_ranks(cause.ranks, *here)} it, and one rank {there} it",
+        "give each parameter of parallelize() the requires_grad that build() gives it",
+    )
+
+
+@words_of.register
+def _(cause: OtherOption, _quantity: Quantity) -> CauseWords:
+    number = _number(cause.axes, is_number_of_parts=False)
+    factor = f"; the factor is {number}" if number else ""
+    values = f"{cause.value}, and with {cause.expected} on one rank"
+    return CauseWords(
+        f"updated with {cause.name} {values}{factor}",
+        "give the optimizer the same options on ranks as on one rank",
+    )
+
+
+@words_of.register
+def _(cause: Clamped, _quantity: Quantity) -> CauseWords:
+    return CauseWords(
+        f"each element is cut off at {cause.limit:g}",
+        "compare with your own step: leave out `loss`",
+    )
 
 
 @words_of.register

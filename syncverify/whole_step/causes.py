@@ -153,10 +153,13 @@ class RanksDiffer:
     Attributes:
         ranks: The ranks whose copy is wrong.
         axes: The fewest axes over which copies differ.
+        are_copies: Whether these are copies; otherwise each rank has a shard, and those are off
+            by different amounts.
     """
 
     ranks: tuple[int, ...]
     axes: frozenset[str] = frozenset()
+    are_copies: bool = True
     word: str = field(default="ranks-differ", init=False)
 
 
@@ -247,6 +250,50 @@ class NotUpdated:
 
     ranks: tuple[int, ...]
     word: str = field(default="not-updated", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherlyFrozen:
+    """Ranks train a parameter that one rank freezes, or the other way round.
+
+    Attributes:
+        ranks: Global ranks.
+        are_frozen: Whether these ranks freeze it, and one rank trains it.
+    """
+
+    ranks: tuple[int, ...]
+    are_frozen: bool
+    word: str = field(default="otherly-frozen", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherOption:
+    """The optimizers of ranks have another option than the one of one rank.
+
+    Attributes:
+        name: Name of the option.
+        value: Its value on the first wrong rank.
+        expected: Its value on one rank.
+        axes: Sets of axes whose number of ranks lies between them.
+    """
+
+    name: str
+    value: object
+    expected: object
+    axes: frozenset[frozenset[str]] = frozenset()
+    word: str = field(default="other-option", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Clamped:
+    """Each element is right, or cut off at a limit.
+
+    Attributes:
+        limit: The limit.
+    """
+
+    limit: float
+    word: str = field(default="clamped", init=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from syncverify.whole_step.findings import WrongQuantity, findings
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.mesh_play import MeshPlay
 from syncverify.whole_step.outcome import LayoutPlay, worst_errors
+from syncverify.whole_step.plain_checks import check_plain
 from syncverify.whole_step.playing import play_on
 from syncverify.whole_step.precision import check_precision
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.value_checks import check_values
+from syncverify.whole_step.value_checks import check_batches, check_values
 from syncverify.whole_step.values import Quantity, RankValues, StepValues
 
 
@@ -59,6 +60,7 @@ def compare(
     if len(ranks) < layout.num_ranks:  # `sys.exit(0)` ends a rank, and is no fault
         return played
     check_values(training, ranks, reference.values)
+    check_batches(training, layout, ranks, reference.values)
     is_poisoned = isinstance(training.variation, NotFinite)
     if is_poisoned and not all(each.is_poisoned for each in ranks):
         return replace(played, is_tried=False)
@@ -71,6 +73,7 @@ def compare(
     if any(each.wrong_ranks for each in values):
         play = MeshPlay(training, layout, ranks, reference, device)
         mistakes = tuple(findings(values, play))
+        check_plain(training, ranks, mistakes)
         check_precision(simulation.run, training.dtype, layout, mistakes)
     return replace(
         played,

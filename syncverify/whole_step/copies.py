@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from syncverify.whole_step.causes import RanksDiffer, StepMistake, Unexplained
@@ -9,27 +11,37 @@ from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.factors import axis_sets
 from syncverify.whole_step.layout import Layout
 
+# By how much the value of each rank is off; None where the rank has no value.
+_Off = dict[int, torch.Tensor | None]
+
 
 def copy_cause(found: ComparedValue, layout: Layout) -> StepMistake:
     """Return how the copies of a wrong value differ."""
     off = {rank: _off(found, rank) for rank in found.got}
-    if all(_is_near(off[rank], off[other], found) for rank in off for other in off):
+    pairs = {pair for pair in _pairs(off) if not _is_near(off, *pair, found)}
+    if not pairs:
         return Unexplained()
-    return RanksDiffer(tuple(found.wrong_ranks), _axes(off, found, layout))
+    copies = {pair for pair in pairs if _are_copies(found, *pair)}
+    axes = _axes(copies or pairs, layout)
+    return RanksDiffer(tuple(found.wrong_ranks), axes, bool(copies))
 
 
-def _axes(
-    off: dict[int, torch.Tensor | None], found: ComparedValue, layout: Layout
-) -> frozenset[str]:
-    """Return the fewest axes over which copies differ; none where all axes do."""
+def _pairs(off: _Off) -> Iterator[tuple[int, int]]:
+    yield from ((rank, other) for rank in off for other in off if rank < other)
+
+
+def _are_copies(found: ComparedValue, rank: int, other: int) -> bool:
+    """Whether two ranks should have one value: shards may be equal where both are zero."""
+    ours, theirs = found.expected[rank], found.expected[other]
+    is_one = ours.data_ptr() == theirs.data_ptr()
+    return torch.equal(ours, theirs) and (is_one or bool(ours.any()))
+
+
+def _axes(pairs: set[tuple[int, int]], layout: Layout) -> frozenset[str]:
+    """Return the fewest axes over which these pairs differ; none where all axes do."""
     for axes in axis_sets(layout):
         others = {*layout.names} - axes
-        if all(
-            _is_near(off[rank], off[other], found)
-            for rank in off
-            for other in layout.group(rank, others)
-            if other in off
-        ):
+        if not any(other in layout.group(rank, others) for rank, other in pairs):
             return axes
     return frozenset()
 
@@ -41,9 +53,8 @@ def _off(found: ComparedValue, rank: int) -> torch.Tensor | None:
     return value.double() - expected.double()
 
 
-def _is_near(
-    one: torch.Tensor | None, two: torch.Tensor | None, found: ComparedValue
-) -> bool:
+def _is_near(off: _Off, rank: int, other: int, found: ComparedValue) -> bool:
+    one, two = off[rank], off[other]
     if one is None or two is None:
         return one is two
     if one.shape != two.shape:

@@ -30,6 +30,11 @@ def rounded(factor: float) -> float:
     return float(f"{factor:.9g}")
 
 
+def rounded_weight(weight: float) -> float:
+    """Return a weight of several, which are near 1, without noise; 0 where it is noise alone."""
+    return rounded(weight) if abs(weight) > RELATIVE else 0.0
+
+
 def is_number(factor: float, number: float) -> bool:
     """Whether a factor is a number above 1."""
     # A rounded factor of 1 by a number is nine digits exact.

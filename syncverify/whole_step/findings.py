@@ -26,6 +26,7 @@ from syncverify.whole_step.known import Known
 from syncverify.whole_step.mesh_play import MeshPlay
 from syncverify.whole_step.mixtures import Explained
 from syncverify.whole_step.norm_causes import norm_cause
+from syncverify.whole_step.option_causes import frozen_cause, option_cause
 from syncverify.whole_step.own_values import by_own_values
 from syncverify.whole_step.values import NamedTensors, Quantity
 
@@ -164,8 +165,23 @@ def _spread(found: Sequence[WrongQuantity]) -> Iterator[WrongQuantity]:
             continue
         joined = replace(root, spread=(*root.spread, *each.differences))
         roots[roots.index(root)] = joined
-    yield from roots
-    yield from rest
+    yield from _joined([*roots, *rest])
+
+
+def _joined(found: Sequence[WrongQuantity]) -> Iterator[WrongQuantity]:
+    """Join values that no mistake explains: whether a rank has a shard of one says nothing."""
+    unexplained = [each for each in found if _is_unexplained(each.cause)]
+    yield from (each for each in found if not _is_unexplained(each.cause))
+    if unexplained:
+        values = tuple(value for each in unexplained for value in each.differences)
+        yield replace(unexplained[0], cause=Unexplained(), differences=values)
+
+
+def _is_unexplained(cause: StepMistake) -> bool:
+    match cause:
+        case Unexplained() | RanksDiffer(are_copies=False):
+            return True
+    return False
 
 
 def _may_follow(found: WrongQuantity) -> bool:
@@ -206,8 +222,18 @@ def _cause(found: ComparedValue, play: MeshPlay, known: Known) -> StepMistake:
         case Quantity.SKIPPED:
             steps = next(iter(found.expected.values()))
             return Decided(tuple(found.wrong_ranks), int(steps))
-        case Quantity.PARAMETER if _is_as_before(found, play):
-            return NotUpdated(tuple(found.wrong_ranks))
+        case Quantity.STATE | Quantity.PARAMETER:
+            return _update_cause(found, play)
+    return copy_cause(found, play.layout)
+
+
+def _update_cause(found: ComparedValue, play: MeshPlay) -> StepMistake:
+    """Return why a parameter, or a state of its optimizer, is wrong though its gradient is not."""
+    frozen = frozen_cause(found, play.frozen, play.reference.values.frozen)
+    if (known := frozen or option_cause(found, play)) is not None:
+        return known
+    if found.quantity is Quantity.PARAMETER and _is_as_before(found, play):
+        return NotUpdated(tuple(found.wrong_ranks))
     return copy_cause(found, play.layout)
 
 

@@ -8,16 +8,18 @@ from typing import Final
 import torch
 
 from syncverify.whole_step.causes import (
+    Clamped,
     LacksSum,
     Missing,
     NotANumber,
     NotCleared,
+    OtherlyFrozen,
     ReducedOver,
     Scaled,
     StepMistake,
 )
 from syncverify.whole_step.copies import copy_cause
-from syncverify.whole_step.differences import ComparedValue
+from syncverify.whole_step.differences import ComparedValue, is_close
 from syncverify.whole_step.factors import (
     RELATIVE,
     axes_with,
@@ -112,9 +114,13 @@ def _not_a_number(found: ComparedValue, _: Known) -> StepMistake | None:
     return NotANumber(ranks) if ranks else None
 
 
-def _missing(found: ComparedValue, _: Known) -> StepMistake | None:
+def _missing(found: ComparedValue, known: Known) -> StepMistake | None:
     empty = [rank for rank in found.wrong_ranks if _is_zero(found.got[rank])]
-    return Missing(tuple(empty)) if empty == found.wrong_ranks else None
+    if empty != found.wrong_ranks:
+        return None
+    if known.frozen and all(found.name in known.frozen[rank] for rank in empty):
+        return OtherlyFrozen(tuple(empty), are_frozen=True)
+    return Missing(tuple(empty))
 
 
 def _is_zero(value: torch.Tensor | None) -> bool:
@@ -174,6 +180,19 @@ def _not_cleared(found: ComparedValue, known: Known) -> StepMistake | None:
     return NotCleared()
 
 
+def _clamped(found: ComparedValue, _: Known) -> StepMistake | None:
+    values = [found.got[rank] for rank in found.wrong_ranks]
+    present = [each for each in values if each is not None and each.numel() > 1]
+    limit = max((float(each.abs().max()) for each in present), default=0.0)
+    if not limit or len(present) < len(values):
+        return None
+    for rank, value in zip(found.wrong_ranks, present, strict=True):
+        cut_off = found.expected[rank].clamp(-limit, limit)
+        if not is_close(value, cut_off, found.tolerance):
+            return None
+    return Clamped(limit)
+
+
 # From simple to complex.
 _FINDERS: Final = (
     _not_a_number,
@@ -181,5 +200,6 @@ _FINDERS: Final = (
     _scaled,
     _lacks_sum,
     _not_cleared,
+    _clamped,
     wrong_group,
 )

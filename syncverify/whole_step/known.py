@@ -28,6 +28,7 @@ class Known:
         num_micro_batches: Number of parts of each rank's batch.
         micro_batches: Gradient of the loss of each micro-batch of each different part, by name;
             none where there is one.
+        frozen: The frozen parameters of each rank.
     """
 
     layout: Layout
@@ -39,6 +40,7 @@ class Known:
     scale: float = 1.0
     num_micro_batches: int = 1
     micro_batches: Sequence[Mapping[str, torch.Tensor]] = ()
+    frozen: Sequence[frozenset[str]] = ()
 
     def is_number_of_parts(self, factor: float) -> bool:
         """Whether a factor is the number of micro-batches, or 1 by it."""

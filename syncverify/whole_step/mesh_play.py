@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -43,6 +43,11 @@ class MeshPlay:
         scales = self.reference.tensors(Quantity.SCALE, 0).values()
         return next((float(each) for each in scales if each is not None), 1.0)
 
+    @property
+    def frozen(self) -> list[frozenset[str]]:
+        """The frozen parameters of each rank."""
+        return [each.frozen for each in self.ranks]
+
     def clip_is_seen(self, step: int) -> bool:
         """Whether all ranks called torch's clipping in a step."""
         return all(each.steps[step].tensors[Quantity.NORM] for each in self.ranks)
@@ -78,7 +83,11 @@ class MeshPlay:
         before = self.ranks[0].steps[step - 1].tensors if step else {}
         number = self.training.num_micro_batches
         known = Known(
-            self.layout, self.training.own, scale=self.scale, num_micro_batches=number
+            self.layout,
+            self.training.own,
+            scale=self.scale,
+            num_micro_batches=number,
+            frozen=self.frozen,
         )
         if self.training.loss is None:
             return known
@@ -91,16 +100,13 @@ class MeshPlay:
             UsageError
         ):  # the loss needs more than a rank's part; name fewer mistakes
             return known
-        return Known(
-            self.layout,
-            self.training.own,
-            found.parts[: len(parts)],
-            part_of,
-            found.terms,
-            before.get(Quantity.GRADIENT),
-            self.scale,
-            number,
-            found.parts[len(parts) :],
+        return replace(
+            known,
+            parts=found.parts[: len(parts)],
+            part_of=part_of,
+            terms=found.terms,
+            before=before.get(Quantity.GRADIENT),
+            micro_batches=found.parts[len(parts) :],
         )
 
     def start(self, step: int) -> NamedTensors:

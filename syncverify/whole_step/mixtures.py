@@ -14,7 +14,7 @@ from syncverify.whole_step.causes import (
     Weighted,
 )
 from syncverify.whole_step.differences import ComparedValue, piece
-from syncverify.whole_step.factors import RELATIVE, axes_with, rounded
+from syncverify.whole_step.factors import RELATIVE, axes_with, rounded_weight
 from syncverify.whole_step.known import Known
 
 # A part of a sum: gradients by name.
@@ -26,7 +26,7 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
     """Yield weights of parts of the batch, or of terms, with the gradients that they explain."""
     for mixed in _solved(found, [*known.terms.values()], known):
         wrong, _, explained = mixed
-        ratios = [rounded(float(each)) for each in wrong]
+        ratios = [rounded_weight(float(each)) for each in wrong]
         first = next((each for each in ratios if each != 1), 1.0)
         axes = axes_with(known.layout, first) if first > 0 else frozenset()
         factors = tuple(zip(known.terms, ratios, strict=True))
@@ -36,7 +36,7 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
     parts = usable(known.parts)
     num_empty = len(known.parts) - len(parts)
     for wrong, right, explained in _solved(found, parts, known, 1 if num_empty else 2):
-        ratios = [rounded(float(each)) for each in wrong / right]
+        ratios = [rounded_weight(float(each)) for each in wrong / right]
         # Parts without tokens count in a mean of means, and nowhere else.
         are_equal = _are_equal(wrong) and (bool(num_empty) or not _are_equal(right))
         yield Weighted(tuple(ratios), are_equal), explained

@@ -10,15 +10,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-import torch
-from torch.utils._pytree import tree_flatten
-
 from syncverify.errors import UsageError
 from syncverify.plain_text import in_one_line
 from syncverify.report.evidence import titled_events
 from syncverify.simulation.program import Device
 from syncverify.simulation.simulate import simulate, simulate_for_values
 from syncverify.simulation.simulation import Simulation
+from syncverify.whole_step.batches import is_same_batch
 from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.differences import OneRank
 from syncverify.whole_step.input_checks import check_training
@@ -34,6 +32,7 @@ from syncverify.whole_step.steps import (
     train_plainly,
 )
 from syncverify.whole_step.training import Beside, Training
+from syncverify.whole_step.value_checks import check_draws
 from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
 from syncverify.whole_step.watching import watched_clipping
 
@@ -153,6 +152,9 @@ def reference_of(
         beside = training.beside or Beside(layout.of_ones(), number)
         return _own_reference(training, beside, device, noises)
     plain = _alone(lambda: train_plainly(training), device)
+    if any(each.draws for each in plain.steps):
+        others = replace(training, draws_others=True)
+        check_draws(plain, _alone(lambda: train_plainly(others), device))
 
     @functools.cache
     def noisy() -> list[RankValues]:
@@ -168,6 +170,9 @@ def _own_reference(
     """Make the own step on the layout that others are compared with."""
     setup = replace(training, num_micro_batches=beside.num_micro_batches)
     values = _own_values(setup, beside.layout, device, None)
+    if any(each.draws for each in values.steps):
+        others = replace(setup, draws_others=True)
+        check_draws(values, _own_values(others, beside.layout, device, None))
 
     @functools.cache
     def noisy() -> list[RankValues]:
@@ -217,7 +222,7 @@ def different_parts(
     parts, indices = list[Any](), list[int]()
     for each in ranks:
         part = each.batches[step]
-        same = (i for i, other in enumerate(parts) if _is_same(part, other))
+        same = (i for i, other in enumerate(parts) if is_same_batch(part, other))
         index = next(same, len(parts))
         if index == len(parts):
             parts.append(part)
@@ -245,14 +250,3 @@ def _why(simulation: Simulation) -> str:
     events = (event for _, listed in titled for event in listed)
     place = next((f", at {event.words}" for event in events), "")
     return f"{in_one_line(violation.summary)}{place}"
-
-
-def _is_same(one: Any, two: Any) -> bool:
-    (ours, spec), (theirs, other_spec) = tree_flatten(one), tree_flatten(two)
-    return spec == other_spec and all(map(_is_equal, ours, theirs))
-
-
-def _is_equal(one: object, two: object) -> bool:
-    if isinstance(one, torch.Tensor) and isinstance(two, torch.Tensor):
-        return torch.equal(one, two)
-    return one is two or one == two

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify.whole_step.batches import micro_batches, rank_part
+from syncverify.whole_step.batches import copy_of, micro_batches, rank_part
 from syncverify.whole_step.calling import call
 from syncverify.whole_step.clipping import clip_over_meshes
 from syncverify.whole_step.constant_gradients import constant_gradients
@@ -23,7 +23,7 @@ from syncverify.whole_step.poison import Poison, is_last_shard
 from syncverify.whole_step.shards import KeptParts, whole
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.values import NamedTensors, Quantity, RankValues, StepValues
-from syncverify.whole_step.watching import StepWatch
+from syncverify.whole_step.watching import StepWatch, options_of
 from syncverify.whole_step.wholes import (
     axes_of,
     by_first_names,
@@ -133,9 +133,10 @@ def train_plainly(training: Training, noise: Noise | None = None) -> RankValues:
     poison = _poison(wired, {}, {})
     steps, batches = list[StepValues](), list[Any]()
     for index in range(training.num_steps):
-        batches.append(training.whole_batch(index))
+        batch = training.whole_batch(index)
+        batches.append(copy_of(batch))
         with _placed(poison, wired, index):
-            steps.append(_step(wired, batches[-1], index, _mode(noise, index)))
+            steps.append(_step(wired, batch, index, _mode(noise, index)))
     return RankValues(
         start,
         tuple(steps),
@@ -269,14 +270,15 @@ def trained(
     wired: Wired, layout: Layout, indices: Iterable[int], noise: Noise | None = None
 ) -> RankValues:
     """Make some steps on this rank of a mesh, and return the values that it has."""
-    start = _start(wired)
+    start, options = _start(wired), _options(wired)
     split_over = {name: axes_of(each) for name, each in wired.parameters.items()}
     poison = _poison(wired, layout.coordinate(dist.get_rank()), dict(layout.axes))
     steps, batches = list[StepValues](), list[Any]()
     for index in indices:
-        batches.append(_own_batch(wired, layout, index))
+        batch = _own_batch(wired, layout, index)
+        batches.append(copy_of(batch))
         with _placed(poison, wired, index):
-            steps.append(_step(wired, batches[-1], index, _mode(noise, index)))
+            steps.append(_step(wired, batch, index, _mode(noise, index)))
     is_poisoned = poison is not None and poison.is_called
     return RankValues(
         start,
@@ -287,7 +289,18 @@ def trained(
         first_names=wired.names,
         is_poisoned=is_poisoned,
         kept=wired.kept,
+        options=options,
     )
+
+
+def _options(wired: Wired) -> dict[str, dict[str, object]]:
+    names = _names(wired)
+    return {
+        names[parameter]: options
+        for optimizer in wired.optimizers
+        for parameter, options in options_of(optimizer).items()
+        if parameter in names
+    }
 
 
 def _frozen(wired: Wired) -> frozenset[str]:
@@ -338,9 +351,11 @@ def _step(
     """Make one step, and return its values."""
     watch = StepWatch()
     step = _step_function(wired)
-    torch.manual_seed(wired.training.seed)
+    torch.manual_seed(wired.training.step_seed)
+    before = torch.get_rng_state()
     with watch.watching(), noise:
         returned = step(batch, index)
+    watch.draws = not torch.equal(before, torch.get_rng_state())
     return _values(wired, watch, returned, index)
 
 
@@ -426,7 +441,10 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
         for name, each in (read if is_known else gradients).items()
         if each is not None and names[parameters[name]] == name
     }
-    return StepValues(tensors, squares, rates_of(wired), watch.clips_parts)
+    options = {n: watch.options[p] for n, p in parameters.items() if p in watch.options}
+    return StepValues(
+        tensors,squares,rates_of(wired),watch.clips_parts,frozenset(options),options,watch.draws,
+    )
 
 
 def rates_of(wired: Wired) -> NamedTensors:

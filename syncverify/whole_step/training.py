@@ -47,7 +47,8 @@ class Variation(Protocol):
 
 def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     """Make the optimizer of a training that names none."""
-    return torch.optim.AdamW(parameters, lr=0.01)
+    # torch's loop over all parameters at once takes no mix of DTensors and other tensors.
+    return torch.optim.AdamW(parameters, lr=0.01, foreach=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class Training:
             checkpoint to the folder `path`. None takes torch's distributed checkpoint.
         load: Takes the same; reads the checkpoint into them.
         beside: Where `step` makes the values to compare with; None with a loss.
+        draws_others: Whether steps draw other random numbers than else.
     """
 
     build: Function
@@ -122,6 +124,7 @@ class Training:
     save: Function | None = None
     load: Function | None = None
     beside: Beside | None = None
+    draws_others: bool = False
 
     def __post_init__(self) -> None:
         """Check what each argument is.
@@ -147,6 +150,11 @@ class Training:
                 "rounding in lower dtypes is as large as mistakes"
             )
 
+    @property
+    def step_seed(self) -> int:
+        """Seed of the random numbers that a step draws."""
+        return self.seed + int(self.draws_others)
+
     def model(self) -> nn.Module:
         """Build the model.
 
@@ -164,7 +172,12 @@ class Training:
             )
         if any(each.is_meta for each in model.parameters()):
             raise UsageError("expected build() to return values, not the device 'meta'")
-        return model.to(self.dtype)
+        if any(each.is_complex() for each in model.parameters()):
+            raise UsageError(
+                "expected build() to return real parameters, not complex ones; keep real and "
+                "imaginary parts as a last dimension, and view them by torch.view_as_complex"
+            )
+        return _cast_model(model, self.dtype)
 
     def whole_batch(self, step: int) -> Any:
         """Make the batch of a step, for all ranks."""
@@ -178,7 +191,7 @@ class Training:
             return leaf
         if self.num_rows is not None and leaf.dim():
             leaf = leaf[: self.num_rows]
-        return leaf.to(self.dtype) if leaf.is_floating_point() else leaf
+        return _cast(leaf, self.dtype)
 
     def own_optimizers(self, model: nn.Module) -> list[torch.optim.Optimizer]:
         """Make the optimizers of a model."""
@@ -213,6 +226,28 @@ class Training:
         """Return sizes of the model, each with one of them halved."""
         sizes = self.all_sizes()
         return [{**sizes, name: size // 2} for name, size in sizes.items() if size >= 2]
+
+
+def _cast_model(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Return a model in a dtype; `nn.Module.to` would drop the imaginary parts of buffers."""
+    kept = [
+        (module, name, _cast(buffer, dtype))
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if buffer.is_complex()
+    ]
+    for module, name, buffer in kept:
+        setattr(module, name, buffer.real)
+    model = model.to(dtype)
+    for module, name, buffer in kept:
+        setattr(module, name, buffer)
+    return model
+
+
+def _cast(leaf: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if leaf.is_complex():
+        return leaf.to(dtype.to_complex())
+    return leaf.to(dtype) if leaf.is_floating_point() else leaf
 
 
 def _kind(value: object) -> str:

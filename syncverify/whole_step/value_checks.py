@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import torch
+
 from syncverify.errors import UsageError
+from syncverify.whole_step.batches import is_same_batch, rank_part
+from syncverify.whole_step.data import NotFinite
+from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.values import Quantity, RankValues
 
@@ -15,7 +20,8 @@ def check_values(
     """Check that there are values to compare.
 
     Raises:
-        UsageError: No parameter has a name that build() gives, or no optimizer steps.
+        UsageError: No parameter has a name that build() gives, no optimizer steps, or the
+            gradients of one rank show nothing.
     """
     names = dict.fromkeys(name for each in ranks for name in each.start)
     if not {*names} & {*one_rank.start}:
@@ -23,12 +29,82 @@ def check_values(
             "no parameter can be compared: parallelize() returns "
             f"{_first(names) or 'no parameters'}, and build() makes {_first(one_rank.start)}"
         )
+    _check_numbers(training, one_rank)
     # A scaler may skip all steps, as a mistake of the training.
     if training.scaler is None and not any(map(_num_steps, ranks)):
         raise UsageError(
             "no rank calls step() of a torch.optim.Optimizer in any step; step() of the "
             "training has to make the whole step, with the optimizer's"
         )
+
+
+def _check_numbers(training: Training, one_rank: RankValues) -> None:
+    """Check that one rank has gradients, and that they are numbers."""
+    if isinstance(training.variation, NotFinite):
+        return
+    kinds = (Quantity.GRADIENT, Quantity.STEPPED)
+    found = [
+        (name, value)
+        for step in one_rank.steps
+        for kind in kinds
+        for name, value in step.tensors.get(kind, {}).items()
+        if value is not None
+    ]
+    if not any(bool(value.any()) for _, value in found):
+        raise UsageError(
+            "nothing can be compared: on one rank, no parameter has a gradient, or all are "
+            "zero; let the loss depend on the parameters"
+        )
+    names = dict.fromkeys(n for n, value in found if not bool(value.isfinite().all()))
+    if names:
+        raise UsageError(
+            f"nothing can be compared: on one rank, gradients have NaN or infinity: "
+            f"{_first(names)}"
+        )
+
+
+def check_draws(one: RankValues, other: RankValues) -> None:
+    """Check that a training on one rank does not depend on random numbers of its steps.
+
+    Args:
+        one: Values of the training.
+        other: Its values where steps draw other numbers.
+
+    Raises:
+        UsageError: It does.
+    """
+    for ours, theirs in zip(one.steps, other.steps, strict=True):
+        for name, value in ours.tensors[Quantity.PARAMETER].items():
+            again = theirs.tensors[Quantity.PARAMETER].get(name)
+            if value is None or again is None or torch.equal(value, again):
+                continue
+            raise UsageError(
+                f"the step draws random numbers that change {name}, as dropout does; ranks and "
+                "one rank draw others, so nothing can be compared. Set dropout to 0, or draw "
+                "the numbers in batch()"
+            )
+
+
+def check_batches(
+    training: Training, layout: Layout, ranks: Sequence[RankValues], plain: RankValues
+) -> None:
+    """Check that ranks train on parts of the batch of one rank.
+
+    Raises:
+        UsageError: A rank has other values.
+    """
+    if callable(training.split):
+        return
+    axes = training.split_axes(layout)
+    for rank, values in enumerate(ranks):
+        place = layout.coordinate(rank)
+        for whole, part in zip(plain.batches, values.batches, strict=True):
+            if not is_same_batch(rank_part(whole, axes, layout, place), part):
+                raise UsageError(
+                    f"batch() makes other values on rank {rank} of {layout} than on one rank; "
+                    "make the batch of all ranks, which does not depend on the rank: `split` "
+                    "says which part each rank gets"
+                )
 
 
 def _first(names: Iterable[str]) -> str:

@@ -14,6 +14,8 @@ from syncverify.whole_step.shards import KeptParts
 # Name of a parameter to its tensor, whole unless an ordinary tensor is a shard; None where it
 # has no gradient.
 NamedTensors = Mapping[str, torch.Tensor | None]
+# Options of an optimizer by name, such as the learning rate, of each parameter.
+Options = Mapping[str, Mapping[str, object]]
 
 
 class Quantity(Enum):
@@ -44,12 +46,18 @@ class StepValues:
         local_squares: Sum of the squares of the rank's own part of each gradient.
         rates: Learning rate of each parameter after the step.
         clips_parts: Whether some parameters are clipped apart from others, or not at all.
+        updated: The parameters that an optimizer of this rank has.
+        options: Options with which optimizers update them.
+        draws: Whether the step draws random numbers.
     """
 
     tensors: Mapping[Quantity, NamedTensors]
     local_squares: Mapping[str, float] = field(default_factory=dict)
     rates: NamedTensors = field(default_factory=dict)
     clips_parts: bool = False
+    updated: frozenset[str] = frozenset()
+    options: Options = field(default_factory=dict)
+    draws: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,7 @@ class RankValues:
         first_names: First name of each parameter of the plain model, by all of its names.
         is_poisoned: Whether a gradient was made no number, as the variation says.
         kept: Parts of tensors of a mesh, which are put together after the run.
+        options: Options of the optimizers before the first step.
     """
 
     start: NamedTensors
@@ -75,3 +84,4 @@ class RankValues:
     first_names: Mapping[str, str] = field(default_factory=dict)
     is_poisoned: bool = False
     kept: KeptParts = field(default_factory=dict)
+    options: Options = field(default_factory=dict)

@@ -23,6 +23,16 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 _rank: Final = threading.local()
+# Options that say how torch computes, and not what.
+_HOW: Final = (
+    "params",
+    "foreach",
+    "fused",
+    "capturable",
+    "differentiable",
+    "initial_lr",
+)
+_SIMPLE: Final = (bool, int, float, str, tuple, torch.Tensor)
 
 
 class StepWatch:
@@ -34,6 +44,8 @@ class StepWatch:
         norm: The norm that clipping was given; None if torch's clipping was not called.
         has_one_norm: Whether all calls of torch's clipping were given one norm.
         optimizers: The optimizers that stepped, one entry a step.
+        options: Options with which they update each parameter.
+        draws: Whether the step draws random numbers.
     """
 
     def __init__(self) -> None:
@@ -42,6 +54,8 @@ class StepWatch:
         self.norm: torch.Tensor | None = None
         self.has_one_norm = True
         self.optimizers = list[Optimizer]()
+        self.options = dict[nn.Parameter, dict[str, object]]()
+        self.draws = False
 
     @property
     def num_steps(self) -> int:
@@ -78,6 +92,7 @@ class StepWatch:
     def sees_step(self, optimizer: Optimizer) -> None:
         """Copy what the optimizer reads."""
         self.optimizers.append(optimizer)
+        self.options |= options_of(optimizer)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -95,6 +110,19 @@ def _is_same_number(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two norms are known to be equal; of a DTensor only a collective knows it."""
     are_local = not isinstance(one, DTensor) and not isinstance(other, DTensor)
     return are_local and bool(torch.equal(one, other))
+
+
+def options_of(optimizer: Optimizer) -> dict[nn.Parameter, dict[str, object]]:
+    """Return the options that change what an optimizer makes, as they are now."""
+    return {
+        parameter: {
+            name: value.item() if isinstance(value, torch.Tensor) else value
+            for name, value in group.items()
+            if name not in _HOW and isinstance(value, _SIMPLE)
+        }
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
 
 
 @contextmanager

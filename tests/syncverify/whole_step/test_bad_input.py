@@ -11,9 +11,11 @@ import numpy as np
 import psutil
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn.functional import dropout
 
 from syncverify import parity
 from syncverify.errors import UsageError
@@ -188,6 +190,67 @@ def test_a_step_that_draws_other_numbers_is_refused() -> None:
         optimizer.zero_grad()
 
     refused("two plays of layout dp=2 with the same seed differ", step=step)
+
+
+def of_own_rank() -> torch.Tensor:
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    return torch.randn(8, 8) + rank
+
+
+def complex_layer() -> nn.Module:
+    model = nn.Linear(8, 4)
+    model.weight = nn.Parameter(torch.zeros(4, 8, dtype=torch.complex64))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        (
+            "the step draws random numbers that change 0.weight",
+            {"loss": lambda model, batch: dropout(model(batch)).square().mean()},
+        ),
+        (
+            "on one rank, no parameter has a gradient, or all are zero",
+            {"loss": lambda model, batch: (model(batch) * 0).mean()},
+        ),
+        (
+            "on one rank, gradients have NaN or infinity: '0.weight'",
+            {"loss": lambda model, batch: (model(batch) * torch.nan).mean()},
+        ),
+        (
+            "batch() makes other values on rank 1 of dp=2 than on one rank",
+            {"batch": of_own_rank},
+        ),
+        ("to return real parameters, not complex ones", {"build": complex_layer}),
+    ],
+)
+def test_a_training_that_shows_nothing_is_refused(
+    words: str, changes: dict[str, Any]
+) -> None:
+    refused(words, **changes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "sets_rate"),
+    [("cuts each element of a gradient off at 0.01", False), ("sets lr=0.5", True)],
+)
+def test_an_own_way_of_training_is_refused_beside_a_plain_step(
+    words: str, *, sets_rate: bool
+) -> None:
+    def step(model: nn.Module, batch: torch.Tensor, optimizer: Any) -> None:
+        loss(model, batch).backward()
+        if sets_rate:
+            optimizer.param_groups[0]["lr"] = 0.5
+        else:
+            nn.utils.clip_grad_value_(model.parameters(), 0.01)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    refused(f"step() {words}", step=step)
+    alone = parity(build, parallelize, batch, step=step, layouts=["dp=2"], device="cpu")
+    assert alone.is_right, str(alone)
 
 
 def test_all_layouts_of_a_number_of_ranks() -> None:

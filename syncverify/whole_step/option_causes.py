@@ -1,0 +1,53 @@
+"""Options of optimizers, and frozen parameters, that are others than on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+from syncverify.whole_step.causes import OtherlyFrozen, OtherOption
+from syncverify.whole_step.differences import ComparedValue
+from syncverify.whole_step.factors import axes_with
+from syncverify.whole_step.mesh_play import MeshPlay
+
+
+def frozen_cause(
+    found: ComparedValue,
+    by_rank: Sequence[AbstractSet[str]],
+    plain: AbstractSet[str],
+) -> OtherlyFrozen | None:
+    """Return how ranks freeze a parameter otherwise than one rank; None if they do not.
+
+    Args:
+        found: The value of the parameter.
+        by_rank: Frozen parameters by rank.
+        plain: Frozen parameters of one rank.
+    """
+    is_frozen = found.name in plain
+    ranks = tuple(
+        r for r in found.wrong_ranks if (found.name in by_rank[r]) != is_frozen
+    )
+    is_all = bool(ranks) and len(ranks) == len(found.wrong_ranks)
+    return OtherlyFrozen(ranks, not is_frozen) if is_all else None
+
+
+def option_cause(found: ComparedValue, play: MeshPlay) -> OtherOption | None:
+    """Return the first option with which all wrong ranks update a parameter otherwise."""
+    name, step = found.name.split(" ")[0], found.step
+    plain = play.reference.values.steps[step].options.get(name, {})
+    by_rank = [
+        play.ranks[r].steps[step].options.get(name, {}) for r in found.wrong_ranks
+    ]
+    for option, expected in plain.items():
+        values = [each.get(option, expected) for each in by_rank]
+        if values and all(value != expected for value in values):
+            return _other(option, values[0], expected, play)
+    return None
+
+
+def _other(name: str, value: object, expected: object, play: MeshPlay) -> OtherOption:
+    numbers = [each for each in (value, expected) if isinstance(each, int | float)]
+    if len(numbers) == 2 and all(each > 0 for each in numbers):
+        factor = numbers[0] / numbers[1]
+        return OtherOption(name, value, expected, axes_with(play.layout, factor))
+    return OtherOption(name, value, expected)
