@@ -50,7 +50,7 @@ def _micro_batches(found: Sequence[ComparedValue], known: Known) -> Iterator[Exp
     if len(usable(columns)) < len(columns):
         return
     for wrong, right, explained in _solved(found, columns, known):
-        ratios = [rounded(float(each)) for each in wrong / right]
+        ratios = [rounded_weight(float(each)) for each in wrong / right]
         first = ratios[:number]
         # Rounding leaves a small number where a micro-batch does not count.
         factors = [0.0 if abs(each) <= RELATIVE else each for each in first]

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+import torch
+
 from syncverify.errors import UsageError
 from syncverify.plain_text import in_one_line
 from syncverify.report.evidence import titled_events

@@ -443,7 +443,13 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
     }
     options = {n: watch.options[p] for n, p in parameters.items() if p in watch.options}
     return StepValues(
-        tensors,squares,rates_of(wired),watch.clips_parts,frozenset(options),options,watch.draws,
+        tensors,
+        squares,
+        rates_of(wired),
+        watch.clips_parts,
+        frozenset(options),
+        options,
+        watch.draws,
     )
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
+from typing_extensions import override
 
 from syncverify import parity
 from syncverify.whole_step.causes import (
@@ -181,6 +182,14 @@ def test_a_step_that_skips_large_norms_is_silent() -> None:
     assert result.plays[-1].num_values == 1
 
 
+class Skipping(Experts):
+    """Experts beside a layer that tokens without an expert go through alone."""
+
+    @override
+    def forward(self, x: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
+        return super().forward(x, expert) + self.layer(x)
+
+
 # Experts get no tokens, so their gradients are zero, and nothing else shows their norm.
 def idle() -> dict[str, torch.Tensor]:
     return {**expert_parallel.batch(), "expert": torch.full((8, 2), -1)}
@@ -206,7 +215,7 @@ def expert_step(
 @pytest.mark.parametrize("is_right", [True, False])
 def test_the_norm_of_experts_without_tokens(*, is_right: bool) -> None:
     result = parity(
-        Experts,
+        Skipping,
         expert_parallel.split,
         idle,
         expert_parallel.loss,
