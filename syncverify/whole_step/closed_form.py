@@ -25,6 +25,7 @@ from syncverify.whole_step.causes import (
     NormOf,
     NormOfOneRank,
     NormWithout,
+    NotCleared,
     NotClipped,
     OtherCoefficient,
     Scaled,
@@ -58,7 +59,7 @@ _OF_COEFFICIENTS: Final = 1e-5
 
 def closed_form(
     base: LayoutPlay, training: Training, reference: OneRank, device: Device
-) -> LayoutPlay:
+) -> LayoutPlay | None:
     """Make a step with gradients of all ones, and compare its norm with the closed form.
 
     Args:
@@ -69,13 +70,17 @@ def closed_form(
 
     Returns:
         The play, with values that differ; one that was not tried where the norm is not known.
+        None for a right step without norm and clipping, of which nothing is compared.
     """
     untried = replace(
         base, variation=_SMALL, is_tried=False, num_values=0, worst={}, zero=()
     )
-    small = constant_play(training, base.layout, _SMALL, reference, device)
+    # A second step shows gradients that are not cleared: with a loss they differ from one rank.
+    steps = 2 if training.loss is None else 1
+    clips = training.clip is not None or base.has_norm
+    small = constant_play(training, base.layout, _SMALL, reference, device, steps)
     if small is None or not (elements := small.elements()):
-        return untried
+        return untried if clips else None
     case = _Case(small, elements, training, reference, device)
     values = case.norm_values()
     wrong = [(each, case.norm_cause()) for each in values if each.wrong_ranks]
@@ -83,10 +88,15 @@ def closed_form(
         clipped = case.coefficients()
         values += clipped
         wrong = [(e, case.clip_cause(e)) for e in clipped if e.wrong_ranks]
+    kept = case.gradients_kept()
+    values += kept
+    wrong += [(each, NotCleared()) for each in kept]
     if not values:
-        return untried
+        return None if not clips else untried
     mistakes = [
-        WrongQuantity(listed[0].quantity, 0, cause, tuple(listed), (), len(values))
+        WrongQuantity(
+            listed[0].quantity, listed[0].step, cause, tuple(listed), (), len(values)
+        )
         for cause, listed in grouped(wrong)
     ]
     return replace(
@@ -127,6 +137,27 @@ class _Case:
         expected = dict.fromkeys(got, _scalar(norm))
         tolerance = self.small.relative * norm
         return [ComparedValue(Quantity.NORM, 0, "norm", got, expected, tolerance)]
+
+    def gradients_kept(self) -> list[ComparedValue]:
+        """Return gradients that the second step adds to those of the first one.
+
+        FSDP2's gradients are not among them: they are replaced after it has added them.
+
+        Returns:
+            Twice the number, where once is right.
+        """
+        values = list[ComparedValue]()
+        for name, element in self.elements.items() if self.small.num_steps > 1 else ():
+            got = {
+                rank: rounded(number / element)
+                for rank, number in self.small.read(name, 1).items()
+                if number is not None
+            }
+            if {*got.values()} == {2.0}:
+                scalars = {rank: _scalar(each) for rank, each in got.items()}
+                right = dict.fromkeys(got, _scalar(1.0))
+                values.append(ComparedValue(Quantity.GRADIENT, 1, name, scalars, right))
+        return values
 
     def norm_cause(self) -> StepMistake:
         """Return the mistake that gives wrong norms."""

@@ -40,6 +40,11 @@ class ConstantPlay:
         return max(RELATIVE, _ROUNDINGS * torch.finfo(self.play.training.dtype).eps)
 
     @property
+    def num_steps(self) -> int:
+        """Number of steps."""
+        return self.play.training.num_steps
+
+    @property
     def norms(self) -> dict[int, float]:
         """The norms that ranks return, or give to torch's clipping."""
         found = dict[int, float]()
@@ -61,13 +66,17 @@ class ConstantPlay:
         """The norm of the gradients that the optimizer reads, each element counted once."""
         return KnownNorm(self.play.squares(0))
 
-    def read(self, name: str) -> dict[int, float | None]:
+    def read(self, name: str, step: int = 0) -> dict[int, float | None]:
         """Return the number that the optimizer of each rank reads in a gradient.
+
+        Args:
+            name: Name of the parameter.
+            step: Number of the step.
 
         Returns:
             The numbers, of ranks that have the gradient; None where it has several.
         """
-        found = self.play.by_rank(Quantity.STEPPED, 0, name)
+        found = self.play.by_rank(Quantity.STEPPED, step, name)
         return {
             rank: self._number(value)
             for rank, value in found.items()
@@ -107,8 +116,9 @@ def constant_play(
     numbers: AllOnes,
     reference: OneRank,
     device: Device,
+    num_steps: int = 1,
 ) -> ConstantPlay | None:
-    """Make one step with gradients of one number each.
+    """Make steps with gradients of one number each.
 
     Args:
         training: The training.
@@ -116,11 +126,12 @@ def constant_play(
         numbers: The numbers.
         reference: Values with other gradients; the shapes of parameters are taken from them.
         device: Device that torch names to the program.
+        num_steps: Number of steps.
 
     Returns:
         The play; None if a rank did not end.
     """
-    setup = replace(training, variation=numbers, num_steps=1)
+    setup = replace(training, variation=numbers, num_steps=num_steps)
     ranks: Sequence[RankValues] = [
         each
         for each in play_on(setup, layout, device, finds_races=False).results

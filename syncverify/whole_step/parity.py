@@ -266,10 +266,10 @@ def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
                 _note(mistakes, varied, played, device)
                 yield _known(reference, path, plays, mistakes)
             base = _base_of_closed_form(described, setup, layout, plays)
-            if base is not None:
-                played = closed_form(base, setup, reference.values, device)
-                plays.append(played)
-                _note_as_it_is(mistakes, setup, played)
+            ones = base and closed_form(base, setup, reference.values, device)
+            if ones is not None:
+                plays.append(ones)
+                _note_as_it_is(mistakes, setup, ones)
                 yield _known(reference, path, plays, mistakes)
         if not (setup.resume and all(e.is_right for e in plays)):
             continue
@@ -292,8 +292,9 @@ def _base_of_closed_form(
     own = [each for each in plays if each.layout == layout]
     base = next(each for each in own if each.variation is None)
     clips = setup.clip is not None or base.has_norm
-    is_new = setup.loss is None or bool(base.zero) or ALL_ONES in described.data
-    return base if clips and is_new and all(e.is_right for e in own) else None
+    has_zeros = bool(base.zero) or ALL_ONES in described.data
+    is_new = setup.loss is None or (clips and has_zeros)
+    return base if is_new and all(e.is_right for e in own) else None
 
 
 def _layouts(reference: _Reference, number: int) -> list[Layout]:

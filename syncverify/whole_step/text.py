@@ -100,7 +100,7 @@ def unjudged(outcome: Comparison) -> Iterator[str]:
     has_ones = any(
         isinstance(e.variation, AllOnes) and e.is_tried for e in outcome.plays
     )
-    beside = ", other than in norm and clipping" if has_ones else ""
+    beside = ", other than in norm, clipping and clearing" if has_ones else ""
     yield (
         f"  not judged: a mistake that is in all layouts alike{beside}: an own step is compared "
         "with itself alone. Pass `loss`, and torch's plain step is the reference"

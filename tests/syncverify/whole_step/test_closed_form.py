@@ -17,6 +17,7 @@ from syncverify import parity
 from syncverify.whole_step.causes import (
     NormOf,
     NormWithout,
+    NotCleared,
     NotClipped,
     OtherCoefficient,
     Scaled,
@@ -84,7 +85,9 @@ def step(
     else:
         expert_parallel.scale(model, norm, limit)
     if scaler is None:
-        update(optimizer)
+        optimizer.step()
+        if wrong != "not cleared":
+            optimizer.zero_grad()
         return {}
     if wrong == "late unscale":
         scaler.unscale_(optimizer)
@@ -124,6 +127,7 @@ def test_a_right_norm_is_silent(more: dict[str, Any], *, is_seen: bool) -> None:
         ("without", Quantity.NORM, NormWithout(("2.bias",))),
         ("late unscale", Quantity.NORM, Scaled(1024.0, is_scale=True)),
         ("no clip", Quantity.STEPPED, NotClipped(0.0)),
+        ("not cleared", Quantity.GRADIENT, NotCleared()),
     ],
 )
 def test_a_mistake_in_all_layouts_alike(
