@@ -41,6 +41,9 @@ DEFAULT_BANK_SEED = 0
 # Features beyond the contract: scenarios of each feature, and runs to simplify the worst.
 OBSERVED_SCENARIOS = 3
 OBSERVED_SIMPLER = 10
+WAITS_EXAMPLES = 200  # drawn scenarios of `syncverify waits`, beside those of its scope
+WAITS_SCOPE = "parameters=2,words=event+launch"
+LATENCY_MICROSECONDS, GIGABYTES_PER_SECOND = 20.0, 50.0
 PROBED_EXAMPLES = 100  # plain scenarios of a probe
 CONFIRMING_EXAMPLES = 150  # scenarios under the contract that a probe found
 PROBED_SCENARIOS = 12

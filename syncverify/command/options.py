@@ -17,6 +17,7 @@ import click
 
 from syncverify.command.process_exit import BAD_USAGE
 from syncverify.command.shared_options import (
+    FiniteNumber,
     backend_with_data,
     contract_option,
     count_option,
@@ -39,9 +40,13 @@ from syncverify.settings import (
     DEFAULT_BANK_SEED,
     DEFAULT_RANKS,
     DEFAULT_TWIN_EXAMPLES,
+    GIGABYTES_PER_SECOND,
+    LATENCY_MICROSECONDS,
     PROBED_SCENARIOS,
     RECIPE_NAMES,
     SETTINGS,
+    WAITS_EXAMPLES,
+    WAITS_SCOPE,
 )
 from syncverify.trace.source_lines import CodeLine
 from syncverify.whole_step.data_words import DATA
@@ -153,6 +158,54 @@ def probe(**options: Any) -> None:
         execute(ProbeOptions(**options))
 
     _play_owned(play, options)
+
+
+@cli.command(
+    short_help="Find the waits of a synchronizer that are needed.",
+    epilog=examples(
+        "waits synchronizer", "waits mypackage.sync:MySynchronizer --html waits.html"
+    ),
+)
+@subject_argument
+@contract_option
+@setting_option(
+    "scope", default=WAITS_SCOPE, show_default=True, help="Play all of this scope."
+)
+@count_option(
+    "--examples", WAITS_EXAMPLES, "Drawn scenarios beside those of the scope."
+)
+@setting_option("ranks", help="Most ranks of a drawn scenario.")
+@seed_option(0)
+@click.option(
+    "--latency", type=FiniteNumber(min=0), default=LATENCY_MICROSECONDS, show_default=True,
+    metavar="MICROSECONDS", help="Latency of the link of exposed times.",
+)  # fmt: skip
+@click.option(
+    "--bandwidth", type=FiniteNumber(min=0, min_open=True), default=GIGABYTES_PER_SECOND,
+    show_default=True, metavar="GB/S", help="Bandwidth of that link.",
+)  # fmt: skip
+@setting_option("time_limit_seconds", help="Play no more after so many seconds.")
+@click.option(
+    "--torch-lines", "names_torch", is_flag=True,
+    help="Name waits in torch's own Python code, such as that of DDP.",
+)  # fmt: skip
+@json_option("Write the answers here.")
+@click.option(
+    "--html",
+    "html_path",
+    type=json_file,
+    default=None,
+    help="Write them here as a page.",
+)
+def waits(**options: Any) -> None:
+    """Tell of each wait of SUBJECT whether it is needed, superfluous or undecided."""
+
+    def play() -> None:
+        from syncverify.command.waits import WaitsOptions, execute
+
+        execute(WaitsOptions(**options))
+
+    _play_owned(play, {**options, "backend": "sim"})
 
 
 @cli.command(

@@ -28,6 +28,7 @@ from syncverify.trace.records import (
 from syncverify.trace.regions import MemoryRegion, tensor_region
 from syncverify.trace.slots import ParameterSlot, find_slots
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
+from syncverify.trace.stacks import calling_line
 from syncverify.trace.tensor_hooks import (
     hooked_early,
     is_in_tensor_hook,
@@ -255,6 +256,7 @@ class Recorder:
                 launched.sequence,
                 self.current_stream(),
                 launched.communicator,
+                calling_line(),
             )
         )
 

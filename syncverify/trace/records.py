@@ -19,7 +19,7 @@ from syncverify.trace.operations import (
 )
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.slots import ParameterSlot
-from syncverify.trace.source_lines import Origin, SourceLine
+from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 
 # Of a synchronizer "bind", "backward", "wait", "zero_grad", "unbind" and "after_unbind". Records
 # of an announcement have "zero_grad", and an exception of it names the method,
@@ -215,11 +215,14 @@ class HostWait:
     Attributes:
         moment, source: Call that waited, and its line of the subject.
         mark: Number of the mark.
+        is_asked_for: Whether the subject called `synchronize` or `query`. It read a value of
+            the device otherwise.
     """
 
     moment: Moment
     mark: int
     source: Origin
+    is_asked_for: bool = field(default=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +238,7 @@ class StorageFreed:
         num_bytes: Size of the storage in bytes.
         engine_streams: Streams with queued work that delays the reuse of the memory,
             because autograd called `record_stream`.
+        recorded_at: Line of the subject's call for each of `recorded_streams`.
     """
 
     moment: Moment
@@ -243,6 +247,7 @@ class StorageFreed:
     recorded_streams: tuple[str, ...] = ()
     num_bytes: int = 0
     engine_streams: tuple[str, ...] = ()
+    recorded_at: tuple[Origin, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +373,7 @@ class CollectiveWait:
         stream: Stream that waits. With NCCL, only work that is queued on this stream from
             now on runs after the collective. gloo blocks the host instead.
         communicator: Name of the communicator, equal on its ranks.
+        source: Line of the subject that waits.
     """
 
     moment: Moment
@@ -375,6 +381,7 @@ class CollectiveWait:
     sequence: int
     stream: str = DEFAULT_STREAM
     communicator: str = ""
+    source: Origin = field(default=NoLine.UNKNOWN, repr=False, compare=False)
 
     @property
     def key(self) -> CollectiveKey:

@@ -46,7 +46,7 @@ def senders(
     reference: Reference, rank: int, launch: CollectiveLaunch
 ) -> tuple[str, ...] | None:
     """Name the parameters whose gradients a rank sends; None if some value is unknown."""
-    if launch.parameters:
+    if launch.parameters or not launch.dtype:  # a barrier sends nothing
         return launch.parameters
     key = ("gradients", *_key(rank, launch))
     if key not in reference.names:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from syncverify.sim.device.virtual_streams import StreamQueues, VirtualStream
+from syncverify.trace.source_lines import NoLine
 
 
 class EngineQueues(StreamQueues, Protocol):
@@ -71,7 +72,11 @@ class EngineRun:
                 continue
             # The caller's stream may still compute the loss: a root on another stream waits
             # for all that the caller's stream holds now.
-            mark = self._streams.mark(self._caller) if mark is None else mark
+            mark = (
+                self._streams.mark(self._caller, NoLine.AUTOGRAD)
+                if mark is None
+                else mark
+            )
             self._pending.setdefault(root, {})[-1] = mark
             if gradient is not None:
                 # Memory of the caller's stream, read on another stream: it may be reused
@@ -107,7 +112,8 @@ class EngineRun:
             self._await_gradients(node, own)
         for stream in self._leaf_streams:
             if stream != self._caller:
-                self._streams.wait(self._caller, self._streams.mark(stream))
+                mark = self._streams.mark(stream, NoLine.AUTOGRAD)
+                self._streams.wait(self._caller, mark, NoLine.AUTOGRAD)
 
     def forget(self) -> None:
         """Remove the hooks from the nodes."""
@@ -122,7 +128,7 @@ class EngineRun:
 
     def _await_gradients(self, node: Any, own: VirtualStream) -> None:
         for mark in self._pending.pop(node, {}).values():
-            self._streams.wait(own, mark)
+            self._streams.wait(own, mark, NoLine.AUTOGRAD)
 
     def _on_entry(self, *_: object) -> None:
         self._streams.current()
@@ -148,12 +154,12 @@ class EngineRun:
             self._streams.record_consumer(gradient, other)
         if is_first:
             if own != other:
-                pending[input_nr] = self._streams.mark(own)
+                pending[input_nr] = self._streams.mark(own, NoLine.AUTOGRAD)
             return
         # A further gradient is added to the first one at once, on the consumer's stream,
         # which therefore waits now for the producers of both.
         marks = [pending.pop(input_nr)] if input_nr in pending else []
-        marks += [self._streams.mark(own)] if own != other else []
+        marks += [self._streams.mark(own, NoLine.AUTOGRAD)] if own != other else []
         for mark in marks:
-            self._streams.wait(other, mark)
+            self._streams.wait(other, mark, NoLine.AUTOGRAD)
         self._adding = other

@@ -19,6 +19,7 @@ import torch
 from syncverify.sim.device.device_modules import Find, installed, stream_names
 from syncverify.sim.device.virtual_streams import VirtualStream
 from syncverify.trace.records import DEFAULT_STREAM
+from syncverify.trace.source_lines import Origin
 
 
 class HostStreams:
@@ -72,14 +73,16 @@ class HostStreams:
         previous: list[VirtualStream] = self._thread.__dict__.setdefault("previous", [])
         return previous
 
-    def mark(self, _stream: VirtualStream) -> int:
+    def mark(self, _stream: VirtualStream, _origin: Origin | None = None) -> int:
         """Return the number of a new mark, which all work so far has passed."""
         return next(self._marks)
 
-    def wait(self, _stream: VirtualStream, _mark: int) -> None:
+    def wait(
+        self, _stream: VirtualStream, _mark: int, _origin: Origin | None = None
+    ) -> None:
         """Do nothing: the work before the mark has run."""
 
-    def wait_on_host(self, _mark: int) -> None:
+    def wait_on_host(self, _mark: int, *, is_asked_for: bool = False) -> None:
         """Do nothing: the work before the mark has run."""
 
     def synchronize(self) -> None:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from syncverify.sim.device.engine_streams import EngineStreams
+from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.reached_marks import ReachedMarks
 from syncverify.sim.device.seen_backends import SeenBackends
 from syncverify.sim.device.seen_device import SeenDevice
@@ -25,6 +26,7 @@ from syncverify.trace.records import (
     StreamCreated,
     StreamWait,
 )
+from syncverify.trace.source_lines import Origin
 from syncverify.trace.stacks import calling_line
 
 if TYPE_CHECKING:
@@ -157,7 +159,8 @@ class RankStreams:
 
     def record_stream(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
         """Defer the reuse of a tensor's memory until a stream is done: `Tensor.record_stream`."""
-        self._recorder.record_stream(tensor, stream.name)
+        if not is_ignored("record_stream"):
+            self._recorder.record_stream(tensor, stream.name)
 
     def record_consumer(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
         """Defer the reuse of a gradient's memory until the stream of its consumer is done."""
@@ -193,27 +196,33 @@ class RankStreams:
         """Note that `resize_` gave the memory of a storage back, or allocated other memory."""
         self._recorder.storages.resized(storage, self.current().name)
 
-    def mark(self, stream: VirtualStream) -> int:
+    def mark(self, stream: VirtualStream, origin: Origin | None = None) -> int:
         """Put a mark after the work that a stream holds now, and return its number."""
         self._num_marks += 1
-        recorder, source = self._recorder, calling_line()
+        recorder, source = self._recorder, origin or calling_line()
         recorder.trace.append(
             Mark(recorder.moment, stream.name, self._num_marks, source)
         )
         self._reached.mark(stream.name, self._num_marks)
         return self._num_marks
 
-    def wait(self, stream: VirtualStream, mark: int) -> None:
-        """Let a stream wait for a mark."""
-        recorder, source = self._recorder, calling_line()
+    def wait(
+        self, stream: VirtualStream, mark: int, origin: Origin | None = None
+    ) -> None:
+        """Let a stream wait for a mark; `origin` is None for a call of the subject."""
+        if origin is None and is_ignored("stream_wait"):
+            return
+        recorder, source = self._recorder, origin or calling_line()
         recorder.trace.append(StreamWait(recorder.moment, stream.name, mark, source))
         self._reached.wait(stream.name, mark)
 
-    def wait_on_host(self, mark: int) -> None:
-        """Let the host wait for a mark."""
+    def wait_on_host(self, mark: int, *, is_asked_for: bool = False) -> None:
+        """Let the host wait for a mark, by a call of the subject or to read a value."""
+        if is_asked_for and is_ignored("host_wait"):
+            return
         self.require_values()
         recorder, source = self._recorder, calling_line()
-        recorder.trace.append(HostWait(recorder.moment, mark, source))
+        recorder.trace.append(HostWait(recorder.moment, mark, source, is_asked_for))
         self._reached.wait_on_host(mark)
 
     def require_values(self) -> None:
@@ -229,7 +238,8 @@ class RankStreams:
         for work in tuple(self.in_flight):
             work.wait()
         for name in self._numbers:
-            self.wait_on_host(self.mark(VirtualStream(self, name)))
+            mark = self.mark(VirtualStream(self, name))
+            self.wait_on_host(mark, is_asked_for=True)
 
     def is_done(self, mark: int) -> bool:
         """Return whether the device has reached a mark, as far as the host can see.
@@ -243,7 +253,7 @@ class RankStreams:
         if shows:
             # A host that has seen the mark may reuse or read the memory before it, so the
             # answer is as good as a wait.
-            self.wait_on_host(mark)
+            self.wait_on_host(mark, is_asked_for=True)
         return shows
 
     def is_idle(self, stream: VirtualStream) -> bool:
@@ -251,7 +261,7 @@ class RankStreams:
         is_done = self._reached.host_has_reached_end(stream.name)
         shows = is_done or self._shows(f"stream {stream.name}")
         if shows:
-            self.wait_on_host(self.mark(stream))
+            self.wait_on_host(self.mark(stream), is_asked_for=True)
         return shows
 
     def _shows(self, queried: str) -> bool:

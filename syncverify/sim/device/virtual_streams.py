@@ -16,7 +16,9 @@ from typing import Any, NoReturn, Protocol
 import torch
 from typing_extensions import override
 
+from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.turns.refusals import refusal
+from syncverify.trace.source_lines import Origin
 
 
 class StreamQueues(Protocol):
@@ -38,14 +40,16 @@ class StreamQueues(Protocol):
     def pop(self) -> None:
         """Make the stream current that was current before the matching `push`."""
 
-    def mark(self, stream: VirtualStream) -> int:
+    def mark(self, stream: VirtualStream, origin: Origin | None = None) -> int:
         """Put a mark after the work that a stream holds now, and return its number."""
 
-    def wait(self, stream: VirtualStream, mark: int) -> None:
-        """Let a stream wait for a mark."""
+    def wait(
+        self, stream: VirtualStream, mark: int, origin: Origin | None = None
+    ) -> None:
+        """Let a stream wait for a mark; `origin` is None for a call of the subject."""
 
-    def wait_on_host(self, mark: int) -> None:
-        """Let the host wait for a mark."""
+    def wait_on_host(self, mark: int, *, is_asked_for: bool = False) -> None:
+        """Let the host wait for a mark, by a call of the subject or to read a value."""
 
     def is_done(self, mark: int) -> bool:
         """Tell whether the device has passed a mark, as far as it shows."""
@@ -87,7 +91,7 @@ class VirtualStream:
 
     def synchronize(self) -> None:
         """Let the host wait for the work that this stream holds now."""
-        self._streams.wait_on_host(self._streams.mark(self))
+        self._streams.wait_on_host(self._streams.mark(self), is_asked_for=True)
 
     def query(self) -> bool:
         """Tell whether the stream has no work left."""
@@ -147,7 +151,8 @@ class VirtualEvent:
 
     def record(self, stream: VirtualStream | None = None) -> None:
         """Put the mark after the work that a stream holds now; default: the current stream."""
-        self._mark = self._streams.mark(stream or self._streams.current())
+        if not is_ignored("event"):
+            self._mark = self._streams.mark(stream or self._streams.current())
 
     def wait(self, stream: VirtualStream | None = None) -> None:
         """Let a stream wait for the event; an event that was never recorded orders nothing."""
@@ -157,7 +162,7 @@ class VirtualEvent:
     def synchronize(self) -> None:
         """Let the host wait for the event."""
         if self._mark is not None:
-            self._streams.wait_on_host(self._mark)
+            self._streams.wait_on_host(self._mark, is_asked_for=True)
 
     def query(self) -> bool:
         """Tell whether the device has passed the mark."""

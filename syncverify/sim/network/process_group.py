@@ -16,10 +16,12 @@ from typing import Any
 import torch.distributed as dist
 from typing_extensions import override
 
+from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.network.collectives import CollectiveCall, Tensors
 from syncverify.sim.network.communicator import SimulatedCommunicator, listed
 from syncverify.sim.network.dispatched import dispatched
 from syncverify.sim.network.reductions import factor_of, reduce_op_name, reduce_op_of
+from syncverify.sim.network.work import NoWork
 from syncverify.sim.turns.refusals import refusal, refuse
 from syncverify.trace.stacks import is_called_by
 
@@ -152,6 +154,8 @@ class SimulatedProcessGroup(SimulatedCommunicator):
 
     @override
     def barrier(self, opts: Any = None) -> dist.Work:
+        if is_ignored("barrier"):
+            return NoWork()
         return self._issue(CollectiveCall("barrier", "", [], []))
 
     @override

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.device.futures import FutureSource, LazyFuture, OrderedSource
+from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.nccl_names import Promises
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.network.collectives import CollectiveCall, Tensors, compute
@@ -99,7 +100,7 @@ class SimulatedWork(dist.Work):
         Raises:
             dist.DistBackendError: The collective has failed.
         """
-        if not self._group.is_held_back(self):
+        if not (self._group.is_held_back(self) or is_ignored("work_wait")):
             self.settle_in_turn()
             self.order()
             self._check()
@@ -289,6 +290,18 @@ class SimulatedWork(dist.Work):
 
 def _bytes_of(tensor: torch.Tensor) -> MemoryRegion:
     return tensor_region(tensor, tensor.untyped_storage().data_ptr())
+
+
+class NoWork(dist.Work):
+    """Handle of a collective that was not issued; see `ignored_calls`."""
+
+    @override
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        return True
+
+    @override
+    def is_completed(self) -> bool:
+        return True
 
 
 class CoalescedWork(dist.Work):

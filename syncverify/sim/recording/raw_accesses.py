@@ -182,6 +182,7 @@ def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
         storage.recorded_streams,
         storage.num_bytes,
         storage.engine_streams,
+        storage.recorded_at,
     )
 
 

@@ -19,6 +19,8 @@ from typing_extensions import override
 from syncverify.trace.recorder import StorageNumbers
 from syncverify.trace.records import DEFAULT_STREAM
 from syncverify.trace.regions import MemoryRegion, tensor_region
+from syncverify.trace.source_lines import Origin
+from syncverify.trace.stacks import calling_line
 
 _NOWHERE = "nowhere"
 
@@ -35,6 +37,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
             ranks).
         is_shared: Whether more than one stream has used the storage.
         recorded_streams: Streams of the subject's calls of `Tensor.record_stream`.
+        recorded_at: Line of the first call for each of them.
         engine_streams: Streams of autograd's calls of the same function.
         num_bytes: Size in bytes, kept because a freed storage has none.
     """
@@ -46,6 +49,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
         "key",
         "num_bytes",
         "number",
+        "recorded_at",
         "recorded_streams",
         "stream",
     )
@@ -56,6 +60,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
     is_on_device: bool
     is_shared: bool
     recorded_streams: tuple[str, ...]
+    recorded_at: tuple[Origin, ...]
     engine_streams: tuple[str, ...]
     num_bytes: int
 
@@ -74,6 +79,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
         self.touch(stream)
         if stream != self.stream and stream not in self.recorded_streams:
             self.recorded_streams += (stream,)
+            self.recorded_at += (calling_line(),)
 
     def record_consumer(self, stream: str) -> None:
         """Note that autograd passes the storage to a node on a stream, and records the stream."""
@@ -147,6 +153,7 @@ class StorageTable(StorageNumbers):
         added.is_on_device = True
         added.is_shared = False
         added.recorded_streams = added.engine_streams = ()
+        added.recorded_at = ()
         added.num_bytes = storage.nbytes()
         self._count += 1
         self._living[added.key] = added

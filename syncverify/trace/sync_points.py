@@ -1,0 +1,38 @@
+"""Points at which a subject synchronizes: calls that order work or keep memory, by line."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from typing_extensions import override
+
+from syncverify.trace.source_lines import SourceLine
+
+PointKind = Literal[
+    "stream_wait", "event", "host_wait", "work_wait", "record_stream", "barrier"
+]
+# The calls of each kind, in torch's words.
+CALLS: Final[dict[PointKind, str]] = {
+    "stream_wait": "wait_stream() or wait_event()",
+    "event": "record_event()",
+    "host_wait": "synchronize() or query()",
+    "work_wait": "Work.wait()",
+    "record_stream": "record_stream()",
+    "barrier": "barrier()",
+}
+
+
+class SyncPoint(NamedTuple):
+    """All calls of one kind at one line of a subject.
+
+    Attributes:
+        kind: Kind of the calls.
+        line: Line of the subject.
+    """
+
+    kind: PointKind
+    line: SourceLine
+
+    @override
+    def __str__(self) -> str:
+        return f"{CALLS[self.kind]} at {self.line}"

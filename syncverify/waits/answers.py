@@ -1,0 +1,142 @@
+"""The answer for each synchronization point of a subject."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, get_args
+
+from syncverify.scenario.small_scope import SmallScope
+from syncverify.trace.sync_points import SyncPoint
+from syncverify.waits.exposed_time import Link
+
+NeedWord = Literal["needed", "superfluous", "undecided"]
+NEED_WORDS: Final[tuple[NeedWord, ...]] = get_args(NeedWord)
+# Why a point is undecided.
+WhyUndecided = Literal["", "never ran", "schedules", "time limit"]
+
+
+@dataclass(frozen=True, slots=True)
+class HarmWithout:
+    """What breaks without a point.
+
+    Attributes:
+        property: Name of the violated property.
+        cause: Cause of the violation.
+        token: Scenario that shows it.
+        is_of_model: Whether the traces without the edge show it; a play without the call does
+            otherwise.
+        outcome: The wrong gradient in words, of a play without the call; "" where none was shown.
+        expected: Elements of the right gradient, where known.
+        observed: Elements of the wrong one, where known.
+    """
+
+    property: str
+    cause: str
+    token: str
+    is_of_model: bool
+    outcome: str = ""
+    expected: tuple[float, ...] | None = None
+    observed: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The word for one point.
+
+    Attributes:
+        point: The point.
+        code: Code of its line.
+        word: `needed`: something breaks without it. `superfluous`: all scenarios within the
+            bound hold without it. `undecided`: neither is known.
+        num_scenarios: Number of scenarios in which it ran.
+        harm: What breaks without a needed one.
+        exposed_microseconds: The most time of one step that ends sooner without it.
+        reason: Why it is undecided.
+    """
+
+    point: SyncPoint
+    code: str
+    word: NeedWord
+    num_scenarios: int
+    harm: HarmWithout | None = None
+    exposed_microseconds: float = 0.0
+    reason: WhyUndecided = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        harm = self.harm
+        return {
+            "kind": self.point.kind,
+            "path": self.point.line.path,
+            "line": self.point.line.number,
+            "function": self.point.line.function,
+            "code": self.code,
+            "word": self.word,
+            "scenarios": self.num_scenarios,
+            "exposed_microseconds": round(self.exposed_microseconds, 3),
+            "reason": self.reason,
+            "harm": None
+            if harm is None
+            else {
+                "property": harm.property,
+                "cause": harm.cause,
+                "token": harm.token,
+                "in_the_model": harm.is_of_model,
+                "outcome": harm.outcome,
+                "expected": _listed(harm.expected),
+                "observed": _listed(harm.observed),
+            },
+        }
+
+
+def _listed(values: tuple[float, ...] | None) -> list[str] | None:
+    # Text, as JSON has no infinity.
+    return None if values is None else [f"{value:g}" for value in values]
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredWaits:
+    """The answers for one subject, and the bound within which they hold.
+
+    Attributes:
+        subject: Name of the subject.
+        scope: Scope of which all scenarios were played.
+        num_in_scope: Number of these scenarios.
+        num_drawn: Number of drawn scenarios beyond them.
+        max_ranks: Largest world of a drawn scenario.
+        seed: Seed of the drawn scenarios.
+        link: Link of the exposed times.
+        answers: One for each point, in the order of lines.
+    """
+
+    subject: str
+    scope: SmallScope
+    num_in_scope: int
+    num_drawn: int
+    max_ranks: int
+    seed: int
+    link: Link
+    answers: tuple[Answer, ...] = field(default=())
+
+    def with_word(self, word: NeedWord) -> list[Answer]:
+        """List the answers with a word."""
+        return [each for each in self.answers if each.word == word]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; the format is versioned."""
+        return {
+            "version": 1,
+            "subject": self.subject,
+            "bound": {
+                "scope": str(self.scope),
+                "scenarios": self.num_in_scope,
+                "drawn": self.num_drawn,
+                "ranks": self.max_ranks,
+                "seed": self.seed,
+            },
+            "link": {
+                "latency_microseconds": self.link.latency_microseconds,
+                "gigabytes_per_second": self.link.gigabytes_per_second,
+            },
+            "waits": [each.to_json() for each in self.answers],
+        }

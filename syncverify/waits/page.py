@@ -1,0 +1,39 @@
+"""The page of the answers about waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syncverify.report.html.render import rendered
+from syncverify.waits.answers import NEED_WORDS, Answer, AnsweredWaits
+from syncverify.waits.text import COLUMNS, bound_lines, cells_of, verdict
+
+
+def page_of(waits: AnsweredWaits) -> str:
+    """Return the page as one self-contained document."""
+    return rendered(
+        {
+            "subject": waits.subject,
+            "verdict": verdict(waits),
+            "failed": False,
+            "judged": not waits.with_word("undecided"),
+            "facts": [[word, str(len(waits.with_word(word)))] for word in NEED_WORDS],
+            "remarks": [*bound_lines(waits)],
+            "explored": None,
+            "timeline": None,
+            "violations": [],
+            "waits": {
+                "columns": [*COLUMNS],
+                "rows": [*map(_row, waits.answers)],
+            },
+        }
+    )
+
+
+def _row(answer: Answer) -> dict[str, Any]:
+    line, *others = cells_of(answer)
+    return {
+        "name": line,
+        "cells": others,
+        "is_superfluous": answer.word == "superfluous",
+    }

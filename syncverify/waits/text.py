@@ -1,0 +1,64 @@
+"""The answers about waits as text: cells of a table by line, and a verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from syncverify.plain_text import counted
+from syncverify.trace.sync_points import CALLS
+from syncverify.waits.answers import NEED_WORDS, Answer, AnsweredWaits, WhyUndecided
+from syncverify.waits.exposed_time import HOST_MICROSECONDS, OPERATOR_MICROSECONDS
+
+COLUMNS: Final = ("line", "call", "word", "without it")
+_REASONS: Final[dict[WhyUndecided, str]] = {
+    "": "",
+    "never ran": "no scenario ran it",
+    "schedules": "some scenario has more classes of schedules than were played",
+    "time limit": "the time limit came first",
+}
+
+
+def cells_of(answer: Answer) -> tuple[str, str, str, str]:
+    """Return the cells of one answer, one for each of `COLUMNS`."""
+    line = f"{answer.point.line}\n{answer.code}"
+    return line, CALLS[answer.point.kind], answer.word, _without(answer)
+
+
+def _without(answer: Answer) -> str:
+    harm = answer.harm
+    if answer.word == "superfluous":
+        return (
+            f"holds in {counted(answer.num_scenarios, 'scenario')}; a step ends up to "
+            f"{answer.exposed_microseconds:.1f} us sooner"
+        )
+    if harm is None:
+        return _REASONS[answer.reason]
+    shown = harm.outcome or "no wrong number was shown"
+    way = "" if harm.is_of_model else ", as a play without the call shows"
+    return f"{harm.property} ({harm.cause}){way}: {shown}"
+
+
+def bound_lines(waits: AnsweredWaits) -> Iterator[str]:
+    """Yield the bound of the word `superfluous`, and the machine of the exposed times."""
+    drawn = (
+        f", and {waits.num_drawn:,} drawn on up to {counted(waits.max_ranks, 'rank')} with seed "
+        f"{waits.seed}"
+        if waits.num_drawn
+        else ""
+    )
+    yield f"bound: all {waits.num_in_scope:,} scenarios of {waits.scope}{drawn}"
+    link = waits.link
+    yield (
+        f"times: a link of {link.latency_microseconds:g} us and "
+        f"{link.gigabytes_per_second:g} GB/s, {OPERATOR_MICROSECONDS:g} us an operator, "
+        f"{HOST_MICROSECONDS:g} us to queue it"
+    )
+
+
+def verdict(waits: AnsweredWaits) -> str:
+    """Return the last line: how many points have each word."""
+    counts = Counter(each.word for each in waits.answers)
+    words = ", ".join(f"{counts[word]} {word}" for word in NEED_WORDS)
+    return f"{counted(len(waits.answers), 'WAIT').upper()} of {waits.subject}: {words}"

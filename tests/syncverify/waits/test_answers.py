@@ -1,0 +1,69 @@
+"""The answers as a table, as lines, as JSON and as a page."""
+
+import json
+
+from syncverify.scenario.small_scope import SmallScope
+from syncverify.trace.source_lines import SourceLine
+from syncverify.trace.sync_points import SyncPoint
+from syncverify.waits.answers import Answer, AnsweredWaits, HarmWithout
+from syncverify.waits.exposed_time import Link
+from syncverify.waits.page import page_of
+from syncverify.waits.text import bound_lines, cells_of, verdict
+
+
+def at(number: int) -> SyncPoint:
+    return SyncPoint("stream_wait", SourceLine("sync.py", number, "join"))
+
+
+HARM = HarmWithout(
+    "wait_orders_reads_after_reduce", "read_before_reduced", "sv2-x", is_of_model=True,
+    outcome="gradient of 'p0' is wrong", expected=(3.0,), observed=(float("inf"),),
+)  # fmt: skip
+NEEDED = Answer(at(1), "main.wait_stream(side)", "needed", 4, HARM)
+EXTRA = Answer(at(2), "side.wait_stream(<main>)", "superfluous", 3, None, 12.25)
+NEVER = Answer(at(3), "a.wait_event(b)", "undecided", 0, reason="never ran")
+WAITS = AnsweredWaits(
+    "mine", SmallScope(), 40, 2, 4, 0, Link(10, 25), (NEEDED, EXTRA, NEVER)
+)
+
+
+def test_each_answer_says_what_is_known() -> None:
+    assert [cells_of(each)[2:] for each in WAITS.answers] == [
+        (
+            "needed",
+            (
+                "wait_orders_reads_after_reduce (read_before_reduced): gradient of 'p0' is "
+                "wrong"
+            ),
+        ),
+        ("superfluous", "holds in 3 scenarios; a step ends up to 12.2 us sooner"),
+        ("undecided", "no scenario ran it"),
+    ]
+    assert verdict(WAITS) == "3 WAITS of mine: 1 needed, 1 superfluous, 1 undecided"
+
+
+def test_the_bound_and_the_machine_are_printed() -> None:
+    assert [*bound_lines(WAITS)] == [
+        (
+            "bound: all 40 scenarios of ranks=2,parameters=3,buckets=2,micro_batches=2,"
+            "steps=2,words=event, and 2 drawn on up to 4 ranks with seed 0"
+        ),
+        "times: a link of 10 us and 25 GB/s, 5 us an operator, 2 us to queue it",
+    ]
+
+
+def test_json_has_no_number_that_json_lacks() -> None:
+    data = json.loads(json.dumps(WAITS.to_json(), allow_nan=False))
+    assert [each["word"] for each in data["waits"]] == [
+        "needed",
+        "superfluous",
+        "undecided",
+    ]
+    assert data["waits"][0]["harm"]["observed"] == ["inf"]
+    assert data["bound"]["scenarios"] == 40
+
+
+def test_the_page_escapes_code() -> None:
+    page = page_of(WAITS)
+    assert "side.wait_stream(&lt;main&gt;)" in page
+    assert page.count('class="off"') == 3

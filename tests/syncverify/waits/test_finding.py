@@ -1,0 +1,109 @@
+"""Each wait of subjects with known waits gets its word."""
+
+from typing import Any
+
+import pytest
+
+from syncverify.errors import UsageError
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+from syncverify.waits.answers import Answer
+from syncverify.waits.exposed_time import Link
+from syncverify.waits.finding import WaitSearch
+from tests.syncverify.waits.waiting_subjects import (
+    Synchronizes,
+    TwoStreams,
+    WaitsForLastBucket,
+    WaitsForReusedBuffer,
+)
+
+pytestmark = pytest.mark.slow
+PAIR = MeshSpec((2,), ("dp",))
+# The last gradients of backward take long, the first ones come at once.
+SPECS = tuple(
+    ParameterSpec(f"p{n}", (2,), ("R",), use=use)
+    for n, use in enumerate(["many_times", "many_times", "plain", "plain"])
+)
+SCENARIOS = [
+    Scenario(PAIR, SPECS, (1,), 8),
+    Scenario(PAIR, SPECS, (1, 1), 8),
+]
+
+
+def all_answers(subject: type[Any]) -> list[Answer]:
+    search = WaitSearch(resolve(subject), Link(), lambda *_: None)
+    return [*search.answers(SCENARIOS)]
+
+
+def answers_of(subject: type[Any]) -> list[Answer]:
+    """List the answers for calls that ran: those of other subjects stand in the same file."""
+    return [each for each in all_answers(subject) if each.num_scenarios]
+
+
+def words(subject: type[Any]) -> dict[tuple[str, str], str]:
+    return {
+        (each.point.line.function, each.point.kind): each.word
+        for each in answers_of(subject)
+    }
+
+
+NEEDED = {("fork", "stream_wait"): "needed", ("join", "stream_wait"): "needed"}
+
+
+def test_the_waits_that_two_streams_take_are_needed() -> None:
+    found = answers_of(TwoStreams)
+    told = {each.point.line.function: each.harm for each in found if each.harm}
+    assert {name: (harm.property, harm.is_of_model) for name, harm in told.items()} == {
+        "fork": ("reduce_reads_after_accumulation", True),
+        "join": ("wait_orders_reads_after_reduce", True),
+    }
+    for harm in told.values():
+        assert harm.outcome.startswith("gradient of 'p")
+        assert harm.observed != harm.expected
+    assert len(found) == 2
+
+
+def test_a_wait_for_memory_that_is_left_alone_is_superfluous_and_costs_time() -> None:
+    by_word = {each.word: each for each in answers_of(WaitsForLastBucket)}
+    extra = by_word["superfluous"]
+    assert extra.code == "torch.cuda.current_stream().wait_stream(self.comm)"
+    assert (extra.point.line.function, extra.num_scenarios) == ("fork", 2)
+    assert extra.exposed_microseconds > 0
+    assert extra.harm is None
+
+
+def test_the_same_wait_is_needed_where_the_buffer_is_used_again() -> None:
+    found = words(WaitsForReusedBuffer)
+    assert found == {**NEEDED, ("launch", "stream_wait"): "needed"}
+
+
+def test_each_kind_of_wait_that_adds_nothing_is_superfluous() -> None:
+    assert words(Synchronizes) == {
+        ("fork", "stream_wait"): "needed",
+        ("join", "stream_wait"): "superfluous",  # beside `synchronize()`
+        ("wait", "host_wait"): "superfluous",
+        ("wait", "barrier"): "superfluous",
+        ("wait", "record_stream"): "superfluous",
+    }
+
+
+def test_a_call_that_never_runs_is_undecided() -> None:
+    never = [
+        each
+        for each in all_answers(TwoStreams)
+        if each.point.line.function == "never_called"
+    ]
+    assert [(each.word, each.reason) for each in never] == [("undecided", "never ran")]
+
+
+def test_a_subject_that_is_wrong_with_all_of_its_waits_is_refused() -> None:
+    class NeverForks(TwoStreams):
+        def fork(self) -> None:
+            pass
+
+    message = (
+        "NeverForks violates reduce_reads_after_accumulation with all of its waits"
+    )
+    with pytest.raises(UsageError, match=message):
+        answers_of(NeverForks)

@@ -1,0 +1,84 @@
+"""Subjects whose waits are known: right ones, with waits more than they need."""
+
+import torch
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.bugbank.bases.side_streams import SideStreams
+from syncverify.bugbank.bases.view_buckets import Bucket
+from syncverify.scenario.contract import Capabilities
+
+
+class TwoStreams(SideStreams):
+    """Reduces on a stream of its own, with the two waits that this takes."""
+
+    capabilities = Capabilities(
+        takes_cuda_streams=True,
+        needs_nccl=True,
+        outside=frozenset({"parameters=sharded", "parameters=ordinary"}),
+    )
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        self.fork()
+        with torch.cuda.stream(self.comm):
+            for group in bucket.groups:
+                dist.all_reduce(bucket.buffer, group=group)
+
+    @override
+    def fork(self) -> None:
+        self.comm.wait_stream(torch.cuda.current_stream())
+
+    @override
+    def join(self) -> None:
+        torch.cuda.current_stream().wait_stream(self.comm)
+
+
+class WaitsForLastBucket(TwoStreams):
+    """The stream of backward waits for the bucket before, whose memory it leaves alone.
+
+    As DeepSpeed's `average_tensor` does (DeepSpeed#7804, #8364), here with a buffer for each
+    bucket.
+    """
+
+    @override
+    def fork(self) -> None:
+        super().fork()
+        torch.cuda.current_stream().wait_stream(self.comm)
+
+
+class WaitsForReusedBuffer(TwoStreams):
+    """One buffer for all buckets, which the stream of backward fills: it needs the same wait."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        most = max((bucket.buffer.numel() for bucket in self.buckets), default=0)
+        self.shared = torch.zeros(most)
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        torch.cuda.current_stream().wait_stream(self.comm)
+        sent = self.shared[: bucket.buffer.numel()]
+        sent.copy_(bucket.buffer)
+        self.fork()
+        with torch.cuda.stream(self.comm):
+            for group in bucket.groups:
+                dist.all_reduce(sent, group=group)
+            bucket.buffer.copy_(sent)
+
+
+class Synchronizes(TwoStreams):
+    """AnsweredWaits for all in all ways."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        torch.cuda.synchronize()
+        for bucket in self.buckets:
+            bucket.buffer.record_stream(self.comm)
+            for group in bucket.groups:
+                dist.barrier(group)
+
+    def never_called(self, event: torch.cuda.Event) -> None:
+        self.comm.wait_event(event)
