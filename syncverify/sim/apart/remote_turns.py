@@ -97,6 +97,10 @@ class RemoteTurns:
         self.yield_turn(wait)
         return is_done()
 
+    def hides(self, resource: str) -> bool:
+        """Return False: there is one schedule, and it delays no news."""
+        return False
+
     def note_access(self, resource: str, access: AccessKind) -> None:
         """Tell what is new: a collective was issued, or ended. There is one schedule."""
         self._on_step()

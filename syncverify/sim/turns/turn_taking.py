@@ -23,6 +23,9 @@ class TurnTaking(Protocol):
     def yield_turn(self, wait: Wait | None = None) -> None:
         """Let other ranks run."""
 
+    def hides(self, resource: str) -> bool:
+        """Tell whether a host that asks hears "not yet", whatever is done, and again no turn."""
+
     def poll(self, kind: str, wait: Wait, is_done: Callable[[], bool]) -> bool:
         """Let other ranks run, then tell whether a resource is done, as far as the host sees."""
 
