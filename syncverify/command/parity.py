@@ -80,16 +80,22 @@ def _code(parity: Parity) -> int:
 
 def _play(chosen: Described, options: ParityOptions, known: list[Parity]) -> None:
     start, progress = time.monotonic(), Console(stderr=True, highlight=False)
-    total = len(chosen.layouts) * len(chosen.numbers)
+    total, done = len(chosen.layouts) * len(chosen.numbers), 0
     for each in comparisons(chosen, options.module):
         known[:] = [each]
-        done = len(each.plays)
-        if not options.is_quiet:
+        before, done = done, _num_played(each, chosen)
+        if done > before and not options.is_quiet:
             progress.print(f"played {done} of {total} layouts")
         seconds = time.monotonic() - start
         if done < total and options.time_limit and seconds > options.time_limit:
             say(f"time limit: {total - done} of {total} layouts were not played")
             return
+
+
+def _num_played(parity: Parity, chosen: Described) -> int:
+    """Return how many of the chosen layouts were played, with any data."""
+    listed = (each for each in parity.plays if each.layout in chosen.layouts)
+    return len({(each.layout, each.num_micro_batches) for each in listed})
 
 
 def _report(parity: Parity, options: ParityOptions) -> None:

@@ -64,7 +64,7 @@ def _state(model: Any, optimizer: Any, scaler: Any, schedule: Any) -> dict[str, 
         )
     parameters, states = get_state_dict(model, _listed(optimizer))
     found: dict[str, Any] = {"model": parameters, "optimizer": states}
-    # Values of one name are those of one rank: each rank's generator has a name of its own.
+    # Values of one name are those of one rank: each rank's generator has another name.
     found[f"generator_{dist.get_rank()}"] = torch.get_rng_state()
     for each, name in ((scaler, "scaler"), (schedule, "schedule")):
         if each is not None:

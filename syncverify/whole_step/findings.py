@@ -30,7 +30,7 @@ from syncverify.whole_step.option_causes import frozen_cause, option_cause
 from syncverify.whole_step.own_values import by_own_values
 from syncverify.whole_step.values import NamedTensors, Quantity
 
-# What a rank makes of its own values is known exactly here, so any difference is a mistake.
+# Values that follow from earlier ones of a rank are known exactly: any difference is a mistake.
 _EXACT = (Quantity.STATE, Quantity.PARAMETER)
 
 

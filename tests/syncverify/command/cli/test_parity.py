@@ -120,6 +120,9 @@ layouts = [{"dp": 2}]
     (tmp_path / "unclipped.py").write_text(text + step)
     outcome = call("parity", "unclipped.py", "--json", "out.json")
     assert outcome.code == 1, outcome.out
+    assert [line for line in outcome.err.splitlines() if "played" in line] == [
+        "played 1 of 1 layouts"
+    ]
     (mistake,) = json.loads((tmp_path / "out.json").read_text())["mistakes"]
     assert mistake["cause"] == "not-clipped"
     assert mistake["replay"].endswith("--data all-ones")
