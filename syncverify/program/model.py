@@ -22,6 +22,7 @@ from syncverify.program.graphs.uses import USES
 from syncverify.program.injected_error import failing_term, idle_term
 from syncverify.program.modules.model import initial_value
 from syncverify.program.modules.named import module_loss, require_own_parameters
+from syncverify.program.training_program import Drop
 from syncverify.scenario import step_plan
 from syncverify.scenario.contributions import contribution, magnitude, with_overflow
 from syncverify.scenario.distribution import in_format, local_in_graph, wrap_local
@@ -182,9 +183,9 @@ class LocalModel:
                 return part
         return None
 
-    def drop_gradients(self, *, every: int = 1) -> None:
-        """Set every gradient to None, or every second one of the parameters."""
-        for parameter in [*self.parameters.values()][::every]:
+    def drop_gradients(self, drop: Drop) -> None:
+        """Set the gradients of some parameters to None."""
+        for parameter in [*self.parameters.values()][drop.first :: drop.every]:
             parameter.grad = None
 
     def _module_loss(self, *, step: int, micro_batch: int) -> torch.Tensor:

@@ -184,9 +184,9 @@ class _RankProgram:
                     self._change_parameters(action)
                 case Replace():
                     with self._recorder.optimizing():
-                        self._replaced.replace(action.factor)
+                        self._replaced.replace(action)
                 case Drop():
-                    self._model.drop_gradients(every=action.every)
+                    self._model.drop_gradients(action)
                 case Update():
                     self._run_optimizer()
                 case PlainBackward():

@@ -7,6 +7,8 @@ from collections.abc import Collection
 import torch
 from torch import nn
 
+from syncverify.program.training_program import Replace
+
 
 class ReplacedGradients:
     """Replaces the gradients of parameters, and holds what it took away and what it put there.
@@ -21,11 +23,11 @@ class ReplacedGradients:
         self._held: list[object] = []
 
     @torch.no_grad()
-    def replace(self, factor: float) -> None:
+    def replace(self, action: Replace) -> None:
         """Put products in the place of gradients, as `p.grad = p.grad * factor` does."""
-        for parameter in self._parameters:
+        for parameter in [*self._parameters][action.first :: action.every]:
             if (gradient := parameter.grad) is not None:
-                parameter.grad = gradient * factor
+                parameter.grad = gradient * action.factor
                 self._held += [gradient, parameter.grad]
 
     def let_go(self) -> None:

@@ -120,16 +120,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Set each `.grad` to its product with a factor."""
+    """Set each `.grad`, or every second one from a first one on, to its product with a factor."""
 
     factor: float
+    every: int = 1
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Set each `.grad` to None, or every second one if `every` is 2."""
+    """Set each `.grad` to None, or every second one from a first one on."""
 
     every: int = 1
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +276,7 @@ class _Writer:
         if event != "unbind_early":
             yield Observe("zeroed", step)
         if EVENTS[event].drops_every:
-            yield Drop(EVENTS[event].drops_every)
+            yield Drop(EVENTS[event].drops_every, EVENTS[event].first)
 
     def _announces(self, step: int) -> bool:
         """Tell whether the caller announces the number of micro-batches before a step."""
@@ -297,8 +300,8 @@ class _Writer:
             if backward.is_last:  # after it, reductions may still write
                 continue
             yield Observe("accumulated", step, micro_batch)
-            if event == "set_to_none/replaced_while_accumulating":
-                yield Replace(EVENTS[event].factor)
+            if event.endswith("/replaced_while_accumulating"):
+                yield _replacement(event)
 
     def _finish(self, step: int) -> Iterator[Action]:
         event = self.scenario.step_event(step)
@@ -308,8 +311,8 @@ class _Writer:
         if EVENTS[event].waits:
             yield Observe("reduced", step)
             yield Update()
-        if event == "set_to_none/replaced":
-            yield Replace(EVENTS[event].factor)
+        if event.endswith("/replaced"):
+            yield _replacement(event)
         change = EVENTS[event].change
         if change is not None and EVENTS[event].is_before_zero:
             yield Change(step, change)
@@ -332,3 +335,8 @@ class _Writer:
         yield Call("bind", step)
         if event == "unbind_early":
             yield Observe("zeroed", step)
+
+
+def _replacement(event: str) -> Replace:
+    row = EVENTS[event]
+    return Replace(row.factor, row.every, row.first)

@@ -108,6 +108,8 @@ class EventRow(Row):
         more_backwards: Number of backwards beyond those agreed on.
         lasts: Number of later steps in which the effect is still present.
         drops_every: The caller sets every n-th gradient to None after `zero_grad()`; 0 for none.
+        every: The caller replaces every n-th gradient.
+        first: Position of the first parameter whose gradient the caller drops or replaces.
         factor: Factor of the tensors that the caller puts in the place of gradients; 0 for none.
         change: Change of the parameters, from this step on: some are frozen or trained, or all
             are cast or moved.
@@ -121,6 +123,8 @@ class EventRow(Row):
     more_backwards: int = 0
     lasts: float = 0
     drops_every: int = 0
+    every: int = 1
+    first: int = 0
     factor: float = 0
     change: ChangeKind | None = None
     is_before_zero: bool = False

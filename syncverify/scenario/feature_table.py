@@ -420,6 +420,14 @@ TOPICS: Final = (
         EventRow("failing_collectives",
             "from this step on, each collective between ranks fails: its wait raises "
             "`DistBackendError`, and nothing is written", lasts=math.inf),
+        EventRow("set_every_other_to_none/from_second",
+            "the same from the second one on", lasts=1, drops_every=2, first=1),
+        EventRow("set_every_other_to_none/replaced",
+            "the caller writes `p.grad = p.grad / 16` for every other parameter, from the second "
+            "one on, between `wait()` and `zero_grad()`", factor=1 / 16, every=2, first=1),
+        EventRow("set_every_other_to_none/replaced_while_accumulating",
+            "the caller sets every other `.grad`, from the second one on, to its copy after each "
+            "micro-batch but the last", factor=1, every=2, first=1),
     ), plain=EventRow(PLAIN, "as many backwards as agreed, `wait()`, `zero_grad()`"),
         promise="right_or_error", fits_any=True),
     Topic("launch", (

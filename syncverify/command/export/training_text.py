@@ -90,10 +90,10 @@ class TrainingText:
                 yield from self._call(call)
             case Change():
                 yield from self._change(action)
-            case Replace(factor=factor):
-                yield from self._replace(factor)
-            case Drop(every=every):
-                for name in [*self.variables.values()][::every]:
+            case Replace():
+                yield from self._replace(action)
+            case Drop(every=every, first=first):
+                for name in [*self.variables.values()][first::every]:
                     yield f"{name}.grad = None"
             case Update():
                 yield from self._optimizer()
@@ -110,10 +110,10 @@ class TrainingText:
         if method is not None:
             yield f"synchronizer.{method}({', '.join(map(str, call.arguments))})"
 
-    def _replace(self, factor: float) -> Iterator[str]:
-        for name in self.variables.values():
+    def _replace(self, action: Replace) -> Iterator[str]:
+        for name in [*self.variables.values()][action.first :: action.every]:
             yield f"if {name}.grad is not None:"
-            yield f"    {name}.grad = {name}.grad * {factor}"
+            yield f"    {name}.grad = {name}.grad * {action.factor}"
 
     def _change(self, change: Change) -> Iterator[str]:
         listed = ", ".join(self.variables.values())

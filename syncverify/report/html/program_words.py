@@ -61,10 +61,10 @@ def _word(action: Action) -> str:
             return _word(call)
         case Change(kind=kind):
             return f"{kind} parameters"
-        case Replace(factor=factor):
-            return f"set each `.grad` to its product with {factor:g}"
-        case Drop(every=every):
-            return f"set {'each' if every == 1 else 'every other'} `.grad` to None"
+        case Replace(factor=factor, every=every, first=first):
+            return f"set {_some(every, first)} to its product with {factor:g}"
+        case Drop(every=every, first=first):
+            return f"set {_some(every, first)} to None"
         case Update():
             return "update the parameters in place"
         case PlainBackward():
@@ -72,3 +72,8 @@ def _word(action: Action) -> str:
         case Observe():
             return "read the gradients"
     assert_never(action)
+
+
+def _some(every: int, first: int) -> str:
+    which = "each" if every == 1 else "every other"
+    return f"{which} `.grad`" + (", from the second one on," if first else "")

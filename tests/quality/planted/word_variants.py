@@ -205,6 +205,85 @@ class HoldsFirstTensor(LeavesGradientsToAutograd):
         super().zero_grad()
 
 
+class ChecksFirstView(Careful):
+    """The first gradient of a bucket stands for all of them."""
+
+    features = frozenset({"event=set_every_other_to_none"})
+
+    @override
+    def check_view(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        super().check_view(bucket, bucket.parameters[0])
+
+
+class ChecksEachView(Careful):
+    """Each gradient stands for itself."""
+
+    features = frozenset({"event=set_every_other_to_none"})
+
+
+class AllowsEveryOther(LeavesGradientsToAutograd):
+    """Each gradient is reduced and dropped where it lies."""
+
+    capabilities = Capabilities(
+        varying_accumulations=True, right=frozenset({"event=set_every_other_to_none"})
+    )
+
+
+class AsksTheFirst(AllowsEveryOther):
+    """The first parameter tells whether the caller replaced gradients after `wait()`."""
+
+    @override
+    def bind(self) -> None:
+        self.reduced: dict[nn.Parameter, torch.Tensor] = {}
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.reduced = {p: p.grad for p in self.parameters if p.grad is not None}
+
+    @override
+    def zero_grad(self) -> None:
+        first = self.parameters[0]
+        if first.grad is not self.reduced.get(first):
+            super().zero_grad()
+        for gradient in self.reduced.values():
+            local(gradient).zero_()
+        self.reduced = {}
+
+    @override
+    def unbind(self) -> None:
+        PlainGrads.zero_grad(self)
+
+
+class AsksTheFirstWhileAccumulating(AllowsEveryOther):
+    """The first parameter tells whether tensors of the first micro-batch are the gradients."""
+
+    @override
+    def bind(self) -> None:
+        self.held: dict[nn.Parameter, torch.Tensor] = {}
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.hold)
+            self.handles.append(hook)
+
+    def hold(self, parameter: nn.Parameter) -> None:
+        if parameter.grad is not None:
+            self.held.setdefault(parameter, parameter.grad)
+
+    @override
+    def wait(self) -> None:
+        first = self.parameters[0]
+        is_kept = first.grad is self.held.get(first)
+        for parameter in self.parameters:
+            gradient = self.held.get(parameter) if is_kept else parameter.grad
+            if gradient is not None:
+                self.reduce(gradient)
+
+    @override
+    def zero_grad(self) -> None:
+        self.held.clear()
+        super().zero_grad()
+
+
 VALUE = "gradient_equals_reference"
 UNREDUCED = (VALUE, "not_reduced")
 VARIANT_DEFECTS = [
@@ -216,5 +295,8 @@ VARIANT_DEFECTS = [
     planted(ClearsWhatItReduced, ("zero_grad_clears", "gradient_left"), "event=set_to_none/replaced", twin=LeavesGradientsToAutograd),
     planted(HoldsFirstTensor, (VALUE, "rank_contribution_missing"), "event=set_to_none/replaced_while_accumulating", twin=LeavesGradientsToAutograd),
     planted(TellsBoundBucketsAlone, ("accumulation_is_local_until_reduced", "reduced_early"), "event=rebind_announced/unbound", twin=ToldCount),
+    planted(ChecksFirstView, (VALUE, "view_lost"), "event=set_every_other_to_none/from_second", twin=ChecksEachView),
+    planted(AsksTheFirst, ("zero_grad_clears", "gradient_left"), "event=set_every_other_to_none/replaced", twin=AllowsEveryOther),
+    planted(AsksTheFirstWhileAccumulating, (VALUE, "rank_contribution_missing"), "event=set_every_other_to_none/replaced_while_accumulating", twin=AllowsEveryOther),
     planted(TrustsFirstOrder, (VALUE, "reduced_early"), "readiness=by_rank/by_step", twin=LaunchesInOneOrder),
 ]  # fmt: skip

@@ -57,8 +57,8 @@ FINISH = ["wait", "reduced", "update", "zero_grad", "zeroed"]
         ("zero_before_wait", [*BACKWARDS, "zero_grad", "zeroed"]),
         ("empty_step", FINISH),
         ("tail", ["backward 0", "accumulated", "flush", *FINISH]),
-        ("set_to_none", [*BACKWARDS, *FINISH, "Drop(every=1)"]),
-        ("set_every_other_to_none", [*BACKWARDS, *FINISH, "Drop(every=2)"]),
+        ("set_to_none", [*BACKWARDS, *FINISH, "Drop(every=1, first=0)"]),
+        ("set_every_other_to_none", [*BACKWARDS, *FINISH, "Drop(every=2, first=0)"]),
         ("freeze", ["freeze", *BACKWARDS, *FINISH]),
         ("cast_before_zero", [*BACKWARDS, *FINISH[:3], "cast", *FINISH[3:]]),
         ("rebind", [*BACKWARDS, *FINISH, "unbind", "bind"]),
@@ -67,7 +67,10 @@ FINISH = ["wait", "reduced", "update", "zero_grad", "zeroed"]
             [*BACKWARDS, *FINISH, "unbind", "set_required_accumulations 2", "bind"],
         ),
         ("remade", [*BACKWARDS, *FINISH, "unbind", "Make(step=1, count=2)", "bind"]),
-        ("unbind_early", [*BACKWARDS, "unbind", "Drop(every=1)", "bind", "zeroed"]),
+        (
+            "unbind_early",
+            [*BACKWARDS, "unbind", "Drop(every=1, first=0)", "bind", "zeroed"],
+        ),
         (
             "raise_in_backward",
             [*BACKWARDS[:2], "backward 1 fails", "reset or zero_grad", "zeroed"],
