@@ -40,7 +40,7 @@ _Made = TypeVar("_Made")
 # Exponents of the factors, by position of the parameter; the first one is 0, so a scenario of
 # one parameter has small numbers. float16 has room for twice the largest sum eight times over:
 # some words scale gradients up and down again.
-_EXPONENTS = (0, -20, 30, 8)
+_EXPONENTS = (0, -20, 30, 8, -40)
 _EXPONENTS_OF_FLOAT16 = (0, -6, 1, -3)
 
 

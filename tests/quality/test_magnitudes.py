@@ -19,6 +19,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from tests.quality.planted.magnitudes import (
     DropsSmallNumbers,
+    DropsTinyNumbers,
     ForgetsNegativeInf,
     SendsFixedPoint,
     SpreadsOverflows,
@@ -26,7 +27,7 @@ from tests.quality.planted.magnitudes import (
 
 
 def wrong_parameters(subject: type[Any], dtype: str) -> set[str]:
-    specs = tuple(ParameterSpec(f"p{n}", (4,), ("R",), dtype) for n in range(4))
+    specs = tuple(ParameterSpec(f"p{n}", (4,), ("R",), dtype) for n in range(5))
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1024)
     found = resolve(subject)
     run = SimBackend().run(scenario, found)
@@ -38,9 +39,11 @@ def wrong_parameters(subject: type[Any], dtype: str) -> set[str]:
     ("subject", "dtype", "wrong"),
     [
         (ClampsLargeOnes, "float32", {"p2", "p3"}),
-        (DropsSmallNumbers, "float32", {"p1"}),
-        (SendsFixedPoint, "float32", {"p1"}),
-        (SendsFixedPoint, "bfloat16", {"p1"}),
+        (DropsSmallNumbers, "float32", {"p1", "p4"}),
+        (DropsTinyNumbers, "float32", {"p4"}),
+        (DropsTinyNumbers, "bfloat16", {"p4"}),
+        (SendsFixedPoint, "float32", {"p1", "p4"}),
+        (SendsFixedPoint, "bfloat16", {"p1", "p4"}),
         (SendsFixedPoint, "float16", set()),
     ],
 )

@@ -14,10 +14,18 @@ _FRACTION = 2.0**12
 class DropsSmallNumbers(MainGrads):
     """Numbers below a threshold count as zeros, as a sparse wire format has it."""
 
+    least = 1 / 16
+
     @override
     def reduce(self, bucket: Bucket) -> None:
-        bucket.buffer[bucket.buffer.abs() <= 1 / 16] = 0
+        bucket.buffer[bucket.buffer.abs() <= self.least] = 0
         super().reduce(bucket)
+
+
+class DropsTinyNumbers(DropsSmallNumbers):
+    """Numbers below the least one of float16 count as zeros."""
+
+    least = 2.0**-24
 
 
 class ForgetsNegativeInf(MainGrads):
