@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 from syncverify.report.html.render import rendered
 from syncverify.simulation.page import violation_values
-from syncverify.whole_step.outcome import (
-    Comparison,
-    FoundMistake,
-    LayoutPlay,
-    WorstError,
-)
+from syncverify.whole_step.layout_table import Cell, Verdict, rows_of
+from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.text import (
     headline,
     mistake_text,
+    percent,
+    play_words,
     replay_line,
     verdict,
 )
+
+# The smallest difference that has a shade of its own, and the range of shades in percent.
+_FAINT: Final = 0.001
+_WEAKEST: Final = 12
+_STRONGEST: Final = 60
 
 
 def page_of(comparison: Comparison) -> str:
@@ -65,31 +69,40 @@ def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
 
 
 def _layouts(comparison: Comparison) -> dict[str, Any]:
-    names = dict.fromkeys(name for play in comparison.plays for name in play.worst)
     return {
         "columns": [*map(_column, comparison.plays)],
         "rows": [
-            {
-                "name": name,
-                "cells": [_cell(play.worst.get(name)) for play in comparison.plays],
-            }
-            for name in names
+            {"name": row.name, "cells": [*map(_cell, row.cells)]}
+            for row in rows_of(comparison.plays)
         ],
     }
 
 
-def _column(play: LayoutPlay) -> str:
-    word = "" if play.variation is None else f" {play.variation.word}"
-    return f"{play.layout}{word}"
+def _column(play: LayoutPlay) -> dict[str, str]:
+    parts = play_words(play)
+    verdict = "wrong" if play.findings else "right" if play.is_right else "open"
+    return {"layout": str(play.layout), "parts": parts, "verdict": verdict}
 
 
-def _cell(worst: WorstError | None) -> dict[str, Any]:
-    if worst is None:
-        return {"wrong": False, "text": "-"}
-    if worst.quantity is None:
-        return {
-            "wrong": False,
-            "text": f"{worst.error:.0e}" if worst.error else "equal",
-        }
-    text = f"{worst.error:.0e} {worst.quantity.value}"
-    return {"wrong": True, "text": text}
+def _cell(cell: Cell) -> dict[str, Any]:
+    quantity = "" if cell.quantity is None else cell.quantity.value
+    text = {
+        Verdict.NONE: "not compared",
+        Verdict.RIGHT: "right",
+        Verdict.MISTAKE: f"off by {percent(cell.error)}",
+        Verdict.FOLLOWS: f"off by {percent(cell.error)}",
+    }
+    return {
+        "verdict": cell.verdict.value,
+        "text": text[cell.verdict],
+        "quantity": quantity,
+        "shade": _shade(cell.error),
+    }
+
+
+def _shade(error: float) -> int:
+    """Return how strong the color of a difference is, in percent: 0.1 % is weak, 100 % strong."""
+    if error <= 0:
+        return 0
+    size = math.log10(min(max(error, _FAINT), 1.0) / _FAINT) / -math.log10(_FAINT)
+    return round(_WEAKEST + (_STRONGEST - _WEAKEST) * size)

@@ -55,7 +55,9 @@ def mistake_text(outcome: Comparison, found: FoundMistake, title: str = "WRONG")
 
 
 def _table(outcome: Comparison) -> list[str]:
-    lines = [f"  {played.layout!s:<24} {_said(played)}" for played in outcome.plays]
+    lines = [
+        f"  {played.layout!s:<24} {play_words(played)}" for played in outcome.plays
+    ]
     if not lines:
         return []
     notes = dict.fromkeys([*_unshown(outcome.plays), *unjudged(outcome)])
@@ -129,7 +131,8 @@ def variation_text(variation: Variation) -> str:
     return variation.word
 
 
-def _said(played: LayoutPlay) -> str:
+def play_words(played: LayoutPlay) -> str:
+    """Return the verdict of a play, after its number of micro-batches and its data."""
     parts = _micro_batches(played.num_micro_batches)
     if played.variation is not None:
         parts = f"{parts}, {played.variation.word}"
