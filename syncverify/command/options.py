@@ -400,8 +400,8 @@ def judge(folder: Path, json_path: Path | None, html_path: Path | None) -> None:
 )  # fmt: skip
 @click.option("--seed", type=int, default=None, help="Seed of model and data.")
 @click.option(
-    "--size", type=(str, int), multiple=True, metavar="NAME N",
-    help="An argument of build() in the place of its default; repeatable.",
+    "--size", multiple=True, metavar="NAME=N",
+    help="An argument of build() in the place of its default, such as layers=1; repeatable.",
 )  # fmt: skip
 @click.option(
     "--rows", type=click.IntRange(min=1), default=None,

@@ -20,7 +20,13 @@ from syncverify.command.process_exit import (
 from syncverify.errors import UsageError
 from syncverify.report.console import check_folder, say, write
 from syncverify.subjects.subject_path import imported
-from syncverify.whole_step.described import AXES, Described, described, layouts_of
+from syncverify.whole_step.described import (
+    AXES,
+    Described,
+    described,
+    layouts_of,
+    sizes_of,
+)
 from syncverify.whole_step.page import page_of
 from syncverify.whole_step.parity import Parity, comparisons
 
@@ -34,7 +40,7 @@ class ParityOptions:
     steps: int | None
     micro_batches: tuple[int, ...]
     seed: int | None
-    size: tuple[tuple[str, int], ...]
+    size: tuple[str, ...]
     rows: int | None
     data: tuple[str, ...]
     time_limit: float | None
@@ -119,7 +125,8 @@ def _chosen(options: ParityOptions) -> Described:
     if options.seed is not None:
         training = replace(training, seed=options.seed)
     if options.size:
-        training = replace(training, sizes={**training.sizes, **dict(options.size)})
+        sizes = sizes_of(options.size, training)
+        training = replace(training, sizes={**training.sizes, **sizes})
     training = replace(training, num_rows=options.rows)
     axes = found.layouts[0].names if found.layouts else AXES
     layouts = tuple(layouts_of(options.layouts, axes)) or found.layouts

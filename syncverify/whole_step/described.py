@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import Any, Final
@@ -142,6 +142,24 @@ def numbers_of(listed: Any) -> tuple[int, ...]:
                 f"expected numbers of micro-batches of 1 or more, not {each!r}"
             )
     return numbers
+
+
+def sizes_of(texts: Iterable[str], training: Training) -> dict[str, int]:
+    """Return the sizes of texts such as `layers=1`.
+
+    Raises:
+        UsageError: One is no size of 1 or more, or `build` takes none of this name.
+    """
+    known, sizes = training.all_sizes(), dict[str, int]()
+    for text in texts:
+        name, _, number = text.partition("=")
+        if not number.isdecimal() or not int(number):
+            raise UsageError(f"expected a size such as layers=1, not {text!r}")
+        if name not in known:
+            taken = ", ".join(known) or "none"
+            raise UsageError(f"build() takes no size {name!r}; it takes: {taken}")
+        sizes[name] = int(number)
+    return sizes
 
 
 def _most_ranks(text: str) -> int:

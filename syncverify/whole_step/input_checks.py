@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -52,6 +53,36 @@ def check_training(
     _check_parts(batch, training, layouts, [*numbers])
     if training.loss is not None:
         _check_loss([model, other], batch, training)
+
+
+def digests_of(model: nn.Module) -> dict[str, str]:
+    """Return a digest of the values of each parameter and buffer, by name."""
+    return {name: _digest(each) for name, each in _tensors(model)}
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    raw = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+    return hashlib.sha256(raw.numpy().tobytes()).hexdigest()
+
+
+def check_same_on_ranks(builds: Sequence[Mapping[str, str]]) -> None:
+    """Check that all ranks build one model.
+
+    Args:
+        builds: The digests of each rank's model.
+
+    Raises:
+        UsageError: A rank builds another one.
+    """
+    for rank, build in enumerate(builds):
+        names = {**builds[0], **build}
+        other = (name for name in names if builds[0].get(name) != build.get(name))
+        if (first := next(other, None)) is not None:
+            raise UsageError(
+                f"build() makes another model on rank {rank} than on rank 0 (first: {first}), "
+                "though torch is seeded before each call; build one model, and let "
+                "parallelize() take each rank's part"
+            )
 
 
 def _check_memory(

@@ -11,7 +11,7 @@ from syncverify.whole_step.outcome import LayoutPlay
 from syncverify.whole_step.values import Quantity
 
 
-class Verdict(Enum):
+class LayoutVerdict(Enum):
     """The verdict of all values of a parameter on a layout; the value is its name."""
 
     RIGHT = "right"
@@ -21,7 +21,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class LayoutCell:
     """A parameter on a layout.
 
     Attributes:
@@ -30,18 +30,18 @@ class Cell:
         quantity: The first wrong quantity; None where none is wrong.
     """
 
-    verdict: Verdict
+    verdict: LayoutVerdict
     error: float = 0.0
     quantity: Quantity | None = None
 
     @property
-    def kind(self) -> tuple[Verdict, Quantity | None]:
+    def kind(self) -> tuple[LayoutVerdict, Quantity | None]:
         """The part of a cell that is equal for layers in one row."""
         return self.verdict, self.quantity
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LayoutRow:
     """Equal parameters on all layouts.
 
     Attributes:
@@ -50,10 +50,10 @@ class Row:
     """
 
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[LayoutCell, ...]
 
 
-def rows_of(plays: Sequence[LayoutPlay]) -> list[Row]:
+def rows_of(plays: Sequence[LayoutPlay]) -> list[LayoutRow]:
     """Return a row for all parameters that differ in one number of their names alone.
 
     The cells of one row have the same verdict and the same first wrong quantity.
@@ -63,12 +63,14 @@ def rows_of(plays: Sequence[LayoutPlay]) -> list[Row]:
     kinds = {
         name: tuple(each.kind for each in listed) for name, listed in cells.items()
     }
-    rows = dict[str, Row]()
+    rows = dict[str, LayoutRow]()
     for kind in dict.fromkeys(kinds.values()):
         groups = grouped_names(name for name in names if kinds[name] == kind)
         for group, members in groups.items():
             merged = zip(*(cells[name] for name in members), strict=True)
-            row = Row(group, tuple(max(e, key=lambda cell: cell.error) for e in merged))
+            row = LayoutRow(
+                group, tuple(max(e, key=lambda cell: cell.error) for e in merged)
+            )
             rows[members[0]] = row
     return [rows[name] for name in names if name in rows]
 
@@ -78,13 +80,13 @@ def _parameter(name: str) -> str:
     return name.split(" ")[0]
 
 
-def _cell(play: LayoutPlay, parameter: str) -> Cell:
+def _cell(play: LayoutPlay, parameter: str) -> LayoutCell:
     worst = [each for n, each in play.worst.items() if _parameter(n) == parameter]
     if not worst:
-        return Cell(Verdict.NONE)
+        return LayoutCell(LayoutVerdict.NONE)
     wrong = [each for each in worst if each.quantity is not None]
     if not wrong:
-        return Cell(Verdict.RIGHT)
+        return LayoutCell(LayoutVerdict.RIGHT)
     own = [
         value
         for finding in play.findings
@@ -93,7 +95,7 @@ def _cell(play: LayoutPlay, parameter: str) -> Cell:
     ]
     if own:
         error = max(value.error for value in own)
-        return Cell(Verdict.MISTAKE, error, own[0].quantity)
+        return LayoutCell(LayoutVerdict.MISTAKE, error, own[0].quantity)
     kinds = [*Quantity]
     first = min((e.quantity for e in wrong if e.quantity), key=kinds.index)
-    return Cell(Verdict.FOLLOWS, max(each.error for each in wrong), first)
+    return LayoutCell(LayoutVerdict.FOLLOWS, max(each.error for each in wrong), first)

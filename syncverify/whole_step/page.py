@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from syncverify.report.html.render import rendered
 from syncverify.simulation.page import violation_values
-from syncverify.whole_step.layout_table import Cell, Verdict, rows_of
+from syncverify.whole_step.layout_table import LayoutCell, LayoutVerdict, rows_of
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.text import (
     headline,
@@ -84,13 +84,13 @@ def _column(play: LayoutPlay) -> dict[str, str]:
     return {"layout": str(play.layout), "parts": parts, "verdict": verdict}
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def _cell(cell: LayoutCell) -> dict[str, Any]:
     quantity = "" if cell.quantity is None else cell.quantity.value
     text = {
-        Verdict.NONE: "not compared",
-        Verdict.RIGHT: "right",
-        Verdict.MISTAKE: f"off by {percent(cell.error)}",
-        Verdict.FOLLOWS: f"off by {percent(cell.error)}",
+        LayoutVerdict.NONE: "not compared",
+        LayoutVerdict.RIGHT: "right",
+        LayoutVerdict.MISTAKE: f"off by {percent(cell.error)}",
+        LayoutVerdict.FOLLOWS: f"off by {percent(cell.error)}",
     }
     return {
         "verdict": cell.verdict.value,

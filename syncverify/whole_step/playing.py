@@ -21,7 +21,11 @@ from syncverify.simulation.simulation import Simulation
 from syncverify.whole_step.batches import is_same_batch
 from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.differences import OneRank
-from syncverify.whole_step.input_checks import check_training
+from syncverify.whole_step.input_checks import (
+    check_same_on_ranks,
+    check_training,
+    digests_of,
+)
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.noise import PAIR_OF_NOISES, Noise
 from syncverify.whole_step.one_rank import as_one_rank
@@ -86,12 +90,19 @@ def check(
     numbers: Sequence[int],
     device: Device,
 ) -> None:
-    """Check a training on one rank, before a step is played.
+    """Check a training on one rank, and its model on all, before a step is played.
 
     Raises:
         UsageError: It cannot be played.
     """
     _alone(lambda: check_training(training, layouts, numbers), device)
+    num_ranks = max(layout.num_ranks for layout in layouts)
+    with watched():
+        built = simulate_for_values(
+            lambda: digests_of(training.model()), num_ranks, device
+        )
+    # A build that ends on one rank alone is reported as the training of a layout.
+    check_same_on_ranks([each for each in built.results if each is not None])
 
 
 def play_on(

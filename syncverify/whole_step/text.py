@@ -255,7 +255,7 @@ def replay_line(outcome: Comparison, found: FoundMistake) -> str:
     words += [f"--steps {steps} --seed {outcome.seed}"]
     if any(each.num_micro_batches > 1 for each in outcome.plays):
         words.append(f"--micro-batches {found.num_micro_batches}")
-    words += [f"--size {name} {size}" for name, size in found.sizes]
+    words += [f"--size {name}={size}" for name, size in found.sizes]
     if found.num_rows is not None:
         words.append(f"--rows {found.num_rows}")
     if found.variation is not None:

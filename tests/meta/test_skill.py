@@ -15,7 +15,8 @@ PAGE = (Path(__file__).parents[2] / "SKILL.md").read_text(encoding="utf-8")
 # A line of an `sh` block: a command, and the exit code that it ends with.
 ENDS = re.compile(r"^(syncverify .*?) +# exit code (\d)$", re.MULTILINE)
 NAMED = re.findall(
-    r"`(?:syncverify )?((?:run|replay|probe|explain|read|export|init) [^`]*)`", PAGE
+    r"`(?:syncverify )?((?:run|replay|probe|explain|read|export|init|simulate|parity) [^`]*)`",
+    PAGE,
 )
 
 

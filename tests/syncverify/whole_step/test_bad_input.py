@@ -74,6 +74,24 @@ def _of_a_random_generator() -> nn.Module:
     return model
 
 
+def _of_the_rank() -> nn.Module:
+    model = build()
+    if dist.get_rank() == 1:
+        torch.manual_seed(1)
+        nn.init.normal_(model[0].weight)
+    return model
+
+
+def _of_another_size() -> nn.Module:
+    return nn.Linear(8, 4 + dist.get_rank())
+
+
+@pytest.mark.parametrize("wrong", [_of_the_rank, _of_another_size])
+@pytest.mark.usefixtures("no_mesh_is_played")
+def test_a_build_that_uses_the_rank(wrong: Callable[[], nn.Module]) -> None:
+    refused("build() makes another model on rank 1 than on rank 0", build=wrong)
+
+
 _calls = itertools.count()
 _CHANGED: list[tuple[str, dict[str, Any]]] = [
     (

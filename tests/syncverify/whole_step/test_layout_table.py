@@ -9,7 +9,12 @@ from syncverify.whole_step.causes import LacksSum
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.layout_table import Cell, Row, Verdict, rows_of
+from syncverify.whole_step.layout_table import (
+    LayoutCell,
+    LayoutRow,
+    LayoutVerdict,
+    rows_of,
+)
 from syncverify.whole_step.outcome import Comparison, LayoutPlay, worst_errors
 from syncverify.whole_step.page import page_of
 from syncverify.whole_step.values import Quantity
@@ -53,13 +58,16 @@ def _wrong() -> LayoutPlay:
 
 def test_equal_layers_are_one_row() -> None:
     right = _play("dp", *(_value(Quantity.GRADIENT, n, 1.0) for n in ("b.0.up", "out")))
-    none, is_right = Cell(Verdict.NONE), Cell(Verdict.RIGHT)
-    follows = Cell(Verdict.FOLLOWS, 0.010000000000000009, Quantity.STATE)
+    none, is_right = LayoutCell(LayoutVerdict.NONE), LayoutCell(LayoutVerdict.RIGHT)
+    follows = LayoutCell(LayoutVerdict.FOLLOWS, 0.010000000000000009, Quantity.STATE)
     assert rows_of([right, _wrong()]) == [
-        Row("b.0.up", (is_right, is_right)),
-        Row("out", (is_right, none)),
-        Row("b.{0-1}.norm", (none, Cell(Verdict.MISTAKE, 0.5, Quantity.GRADIENT))),
-        Row("b.1.up", (none, follows)),
+        LayoutRow("b.0.up", (is_right, is_right)),
+        LayoutRow("out", (is_right, none)),
+        LayoutRow(
+            "b.{0-1}.norm",
+            (none, LayoutCell(LayoutVerdict.MISTAKE, 0.5, Quantity.GRADIENT)),
+        ),
+        LayoutRow("b.1.up", (none, follows)),
     ]
 
 

@@ -94,6 +94,8 @@ def test_a_wrong_training_is_played_again_by_its_replay_line(
         (["train.py", "--layouts", "dp=3"], "3 parts (dp) do not divide"),
         (["train.py", "--layouts", "dp"], "expected a layout such as dp=2,tp=2"),
         (["train.py", "--layouts", "all"], "expected a number of ranks"),
+        (["train.py", "--size", "width"], "expected a size such as layers=1"),
+        (["train.py", "--size", "depth=1"], "it takes: width"),
         (["train.py", "--data", "overflow"], "data 'overflow' need `scaler`"),
     ],
 )
