@@ -124,7 +124,7 @@ _THREAD_SETTINGS: Final[Mapping[str, _Setting]] = {
         _flushes_denormal, torch.set_flush_denormal
     ),
 }
-# Restored, and judged by nobody: `with` blocks put them back, as `redirect_stdout` does, and
+# Restored, and not judged: `with` blocks put them back, as `redirect_stdout` does, and
 # blocks of ranks that are threads overlap.
 _RESTORED: Final[Mapping[str, _Setting]] = {
     "sys.stdout": _of_stream("stdout"),

@@ -46,7 +46,7 @@ def _harms(
 ) -> Iterator[Harm]:
     recorders = [RankRecorder(keeps_everything=True) for _ in range(setup.num_ranks)]
     queued = play(setup, Decisions(policy), recorders)
-    # The machine is late: a collective that nobody waits for has not run at all.
+    # The machine is late: a collective without a wait has not run at all.
     prompt = play(setup, Decisions(policy), is_prompt=True)
     if prompt.run.fault is None:
         yield from _changes(queued.values, prompt.values)

@@ -40,7 +40,7 @@ from syncverify.trace.source_lines import NoLine
 
 _TICK_SECONDS: Final = 0.2
 _END_SECONDS: Final = 4.0
-# Turns of a rank in which no rank records anything: it polls for what never comes.
+# Turns of a rank in which no rank records anything: it polls in vain.
 _MAX_IDLE_TURNS_PER_RANK: Final = 2_000
 
 

@@ -318,7 +318,7 @@ class RankRecorder(Recorder):
         kwargs: dict[str, Any] | None,
         result: Any,
     ) -> None:
-        # Written for speed: this is most of what a recording costs.
+        # Written for speed: a recording spends most of its time here.
         streams = self.streams
         current = streams.engine.current()
         stream = current.name
