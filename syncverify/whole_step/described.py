@@ -144,17 +144,17 @@ def numbers_of(listed: Any) -> tuple[int, ...]:
     return numbers
 
 
-def sizes_of(texts: Iterable[str], training: Training) -> dict[str, int]:
-    """Return the sizes of texts such as `layers=1`.
+def sizes_of(listed: Iterable[str], training: Training) -> dict[str, int]:
+    """Return the sizes that an option lists, such as `layers=1`.
 
     Raises:
         UsageError: One is no size of 1 or more, or `build` takes none of this name.
     """
     known, sizes = training.all_sizes(), dict[str, int]()
-    for text in texts:
-        name, _, number = text.partition("=")
+    for each in listed:
+        name, _, number = each.partition("=")
         if not number.isdecimal() or not int(number):
-            raise UsageError(f"expected a size such as layers=1, not {text!r}")
+            raise UsageError(f"expected a size such as layers=1, not {each!r}")
         if name not in known:
             taken = ", ".join(known) or "none"
             raise UsageError(f"build() takes no size {name!r}; it takes: {taken}")
