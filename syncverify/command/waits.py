@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from rich.table import Table
 
+from syncverify.backends.announced_counts import with_announced_counts
 from syncverify.command.playing import playing
 from syncverify.command.process_exit import tell_end
 from syncverify.errors import UsageError
@@ -60,7 +61,9 @@ def execute(options: WaitsOptions) -> NoReturn:
     """
     check_folder(options.json_path)
     check_folder(options.html_path)
-    subject = resolve(options.subject, options.contract)
+    subject = with_announced_counts(
+        resolve(options.subject, options.contract), "sim", []
+    )
     if subject.capabilities.needs_processes:
         raise UsageError(
             f"{subject.name} needs processes; waits are taken out of simulated ranks alone"
