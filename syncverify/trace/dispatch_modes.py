@@ -34,6 +34,17 @@ def modes_of_program() -> list[TorchDispatchMode]:
 
 
 @contextmanager
+def without_dispatch_modes() -> Iterator[None]:
+    """Take all modes off the calling thread for a block: its operators are not recorded."""
+    before = _get_current_dispatch_mode_stack()
+    _change(before, [])
+    try:
+        yield
+    finally:
+        _change([], before)
+
+
+@contextmanager
 def modes_in_place(modes: Sequence[TorchDispatchMode]) -> Iterator[None]:
     """Put other modes in the place of a program's, above the harness's, for a block."""
     before = _get_current_dispatch_mode_stack()

@@ -14,7 +14,7 @@ from syncverify.whole_step.causes import (
     StepMistake,
 )
 from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.factors import factor_of
+from syncverify.whole_step.factors import multiple_of
 from syncverify.whole_step.gradient_causes import gradient_causes, grouped
 from syncverify.whole_step.known import Known
 from syncverify.whole_step.mixtures import Explained
@@ -65,7 +65,10 @@ def clip_causes(
         else:
             clipped.append((each, cause))
     explained = [
-        (_with_norm(cause, squares, clip, is_seen=is_seen), listed)
+        (
+            _with_norm(cause, squares, clip, _norm_slack(listed), is_seen=is_seen),
+            listed,
+        )
         for cause, listed in grouped(clipped)
     ]
     lacking = grouped((e, NotUpdated(tuple(e.wrong_ranks))) for e in unread)
@@ -83,9 +86,11 @@ def _is_unread(found: ComparedValue, before: RankGradients) -> bool:
 def _clip_cause(found: ComparedValue, before: RankGradients) -> StepMistake | None:
     """Return that a gradient is not clipped, or by another coefficient."""
     rank = found.wrong_ranks[0]
-    expected = factor_of(found.expected[rank], before.get(rank))
+    slack = found.slack
+    expected = multiple_of(found.expected[rank], before.get(rank), slack)
     got = {
-        each: factor_of(found.got[each], before.get(each)) for each in found.wrong_ranks
+        each: multiple_of(found.got[each], before.get(each), slack)
+        for each in found.wrong_ranks
     }
     real = {each: factor for each, factor in got.items() if factor is not None}
     if expected is None or len(real) < len(got):
@@ -95,8 +100,19 @@ def _clip_cause(found: ComparedValue, before: RankGradients) -> StepMistake | No
     return OtherCoefficient(real, expected)
 
 
+def _norm_slack(clipped: Sequence[ComparedValue]) -> float:
+    """Return how exact a norm is that is found from clipped gradients."""
+    slack = max((each.relative_slack for each in clipped), default=0.0)
+    return _RELATIVE_OF_NORM + slack
+
+
 def _with_norm(
-    cause: StepMistake, squares: Squares, clip: float | None, *, is_seen: bool
+    cause: StepMistake,
+    squares: Squares,
+    clip: float | None,
+    slack: float,
+    *,
+    is_seen: bool,
 ) -> StepMistake:
     """Return a coefficient with the mistake in the norm that gives it."""
     if not isinstance(cause, OtherCoefficient) or clip is None:
@@ -109,4 +125,4 @@ def _with_norm(
         return cause
     norms = {rank: clip / each for rank, each in coefficients.items()}
     before = squares if is_seen else squares.divided(coefficients)
-    return replace(cause, norm=wrong_squares(norms, before, _RELATIVE_OF_NORM))
+    return replace(cause, norm=wrong_squares(norms, before, slack))

@@ -11,11 +11,15 @@ from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.differences import ComparedValue, OneRank, compared
 from syncverify.whole_step.findings import WrongQuantity, findings
 from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.lower_dtypes import (
+    check_judged,
+    reference_in_lower_dtypes,
+)
 from syncverify.whole_step.mesh_play import MeshPlay
 from syncverify.whole_step.outcome import LayoutPlay, worst_errors
 from syncverify.whole_step.plain_checks import check_plain
 from syncverify.whole_step.playing import play_on
-from syncverify.whole_step.precision import check_precision
+from syncverify.whole_step.rounding import roundings_of
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.value_checks import check_batches, check_values
 from syncverify.whole_step.values import Quantity, RankValues, StepValues
@@ -64,21 +68,22 @@ def compare(
     is_poisoned = isinstance(training.variation, NotFinite)
     if is_poisoned and not all(each.is_poisoned for each in ranks):
         return replace(played, is_tried=False)
-    values = [
-        *compared(ranks, reference, layout, training.own, decision_only=is_poisoned)
-    ]
+    values, reference = _compared(training, layout, ranks, reference, device)
     apart = [each for each in values if training.loss is None and is_apart(each)]
     values = [each for each in values if not any(each is other for other in apart)]
+    if not is_poisoned:
+        check_judged(values, reference)
     mistakes = tuple[WrongQuantity, ...]()
     if any(each.wrong_ranks for each in values):
         play = MeshPlay(training, layout, ranks, reference, device)
         mistakes = tuple(findings(values, play))
         check_plain(training, ranks, mistakes)
-        check_precision(simulation.run, training.dtype, layout, mistakes)
     return replace(
         played,
         findings=mistakes,
         num_values=len(values),
+        roundings=reference.roundings,
+        not_judged=tuple(each for each in values if not each.is_judged),
         worst=worst_errors(values),
         returned_apart=tuple(dict.fromkeys(each.name for each in apart)),
         zero=zero_on_one_rank(reference.values),
@@ -91,6 +96,32 @@ def is_apart(value: ComparedValue) -> bool:
     """Whether a step returns another value, as the loss of a rank's part of the batch is one."""
     is_other = value.quantity is Quantity.RETURNED and value.name != "norm"
     return is_other and bool(value.wrong_ranks)
+
+
+def _compared(
+    training: Training,
+    layout: Layout,
+    ranks: Sequence[RankValues],
+    reference: OneRank,
+    device: Device,
+) -> tuple[list[ComparedValue], OneRank]:
+    """Compare values: as exactly as in float64 first, and by bounds of lower dtypes if they differ.
+
+    Returns:
+        The values, and what they are compared with.
+    """
+    decides = isinstance(training.variation, NotFinite)
+
+    def by(beside: OneRank) -> list[ComparedValue]:
+        return [*compared(ranks, beside, layout, training.own, decision_only=decides)]
+
+    roundings = roundings_of(training.dtype, ranks)
+    if roundings is None or not roundings.is_low:
+        values = by(reference)
+        if roundings is None or not any(each.wrong_ranks for each in values):
+            return values, reference
+    lower = reference_in_lower_dtypes(training, layout, ranks, roundings, device)
+    return by(lower), lower
 
 
 def _is_split(training: Training, layout: Layout) -> bool:

@@ -12,7 +12,9 @@ import torch
 from syncverify.errors import UsageError
 from syncverify.whole_step.calling import call
 from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.lower_noise import LOWER_FACTOR
 from syncverify.whole_step.noise import NOISE_FACTOR
+from syncverify.whole_step.rounding import Roundings
 from syncverify.whole_step.training import Own
 from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
 
@@ -22,6 +24,8 @@ TOLERANCE: Final = 1e-12
 _SMALL: Final = 1e-3
 # The values that the optimizer of a parameter reads.
 _READ: Final = (Quantity.GRADIENT, Quantity.STEPPED)
+# Rounding changes none of these in a training that does not overflow.
+_EXACT: Final = (Quantity.START, Quantity.SCALE, Quantity.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class ComparedValue:
         got: The value by rank; None where a rank has none.
         expected: The value that each rank should have, by rank.
         tolerance: Largest difference of an element that rounding explains.
+        is_exact: Whether rounding is far smaller than any mistake: in float64.
+        is_judged: Whether a mistake of a factor of 2 would be seen.
     """
 
     quantity: Quantity
@@ -43,6 +49,19 @@ class ComparedValue:
     got: Mapping[int, torch.Tensor | None]
     expected: Mapping[int, torch.Tensor]
     tolerance: float = 0.0
+    is_exact: bool = True
+    is_judged: bool = True
+
+    @property
+    def slack(self) -> float:
+        """Largest difference of a repaired value that rounding explains beside 1e-9."""
+        return 0.0 if self.is_exact else self.tolerance
+
+    @property
+    def relative_slack(self) -> float:
+        """The slack as a part of the largest right element."""
+        size = max(map(_size, self.expected.values()))
+        return self.slack / size if self.slack and size else 0.0
 
     @property
     def wrong_ranks(self) -> list[int]:
@@ -90,11 +109,17 @@ class OneRank:
         noisy: Plays the same training with rounding noise, once, and returns its values. Values
             that are close without noise need no such play.
         unit: Relative difference that counts as rounding.
+        roundings: How the training on the mesh rounds; None if all of it is in float64.
+        skips: Steps that the scaler skips, since a value overflows on the mesh.
+        computed_in: Dtype of the values; None for that of the training.
     """
 
     values: RankValues
     noisy: Callable[[], Sequence[RankValues]] = tuple
     unit: float = TOLERANCE
+    roundings: Roundings | None = None
+    skips: frozenset[int] = frozenset()
+    computed_in: torch.dtype | None = None
 
     def tensors(self, quantity: Quantity, step: int) -> NamedTensors:
         """Return the tensors of a quantity."""
@@ -110,6 +135,8 @@ class OneRank:
             quantity: The quantity of one rank that it has to be.
             step: The step of that quantity.
         """
+        if self.roundings is not None:
+            return self._bounded_in(self.roundings, found, quantity, step)
         near = replace(found, tolerance=self._rounding(quantity, step, found.name))
         if not near.wrong_ranks:
             return near
@@ -128,6 +155,32 @@ class OneRank:
         assert value is not None
         others = (_of(each, quantity, step).get(name) for each in self.noisy())
         return max((_distance(each, value) for each in others), default=0.0)
+
+    def _bounded_in(
+        self, roundings: Roundings, found: ComparedValue, quantity: Quantity, step: int
+    ) -> ComparedValue:
+        """Return a value with the tolerance of lower dtypes."""
+        value = self.tensors(quantity, step)[found.name]
+        assert value is not None
+        plays = [_of(each, quantity, step).get(found.name) for each in self.noisy()]
+        bound = self._rounding(quantity, step, found.name)
+        bound += LOWER_FACTOR * _spread(plays, value)
+        if quantity is Quantity.START:
+            bound += roundings.update.unit * _size(value)
+        # Half of a value is off by half of its size, of which rounding may hide a part.
+        size = self._size_of_change(quantity, step, found.name)
+        is_judged = quantity in _EXACT or 3 * bound <= size or not size
+        return replace(found, tolerance=bound, is_exact=False, is_judged=is_judged)
+
+    def _size_of_change(self, quantity: Quantity, step: int, name: str) -> float:
+        """Return the size of a value; of a parameter after a step, that of its change."""
+        value, before = self.tensors(quantity, step)[name], None
+        if quantity is Quantity.PARAMETER:
+            tensors = self.tensors(quantity, step - 1) if step else self.values.start
+            before = tensors.get(name)
+        if value is None or before is None:
+            return _size(value)
+        return _distance(value, before)
 
 
 def compared(
@@ -150,7 +203,8 @@ def compared(
     """
     yield from _of_quantity(Quantity.START, 0, ranks, reference, layout, own)
     for step in range(len(reference.values.steps)):
-        listed = _quantities(ranks, reference, step, decision_only=decision_only)
+        decides = decision_only or step in reference.skips
+        listed = _quantities(ranks, reference, step, decision_only=decides)
         for quantity in listed:
             yield from _of_quantity(quantity, step, ranks, reference, layout, own)
 
@@ -296,3 +350,16 @@ def _largest_difference(one: torch.Tensor, two: torch.Tensor) -> float:
 
 def _distance(one: torch.Tensor | None, two: torch.Tensor) -> float:
     return 0.0 if one is None else _size(one.double() - two.double())
+
+
+def _spread(plays: Sequence[torch.Tensor | None], value: torch.Tensor) -> float:
+    """Return the root of the mean square of differences, of the element with the largest."""
+    squares = [_off(each, value).square() for each in plays if each is not None]
+    return float(torch.stack(squares).mean(0).sqrt().max()) if squares else 0.0
+
+
+def _off(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
+    """Return a difference; infinity where only one of both is a number."""
+    both_lack = ~(one.isfinite() | two.isfinite())
+    off = one.double() - two.double()
+    return off.masked_fill(both_lack, 0.0).nan_to_num(torch.inf, torch.inf, torch.inf)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from itertools import chain, combinations
 from typing import Final
 
@@ -12,17 +13,84 @@ from syncverify.whole_step.layout import Layout
 
 # A factor that is found by division is as exact as the elements that it was found from.
 RELATIVE: Final = 1e-9
+# A tolerance of lower dtypes is 20 times the standard deviation of rounding, and 4 of these are
+# enough for a factor, which is a mean over the elements.
+_SLACK_PER_ERROR: Final = 4.0
+_MAX_DIVISOR: Final = 16
 
 
-def factor_of(value: torch.Tensor | None, base: torch.Tensor | None) -> float | None:
-    """Return the number by which a tensor is a multiple of another one; None for none."""
+def factor_of(
+    value: torch.Tensor | None,
+    base: torch.Tensor | None,
+    slack: float = 0.0,
+    slack_of_base: float = 0.0,
+) -> float | None:
+    """Return the number by which a tensor is a multiple of another one; None for none.
+
+    Args:
+        value: The tensor.
+        base: The other one.
+        slack: Difference of an element of the tensor that rounding of lower dtypes explains.
+        slack_of_base: The same of the other tensor.
+    """
+    factor = multiple_of(value, base, slack, slack_of_base)
+    if factor is None or value is None:
+        return None
+    largest = float(value.abs().max())
+    return simplest(factor, (slack + abs(factor) * slack_of_base) / largest)
+
+
+def multiple_of(
+    value: torch.Tensor | None,
+    base: torch.Tensor | None,
+    slack: float = 0.0,
+    slack_of_base: float = 0.0,
+) -> float | None:
+    """Return the same number as it is found, which may be no simple one."""
     if value is None or base is None or value.shape != base.shape or not base.any():
         return None
     flat, other = value.double().flatten(), base.double().flatten()
     factor = float(flat @ other / (other @ other))
     rest = (flat - factor * other).abs().max()
-    is_multiple = bool(rest <= RELATIVE * flat.abs().max()) and factor != 0
-    return rounded(factor) if is_multiple else None
+    allowed = slack + abs(factor) * slack_of_base
+    largest = float(flat.abs().max())
+    # Rounding alone would be a multiple of anything.
+    if factor == 0 or 2 * allowed >= largest > 0:
+        return None
+    return rounded(factor) if float(rest) <= RELATIVE * largest + allowed else None
+
+
+def simplest(factor: float, slack: float) -> float:
+    """Return the simplest factor that rounding allows: a power of two, or a fraction.
+
+    Args:
+        factor: A factor.
+        slack: Relative difference of values that rounding of lower dtypes explains.
+    """
+    if not slack:
+        return rounded(factor)
+    if not 0 < factor < math.inf:
+        return factor
+    if factor < 1:
+        return rounded(1 / simplest(1 / factor, slack))
+    error = slack / _SLACK_PER_ERROR
+    powers = 2.0 ** round(math.log2(factor))
+    if abs(factor / powers - 1) <= error:
+        return powers
+    for divisor in range(1, _MAX_DIVISOR + 1):
+        near = round(factor * divisor) / divisor
+        if abs(factor / near - 1) <= error:
+            return rounded(near)
+    return rounded(factor)
+
+
+def common_factor(factors: Sequence[float | None], slack: float) -> float | None:
+    """Return the one factor of several tensors; None if they differ."""
+    first, *others = factors
+    if first is None or any(each is None for each in others):
+        return None
+    same = all(each is not None and abs(each / first - 1) <= slack for each in others)
+    return first if same else None
 
 
 def rounded(factor: float) -> float:

@@ -24,6 +24,7 @@ from syncverify.whole_step.factors import (
     RELATIVE,
     axes_with,
     axis_sets,
+    common_factor,
     factor_of,
     is_number,
     rounded,
@@ -129,14 +130,13 @@ def _is_zero(value: torch.Tensor | None) -> bool:
 
 def _scaled(found: ComparedValue, known: Known) -> StepMistake | None:
     factors = [
-        factor_of(found.got[rank], found.expected[rank]) for rank in found.wrong_ranks
+        factor_of(found.got[rank], found.expected[rank], slack_of_base=found.slack)
+        for rank in found.wrong_ranks
     ]
-    first = factors[0]
-    if first is None or len(factors) < len(found.got):
+    if len(factors) < len(found.got):
         return None
-    if any(each is None or abs(each / first - 1) > RELATIVE for each in factors):
-        return None
-    return scaled_by(first, known)
+    factor = common_factor(factors, RELATIVE + found.relative_slack)
+    return None if factor is None else scaled_by(factor, known)
 
 
 def scaled_by(factor: float, known: Known) -> Scaled:
@@ -149,12 +149,12 @@ def scaled_by(factor: float, known: Known) -> Scaled:
 
 def _lacks_sum(found: ComparedValue, known: Known) -> StepMistake | None:
     for axes in axis_sets(known.layout):
-        factors = set[float | None]()
-        for rank in found.got:
-            summed = _sum(found, known.layout.group(rank, axes))
-            factor = None if summed is None else factor_of(found.expected[rank], summed)
-            factors.add(factor)
-        if len(factors) == 1 and (factor := factors.pop()) is not None:
+        factors = [
+            factor_of(value, _sum(found, known.layout.group(rank, axes)), found.slack)
+            for rank, value in found.expected.items()
+        ]
+        factor = common_factor(factors, RELATIVE + found.relative_slack)
+        if factor is not None:
             return LacksSum(axes, factor)
     return None
 
@@ -175,7 +175,7 @@ def _not_cleared(found: ComparedValue, known: Known) -> StepMistake | None:
         value, expected = found.got[rank], found.expected[rank]
         if value is None or value.shape != before.shape:
             return None
-        if factor_of(value - expected, before) is None:
+        if factor_of(value - expected, before, 2 * found.slack) is None:
             return None
     return NotCleared()
 

@@ -45,6 +45,10 @@ def _play(play: LayoutPlay) -> dict[str, Any]:
         "wrong_values": play.num_wrong,
         "worst_error": _finite(play.worst_error),
         "share_of_rounding": play.share_of_rounding,
+        "not_judged": [
+            f"step {each.step + 1}, {each.quantity.value}, {each.name}"
+            for each in play.not_judged
+        ],
         "simulation": play.simulation.to_json(),
     }
 

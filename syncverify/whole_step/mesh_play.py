@@ -38,6 +38,11 @@ class MeshPlay:
     device: Device
 
     @property
+    def plain_training(self) -> Training:
+        """The training as it is computed on one rank."""
+        return replace(self.training, computed_in=self.reference.computed_in)
+
+    @property
     def scale(self) -> float:
         """The scale of the loss; 1 without a scaler."""
         scales = self.reference.tensors(Quantity.SCALE, 0).values()
@@ -95,7 +100,7 @@ class MeshPlay:
         smaller = [e for part in parts for e in micro_batches(part, number)]
         listed = [*parts, *(smaller if number > 1 else [])]
         try:
-            found = gradients_of(self.training, listed, step, start, self.device)
+            found = gradients_of(self.plain_training, listed, step, start, self.device)
         except (
             UsageError
         ):  # the loss needs more than a rank's part; name fewer mistakes

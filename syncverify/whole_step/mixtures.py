@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import torch
 
@@ -14,9 +15,15 @@ from syncverify.whole_step.causes import (
     Weighted,
 )
 from syncverify.whole_step.differences import ComparedValue, piece
-from syncverify.whole_step.factors import RELATIVE, axes_with, rounded_weight
+from syncverify.whole_step.factors import (
+    RELATIVE,
+    axes_with,
+    rounded_weight,
+    simplest,
+)
 from syncverify.whole_step.known import Known
 
+_ELEMENTS_IN_LOWER_DTYPES: Final = 4
 # A part of a sum: gradients by name.
 Column = Mapping[str, torch.Tensor]
 Explained = tuple[StepMistake, list[ComparedValue]]
@@ -91,13 +98,17 @@ def _solved(
     if len(columns) < fewest:
         return
     for subset in ([*found], *([each] for each in found)):
-        # As many numbers as weights fit any tensor.
-        if sum(_num_elements(each) for each in subset) <= len(columns):
+        slack = max((each.slack for each in subset), default=0.0)
+        # As many numbers as weights fit any tensor; with rounding, some more do.
+        fewest_elements = len(columns) * (_ELEMENTS_IN_LOWER_DTYPES if slack else 1)
+        if sum(_num_elements(each) for each in subset) <= fewest_elements:
             continue
         wrong = weights_of(subset, columns, known, right=False)
         right = weights_of(subset, columns, known, right=True)
         if wrong is None or right is None or not bool(right.all()):
             continue
+        if slack:
+            wrong = right * _simplest(wrong / right, subset, columns, slack)
         yield (
             wrong,
             right,
@@ -105,6 +116,24 @@ def _solved(
         )
         if len(subset) == len(found):
             return
+
+
+def _simplest(
+    ratios: torch.Tensor,
+    found: Sequence[ComparedValue],
+    columns: Sequence[Column],
+    slack: float,
+) -> torch.Tensor:
+    """Return the simplest ratios that rounding allows; 0 for what it may explain."""
+    sizes = [
+        max(float(c[e.name].abs().max()) for e in found if e.name in c) for c in columns
+    ]
+    slacks = [slack / size if size else 0.0 for size in sizes]
+    pairs = zip(ratios.tolist(), slacks, strict=True)
+    return torch.tensor(
+        [0.0 if abs(ratio) <= each else simplest(ratio, each) for ratio, each in pairs],
+        dtype=ratios.dtype,
+    )
 
 
 def _num_elements(found: ComparedValue) -> int:
@@ -134,22 +163,28 @@ def weights_of(
         return None
     basis = torch.cat([each[0] for each in systems if each is not None])
     target = torch.cat([each[1] for each in systems if each is not None])
-    if torch.linalg.matrix_rank(basis, rtol=RELATIVE) < basis.shape[1]:
+    # Right gradients are those of one rank, which rounding of lower dtypes does not change.
+    slack = 0.0 if right else max(each.slack for each in found)
+    largest = float(basis.abs().max())
+    smallest = RELATIVE + (slack / largest if largest else 0.0)
+    if torch.linalg.matrix_rank(basis, rtol=smallest) < basis.shape[1]:
         return None
     weights: torch.Tensor = torch.linalg.lstsq(basis, target).solution
-    return weights if _is_sum(basis, weights, target) else None
+    return weights if _is_sum(basis, weights, target, slack) else None
 
 
 def _fits(
     found: ComparedValue, columns: Sequence[Column], weights: torch.Tensor, known: Known
 ) -> bool:
     system = _system(found, columns, known, right=False)
-    return system is not None and _is_sum(system[0], weights, system[1])
+    return system is not None and _is_sum(system[0], weights, system[1], found.slack)
 
 
-def _is_sum(basis: torch.Tensor, weights: torch.Tensor, target: torch.Tensor) -> bool:
+def _is_sum(
+    basis: torch.Tensor, weights: torch.Tensor, target: torch.Tensor, slack: float
+) -> bool:
     error = (basis @ weights - target).abs().max()
-    return bool(error <= RELATIVE * basis.abs().max())
+    return bool(error <= RELATIVE * basis.abs().max() + slack)
 
 
 def _system(

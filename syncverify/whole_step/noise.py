@@ -25,12 +25,15 @@ Plays come in pairs with opposite noise. To first order, both move a value by th
 opposite directions. A value that depends on the sign of a gradient that is zero in exact
 arithmetic, such as a step of AdamW with a small `eps`, jumps in one play of the pair if the noise
 is larger than the rounding of the reference. It is 32 times as large.
+
+Note [The bound in lower dtypes] in `lower_noise.py` has smaller noise, and a sharper bound.
 """
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -43,7 +46,7 @@ _ROUNDINGS: Final = 32.0
 # Each pair of plays is a sample of the noise, and not its bound.
 NOISE_FACTOR: Final = 4.0
 # Collectives do not round on one rank, and each is waited for by the tensor that it returned.
-_COLLECTIVES: Final = ("c10d", "_c10d_functional")
+COLLECTIVES: Final = ("c10d", "_c10d_functional")
 
 
 def _writes(func: Any) -> bool:
@@ -56,6 +59,18 @@ def _dispatches(kind: Any) -> bool:
     """Whether a class of tensors dispatches operators itself."""
     has_own: bool = kind.__torch_dispatch__ != torch.Tensor.__torch_dispatch__
     return has_own
+
+
+def computes_no_values(func: Any, types: Any) -> bool:
+    """Whether an operator moves values, or has tensors without any, by which DTensor plans."""
+    return func.namespace in COLLECTIVES or any(map(_dispatches, types))
+
+
+class NoiseOfSteps(Protocol):
+    """Noise of any kind."""
+
+    def mode(self, step: int) -> AbstractContextManager[object]:
+        """Return the block in which a step has noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +114,7 @@ class RoundingNoise(TorchDispatchMode):
         if any(issubclass(each, DTensor) for each in types):
             return NotImplemented
         kwargs = kwargs or {}
-        # Tensors without values, by which DTensor plans, are of another class.
-        is_other = any(map(_dispatches, types)) or func.namespace in _COLLECTIVES
-        if is_other or func.is_view or _writes(func):
+        if computes_no_values(func, types) or func.is_view or _writes(func):
             return func(*args, **kwargs)
         args, kwargs = tree_map(self._noisy, (args, kwargs))
         return tree_map(self._noisy, func(*args, **kwargs))

@@ -16,11 +16,12 @@ from syncverify.whole_step.causes import (
 )
 from syncverify.whole_step.copies import copy_cause
 from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.factors import RELATIVE
+from syncverify.whole_step.factors import RELATIVE, simplest
 from syncverify.whole_step.gradient_causes import scaled_by
 from syncverify.whole_step.known import Known
 from syncverify.whole_step.layout import Layout
 
+_EQUAL = 1e-5
 # Parameters that are split over the same axes.
 Classes = Mapping[frozenset[str], tuple[str, ...]]
 
@@ -84,13 +85,14 @@ def norm_cause(found: ComparedValue, squares: Squares, known: Known) -> StepMist
     norms = {
         rank: float(value) for rank, value in found.got.items() if value is not None
     }
-    known_mistake = wrong_squares(norms, squares)
+    slack = found.relative_slack
+    known_mistake = wrong_squares(norms, squares, RELATIVE + slack)
     if known_mistake is not None:
         return known_mistake
     expected = float(found.expected[found.wrong_ranks[0]])
     factors = {norm / expected for norm in norms.values()} if expected else set[float]()
-    if factors and math.isclose(max(factors), min(factors), rel_tol=RELATIVE):
-        scaled: Scaled = scaled_by(max(factors), known)
+    if factors and math.isclose(max(factors), min(factors), rel_tol=RELATIVE + slack):
+        scaled: Scaled = scaled_by(simplest(max(factors), slack), known)
         if scaled.axes or scaled.is_scale:
             return scaled
     return copy_cause(found, known.layout)
@@ -100,13 +102,21 @@ def wrong_squares(
     norms: Mapping[int, float], squares: Squares, relative: float = RELATIVE
 ) -> NormMistake | None:
     """Return which squares are left out, or added wrongly, in the norms of the ranks."""
-    for cause, totals in _mistakes(squares):
-        if all(
-            math.isclose(norms[rank], math.sqrt(totals[rank]), rel_tol=relative)
-            for rank in norms
-        ):
-            return cause
-    return None
+    found = [
+        (max(_off(norms[r], math.sqrt(totals[r])) for r in norms), cause)
+        for cause, totals in _mistakes(squares)
+    ]
+    closest = min((off for off, _ in found), default=math.inf)
+    if closest > relative:
+        return None
+    # Of equal norms, the first is that of the simplest mistake.
+    near = max(closest, min(relative, _EQUAL))
+    return next(cause for off, cause in found if off <= near)
+
+
+def _off(norm: float, other: float) -> float:
+    largest = max(abs(norm), abs(other))
+    return abs(norm - other) / largest if largest else 0.0
 
 
 def _mistakes(squares: Squares) -> Iterator[tuple[NormMistake, list[float]]]:

@@ -10,6 +10,7 @@ from syncverify.trace.source_lines import SourceLine
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.rounding import Roundings
 from syncverify.whole_step.training import Beside, Variation
 from syncverify.whole_step.values import Quantity, RankValues
 
@@ -79,6 +80,8 @@ class LayoutPlay:
         is_split: Whether ranks have different parts of the batch.
         saved_on: Layout that wrote the checkpoint from which the training goes on; None for a
             training without a pause.
+        roundings: The dtypes that the values were compared in bounds of; None for float64.
+        not_judged: Values with so wide a bound that a factor of 2 might not be seen.
     """
 
     layout: Layout
@@ -97,6 +100,8 @@ class LayoutPlay:
     returned_apart: tuple[str, ...] = ()
     is_split: bool = True
     saved_on: Layout | None = None
+    roundings: Roundings | None = None
+    not_judged: tuple[ComparedValue, ...] = ()
 
     @property
     def worst_error(self) -> float:

@@ -64,7 +64,8 @@ def _gradients(
     if start is None:
         return
     batch = play.reference.values.batches[step]
-    plain = gradients_of(play.training, [batch], step, start, play.device).parts[0]
+    training = play.plain_training
+    plain = gradients_of(training, [batch], step, start, play.device).parts[0]
     for each in wrong:
         if each.name in plain:
             gradient = plain[each.name] * factors.get(each.name, 1.0)

@@ -27,8 +27,10 @@ from syncverify.whole_step.input_checks import (
     digests_of,
 )
 from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.noise import PAIR_OF_NOISES, Noise
+from syncverify.whole_step.lower_noise import LowerNoise, pairs_of_noises
+from syncverify.whole_step.noise import PAIR_OF_NOISES, NoiseOfSteps
 from syncverify.whole_step.one_rank import as_one_rank
+from syncverify.whole_step.rounding import Roundings
 from syncverify.whole_step.shards import fill
 from syncverify.whole_step.steps import (
     PlainGradients,
@@ -43,6 +45,8 @@ from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
 from syncverify.whole_step.watching import watched_clipping
 
 _T = TypeVar("_T")
+# Dtypes in which nothing is computed on one rank.
+LOW: Final = (torch.bfloat16, torch.float16)
 # torch says there how to make a redistribution faster, also of one that only reads values.
 _ADVICE: Final = logging.getLogger("torch.distributed.tensor._redistribute")
 _SCHEDULE_FIRST: Final = r"Detected call of `lr_scheduler.step\(\)` before"
@@ -109,7 +113,7 @@ def play_on(
     training: Training,
     layout: Layout,
     device: Device,
-    noise: Noise | None = None,
+    noise: NoiseOfSteps | None = None,
     *,
     finds_races: bool = True,
 ) -> Simulation:
@@ -143,7 +147,7 @@ def reference_of(
     training: Training,
     layout: Layout,
     device: Device,
-    noises: Sequence[Noise] = PAIR_OF_NOISES,
+    noises: Sequence[NoiseOfSteps] = PAIR_OF_NOISES,
 ) -> OneRank:
     """Play a training on one rank: plainly where it has a loss, or else its own step.
 
@@ -164,6 +168,8 @@ def reference_of(
         number = training.num_micro_batches
         beside = training.beside or Beside(layout.of_ones(), number)
         return _own_reference(training, beside, device, noises)
+    if training.dtype in LOW:
+        return _in_float64(training, device)
     plain = _alone(lambda: train_plainly(training), device)
     if any(each.draws for each in plain.steps):
         others = replace(training, draws_others=True)
@@ -178,7 +184,7 @@ def reference_of(
 
 
 def _own_reference(
-    training: Training, beside: Beside, device: Device, noises: Sequence[Noise]
+    training: Training, beside: Beside, device: Device, noises: Sequence[NoiseOfSteps]
 ) -> OneRank:
     """Make the own step on the layout that others are compared with."""
     setup = replace(training, num_micro_batches=beside.num_micro_batches)
@@ -195,7 +201,7 @@ def _own_reference(
 
 
 def _own_values(
-    training: Training, layout: Layout, device: Device, noise: Noise | None
+    training: Training, layout: Layout, device: Device, noise: NoiseOfSteps | None
 ) -> RankValues:
     simulation = play_on(training, layout, device, noise, finds_races=False)
     ranks = [each for each in simulation.results if isinstance(each, RankValues)]
@@ -208,6 +214,57 @@ def _own_values(
     indices = range(training.num_steps)
     batches = _alone(lambda: tuple(map(training.whole_batch, indices)), device)
     return replace(one, batches=batches)
+
+
+def _in_float64(
+    training: Training,
+    device: Device,
+    skips: frozenset[int] = frozenset(),
+    noises: Sequence[LowerNoise] = (),
+    roundings: Roundings | None = None,
+) -> OneRank:
+    """Play a training in float64, from values in its dtype; in its dtype where it has to be."""
+    computed_in: torch.dtype | None = torch.float64
+    precise = replace(training, computed_in=computed_in)
+    try:
+        plain = _alone(lambda: train_plainly(precise, None, skips), device)
+    except UsageError:  # its code names a dtype, which float64 does not fit to
+        computed_in, precise = None, training
+        plain = _alone(lambda: train_plainly(precise, None, skips), device)
+
+    @functools.cache
+    def noisy() -> list[RankValues]:
+        return _alone(
+            lambda: [train_plainly(precise, each, skips) for each in noises], device
+        )
+
+    return OneRank(
+        plain, noisy, roundings=roundings, skips=skips, computed_in=computed_in
+    )
+
+
+def lower_reference(
+    training: Training,
+    roundings: Roundings,
+    device: Device,
+    skips: frozenset[int] = frozenset(),
+) -> OneRank:
+    """Play a training on one rank in float64, with the noise of lower dtypes.
+
+    Args:
+        training: The training; it has a loss.
+        roundings: How it rounds on the mesh.
+        device: Device that torch names to it.
+        skips: Steps that the scaler skips on the mesh, since a value overflows there.
+
+    Returns:
+        The values, with those of plays with rounding noise.
+
+    Raises:
+        UsageError: It does not end.
+    """
+    noises = pairs_of_noises(roundings)
+    return _in_float64(training, device, skips, noises, roundings)
 
 
 def gradients_of(

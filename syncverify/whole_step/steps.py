@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.utils._pytree import tree_map
 
 from syncverify.whole_step.batches import copy_of, micro_batches, rank_part
 from syncverify.whole_step.calling import call
@@ -18,8 +20,9 @@ from syncverify.whole_step.clipping import clip_over_meshes
 from syncverify.whole_step.constant_gradients import constant_gradients
 from syncverify.whole_step.data import AllOnes, NotFinite
 from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.noise import Noise
+from syncverify.whole_step.noise import NoiseOfSteps
 from syncverify.whole_step.poison import Poison, is_last_shard
+from syncverify.whole_step.rounding import LoweredDtypes
 from syncverify.whole_step.shards import KeptParts, whole
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.values import NamedTensors, Quantity, RankValues, StepValues
@@ -73,7 +76,7 @@ class Wired:
 
 
 def train_on_mesh(
-    training: Training, layout: Layout, device: str, noise: Noise | None = None
+    training: Training, layout: Layout, device: str, noise: NoiseOfSteps | None = None
 ) -> RankValues:
     """Train on this rank of a mesh.
 
@@ -118,12 +121,17 @@ def _schedule(training: Training, optimizers: list[torch.optim.Optimizer]) -> An
     return call(training.schedule, {"optimizer": one_or_all(optimizers)})
 
 
-def train_plainly(training: Training, noise: Noise | None = None) -> RankValues:
+def train_plainly(
+    training: Training,
+    noise: NoiseOfSteps | None = None,
+    skips: frozenset[int] = frozenset(),
+) -> RankValues:
     """Train the plain model on one rank, and return the values that it has.
 
     Args:
         training: The training; it has a loss.
         noise: Rounding noise; None for none.
+        skips: Steps in which a gradient overflows.
 
     Returns:
         The values.
@@ -135,7 +143,7 @@ def train_plainly(training: Training, noise: Noise | None = None) -> RankValues:
     for index in range(training.num_steps):
         batch = training.whole_batch(index)
         batches.append(copy_of(batch))
-        with _placed(poison, wired, index):
+        with _overflowing(wired, index, skips) or _placed(poison, wired, index):
             steps.append(_step(wired, batch, index, _mode(noise, index)))
     return RankValues(
         start,
@@ -147,7 +155,7 @@ def train_plainly(training: Training, noise: Noise | None = None) -> RankValues:
     )
 
 
-def _mode(noise: Noise | None, step: int) -> AbstractContextManager[object]:
+def _mode(noise: NoiseOfSteps | None, step: int) -> AbstractContextManager[object]:
     return nullcontext() if noise is None else noise.mode(step)
 
 
@@ -177,7 +185,7 @@ def plain_gradients(
     """
     wired = _plain(training)
     _set(wired.parameters, start)
-    losses = [_losses(wired, part) for part in parts]
+    losses = [_losses(wired, tree_map(training.cast, part)) for part in parts]
     terms = _losses(wired, training.whole_batch(step))
     return PlainGradients(
         [_gradients(wired, total(each)) for each in losses],
@@ -267,17 +275,22 @@ def _plain(training: Training) -> Wired:
 
 
 def trained(
-    wired: Wired, layout: Layout, indices: Iterable[int], noise: Noise | None = None
+    wired: Wired,
+    layout: Layout,
+    indices: Iterable[int],
+    noise: NoiseOfSteps | None = None,
 ) -> RankValues:
     """Make some steps on this rank of a mesh, and return the values that it has."""
     start, options = _start(wired), _options(wired)
     split_over = {name: axes_of(each) for name, each in wired.parameters.items()}
     poison = _poison(wired, layout.coordinate(dist.get_rank()), dict(layout.axes))
     steps, batches = list[StepValues](), list[Any]()
+    lowered = list[LoweredDtypes]()
     for index in indices:
         batch = _own_batch(wired, layout, index)
         batches.append(copy_of(batch))
-        with _placed(poison, wired, index):
+        lowered.append(LoweredDtypes())
+        with _placed(poison, wired, index), lowered[-1].noting():
             steps.append(_step(wired, batch, index, _mode(noise, index)))
     is_poisoned = poison is not None and poison.is_called
     return RankValues(
@@ -290,6 +303,8 @@ def trained(
         is_poisoned=is_poisoned,
         kept=wired.kept,
         options=options,
+        lowered=frozenset().union(*(each.found for each in lowered)),
+        overflows=frozenset(i for i, e in enumerate(lowered) if e.has_overflowed),
     )
 
 
@@ -331,6 +346,17 @@ def _placed(
     if poison is None or index or not hasattr(wired.scaler, "unscale_"):
         return nullcontext()
     return poison.placed(wired.scaler)
+
+
+def _overflowing(
+    wired: Wired, index: int, skips: frozenset[int]
+) -> AbstractContextManager[None] | None:
+    """Return the block of a step in which a gradient overflows; None for other steps."""
+    if index not in skips:
+        return None
+    names = (name for name, each in wired.parameters.items() if each.requires_grad)
+    variation = NotFinite(next(names), math.inf)
+    return Poison(variation, wired.parameters, is_last=True).placed(wired.scaler)
 
 
 def _own_batch(wired: Wired, layout: Layout, step: int) -> Any:

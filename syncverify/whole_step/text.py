@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -89,10 +90,24 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
                 f"{played.layout} is {_shown(first.got[min(first.got)])}, and not "
                 f"{_shown(next(iter(first.expected.values())))}: another norm, or a mistake"
             )
+        yield from _of_lower_dtypes(played)
         if played.absent:
             yield f"  not compared: {some_names(played.absent)}: no rank has a parameter of this name"
         if played.added:
             yield f"  not compared: {some_names(played.added)}: build() makes no such parameter"
+
+
+def _of_lower_dtypes(played: LayoutPlay) -> Iterator[str]:
+    """Yield the values in which rounding may hide a mistake."""
+    if played.roundings is None or not played.not_judged:
+        return
+    names = sorted(str(each).removeprefix("torch.") for each in played.roundings.dtypes)
+    by_quantity = Counter(each.quantity.value for each in played.not_judged)
+    listed = ", ".join(f"{count} of {name}" for name, count in by_quantity.items())
+    yield (
+        f"  not judged: {counted(len(played.not_judged), 'value')} of {played.layout}: "
+        f"rounding of {' and '.join(names)} may hide a factor of 2 there ({listed})"
+    )
 
 
 def unjudged(outcome: Comparison) -> Iterator[str]:

@@ -32,6 +32,7 @@ _FUNCTIONS: Final = (
     "scaler",
 )
 _MAY_LACK: Final = ("loss", "step", "scaler")
+_DTYPES: Final = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class Variation(Protocol):
@@ -88,6 +89,7 @@ class Training:
         num_steps: Number of steps.
         num_micro_batches: Number of parts of a rank's batch.
         dtype: Floating-point dtype of model and batch.
+        computed_in: Dtype in which their values in `dtype` are computed with; None for `dtype`.
         seed: Seed of model and data.
         sizes: Arguments of `build` and `batch` in the place of their defaults.
         num_rows: Number of rows of the whole batch to train on; None for all.
@@ -115,6 +117,7 @@ class Training:
     num_steps: int = 2
     num_micro_batches: int = 1
     dtype: torch.dtype = torch.float64
+    computed_in: torch.dtype | None = None
     seed: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict)
     num_rows: int | None = None
@@ -144,10 +147,10 @@ class Training:
             )
         if self.clip is not None and not self.clip > 0:
             raise UsageError(f"expected `clip` to be more than 0, not {self.clip!r}")
-        if self.dtype not in (torch.float64, torch.float32):
+        if self.dtype not in _DTYPES:
             raise UsageError(
-                f"expected `dtype` to be torch.float64 or torch.float32, not {self.dtype}: "
-                "rounding in lower dtypes is as large as mistakes"
+                f"expected `dtype` to be one of {', '.join(map(str, _DTYPES))}, not "
+                f"{self.dtype}"
             )
 
     @property
@@ -177,21 +180,30 @@ class Training:
                 "expected build() to return real parameters, not complex ones; keep real and "
                 "imaginary parts as a last dimension, and view them by torch.view_as_complex"
             )
-        return _cast_model(model, self.dtype)
+        model = _cast_model(model, self.dtype)
+        return _cast_model(model, self.computed_in or self.dtype)
 
     def whole_batch(self, step: int) -> Any:
         """Make the batch of a step, for all ranks."""
         torch.manual_seed(self.seed + 1 + step)
         made = call(self.batch, {"step_index": step, **self.sizes})
-        batch = tree_map(self._cast, made)
+        batch = tree_map(self.cast, tree_map(self._cut, made))
         return batch if self.variation is None else self.variation.changed(batch)
 
-    def _cast(self, leaf: Any) -> Any:
+    def _cut(self, leaf: Any) -> Any:
+        if (
+            self.num_rows is None
+            or not isinstance(leaf, torch.Tensor)
+            or not leaf.dim()
+        ):
+            return leaf
+        return leaf[: self.num_rows]
+
+    def cast(self, leaf: Any) -> Any:
+        """Return a value of the batch, a tensor of numbers in the dtype of the training."""
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        if self.num_rows is not None and leaf.dim():
-            leaf = leaf[: self.num_rows]
-        return _cast(leaf, self.dtype)
+        return _cast(_cast(leaf, self.dtype), self.computed_in or self.dtype)
 
     def own_optimizers(self, model: nn.Module) -> list[torch.optim.Optimizer]:
         """Make the optimizers of a model."""

@@ -74,6 +74,8 @@ class RankValues:
         is_poisoned: Whether a gradient was made no number, as the variation says.
         kept: Parts of tensors of a mesh, which are put together after the run.
         options: Options of the optimizers before the first step.
+        lowered: Dtypes to which operators rounded tensors of a higher dtype.
+        overflows: Numbers of the steps in which a value of float16 overflowed.
     """
 
     start: NamedTensors
@@ -85,3 +87,5 @@ class RankValues:
     is_poisoned: bool = False
     kept: KeptParts = field(default_factory=dict)
     options: Options = field(default_factory=dict)
+    lowered: frozenset[torch.dtype] = frozenset()
+    overflows: frozenset[int] = frozenset()

@@ -8,7 +8,7 @@ import torch
 
 from syncverify.whole_step.causes import ReducedOver, StepMistake
 from syncverify.whole_step.differences import ComparedValue, piece
-from syncverify.whole_step.factors import axis_sets, factor_of
+from syncverify.whole_step.factors import RELATIVE, axis_sets, common_factor, factor_of
 from syncverify.whole_step.known import Known
 from syncverify.whole_step.mixtures import usable, weights_of
 
@@ -80,12 +80,13 @@ def _common_factor(
     axes: frozenset[str],
 ) -> float | None:
     """Return the factor by which all ranks have the sum over a group; None for none."""
-    factors = set[float | None]()
+    factors = list[float | None]()
     for rank, value in found.got.items():
         members = [locals_[each] for each in known.layout.group(rank, axes)]
         if any(each.shape != members[0].shape for each in members):
             return None
-        factors.add(factor_of(value, torch.stack(members).sum(0)))
-        if len(factors) > 1:
+        summed = torch.stack(members).sum(0)
+        factors.append(factor_of(value, summed, slack_of_base=found.slack))
+        if factors[-1] is None:
             return None
-    return factors.pop()
+    return common_factor(factors, RELATIVE + found.relative_slack)

@@ -144,7 +144,10 @@ _CHANGED: list[tuple[str, dict[str, Any]]] = [
     ("expected `loss` to be a function, not 3", {"loss": 3}),
     ("expected `steps` to be a number of 1 or more, not 0", {"steps": 0}),
     ("expected `clip` to be more than 0, not 0", {"clip": 0}),
-    ("expected `dtype` to be torch.float64 or torch.float32", {"dtype": torch.int64}),
+    (
+        "expected `dtype` to be one of torch.float64, torch.float32, torch.bfloat16",
+        {"dtype": torch.int64},
+    ),
     ("expected numbers of micro-batches of 1 or more, not 0", {"micro_batches": [0]}),
     ("expected a layout such as", {"layouts": [("dp", 2)]}),
     ("expected 2 ranks or more for all layouts, not 1", {"layouts": 1}),
