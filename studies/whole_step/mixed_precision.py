@@ -21,7 +21,10 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
+from syncverify import parity
+from syncverify.errors import UsageError
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.whole_step.parity import Parity
 
 WIDTH: Final = 8
 WORDS: Final = 16
@@ -43,6 +46,17 @@ class Drawn:
 
     words: tuple[str, ...]
     arguments: Arguments
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToJudge:
+    """A training that is refused, since rounding or overflow hides all of it.
+
+    Attributes:
+        why: The words.
+    """
+
+    why: str
 
 
 class Layers(nn.Module):
@@ -115,13 +129,10 @@ def square(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
 
 def next_word(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     """Return the loss of the next words."""
-    logits: torch.Tensor = model(batch[:, :-1])
-    return functional.cross_entropy(
-        logits.float().flatten(0, 1)
-        if logits.dtype is not torch.float64
-        else logits.flatten(0, 1),
-        batch[:, 1:].flatten(),
-    )
+    logits: torch.Tensor = model(batch[:, :-1]).flatten(0, 1)
+    # As trainers do; the reference stays in float64.
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return functional.cross_entropy(logits, batch[:, 1:].flatten())
 
 
 MODELS: Final = {
@@ -176,6 +187,14 @@ def drawn(seed: int, *, is_wrong: bool = False) -> Drawn:
 
     arguments["parallelize"] = parallelize
     return Drawn((*listed, *listed_more), arguments)
+
+
+def judged(drawn: Drawn) -> Parity | NothingToJudge:
+    """Compare a training with one rank."""
+    try:
+        return parity(**drawn.arguments)
+    except UsageError as error:
+        return NothingToJudge(str(error))
 
 
 class Doubled(torch.autograd.Function):
