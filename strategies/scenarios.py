@@ -97,7 +97,7 @@ def _scenarios(
     beside = frozenset({f"launch={launch}", *(f"event={event}" for event in events)})
     backward = draw(backwards(beside=beside, capabilities=capabilities))
     parameters = draw(used_by(parameters, capabilities=capabilities))
-    beside = frozenset({f"backward={backward}"})
+    beside = frozenset({f"backward={backward}", f"launch={launch}"})
     parameters = draw(uses(parameters, beside=beside, capabilities=capabilities))
     cap = draw(_caps(mesh, parameters, capabilities))
     scenario = Scenario(
