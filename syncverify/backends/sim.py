@@ -26,6 +26,7 @@ from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.sim.turns.pauses import short_pauses
 from syncverify.sim.turns.scheduler import HANG_TIMEOUT_SECONDS
 from syncverify.subjects.subject import Subject, SubjectFactory
 from syncverify.trace.run import Fault, FaultKind, RankRun, Run
@@ -137,7 +138,13 @@ class SimBackend:
                     recorder=recorders[rank],
                 )
 
-        with unlikely_start(), exact_arithmetic(), restored_settings() as before:
+        pauses = short_pauses()
+        with (
+            unlikely_start(),
+            exact_arithmetic(),
+            pauses,
+            restored_settings() as before,
+        ):
             threads, stall = machine.run(program)
             drop_what_is_undone(results, before)
         fault = threads_fault(threads, stall, machine.world.mismatch)

@@ -10,6 +10,7 @@ import torch
 from typing_extensions import override
 
 from syncverify.errors import UsageError
+from syncverify.judge.traced import launches_of
 from syncverify.simulation.program import Device
 from syncverify.trace.source_lines import SourceLine
 from syncverify.whole_step.closed_form import closed_form
@@ -174,8 +175,30 @@ def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
     Raises:
         UsageError: The training cannot be played.
     """
+    last = None
     with one_thread_of_torch():
-        yield from _comparisons(described, path)
+        for last in _comparisons(described, path):
+            yield last
+    if last is not None:
+        _refuse_without_communication(last)
+
+
+def _refuse_without_communication(outcome: Parity) -> None:
+    """Refuse a training that is right because its ranks have nothing to do with each other.
+
+    Raises:
+        UsageError: It is.
+    """
+    runs = (each.simulation.run for each in outcome.plays)
+    ranks = (rank for run in runs if run is not None for rank in run.ranks)
+    communicates = (
+        len(launch.ranks) > 1 for rank in ranks for launch in launches_of(rank.trace)
+    )
+    if outcome.is_right and not any(communicates):
+        raise UsageError(
+            "no rank communicates on any layout, so nothing can differ: parallelize() has to "
+            "put the model on the mesh, and a layout needs two ranks or more"
+        )
 
 
 def _comparisons(described: Described, path: str) -> Iterator[Parity]:

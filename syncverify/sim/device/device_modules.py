@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -201,10 +200,6 @@ _IMPORTED: tuple[tuple[Any, Replacement], ...] = (
 )
 
 
-_SHORTENED_SECONDS = 1e-5
-_MOST_BETWEEN_POLLS = 0.1
-
-
 def _new_group(
     original: Any, streams: RankStreams, ranks: Any = None, timeout: Any = None,
     backend: Any = None, backend_options: Any = None, *more: Any, **options: Any,
@@ -328,7 +323,6 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         )
     for owner, name, virtual in _DISTRIBUTED:
         yield owner, name, _function(getattr(owner, name), virtual)
-    yield time, "sleep", _function(time.sleep, functools.partial(_sleep, time.sleep))
     script = torch.jit.script
     yield torch.jit, "script", _function(script, functools.partial(_script, script))
     run_backward = torch.autograd._engine_run_backward  # noqa: SLF001  # all ways to it
@@ -350,11 +344,6 @@ def virtual_device_modules(
     return installed(
         itertools.chain(_replacements(), seen_names() if shows_device else ())
     )
-
-
-def _sleep(original: Any, _: RankStreams, seconds: float) -> None:
-    """Sleep, between polls for next to no time: a very long delay has a thousand of them."""
-    original(_SHORTENED_SECONDS if 0 < seconds <= _MOST_BETWEEN_POLLS else seconds)
 
 
 def _script(original: Any, _: RankStreams, *args: Any, **kwargs: Any) -> Any:

@@ -7,6 +7,7 @@ from syncverify.backends.choice import open_backend
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
+from syncverify.backends.streams import StreamsBackend
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.settings import BACKEND_NAMES, NCCL_NAMES
 from syncverify.subjects.subject import resolve
@@ -15,7 +16,12 @@ SUBJECT = resolve("synchronizer")
 
 
 def test_backends_open_by_name_and_close_unused() -> None:
-    kinds = {"sim": SimBackend, "gloo": GlooBackend, "fake": FakeBackend}
+    kinds = {
+        "sim": SimBackend,
+        "streams": StreamsBackend,
+        "gloo": GlooBackend,
+        "fake": FakeBackend,
+    }
     for name, kind in kinds.items():
         opened = open_backend(name, SUBJECT)
         assert isinstance(opened, kind)
@@ -28,7 +34,7 @@ def test_unknown_backend_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         open_backend("mpi", SUBJECT)
     assert str(caught.value) == (
-        "unknown backend 'mpi': expected one of sim, gloo, nccl, nccl2, nccl-lazy, "
+        "unknown backend 'mpi': expected one of sim, streams, gloo, nccl, nccl2, nccl-lazy, "
         "nccl-legacy, fake"
     )
 

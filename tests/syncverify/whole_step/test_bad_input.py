@@ -291,3 +291,21 @@ def test_split_and_own_may_name_axes_of_other_layouts() -> None:
         build, parallelize, batch, loss, layouts=["dp=2"], device="cpu", **others
     )
     assert result.is_right, str(result)
+
+
+def stays(model: nn.Module) -> None:
+    """Put nothing on a mesh."""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"parallelize": stays, "split": {}}, {"layouts": ["dp=1"]}],
+    ids=["replicas", "one rank"],
+)
+def test_ranks_that_do_not_communicate_show_nothing(changes: dict[str, Any]) -> None:
+    refused("no rank communicates on any layout", **changes)
+
+
+def test_replicas_that_take_other_rows_are_wrong() -> None:
+    outcome = parity(build, stays, batch, loss, layouts=["dp=2"], device="cpu")
+    assert outcome.mistakes

@@ -212,4 +212,4 @@ def test_an_unknown_contract_is_named(call: Call, command: str) -> None:
 def test_a_probe_needs_collectives_that_move_data(call: Call) -> None:
     outcome = call("probe", "synchronizer", "--backend", "fake")
     assert outcome.code == 2
-    assert "'fake' is not one of 'sim', 'gloo'" in outcome.complaint
+    assert "'fake' is not one of 'sim', 'streams', 'gloo'" in outcome.complaint

@@ -97,7 +97,7 @@ REFUSED = {
     "unknown backend": (
         ("run", "synchronizer", "--backend", "mpi"),
         ("Invalid value for '--backend': 'mpi' is not one of "
-        "'sim', 'gloo', 'nccl', 'nccl2', 'nccl-lazy', 'nccl-legacy', 'fake'."),
+        "'sim', 'streams', 'gloo', 'nccl', 'nccl2', 'nccl-lazy', 'nccl-legacy', 'fake'."),
     ),
     "fake with ddp": (
         ("run", "ddp", "--backend", "fake"),

@@ -165,17 +165,17 @@ def test_a_number_inside_of_a_longer_gradient_is_no_gradient_of_its_own() -> Non
     specs = tuple(
         ParameterSpec(f"p{n}", shape, ("R",), dtype=dtype)
         for n, (shape, dtype) in enumerate(
-            [((), "bfloat16"), *[((), "float32")] * 3, ((2,), "bfloat16")]
+            [((), "bfloat16"), *[((), "float32")] * 9, ((4,), "bfloat16")]
         )
     )
     scenario = Scenario(MeshSpec((3,), ("dp",)), specs, (2,), 1)
     mean = reference(scenario, Capabilities(reduction="mean"))
-    longer = mean.local(specs[4], 0, 0, BOTH) / 3
+    longer = mean.local(specs[10], 0, 0, BOTH) / 3
     forms = [
         mean.local(specs[0], 0, 0, each) / by for each in (BOTH, (1,)) for by in (1, 3)
     ]
     assert any(form in longer for form in forms), "the numbers meet by chance"
     launched = sent(longer, micro_batch=1)
-    assert senders(mean, 0, launched) == ("p4",)
-    assert places_of(mean, 0, launched) == {("p4", 0)}
+    assert senders(mean, 0, launched) == ("p10",)
+    assert places_of(mean, 0, launched) == {("p10", 0)}
     assert senders(mean, 0, sent(forms[0], micro_batch=1)) == ("p0",)
