@@ -296,6 +296,11 @@ def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
                 yield _known(reference, path, plays, mistakes)
         if not (setup.resume and all(e.is_right for e in plays)):
             continue
+        if any(e.roundings is not None and e.roundings.is_low for e in plays):
+            raise UsageError(
+                "a training with a pause is compared in float64 or float32 alone, and this one "
+                "rounds to a lower dtype: leave out `resume`, or the lower dtype"
+            )
         for played in resumed_plays(setup, described.layouts, reference.values, device):
             plays.append(played)
             _note_as_it_is(mistakes, setup, played)
