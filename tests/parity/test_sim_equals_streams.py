@@ -60,7 +60,9 @@ def sampled(num_entries: int) -> list[Subject]:
     return [found[at * len(found) // num_entries].defect() for at in range(num_entries)]
 
 
-@pytest.mark.parametrize("name", ["synchronizer", "ddp"])
+@pytest.mark.parametrize(
+    "name", ["synchronizer", pytest.param("ddp", marks=pytest.mark.nightly)]
+)
 def test_right_subjects(name: str, streams: StreamsBackend) -> None:
     assert compare(resolve(name), 10, streams) == 0
 
