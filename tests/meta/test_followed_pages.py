@@ -18,11 +18,15 @@ FOLLOWED = (
 )
 
 
+# They take half a minute, and tests of what they show run every day.
+LONG = ("tutorial.md", "any-program.md")
+
+
 @pytest.mark.long(10)
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.nightly if name == "tutorial.md" else ())
+        pytest.param(name, marks=pytest.mark.nightly if name in LONG else ())
         for name in FOLLOWED
     ],
 )

@@ -162,7 +162,7 @@ def test_the_class_is_right() -> None:
     ("subject", "identity"),
     [
         (KeepsItsCount, EARLY),
-        (KeepsTheReady, RAISED),
+        pytest.param(KeepsTheReady, RAISED, marks=pytest.mark.nightly),
         pytest.param(SendsOneEarly, EARLY, marks=pytest.mark.nightly),
     ],
 )

@@ -230,6 +230,7 @@ def test_the_end_of_torchrun_on_the_first_machine_ends_both(machines: Machines) 
         assert complaint in (STORE_IS_GONE, "")[: 1 + number]
 
 
+@pytest.mark.nightly
 def test_machines_with_other_files_of_the_subject_play_nothing(
     machines: Machines,
 ) -> None:
