@@ -72,8 +72,10 @@ def _finished(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _quoted(done: subprocess.CompletedProcess[str]) -> list[str]:
-    last = (done.stdout + done.stderr).replace(str(ROOT), ".").splitlines()[-30:]
-    return ["", "```text", *last, "```"]
+    """Quote the beginning and the end: the launcher's traceback follows the line that counts."""
+    said = (done.stdout + done.stderr).replace(str(ROOT), ".").splitlines()
+    shown = said if len(said) <= 40 else [*said[:10], "...", *said[-30:]]
+    return ["", "```text", *shown, "```"]
 
 
 TESTS = Part(

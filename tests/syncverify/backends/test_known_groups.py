@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 
 from syncverify.backends import known_groups, rank_groups, recording
@@ -83,6 +85,17 @@ def test_a_backend_is_not_refused_for_what_it_does_not_use(
     monkeypatch.delattr(c10d, "_abort_process_group")
     require_known_groups("sim")
     require_known_groups("fake")
+
+
+def test_a_mesh_that_makes_a_group_of_its_own_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On gloo, where torch sees a GPU, a mesh does not take the default group."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    made = Mock(wraps=device_mesh.new_group)
+    monkeypatch.setattr(device_mesh, "new_group", made)
+    require_known_groups("gloo")
+    assert made.call_count == 2  # one in each play: torch makes it still
 
 
 @pytest.mark.parametrize("lacks", ["abort", "shutdown", "_group_start"])
