@@ -66,8 +66,6 @@ def enlarged_scenarios(
         return scenario  # a module has its own parameters, and takes longer
     size = draw(sizes)
     small, number = scenario, draw(_NUMBERS[size])
-    if (size, number, capabilities.reduction) == ("many ranks", 7, "mean"):
-        number = MANY["ranks"]  # a product with 1/7 rounds, as no other one does
     if size == "many parameters" and number < MANY["parameters"]:
         small = _twice(scenario)
     elif size in _ONE_STEP:

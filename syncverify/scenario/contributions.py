@@ -10,6 +10,15 @@
 * All contributions to one parameter have a power of two as a factor, which changes exponents
   alone: `magnitude`. Factors differ between parameters, so that a clamp, a narrower exponent or
   a threshold shows.
+
+Note [Means by a product]
+    A mean over n ranks divides by n, or it multiplies by 1 / n, which float32 rounds. Both give k
+    of n * k, for every whole number k, if the reciprocal is off by at most a quarter of eps. That
+    holds for 3, 5 and 6, and not for 7: 21 * (1 / 7) is more than 3. The product rounds to k all
+    the same where the significand of k is small enough, for 7 below 4 / 3. Each sum of distinct
+    powers of 4 is: the sum of a rank, of all ranks, or of some. So contributions to a mean over
+    7 ranks are distinct powers of 4; where no power is left, they are 0. Up to 40 ranks,
+    powers of 4 or of 8 are enough.
 """
 
 from __future__ import annotations
@@ -17,6 +26,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import TypeVar
 
 import torch
@@ -68,14 +78,17 @@ def contribution(
     index = rank * accumulations + micro_batch
     count = len(contributing_ranks(scenario.mesh, parameter, rank))
     unit = _unit(parameter, count, _divisor_of_parts(scenario))
+    spacing = _spacing(count, parameter.effective_grad_dtype)
+    limit = _one_limit(parameter) if spacing else _sum_limit(parameter)
     position = scenario.parameters.index(parameter)
     numbers = _kept(_numbers, numel)(
         numel,
         salt=7919 * step + 104_729 * position,
         index=index,
         contributors=contributors,
-        room=_sum_limit(parameter) // unit,
+        room=limit // unit,
         span=_span(parameter, contributors, unit),
+        spacing=spacing,
     )
     return (unit * numbers).reshape(shape)
 
@@ -116,14 +129,26 @@ def _kept(
 # Shapes and counts are small and few, so most calls repeat a call of another scenario.
 @functools.lru_cache(maxsize=4096)
 def _numbers(
-    numel: int, *, salt: int, index: int, contributors: int, room: int, span: int
+    numel: int,
+    *,
+    salt: int,
+    index: int,
+    contributors: int,
+    room: int,
+    span: int,
+    spacing: int,
 ) -> torch.Tensor:
     """Return the contribution of contributor `index` in units: shape (numel,), float64.
 
     `room` is the largest exact sum, in units. `span` is the number of distinct values.
+    `spacing` is the number of binary digits from one value to the next, 0 for any values.
     The result is cached, so callers must not write to it.
     """
-    if contributors > room:  # the dtype cannot even count to it: some add 0
+    if spacing:
+        levels = max(1, room.bit_length() // spacing)
+        place = _spread(numel, salt, index, max(contributors, levels))
+        values = torch.where(place < levels, 1 << place * spacing, 0)
+    elif contributors > room:  # the dtype cannot even count to it: some add 0
         values = (_spread(numel, salt, index, contributors) < room).to(torch.int64)
     else:
         values = 1 + _spread(numel, salt, index, span)
@@ -200,6 +225,20 @@ def _unit(parameter: ParameterSpec, count: int, least: int) -> int:
     # floating point; the odd part must divide every contribution, if it fits at all.
     odd_part = count // (count & -count)
     return least * odd_part if least * odd_part <= _one_limit(parameter) else least
+
+
+@functools.lru_cache
+def _spacing(count: int, dtype: str) -> int:
+    """Return the binary digits between contributions to a mean; see Note [Means by a product]."""
+    # Products of narrower dtypes are computed in float32.
+    precise = torch.promote_types(getattr(torch, dtype), torch.float32)
+    reciprocal = Fraction(torch.tensor(1 / count, dtype=precise).item())
+    error = abs(reciprocal * count - 1)
+    half_a_digit = Fraction(torch.finfo(getattr(torch, dtype)).eps) / 2
+    if 2 * error <= half_a_digit:
+        return 0
+    spacings = range(1, half_a_digit.denominator.bit_length())
+    return next(b for b in spacings if Fraction(2**b, 2**b - 1) * error <= half_a_digit)
 
 
 @functools.lru_cache

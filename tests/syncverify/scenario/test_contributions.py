@@ -63,6 +63,21 @@ def test_every_sum_is_exact(scenario: Scenario, data: st.DataObject | None) -> N
             assert exact(parts / count, spec.effective_grad_dtype)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("num_ranks", [3, 5, 6, 7, 13, 14, 15, 28, 30])
+def test_a_mean_by_a_product_is_the_mean_by_a_quotient(
+    num_ranks: int, dtype: str
+) -> None:
+    """Of each rank's sum, of the sums of some ranks and of all: 1/7 rounds in float32."""
+    scenario = wide(num_ranks, dtype, accumulations=3)
+    parts = everything(scenario, scenario.parameters[0], 0, 0)
+    by_rank = parts.reshape(num_ranks, 3, -1)
+    for exact_sums in (by_rank.sum(dim=1), parts.cumsum(dim=0)):
+        sums = exact_sums.to(getattr(torch, dtype))
+        assert torch.equal(sums * (1 / num_ranks), sums / num_ranks)
+        assert exact(exact_sums / num_ranks, dtype)
+
+
 @pytest.mark.slow
 @given(scenarios(), st.data())
 def test_contributions_of_one_element_share_their_sign(
@@ -199,7 +214,9 @@ def test_every_rank_of_a_wide_world_contributes_somewhere(num_ranks: int) -> Non
     assert by_rank.all()
 
 
-@pytest.mark.parametrize(("num_ranks", "accumulations"), [(2, 3), (4, 3), (4, 4)])
+@pytest.mark.parametrize(
+    ("num_ranks", "accumulations"), [(2, 3), (4, 3), (4, 4), (7, 1)]
+)
 def test_contributors_are_linearly_independent(
     num_ranks: int, accumulations: int
 ) -> None:
