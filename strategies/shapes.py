@@ -23,7 +23,7 @@ def shapes(
 
     Args:
         scalars: Whether a shape may have no dims.
-        four_dims: Whether a few shapes have four dims. All others have up to three.
+        four_dims: Whether a few shapes have four or five dims. All others have up to three.
         empty: Whether a few shapes have no elements.
 
     Returns:
@@ -36,7 +36,10 @@ def shapes(
         list(itertools.product((1, 2, 3, 5), repeat=3)),
     ]
     usual = _evenly(by_dims if scalars else by_dims[1:])
-    long = list(itertools.product((1, 2, 3), repeat=4))
+    long = [
+        *itertools.product((1, 2, 3), repeat=4),
+        *itertools.product((1, 2), repeat=5),
+    ]
     none = [*_EMPTY, _EMPTY_OF_4_DIMS] if four_dims else _EMPTY
     return with_rare(
         usual,

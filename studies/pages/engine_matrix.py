@@ -17,6 +17,7 @@ from studies.pages import overflow
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
+from syncverify.scenario.feature_row import base_word
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL, PLAIN, WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -45,7 +46,8 @@ def words() -> Iterator[tuple[str, str, str]]:
     """Yield the topic, the word and the meaning of each row."""
     for topic in ("use", "backward"):
         for word, row in WORDS[topic].items():
-            yield topic, word, row.meaning
+            if base_word(word) == word:
+                yield topic, word, row.meaning
 
 
 def scenario_of(topic: str, word: str) -> Scenario:

@@ -18,6 +18,7 @@ from syncverify.program.graphs.custom_function import undefined_gradient
 from syncverify.program.graphs.losses import AsRank, Losses, one_thread, total
 from syncverify.program.graphs.products import dot
 from syncverify.program.graphs.reuse import added_to
+from syncverify.program.graphs.shared_storage import OneStorage
 from syncverify.program.graphs.uses import USES
 from syncverify.program.injected_error import failing_term, idle_term
 from syncverify.program.modules.model import initial_value
@@ -123,12 +124,15 @@ class LocalModel:
         device = next(iter(self.parameters.values())).device
         listed = step_plan.used_parameters(self.scenario, self.rank, step, micro_batch)
         terms: dict[str, torch.Tensor] = {}
+        storages = defaultdict[tuple[torch.dtype, str], OneStorage](OneStorage)
         for position, spec in enumerate(listed):
             if fails and position == len(listed) // 2:
                 terms[_NO_PARAMETER] = failing_term(device)
             with using(spec.name):
                 before = listed[:position]
-                terms[spec.name] = self._term(spec, step, micro_batch, before=before)
+                terms[spec.name] = self._term(
+                    spec, step, micro_batch, before=before, storages=storages
+                )
         for spec in self.scenario.parameters:
             if spec.used == "undefined" and self.parameters[spec.name].requires_grad:
                 part = local_in_graph(self.parameters[spec.name], spec)
@@ -147,6 +151,7 @@ class LocalModel:
         micro_batch: int,
         *,
         before: Sequence[ParameterSpec],
+        storages: Mapping[tuple[torch.dtype, str], OneStorage],
     ) -> torch.Tensor:
         """Compute a term with exactly the parameter's contribution as gradient."""
         local = local_in_graph(self.parameters[spec.name], spec)
@@ -165,6 +170,11 @@ class LocalModel:
         if other is not None:
             remake = functools.partial(local_in_graph, self.parameters[spec.name], spec)
             return added_to(other, remake, (constant * scale).to(local.dtype))
+        if spec.use == "saves_for_backward/into_one_storage":
+            # Memory of one tensor belongs to one stream.
+            is_apart = self.scenario.launch == "parameter_streams"
+            storage = storages[local.dtype, spec.name if is_apart else ""]
+            return storage.dot(local, (constant * scale).to(local.dtype))
         term = USES[spec.use](local, constant)
         return term if scale == 1 else term * scale
 

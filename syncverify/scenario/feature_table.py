@@ -242,7 +242,7 @@ TOPICS: Final = (
                 *_EXCHANGING)),
     ), "parameter", one_in=9),
     Topic("shape", (
-        Row("4 dims", "", "right", lambda _, spec: len(spec.global_shape) == 4),
+        Row("4 dims", "4 or 5 dims", "right", lambda _, spec: len(spec.global_shape) in {4, 5}),
         Row("empty", "", "right", lambda _, spec: 0 in spec.global_shape),
     ), "parameter", one_in=12),
     Topic("listed", (
@@ -251,7 +251,7 @@ TOPICS: Final = (
     ), "parameter", one_in=12),
     Topic("memory_format", (
         Row("transposed", "dense, with the last two dims swapped in memory", fewest_dims=2),
-        Row("channels_last", "4-dim, channels innermost in memory", fewest_dims=4,
+        Row("channels_last", "4-dim or 5-dim, channels innermost in memory", fewest_dims=4,
             one_in=2, needs="shape=4 dims"),
     ), "parameter", Row("contiguous", "row-major and dense"), promise="right"),
     # `used` names the ranks and micro-batches that use a parameter; `use` names the operators
@@ -320,6 +320,8 @@ TOPICS: Final = (
         Row("autocast", "a matrix product under autocast to bfloat16"),
         Row("compiled_region", "the product is compiled (`torch.compile`)",
             rare="takes seconds in every process"),
+        Row("saves_for_backward/into_one_storage", "custom functions write the gradients of all "
+            "such parameters into one tensor: each gradient is a part of its storage"),
     ), "parameter", Row(PLAIN, "one product in the loss"), promise="right", fits_any=True),
     # `graphs/backwards.py` has the function of each word.
     Topic("backward", (

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 from syncverify.backends.sim import SimBackend
 from syncverify.command.export.played import played_with_methods
@@ -27,6 +28,9 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.token import Reproducer, load
 from syncverify.search.beyond_contract import observing
 from syncverify.subjects.subject import Subject, resolve
+
+# Uses that take several parameters together.
+_SHARED_USES: Final = ("added_to_another", "saves_for_backward/into_one_storage")
 
 
 @playing()
@@ -125,10 +129,11 @@ def _wrong_number(judgement: Judgement, violation: Violation) -> ShownGradient:
 def refuse_words(scenario: Scenario) -> None:
     """Refuse a scenario that takes more than a script can hold."""
     present = dict.fromkeys(optional_features(scenario))
+    uses = {spec.use for spec in scenario.parameters}
     for feature, is_met in (
         (f"module={scenario.module}", scenario.module != PLAIN),
         ("event=failing_collectives", "failing_collectives" in scenario.events),
-        ("use=added_to_another", ("use", "added_to_another") in present),
+        *((f"use={use}", use in uses) for use in _SHARED_USES),
         ("event=move of a parameter with a gradient dtype", _moves_dtypes(scenario)),
         *((each.value, bool(FEATURES[each].rare)) for each in present),
     ):

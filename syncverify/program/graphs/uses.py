@@ -22,6 +22,7 @@ from syncverify.program.graphs import (
     precision,
     reuse,
     saved_tensors,
+    shared_storage,
 )
 from syncverify.program.graphs.products import dot
 from syncverify.scenario.feature_table import PLAIN
@@ -73,4 +74,5 @@ _FUNCTIONS: Final[tuple[Use, ...]] = (
 USES: Final[Mapping[str, Use]] = {
     PLAIN: dot,
     **{function.__name__: function for function in _FUNCTIONS},
+    "saves_for_backward/into_one_storage": shared_storage.into_one_storage,
 }

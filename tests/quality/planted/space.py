@@ -105,6 +105,13 @@ class LeavesConvolutionsOut(MainGrads):
         return reduce_groups(parameter) if parameter.dim() < 4 else ()
 
 
+class LeavesVolumesOut(MainGrads):
+    """Has kernels for up to four dims, and does not reduce tensors with more."""
+
+    def groups_of(self, parameter: nn.Parameter) -> Groups:
+        return reduce_groups(parameter) if parameter.dim() < 5 else ()
+
+
 class CountsHowManyFit(MainGrads):
     """Divides by the size of a parameter, which may be 0."""
 
@@ -161,9 +168,15 @@ def placed(old: str, new: str) -> Callable[[Scenario], Scenario]:
     return each_parameter(change)
 
 
-def of_three_dims(spec: ParameterSpec) -> ParameterSpec:
-    codes = spec.placements and tuple(c.replace("S3", "S2") for c in spec.placements)
-    return replace(spec, global_shape=spec.global_shape[:3], placements=codes)
+def of_dims(count: int) -> Callable[[Scenario], Scenario]:
+    """Leave out the last dims of each parameter; the last one that stays is sharded instead."""
+
+    def change(spec: ParameterSpec) -> ParameterSpec:
+        old, new = f"S{count}", f"S{count - 1}"
+        codes = spec.placements and tuple(c.replace(old, new) for c in spec.placements)
+        return replace(spec, global_shape=spec.global_shape[:count], placements=codes)
+
+    return each_parameter(change)
 
 
 def filled(spec: ParameterSpec) -> ParameterSpec:
@@ -193,7 +206,7 @@ SPACE = [
     planted(TakesReplicasForTheWorld, (VALUE, FOREIGN), "placement=sub_mesh", without=placed("-", "R"), examples=300),
     planted(KnowsOneKindOfShard, (LOCAL, FOREIGN), "placement=strided", without=placed("_S", "S")),
     planted(RedistributesWhatArrives, (VALUE, "reduced_twice"), "placement=partial", without=placed("P", "R")),
-    planted(LeavesConvolutionsOut, (VALUE, UNSENT), "shape=4 dims", without=each_parameter(of_three_dims)),
+    planted(LeavesConvolutionsOut, (VALUE, UNSENT), "shape=4 dims", without=of_dims(3)),
     planted(CountsHowManyFit, (LIVE, "raised_ZeroDivisionError"), "shape=empty", without=each_parameter(filled)),
     planted(SumsInFloat32, (VALUE, "rounded"), "dtype=float64", without=each_parameter(narrow)),
     planted(AccumulatesInParameterDtype, (VALUE, "rounded"), "dtype=own gradient dtype", without=setting(grad_dtype=None)),

@@ -4,7 +4,9 @@ Each differs by a method from a synchronizer that gets the variant right.
 """
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
@@ -284,6 +286,23 @@ class AsksTheFirstWhileAccumulating(AllowsEveryOther):
         super().zero_grad()
 
 
+class UsesFunctions(PlainGrads):
+    """Reduces each gradient where it lies."""
+
+    capabilities = Capabilities(right=frozenset({"use=saves_for_backward"}))
+
+
+class ReducesWholeStorages(UsesFunctions):
+    """A storage is taken for the memory of one gradient, and reduced as a flat buffer."""
+
+    @override
+    def reduce(self, gradient: torch.Tensor) -> None:
+        assert isinstance(gradient, DTensor)
+        storage = local(gradient).untyped_storage()
+        whole = torch.empty(0, dtype=gradient.dtype).set_(storage)
+        dist.all_reduce(whole, group=gradient.device_mesh.get_group(0))
+
+
 VALUE = "gradient_equals_reference"
 UNREDUCED = (VALUE, "not_reduced")
 VARIANT_DEFECTS = [
@@ -298,5 +317,6 @@ VARIANT_DEFECTS = [
     planted(ChecksFirstView, (VALUE, "view_lost"), "event=set_every_other_to_none/from_second", twin=ChecksEachView),
     planted(AsksTheFirst, ("zero_grad_clears", "gradient_left"), "event=set_every_other_to_none/replaced", twin=AllowsEveryOther),
     planted(AsksTheFirstWhileAccumulating, (VALUE, "rank_contribution_missing"), "event=set_every_other_to_none/replaced_while_accumulating", twin=AllowsEveryOther),
+    planted(ReducesWholeStorages, (VALUE, "reduced_twice"), "use=saves_for_backward/into_one_storage", twin=UsesFunctions),
     planted(TrustsFirstOrder, (VALUE, "reduced_early"), "readiness=by_rank/by_step", twin=LaunchesInOneOrder),
 ]  # fmt: skip
