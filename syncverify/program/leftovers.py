@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from syncverify.program.generators import StepDraws
+from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE
 from syncverify.program.held_objects import holds_tensor
 from syncverify.program.model import LocalModel, local_part
 from syncverify.program.own_parameters import OwnParameters
@@ -55,7 +56,7 @@ class Before:
         now = _sharing_storage(_local_parts(self.model))
         return Leftovers(
             hooks={name: len(hooks) for name, hooks in added.items() if hooks},
-            shared_gradients=_sharing_storage(self.model.local_gradients()),
+            shared_gradients=_sharing_storage(self._gradients_of_their_own()),
             changed=self.own.changed(),
             lost_hooks=tuple(
                 name for name, p in parameters.items() if self._hooks[name] - _hooks(p)
@@ -67,6 +68,16 @@ class Before:
             reseeded=self._settings.reseeded(),
             repeating=self.draws.repeating(),
         )
+
+    def _gradients_of_their_own(self) -> dict[str, torch.Tensor]:
+        """Return the gradients but for those that the losses put into one storage."""
+        joined = {
+            spec.name
+            for spec in self.model.scenario.parameters
+            if spec.use == INTO_ONE_STORAGE
+        }
+        gradients = self.model.local_gradients()
+        return {name: g for name, g in gradients.items() if name not in joined}
 
 
 def _local_parts(model: LocalModel) -> dict[str, torch.Tensor]:

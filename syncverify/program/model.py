@@ -18,7 +18,7 @@ from syncverify.program.graphs.custom_function import undefined_gradient
 from syncverify.program.graphs.losses import AsRank, Losses, one_thread, total
 from syncverify.program.graphs.products import dot
 from syncverify.program.graphs.reuse import added_to
-from syncverify.program.graphs.shared_storage import OneStorage
+from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE, OneStorage
 from syncverify.program.graphs.uses import USES
 from syncverify.program.injected_error import failing_term, idle_term
 from syncverify.program.modules.model import initial_value
@@ -170,7 +170,7 @@ class LocalModel:
         if other is not None:
             remake = functools.partial(local_in_graph, self.parameters[spec.name], spec)
             return added_to(other, remake, (constant * scale).to(local.dtype))
-        if spec.use == "saves_for_backward/into_one_storage":
+        if spec.use == INTO_ONE_STORAGE:
             # Memory of one tensor belongs to one stream.
             is_apart = self.scenario.launch == "parameter_streams"
             storage = storages[local.dtype, spec.name if is_apart else ""]

@@ -7,6 +7,7 @@ import pytest
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
+from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import base_word
 from syncverify.scenario.feature_table import EVENTS, PLAIN, TABLE, WORDS
@@ -17,7 +18,7 @@ from syncverify.subjects.subject import resolve
 from tests.programs import identities
 from tests.quality.planted.first_drawn import first_drawn
 from tests.quality.planted.planted import Planted
-from tests.quality.planted.word_variants import VARIANT_DEFECTS
+from tests.quality.planted.word_variants import VARIANT_DEFECTS, ZeroesInPlace
 
 PLAIN_STEPS = Scenario(
     MeshSpec((2,), ("dp",)),
@@ -80,6 +81,10 @@ def test_defect_shows_through_the_variant_alone(defect: Planted) -> None:
 @every_defect
 def test_twin_gets_the_variant_right(defect: Planted) -> None:
     assert identities(defect.twin, having(defect.feature)) == set()
+
+
+def test_gradients_may_stay_in_the_storage_that_losses_gave_them() -> None:
+    assert identities(ZeroesInPlace, having(f"use={INTO_ONE_STORAGE}")) == set()
 
 
 @pytest.mark.slow

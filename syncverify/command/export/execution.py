@@ -21,6 +21,7 @@ from syncverify.judge.properties.accumulation import (
 )
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.violation import Violation
+from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE
 from syncverify.report.console import check_folder, say
 from syncverify.scenario.feature_table import FEATURES, PLAIN
 from syncverify.scenario.features import optional_features
@@ -30,7 +31,7 @@ from syncverify.search.beyond_contract import observing
 from syncverify.subjects.subject import Subject, resolve
 
 # Uses that take several parameters together.
-_SHARED_USES: Final = ("added_to_another", "saves_for_backward/into_one_storage")
+_SHARED_USES: Final = ("added_to_another", INTO_ONE_STORAGE)
 
 
 @playing()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 from typing_extensions import override
 
 from syncverify.program.graphs.custom_function import call
+
+INTO_ONE_STORAGE: Final = "saves_for_backward/into_one_storage"
 
 
 class OneStorage:
@@ -46,7 +48,11 @@ class _Product(torch.autograd.Function):
     @override
     @staticmethod
     def forward(
-        ctx: Any, local: torch.Tensor, constant: torch.Tensor, one: OneStorage, place: int
+        ctx: Any,
+        local: torch.Tensor,
+        constant: torch.Tensor,
+        one: OneStorage,
+        place: int,
     ) -> torch.Tensor:
         ctx.constant, ctx.one, ctx.place = constant, one, place
         return (local * constant).to(torch.float32).sum()

@@ -74,5 +74,5 @@ _FUNCTIONS: Final[tuple[Use, ...]] = (
 USES: Final[Mapping[str, Use]] = {
     PLAIN: dot,
     **{function.__name__: function for function in _FUNCTIONS},
-    "saves_for_backward/into_one_storage": shared_storage.into_one_storage,
+    shared_storage.INTO_ONE_STORAGE: shared_storage.into_one_storage,
 }

@@ -292,6 +292,16 @@ class UsesFunctions(PlainGrads):
     capabilities = Capabilities(right=frozenset({"use=saves_for_backward"}))
 
 
+class ZeroesInPlace(UsesFunctions):
+    """Leaves the tensors that autograd made as gradients, also after `unbind()`."""
+
+    @override
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                local(parameter.grad).zero_()
+
+
 class ReducesWholeStorages(UsesFunctions):
     """A storage is taken for the memory of one gradient, and reduced as a flat buffer."""
 
