@@ -1,4 +1,4 @@
-"""A patch of torch in force: for the Python processes that find a folder on PYTHONPATH."""
+"""A patch of a package in force: for the Python processes that find a folder on PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-_FILE: Final = re.compile(r"^\+\+\+ b/(torch/\S+\.py)$", re.MULTILINE)
-# Python imports `sitecustomize` when it starts. The patched files take the place of torch's.
+_FILE: Final = re.compile(r"^\+\+\+ b/(\w+/\S+\.py)$", re.MULTILINE)
+# Python imports `sitecustomize` when it starts. The patched files take the place of the package's.
 _HOOK: Final = """\
 import importlib.util
 import sys
@@ -29,15 +29,15 @@ sys.meta_path.insert(0, PatchedFiles)
 
 
 class PatchError(Exception):
-    """A patch does not fit a release of torch."""
+    """A patch does not fit a release."""
 
 
-def patched_folder(patch: Path, torch: Path, folder: Path) -> Path:
-    """Write a folder for PYTHONPATH that puts a patch of torch in force.
+def patched_folder(patch: Path, packages: Path, folder: Path) -> Path:
+    """Write a folder for PYTHONPATH that puts a patch in force.
 
     Args:
-        patch: Unified diff whose paths begin with `a/torch/`.
-        torch: Folder of the installed package, which stays as it is.
+        patch: Unified diff whose paths begin with `a/` and the name of a package.
+        packages: Folder of the installed packages, which stay as they are.
         folder: Empty folder outside of a repository.
 
     Returns:
@@ -50,7 +50,7 @@ def patched_folder(patch: Path, torch: Path, folder: Path) -> Path:
     for file in files:
         copy = folder / "changed" / file
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(torch.parent / file, copy)
+        shutil.copyfile(packages / file, copy)
     done = subprocess.run(
         ["git", "apply", "--recount", str(patch.resolve())],
         cwd=folder / "changed",

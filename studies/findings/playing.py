@@ -106,7 +106,7 @@ def played(script: Path, environment: Environment) -> Played:
         return Played(*found)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            path = patched_folder(patch, environment.folder, Path(folder))
+            path = patched_folder(patch, environment.folder.parent, Path(folder))
         except PatchError:
             return Played(*found)
         return Played(*found, *_run(script, environment, path_of(path)))

@@ -69,7 +69,7 @@ def test_no_search_finds_the_second_division_with_the_patch(
     told = subprocess.run(
         [sys.executable, "-m", "syncverify", "run", DIVIDES_TWICE, "--examples", "20",
          "--seed", "0", "--no-beyond", "--no-database", "--quiet"],
-        env={**os.environ, **path_of(patched_folder(patch, here.folder, tmp_path))},
+        env={**os.environ, **path_of(patched_folder(patch, here.folder.parent, tmp_path))},
         capture_output=True,
         text=True,
         check=False,
@@ -83,11 +83,11 @@ def test_a_patch_that_does_not_fit_is_reported(tmp_path: Path) -> None:
     patch.write_text(
         f"--- a/{file}\n+++ b/{file}\n@@ -1,1 +1,1 @@\n-no such line\n+x\n"
     )
-    torch = Path(sys.modules["torch"].__file__ or "").parent
+    packages = Path(sys.modules["torch"].__file__ or "").parents[1]
     with pytest.raises(
         PatchError, match=r"^wrong.patch does not fit: error: patch failed"
     ):
-        patched_folder(patch, torch, tmp_path / "copy")
+        patched_folder(patch, packages, tmp_path / "copy")
     assert version("torch")  # it is as it was
 
 
