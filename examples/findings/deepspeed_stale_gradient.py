@@ -27,7 +27,7 @@ class Model(torch.nn.Module):
         for each in self.parameters():
             torch.nn.init.zeros_(each)
 
-    def forward(self, x: torch.Tensor, has_both: bool) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, *, has_both: bool) -> torch.Tensor:
         y = self.always(x)
         return (y + self.sometimes(x) if has_both else y).sum()
 
@@ -47,7 +47,7 @@ def train(has_both: list[bool], micro_batches: int) -> float:
         },
     )
     for each in has_both:
-        engine.backward(engine(torch.ones(1, 1), each))
+        engine.backward(engine(torch.ones(1, 1), has_both=each))
         engine.step()
     with deepspeed.zero.GatheredParameters([model.sometimes.weight]):
         return model.sometimes.weight.item()
