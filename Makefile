@@ -6,6 +6,8 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 RUN := $(BIN)/syncverify run
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
+# Some machines set it: each of a thousand processes would compile our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: verify first test long lint type fmt check bench peers findings in-d9d releases soak conformance gpu timemachine mutation catalogue clean
 

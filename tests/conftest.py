@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import Phase, settings
 
+from studies.benchmarks.cpu_of_tests import cpu_seconds
 from syncverify.processes import owner_link
 from syncverify.repair import diagnosis
 
@@ -148,12 +149,6 @@ def pytest_collection_finish() -> None:
     """
     gc.freeze()
     gc.enable()
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process and of its finished children, in seconds."""
-    times = os.times()
-    return sum((times.user, times.system, times.children_user, times.children_system))
 
 
 @pytest.hookimpl(wrapper=True)
