@@ -34,6 +34,7 @@ from studies.redteam import document as redteam
 from studies.releases.__main__ import PAGES as WITH_FACTS
 from studies.timemachine import page as timemachine
 from studies.torch_tests import page as torch_tests
+from studies.waits import page as waits
 from studies.whole_step import page as whole_step
 
 PAGES: Final = (
@@ -60,6 +61,7 @@ PAGES: Final = (
     timemachine.PAGE,
     torch_tests.PAGE,
     versions.PAGE,
+    waits.PART,
     whole_step.PAGE,
     whole_step_reports.PAGE,
     *word_tables.PARTS,

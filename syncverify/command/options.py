@@ -163,10 +163,13 @@ def probe(**options: Any) -> None:
 @cli.command(
     short_help="Find the waits of a synchronizer that are needed.",
     epilog=examples(
-        "waits synchronizer", "waits mypackage.sync:MySynchronizer --html waits.html"
+        "waits synchronizer",
+        "waits ddp ddp-comm-hook --torch-lines",
+        "waits mypackage.sync:MySynchronizer --html waits.html",
     ),
 )
 @subject_argument
+@click.argument("others", nargs=-1)
 @contract_option
 @setting_option(
     "scope", default=WAITS_SCOPE, show_default=True, help="Play all of this scope."
@@ -185,6 +188,7 @@ def probe(**options: Any) -> None:
     show_default=True, metavar="GB/S", help="Bandwidth of that link.",
 )  # fmt: skip
 @setting_option("time_limit_seconds", help="Play no more after so many seconds.")
+@setting_option("jobs", help="Processes that play; the answers are the same.")
 @click.option(
     "--torch-lines", "names_torch", is_flag=True,
     help="Name waits in torch's own Python code, such as that of DDP.",
@@ -198,7 +202,11 @@ def probe(**options: Any) -> None:
     help="Write them here as a page.",
 )
 def waits(**options: Any) -> None:
-    """Tell of each wait of SUBJECT whether it is needed, superfluous or undecided."""
+    """Tell of each wait of SUBJECT whether it is needed, superfluous or undecided.
+
+    OTHERS are subjects of the same code, such as the same class with another option: a line
+    is needed if one of them needs it.
+    """
 
     def play() -> None:
         from syncverify.command.waits import WaitsOptions, execute

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,15 +18,17 @@ from syncverify.command.process_exit import tell_end
 from syncverify.errors import UsageError
 from syncverify.plain_text import counted
 from syncverify.report.console import CommandConsole, check_folder, write
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search.drawing import Drawing
 from syncverify.search.exhaustive import scenarios_within
 from syncverify.search.isolation import default_torch_state
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.trace.source_files import naming_torch
-from syncverify.waits.answers import AnsweredWaits
+from syncverify.waits.answers import Answer, AnsweredWaits, PlayedSubject
 from syncverify.waits.exposed_time import Link
 from syncverify.waits.finding import WaitSearch
+from syncverify.waits.joined import joined
 from syncverify.waits.page import page_of
 from syncverify.waits.text import COLUMNS, bound_lines, cells_of, verdict
 
@@ -37,6 +41,7 @@ class WaitsOptions:
     """Values of the options, by the names that click gives; the help explains each."""
 
     subject: str
+    others: tuple[str, ...]
     contract: str | None
     scope: str
     examples: int
@@ -45,6 +50,7 @@ class WaitsOptions:
     latency: float
     bandwidth: float
     time_limit_seconds: float | None
+    jobs: int
     names_torch: bool
     json_path: Path | None
     html_path: Path | None
@@ -61,17 +67,13 @@ def execute(options: WaitsOptions) -> NoReturn:
     """
     check_folder(options.json_path)
     check_folder(options.html_path)
-    subject = with_announced_counts(
-        resolve(options.subject, options.contract), "sim", []
-    )
-    if subject.capabilities.needs_processes:
-        raise UsageError(
-            f"{subject.name} needs processes; waits are taken out of simulated ranks alone"
-        )
+    subjects = [
+        _resolved(name, options.contract) for name in (options.subject, *options.others)
+    ]
     console = CommandConsole()
     if not console.is_terminal:
         console.width = max(console.width, _TABLE_WIDTH)
-    waits = _waits(options, subject, console)
+    waits = _waits(options, subjects, console)
     console.print(_table(waits))
     for line in (*bound_lines(waits), verdict(waits)):
         console.print(line)
@@ -83,40 +85,58 @@ def execute(options: WaitsOptions) -> NoReturn:
     raise SystemExit(0)
 
 
+def _resolved(name: str, contract: str | None) -> Subject:
+    subject = with_announced_counts(resolve(name, contract), "sim", [])
+    if subject.capabilities.needs_processes:
+        raise UsageError(
+            f"{name} needs processes; waits are taken out of simulated ranks alone"
+        )
+    return subject
+
+
 def _waits(
-    options: WaitsOptions, subject: Subject, console: CommandConsole
+    options: WaitsOptions, subjects: Sequence[Subject], console: CommandConsole
 ) -> AnsweredWaits:
-    scope = SmallScope.parse(options.scope)
-    own = subject.capabilities
-    listed = scenarios_within(scope, own)
-    drawn = Drawing(own, options.ranks, options.examples, options.seed).drawn()
-    more = [each for each in dict.fromkeys(drawn) if each not in {*listed}]
-    waits = AnsweredWaits(
-        options.subject,
-        scope,
-        len(listed),
-        len(more),
-        options.ranks,
-        options.seed,
+    limit = options.time_limit_seconds
+    deadline = math.inf if limit is None else time.monotonic() + limit
+    scope, link = (
+        SmallScope.parse(options.scope),
         Link(options.latency, options.bandwidth),
     )
-    console.print(
-        f"waits of {options.subject}: all {len(listed):,} scenarios of {scope}, and "
-        f"{counted(len(more), 'drawn one')}"
+    played, answers = list[PlayedSubject](), list[Answer]()
+    for subject in subjects:
+        search = WaitSearch(
+            subject,
+            link,
+            _Progress(console).tell,
+            deadline,
+            options.jobs,
+            options.names_torch,
+        )
+        listed, drawn = _scenarios(options, scope, subject.capabilities)
+        console.print(
+            f"waits of {subject.name}: all {len(listed):,} scenarios of {scope}, and "
+            f"{counted(len(drawn), 'drawn one')}"
+        )
+        answers += search.answers([*listed, *drawn])
+        numbers = len(listed), len(drawn), search.traces.num_refused
+        played.append(PlayedSubject(subject.name, *numbers, search.wrong))
+    return AnsweredWaits(
+        tuple(played), scope, options.ranks, options.seed, link, joined(answers)
     )
-    limit = options.time_limit_seconds
-    search = WaitSearch(
-        subject,
-        waits.link,
-        lambda stage, number, total: _tell(console, stage, number, total),
-        None if limit is None else time.monotonic() + limit,
-    )
-    with naming_torch(is_on=options.names_torch):
-        return replace(waits, answers=search.answers([*listed, *more]))
+
+
+def _scenarios(
+    options: WaitsOptions, scope: SmallScope, contract: Capabilities
+) -> tuple[Sequence[Scenario], Sequence[Scenario]]:
+    """Return the scenarios of a scope, and drawn ones that are not among them."""
+    listed = scenarios_within(scope, contract)
+    drawn = Drawing(contract, options.ranks, options.examples, options.seed).drawn()
+    return listed, [each for each in dict.fromkeys(drawn) if each not in {*listed}]
 
 
 def _table(waits: AnsweredWaits) -> Table:
-    table = Table(title=f"waits of {waits.subject}", title_justify="left")
+    table = Table(title=f"waits of {waits.names}", title_justify="left")
     for name in COLUMNS:
         table.add_column(name, overflow="fold")
     for each in waits.answers:
@@ -124,7 +144,16 @@ def _table(waits: AnsweredWaits) -> Table:
     return table
 
 
-def _tell(console: CommandConsole, stage: str, number: int, total: int) -> None:
-    """Print a few lines on the progress of a stage."""
-    if number % -(-total // _LINES_OF_PROGRESS) == 0 or number == total:
-        console.print(f"{stage}: {number:,} of {total:,} scenarios")
+@dataclass(slots=True)
+class _Progress:
+    """Prints a few lines on the progress of each stage."""
+
+    console: CommandConsole
+    last: tuple[str, int] = ("", 0)
+
+    def tell(self, stage: str, number: int, total: int) -> None:
+        """Print a line if a further part of a stage is done."""
+        part = stage, number * _LINES_OF_PROGRESS // max(total, 1)
+        if part != self.last:
+            self.console.print(f"{stage}: {number:,} of {total:,} scenarios")
+        self.last = part

@@ -1,6 +1,7 @@
 """Calls of a function in several processes, which end with the command that makes them.
 
-An error, an interrupt, or the loss of a process ends all of them at once.
+An error or an interrupt ends all of them at once, and so does the loss of a process unless the
+caller has a result for it.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import queue
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, NoReturn, TypeVar
 
 import cloudpickle
 
 from syncverify.errors import InternalError, SyncverifyError
 from syncverify.processes.forked_process import start
-from syncverify.processes.owner_link import leave_lost, link_to_owner
+from syncverify.processes.owner_link import Lost, leave_lost, link_to_owner
 from syncverify.processes.supervised import HungUp, Supervised, attend
 from syncverify.processes.wire import Wire
 
@@ -67,15 +69,18 @@ def run_in_processes(
     jobs: int,
     hear: Callable[[Any], object] = lambda _: None,
     stops: Callable[[], bool] = lambda: False,
+    lost: Callable[[Item, str, Lost], Result] | None = None,
 ) -> Generator[tuple[Item, Result]]:
     """Yield each item with the result of `function`, in the order in which calls end.
 
     Args:
         function: It, the items and the results can be pickled.
-        items: Arguments of the calls.
+        items: Arguments of the calls; each is taken when a process is free for it.
         jobs: Number of processes.
         hear: Receives the values that calls tell by `tell_owner`.
         stops: Tells whether the calls are to end early; see `is_to_stop`.
+        lost: Returns the result of an item whose process was lost, from the item, the token
+            of the scenario that was played and the end. None: the loss ends all calls.
 
     Yields:
         An item and its result.
@@ -88,11 +93,20 @@ def run_in_processes(
         crew.start(jobs)
         while crew.running:
             for process, word in attend([*crew.running]):
-                if isinstance(word, _Returned):
-                    yield crew.done(process), word.result  # type: ignore[misc]
-                else:
-                    crew.note(process, word, hear)
-            crew.look_for_silence()
+                match word:
+                    case _Returned():
+                        yield crew.done(process), word.result  # type: ignore[misc]
+                    case _Raised():
+                        raise word.kind(word.text)
+                    case HungUp():
+                        crew.hung_up.add(process)
+                    case _:
+                        hear(word)
+            for process, end in crew.losses():
+                if lost is None:
+                    crew.give_up(process, end)
+                item = crew.replaced(process)
+                yield item, lost(item, process.token, end)
             if stops():
                 crew.stop()
 
@@ -106,51 +120,52 @@ class _Crew(Generic[Item]):
 
     Attributes:
         running: The item of each process that makes a call.
+        hung_up: Processes that cannot be heard any more.
     """
 
     def __init__(self, function: bytes, items: Iterable[Item]) -> None:
         self._function = function
-        self._left = [*items][::-1]
+        self._left = iter(items)
         self._started: list[Supervised] = []
         self._is_told_to_stop = False
         self.running: dict[Supervised, Item] = {}
+        self.hung_up: set[Supervised] = set()
 
     def start(self, jobs: int) -> None:
         """Start all processes before the first is awaited: imports take seconds."""
-        for _ in range(min(jobs, len(self._left))):
+        for item in islice(self._left, jobs):
             self._started.append(start(__name__))
-            self._call(self._started[-1])
+            self._call(self._started[-1], item)
 
     def done(self, process: Supervised) -> Item:
         """Give a process its next call; return the item of the one that has ended."""
         item = self.running.pop(process)
-        if self._left:
-            self._call(process)
+        for following in islice(self._left, 1):
+            self._call(process, following)
         return item
 
-    def _call(self, process: Supervised) -> None:
-        item = self.running[process] = self._left.pop()
+    def replaced(self, process: Supervised) -> Item:
+        """Let a new process go on in the place of a lost one; return the item of that one."""
+        item = self.running.pop(process)
+        self._started.remove(process)
+        process.end()
+        self.start(1)
+        return item
+
+    def _call(self, process: Supervised, item: Item) -> None:
+        self.running[process] = item
         with contextlib.suppress(OSError):  # it has ended, and hangs up
+            if self._is_told_to_stop:
+                process.send(_Stop())
             process.send(_Call(self._function, item))
 
-    def note(
-        self, process: Supervised, word: object, hear: Callable[[Any], object]
-    ) -> None:
-        """Raise an error of a call, or of a process that has ended; hand other words on."""
-        match word:
-            case _Raised():
-                raise word.kind(word.text)
-            case HungUp():
-                how = f"ended by {process.exit_reason()}"
-                self._give_up(process, "process_died", how)
-            case _:
-                hear(word)
-
-    def look_for_silence(self) -> None:
-        """Raise an error if Python does not run any more in a process."""
-        for process in self.running:
-            if process.is_stuck():
-                self._give_up(process, "never_returns", process.why_silent())
+    def losses(self) -> Iterator[tuple[Supervised, Lost]]:
+        """Yield each process that has ended, or in which Python does not run any more."""
+        for process in [*self.running]:
+            if process in self.hung_up:
+                yield process, Lost("process_died", f"ended by {process.exit_reason()}")
+            elif process.is_stuck():
+                yield process, Lost("never_returns", process.why_silent())
 
     def stop(self) -> None:
         """Tell all calls once that they are to end early."""
@@ -160,11 +175,16 @@ class _Crew(Generic[Item]):
                 with contextlib.suppress(OSError):
                     process.send(_Stop())
 
-    def _give_up(self, process: Supervised, cause: str, how: str) -> NoReturn:
-        """Leave the verdict on a lost process to the owner, or else raise an error."""
-        leave_lost(process.token, cause, how)
+    def give_up(self, process: Supervised, end: Lost) -> NoReturn:
+        """Leave the verdict on a lost process to the owner, or else raise an error.
+
+        Raises:
+            InternalError: This process has no owner.
+        """
+        leave_lost(process.token, end)
         place = f"; it played {process.token}" if process.token else ""
-        raise InternalError(f"process {self._started.index(process)} {how}{place}")
+        number = self._started.index(process)
+        raise InternalError(f"process {number} {end.how}{place}")
 
     def close(self) -> None:
         """End all processes."""

@@ -98,15 +98,14 @@ def tell_owner(word: Callable[[], object]) -> None:
         write(word())
 
 
-def leave_lost(token: str, cause: str, how: str) -> None:
+def leave_lost(token: str, end: Lost) -> None:
     """Leave the verdict to the owner, if there is one, and end this process.
 
     Args:
         token: Token of the scenario in which a process of this one was lost.
-        cause: `process_died` or `never_returns`.
-        how: The end of that process in words.
+        end: The end of that process.
     """
     if _owners:
         tell_owner(lambda: Starts(token))
-        tell_owner(lambda: Lost(cause, how))
+        tell_owner(lambda: end)
         os._exit(1)  # with all processes of this one

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar, Final
 
+import torch
+import torch.distributed as dist
 from torch import nn
+
+from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.subject_options import SubjectOption, one_of
 
 SUBJECTS = {"synchronizer": "OwnSynchronizer"}
 
@@ -13,12 +19,34 @@ SUBJECTS = {"synchronizer": "OwnSynchronizer"}
 _PACKAGE: Any = import_module("syncverify.synchronizer")
 
 
+def _all_reduce(bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    """Reduce a bucket as the synchronizer does without a comm hook."""
+    work = dist.all_reduce(bucket.buffer, group=bucket.group, async_op=True)
+    assert work is not None, "this rank is a member of the group it reduces over"
+    reduced: torch.futures.Future[torch.Tensor] = work.get_future().then(
+        lambda _: bucket.buffer
+    )
+    return reduced
+
+
+_HOOKS: Final = {"all_reduce": _all_reduce}
+
+
 class OwnSynchronizer(_PACKAGE.GradientSynchronizer):  # type: ignore[misc]  # imported by name
     """Sums as `GradientSynchronizer` does; ordinary parameters alone are no mistake here.
 
     The contract keeps their gradients local. The class itself takes a process group that is
     missing for a mistake of its user.
+
+    Options are written behind the name, as in `synchronizer:comm_hook=all_reduce`: those of
+    `SynchronizerConfig` that change its code and no promise of the contract.
     """
+
+    takes_options: ClassVar[Mapping[str, SubjectOption]] = {
+        "comm_hook": one_of({name: name for name in _HOOKS}),
+        "unused": one_of({"keep_none": "keep_none"}),
+    }
+    options: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(
         self,
@@ -26,7 +54,15 @@ class OwnSynchronizer(_PACKAGE.GradientSynchronizer):  # type: ignore[misc]  # i
         bucket_size_mb: float,
         require_accumulations: int,
     ) -> None:
-        config = _PACKAGE.SynchronizerConfig(allow_local_only=True)
+        chosen = dict(self.options)
+        if "comm_hook" in chosen:
+            chosen["comm_hook"] = _HOOKS[chosen["comm_hook"]]
+        config = _PACKAGE.SynchronizerConfig(allow_local_only=True, **chosen)
         super().__init__(
             param_groups, bucket_size_mb, require_accumulations, config=config
         )
+
+    @classmethod
+    def narrowed(cls, contract: Capabilities) -> Capabilities:
+        """Return the contract: no option takes a promise back."""
+        return contract

@@ -12,7 +12,9 @@ from syncverify.waits.exposed_time import Link
 NeedWord = Literal["needed", "superfluous", "undecided"]
 NEED_WORDS: Final[tuple[NeedWord, ...]] = get_args(NeedWord)
 # Why a point is undecided.
-WhyUndecided = Literal["", "never ran", "schedules", "time limit"]
+WhyUndecided = Literal[
+    "", "never ran", "schedules", "time limit", "not simulated", "ended once"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,28 +97,58 @@ def _listed(values: tuple[float, ...] | None) -> list[str] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class AnsweredWaits:
-    """The answers for one subject, and the bound within which they hold.
+class PlayedSubject:
+    """A subject, and what was played of it.
 
     Attributes:
-        subject: Name of the subject.
-        scope: Scope of which all scenarios were played.
-        num_in_scope: Number of these scenarios.
+        name: Its name.
+        num_in_scope: Number of scenarios of the scope.
         num_drawn: Number of drawn scenarios beyond them.
+        num_refused: Number of scenarios that it refused, as its contract allows.
+        wrong: Tokens of scenarios that break with all waits: they say nothing of any.
+    """
+
+    name: str
+    num_in_scope: int
+    num_drawn: int
+    num_refused: int = 0
+    wrong: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "name": self.name,
+            "scenarios": self.num_in_scope,
+            "drawn": self.num_drawn,
+            "refused": self.num_refused,
+            "wrong": [*self.wrong],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredWaits:
+    """The answers for one subject or several of the same code, and their bound.
+
+    Attributes:
+        subjects: The subjects.
+        scope: Scope of which all scenarios were played.
         max_ranks: Largest world of a drawn scenario.
         seed: Seed of the drawn scenarios.
         link: Link of the exposed times.
         answers: One for each point, in the order of lines.
     """
 
-    subject: str
+    subjects: tuple[PlayedSubject, ...]
     scope: SmallScope
-    num_in_scope: int
-    num_drawn: int
     max_ranks: int
     seed: int
     link: Link
     answers: tuple[Answer, ...] = field(default=())
+
+    @property
+    def names(self) -> str:
+        """The names of the subjects."""
+        return ", ".join(each.name for each in self.subjects)
 
     def with_word(self, word: NeedWord) -> list[Answer]:
         """List the answers with a word."""
@@ -126,11 +158,9 @@ class AnsweredWaits:
         """Return plain JSON values; the format is versioned."""
         return {
             "version": 1,
-            "subject": self.subject,
+            "subjects": [each.to_json() for each in self.subjects],
             "bound": {
                 "scope": str(self.scope),
-                "scenarios": self.num_in_scope,
-                "drawn": self.num_drawn,
                 "ranks": self.max_ranks,
                 "seed": self.seed,
             },

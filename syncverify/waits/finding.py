@@ -9,56 +9,93 @@ Note [Two ways to take a point out]
 
     One point is taken out at a time. Of two points that do the same, each is superfluous
     beside the other one.
+
+Note [Parts]
+    Scenarios are played in parts, by one process or several. A part does not depend on the
+    number of processes, and an answer comes from the first part of its point that breaks. So
+    the answers depend on the scenarios alone.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
-from syncverify.backends.sim import SimBackend
+from syncverify.backends.packed_subject import pack_subject
 from syncverify.errors import UsageError
-from syncverify.judge.evidence import WrongGradient
-from syncverify.judge.ordering.removed_points import points_of, without
-from syncverify.judge.properties import judge_run
+from syncverify.processes.calls import run_in_processes
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE
-from syncverify.scenario.token import Reproducer, encode
+from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Judge
-from syncverify.search.schedules import RANDOM, ScheduleChoice, ScheduleCoverage
-from syncverify.sim.device.ignored_calls import ignoring
-from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject
-from syncverify.trace.run import Run
 from syncverify.trace.source_lines import code_of_line
 from syncverify.trace.sync_points import SyncPoint
 from syncverify.waits.answers import Answer, HarmWithout, NeedWord, WhyUndecided
-from syncverify.waits.exposed_time import Link, microseconds
+from syncverify.waits.exposed_time import Link
+from syncverify.waits.of_plays import (
+    PlayedPart,
+    PlaysWithout,
+    of_lost_process,
+    play_without,
+)
+from syncverify.waits.of_traces import (
+    PointOfTraces,
+    TracedPart,
+    TracesWithout,
+    take_out_of_traces,
+)
 from syncverify.waits.static_calls import calls_in
-from syncverify.witness.witness import Witness
-from syncverify.witness.witness_search import find_witness
 
-# Classes of schedules of one scenario without a call.
-_MOST_CLASSES: Final = 100
-# Scenarios that may show the wrong number of a needed point.
-_MOST_SHOWN: Final = 3
+_PART_SIZE: Final = 100
+# Of one scenario without a call: as many classes as that at most.
+_SCHEDULES: Final = ScheduleChoice("all", 100)
 
 # Receives a stage, the number of scenarios that were played in it, and the number of all.
 TellStage = Callable[[str, int, int], None]
+# Makes calls of a function with each of several items, as `run_in_processes` does.
+MakeCalls = Callable[..., Iterable[tuple[Any, Any]]]
+
+
+def call_here(
+    function: Callable[[Any], Any], items: Iterable[Any], **_: object
+) -> Iterator[tuple[Any, Any]]:
+    """Make the calls in this process, which a call may end."""
+    for item in items:
+        yield item, function(item)
 
 
 @dataclass(slots=True)
 class _Point:
-    """What is known of one point."""
+    """What plays show of one point: the answer of the first part that breaks."""
 
-    scenarios: list[Scenario] = field(default_factory=list)
-    breaking: list[FoundViolation] = field(default_factory=list)
-    exposed: float = 0.0
-    harm: HarmWithout | None = None
-    reason: WhyUndecided = ""
+    parts: dict[int, PlaysWithout] = field(default_factory=dict)
+
+    @property
+    def breaking(self) -> list[int]:
+        """List the parts that break."""
+        return sorted(number for number, each in self.parts.items() if each.harm)
+
+    @property
+    def harm(self) -> HarmWithout | None:
+        """What breaks first."""
+        return next((self.parts[number].harm for number in self.breaking), None)
+
+    @property
+    def reason(self) -> WhyUndecided:
+        """Why nothing is known of a point without harm."""
+        reasons = (self.parts[number].reason for number in sorted(self.parts))
+        return next(filter(None, reasons), "")
+
+    @property
+    def wrong(self) -> Iterator[FoundViolation]:
+        """Yield what breaks with the point as well, up to the first part that breaks."""
+        last = next(iter(self.breaking), math.inf)
+        for number in sorted(self.parts):
+            if number <= last:
+                yield from self.parts[number].wrong
 
 
 @dataclass(slots=True)
@@ -70,149 +107,162 @@ class WaitSearch:
         link: Link of the exposed times.
         tell: Receives progress.
         deadline: Value of `time.monotonic()` after which nothing more is played.
+        jobs: Number of processes.
+        names_torch: Whether torch's own lines are named.
+        choice: Schedules of each scenario that is played without a point.
+        make_calls: Makes the calls that play without a point.
+        traces: What the traces say.
     """
 
     subject: Subject
     link: Link
     tell: TellStage
-    deadline: float | None = None
-    _backend: SimBackend = field(default_factory=SimBackend)
+    deadline: float = math.inf
+    jobs: int = 1
+    names_torch: bool = False
+    choice: ScheduleChoice = _SCHEDULES
+    make_calls: MakeCalls = run_in_processes
+    traces: TracesWithout = field(default_factory=TracesWithout)
     _points: dict[SyncPoint, _Point] = field(default_factory=dict)
 
-    def answers(self, scenarios: list[Scenario]) -> tuple[Answer, ...]:
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        """Tokens of the scenarios that break with all points."""
+        of_plays = (each for point in self._points.values() for each in point.wrong)
+        found = [*self.traces.wrong, *sorted(of_plays, key=lambda one: one.token)]
+        return tuple({each.scenario: each.token for each in reversed(found)}.values())
+
+    def answers(self, scenarios: Sequence[Scenario]) -> tuple[Answer, ...]:
         """Return an answer for each point that the scenarios reach, and for calls that never ran.
 
         Raises:
-            UsageError: The subject violates a property with all of its waits.
+            UsageError: The subject violates a property in all scenarios, with all of its waits.
         """
-        for number, scenario in enumerate(scenarios, start=1):
-            self._take_out_of_traces(scenario)
-            self.tell("traces without a wait", number, len(scenarios))
-        for point, known in self._points.items():
-            if known.breaking:
-                known.harm = self._shown(point, known)
-            else:
-                self._take_out_of_plays(point, known)
-        found = [self._answer(point, known) for point, known in self._points.items()]
+        packed = pack_subject(self.subject)
+        self._take_out_of_traces(packed, scenarios)
+        self._require_right(len(scenarios))
+        self._take_out_of_plays(packed)
+        is_cut = self.traces.num_played < len(scenarios)
+        found = [
+            self._answer(point, known, is_cut=is_cut)
+            for point, known in self.traces.points.items()
+        ]
         return tuple(
             sorted([*found, *self._never_ran()], key=lambda one: one.point[::-1])
         )
 
-    def _take_out_of_traces(self, scenario: Scenario) -> None:
-        run = self._played(scenario)
-        self._require_right(scenario, run)
-        traces = [rank.trace for rank in run.ranks]
-        whole = microseconds(traces, self.link)
-        for point in points_of(traces):
-            known = self._points.setdefault(point, _Point())
-            known.scenarios.append(scenario)
-            if len(known.breaking) >= _MOST_SHOWN:
-                continue
-            rest = without(traces, point)
-            saved = (whole - microseconds(rest, self.link)) / scenario.num_steps
-            known.exposed = max(known.exposed, saved)
-            ranks = zip(run.ranks, rest, strict=True)
-            less = replace(
-                run, ranks=tuple(replace(rank, trace=[*trace]) for rank, trace in ranks)
-            )
-            own = self.subject.capabilities
-            for violation in judge_run(scenario, less, own).violations[:1]:
-                known.breaking.append(FoundViolation(violation, scenario))
+    def broken(
+        self, points: Iterable[SyncPoint], scenarios: Sequence[Scenario]
+    ) -> dict[SyncPoint, HarmWithout]:
+        """Play all scenarios without each of some points; return what breaks."""
+        known = PointOfTraces([*scenarios])
+        self.traces.points = dict.fromkeys(points, known)
+        self._take_out_of_plays(pack_subject(self.subject))
+        found = ((point, each.harm) for point, each in self._points.items())
+        return {point: harm for point, harm in found if harm is not None}
 
-    def _played(self, scenario: Scenario) -> Run:
-        recorders = [
-            RankRecorder(keeps_everything=True) for _ in range(scenario.mesh.num_ranks)
+    def _take_out_of_traces(self, packed: bytes, scenarios: Sequence[Scenario]) -> None:
+        parts = [
+            TracedPart(number, packed, part, self.link, self.names_torch, self.deadline)
+            for number, part in enumerate(_in_parts(scenarios))
         ]
-        return self._backend.run(scenario, self.subject, recorders=recorders)
+        calls: MakeCalls = run_in_processes if self.jobs > 1 else call_here
+        results = dict[int, TracesWithout]()
+        for part, result in calls(take_out_of_traces, parts, jobs=self.jobs):
+            results[part.number] = result
+            done = sum(each.num_played for each in results.values())
+            self.tell("traces without a wait", done, len(scenarios))
+        for number in sorted(results):
+            self.traces.add(results[number])
 
-    def _require_right(self, scenario: Scenario, run: Run) -> None:
-        own = self.subject.capabilities
-        for violation in judge_run(scenario, run, own).violations[:1]:
-            token = encode(Reproducer(*violation.identity, scenario))
-            raise UsageError(
-                f"{self.subject.name} violates {violation.property} with all of its waits: "
-                f"{violation.summary}; mend that first: syncverify replay {token} "
-                f"{self.subject.name}"
-            )
-
-    def _shown(self, point: SyncPoint, known: _Point) -> HarmWithout:
-        """Play scenarios without the call of a needed point, for a wrong number."""
-        first, *_ = known.breaking
-        for found in known.breaking:
-            with ignoring(point):
-                wrong = self._wrong_number(found)
-            if wrong is not None:
-                return wrong
-        return _harm(first, is_of_model=True)
-
-    def _wrong_number(self, found: FoundViolation) -> HarmWithout | None:
-        """Return the wrong gradient of a play, or of another legal order of its streams."""
-        judge = Judge(self.subject, self._backend, ScheduleChoice("default"), 0)
-        harm = _harm(found, is_of_model=True)
-        played = judge.judge_schedule(found.scenario, found.schedule)
-        for each in played.violations.values():
-            evidence = each.violation.evidence
-            if isinstance(evidence, WrongGradient):
-                numbers = evidence.expected, evidence.observed
-                return _with_numbers(harm, each.violation.summary, *numbers)
-        of_order = [
-            each.violation
-            for each in played.violations.values()
-            if each.violation.evidence.unordered is not None
-        ]
-        for violation in of_order[:1]:
-            at = found.scenario, self.subject, self._backend, found.schedule
-            witness = find_witness(violation, *at)
-            if isinstance(witness, Witness):
-                numbers = witness.expected, witness.observed
-                return _with_numbers(harm, witness.outcome, *numbers)
-        return None
-
-    def _take_out_of_plays(self, point: SyncPoint, known: _Point) -> None:
-        """Play all scenarios of a point without its call, until one breaks."""
-        schedules = _LastSchedules()
-        judge = Judge(
-            self.subject, self._backend, ScheduleChoice("all", _MOST_CLASSES), 0
+    def _require_right(self, num_scenarios: int) -> None:
+        wrong = self.traces.wrong
+        if len(wrong) < num_scenarios:
+            return
+        violation = wrong[0].violation
+        raise UsageError(
+            f"{self.subject.name} violates {violation.property} with all of its waits: "
+            f"{violation.summary}; mend that first: syncverify replay {wrong[0].token} "
+            f"{self.subject.name}"
         )
-        judge.listener = schedules
-        total = len(known.scenarios)
-        with ignoring(point):
-            for number, scenario in enumerate(known.scenarios, start=1):
-                if self.deadline is not None and time.monotonic() > self.deadline:
-                    known.reason = "time limit"
-                    return
-                judged = judge.judge_scenario(scenario, lambda _: DEFAULT_SCHEDULE)
-                for found in judged.violations.values():
-                    known.harm = self._of_play(found)
-                    return
-                self.tell(f"plays without {point}", number, total)
-        if schedules.is_incomplete:
-            known.reason = "schedules"
 
-    def _of_play(self, found: FoundViolation) -> HarmWithout:
-        evidence, harm = found.violation.evidence, _harm(found, is_of_model=False)
-        if isinstance(evidence, WrongGradient):
-            numbers = evidence.expected, evidence.observed
-            return _with_numbers(harm, found.violation.summary, *numbers)
-        return replace(harm, outcome=found.violation.summary)
+    def _take_out_of_plays(self, packed: bytes) -> None:
+        """Play without each point; a lost process counts if a second one is lost as well."""
+        total = sum(map(_num_to_play, self.traces.points.values()))
+        num_played = 0
+        lost = list[PlayedPart]()
+        for part, found in self._played(self._parts(packed)):
+            num_played += len(part.scenarios)
+            self.tell("plays without a wait", num_played, total)
+            if found.token:
+                lost.append(replace(part, scenarios=(decode(found.token).scenario,)))
+        for part, found in self._played(lost):
+            if not found.token:
+                parts = self._points[part.point].parts
+                parts[part.number] = PlaysWithout(reason="ended once")
 
-    def _answer(self, point: SyncPoint, known: _Point) -> Answer:
-        word: NeedWord = "undecided" if known.reason else "superfluous"
-        if known.harm is not None:
-            word = "needed"
+    def _played(
+        self, parts: Iterable[PlayedPart]
+    ) -> Iterator[tuple[PlayedPart, PlaysWithout]]:
+        calls = self.make_calls
+        for part, found in calls(
+            play_without, parts, jobs=self.jobs, lost=of_lost_process
+        ):
+            self._points.setdefault(part.point, _Point()).parts[part.number] = found
+            yield part, found
+
+    def _parts(self, packed: bytes) -> Iterator[PlayedPart]:
+        """Yield the first part of each point, then second parts of those that hold, and so on."""
+        rows = [self._parts_of(packed, *each) for each in self.traces.points.items()]
+        for number in range(max(map(len, rows), default=0)):
+            for row in rows:
+                if number < len(row) and not self._is_broken(row[number].point):
+                    yield row[number]
+
+    def _is_broken(self, point: SyncPoint) -> bool:
+        return point in self._points and bool(self._points[point].breaking)
+
+    def _parts_of(
+        self, packed: bytes, point: SyncPoint, known: PointOfTraces
+    ) -> list[PlayedPart]:
+        breaking = tuple(known.breaking)
+        parts = [()] if breaking else _in_parts(known.scenarios)
+        return [
+            PlayedPart(
+                packed,
+                point,
+                number,
+                part,
+                breaking,
+                self.choice,
+                self.names_torch,
+                self.deadline,
+            )
+            for number, part in enumerate(parts)
+        ]
+
+    def _answer(
+        self, point: SyncPoint, known: PointOfTraces, *, is_cut: bool
+    ) -> Answer:
+        played = self._points.get(point, _Point())
+        reason = played.reason or ("time limit" if is_cut else "")
+        word: NeedWord = "undecided" if reason else "superfluous"
+        if played.harm is not None:
+            word, reason = "needed", ""
         return Answer(
             point,
             code_of_line(point.line),
             word,
             len(known.scenarios),
-            known.harm,
+            played.harm,
             known.exposed,
-            known.reason,
+            reason,
         )
 
     def _never_ran(self) -> Iterator[Answer]:
         """Yield an answer for each call in the subject's source that no scenario reached."""
-        lines = {(point.line.file, point.line.number) for point in self._points}
+        points = self.traces.points
+        lines = {(point.line.file, point.line.number) for point in points}
         for point in calls_in(self.subject.factory, {file for file, _ in lines}):
             if (point.line.file, point.line.number) not in lines:
                 yield Answer(
@@ -220,39 +270,10 @@ class WaitSearch:
                 )
 
 
-@dataclass(slots=True)
-class _LastSchedules:
-    """A listener that notes whether some scenario has schedules that were not played."""
-
-    is_incomplete: bool = False
-
-    def run_judged(self, scenario: Scenario, run: Run) -> None:
-        """Ignore a run."""
-
-    def scenario_refused(self, digest: bytes) -> None:
-        """Ignore a refusal that the contract allows."""
-
-    def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
-        """Note the part of a scenario's schedules that was played."""
-        self.is_incomplete = self.is_incomplete or coverage.extent == RANDOM
+def _num_to_play(known: PointOfTraces) -> int:
+    return 0 if known.breaking else len(known.scenarios)
 
 
-def _harm(found: FoundViolation, *, is_of_model: bool) -> HarmWithout:
-    violation = found.violation
-    return HarmWithout(
-        violation.property, violation.cause, found.token, is_of_model=is_of_model
-    )
-
-
-def _with_numbers(
-    harm: HarmWithout,
-    outcome: str,
-    expected: Iterable[float] | None,
-    observed: Iterable[float] | None,
-) -> HarmWithout:
-    return replace(
-        harm,
-        outcome=outcome,
-        expected=None if expected is None else tuple(expected),
-        observed=None if observed is None else tuple(observed),
-    )
+def _in_parts(scenarios: Sequence[Scenario]) -> list[tuple[Scenario, ...]]:
+    starts = range(0, len(scenarios), _PART_SIZE)
+    return [tuple(scenarios[start : start + _PART_SIZE]) for start in starts]

@@ -13,7 +13,7 @@ def page_of(waits: AnsweredWaits) -> str:
     """Return the page as one self-contained document."""
     return rendered(
         {
-            "subject": waits.subject,
+            "subject": waits.names,
             "verdict": verdict(waits),
             "failed": False,
             "judged": not waits.with_word("undecided"),

@@ -19,7 +19,8 @@ _KINDS: Final[dict[str, PointKind]] = {
     "record_stream": "record_stream",
     "barrier": "barrier",
 }
-# Names in the receiver of a `wait()` that tell a handle of torch from other objects.
+# Words in the receiver of a `wait()`, or in its annotation, that tell a handle of torch from
+# other objects.
 _HANDLES: Final = ("work", "handle", "future", "event")
 
 
@@ -40,22 +41,36 @@ def _calls_of(path: str) -> Iterator[SyncPoint]:
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
+    handles = {*_HANDLES, *_annotated(tree)}
     found = dict[int, SyncPoint]()
     for function in functions:  # an inner one comes after those around it
         for node in ast.walk(function):
-            kind = _kind(node)
+            kind = _kind(node, handles)
             if kind is not None and isinstance(node, ast.Call):
                 line = SourceLine(shown_path(path), node.lineno, function.name)
                 found[node.lineno] = SyncPoint(kind, line)
     yield from found.values()
 
 
-def _kind(node: ast.AST) -> PointKind | None:
+def _annotated(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of attributes and variables whose annotation is a handle."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.AnnAssign(
+                target=(ast.Name(id=name) | ast.Attribute(attr=name)), annotation=kind
+            ) if _names_one(ast.unparse(kind), _HANDLES):
+                yield name.lower()
+
+
+def _kind(node: ast.AST, handles: Collection[str]) -> PointKind | None:
     """Return the kind of a call that synchronizes; None for all else."""
     match node:
         case ast.Call(func=ast.Attribute(attr=name)) if name in _KINDS:
             return _KINDS[name]
         case ast.Call(func=ast.Attribute(attr="wait", value=receiver)):
-            text = ast.unparse(receiver).lower()
-            return "work_wait" if any(word in text for word in _HANDLES) else None
+            return "work_wait" if _names_one(ast.unparse(receiver), handles) else None
     return None
+
+
+def _names_one(text: str, words: Collection[str]) -> bool:
+    return any(word in text.lower() for word in words)

@@ -8,7 +8,13 @@ from typing import Final
 
 from syncverify.plain_text import counted
 from syncverify.trace.sync_points import CALLS
-from syncverify.waits.answers import NEED_WORDS, Answer, AnsweredWaits, WhyUndecided
+from syncverify.waits.answers import (
+    NEED_WORDS,
+    Answer,
+    AnsweredWaits,
+    PlayedSubject,
+    WhyUndecided,
+)
 from syncverify.waits.exposed_time import HOST_MICROSECONDS, OPERATOR_MICROSECONDS
 
 COLUMNS: Final = ("line", "call", "word", "without it")
@@ -17,6 +23,8 @@ _REASONS: Final[dict[WhyUndecided, str]] = {
     "never ran": "no scenario ran it",
     "schedules": "some scenario has more classes of schedules than were played",
     "time limit": "the time limit came first",
+    "not simulated": "the simulated machine refuses a play without it",
+    "ended once": "the process of a play without it ended, and not again",
 }
 
 
@@ -42,13 +50,15 @@ def _without(answer: Answer) -> str:
 
 def bound_lines(waits: AnsweredWaits) -> Iterator[str]:
     """Yield the bound of the word `superfluous`, and the machine of the exposed times."""
-    drawn = (
-        f", and {waits.num_drawn:,} drawn on up to {counted(waits.max_ranks, 'rank')} with seed "
-        f"{waits.seed}"
-        if waits.num_drawn
-        else ""
-    )
-    yield f"bound: all {waits.num_in_scope:,} scenarios of {waits.scope}{drawn}"
+    for each in waits.subjects:
+        name = f" for {each.name}" if len(waits.subjects) > 1 else ""
+        yield f"bound{name}: all {each.num_in_scope:,} scenarios of {waits.scope}" + (
+            f", and {each.num_drawn:,} drawn on up to {counted(waits.max_ranks, 'rank')} "
+            f"with seed {waits.seed}"
+            if each.num_drawn
+            else ""
+        )
+        yield from _without_verdict(each)
     link = waits.link
     yield (
         f"times: a link of {link.latency_microseconds:g} us and "
@@ -57,8 +67,20 @@ def bound_lines(waits: AnsweredWaits) -> Iterator[str]:
     )
 
 
+def _without_verdict(subject: PlayedSubject) -> Iterator[str]:
+    """Yield how many of the scenarios say less than others, or nothing."""
+    if subject.num_refused:
+        number = counted(subject.num_refused, "scenario")
+        yield f"  {number} of them refused by the subject, as its contract allows"
+    if subject.wrong:
+        yield (
+            f"  {counted(len(subject.wrong), 'scenario')} of them left out, which break with "
+            f"all waits; the first: syncverify replay {subject.wrong[0]} {subject.name}"
+        )
+
+
 def verdict(waits: AnsweredWaits) -> str:
     """Return the last line: how many points have each word."""
     counts = Counter(each.word for each in waits.answers)
     words = ", ".join(f"{counts[word]} {word}" for word in NEED_WORDS)
-    return f"{counted(len(waits.answers), 'WAIT').upper()} of {waits.subject}: {words}"
+    return f"{counted(len(waits.answers), 'WAIT').upper()} of {waits.names}: {words}"

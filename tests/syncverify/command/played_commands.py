@@ -77,7 +77,7 @@ def ends(code):
 
 def loses():
     token = encode(Reproducer("", "", SCENARIO))
-    owner_link.leave_lost(token, "process_died", "ended by signal 4")
+    owner_link.leave_lost(token, owner_link.Lost("process_died", "ended by signal 4"))
 
 def act(words):
     assert "torch" not in sys.modules or "PREPARE" in os.environ

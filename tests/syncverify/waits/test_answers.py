@@ -5,7 +5,7 @@ import json
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.trace.source_lines import SourceLine
 from syncverify.trace.sync_points import SyncPoint
-from syncverify.waits.answers import Answer, AnsweredWaits, HarmWithout
+from syncverify.waits.answers import Answer, AnsweredWaits, HarmWithout, PlayedSubject
 from syncverify.waits.exposed_time import Link
 from syncverify.waits.page import page_of
 from syncverify.waits.text import bound_lines, cells_of, verdict
@@ -22,9 +22,8 @@ HARM = HarmWithout(
 NEEDED = Answer(at(1), "main.wait_stream(side)", "needed", 4, HARM)
 EXTRA = Answer(at(2), "side.wait_stream(<main>)", "superfluous", 3, None, 12.25)
 NEVER = Answer(at(3), "a.wait_event(b)", "undecided", 0, reason="never ran")
-WAITS = AnsweredWaits(
-    "mine", SmallScope(), 40, 2, 4, 0, Link(10, 25), (NEEDED, EXTRA, NEVER)
-)
+MINE = PlayedSubject("mine", 40, 2, 3, ("sv2-w", "sv2-x"))
+WAITS = AnsweredWaits((MINE,), SmallScope(), 4, 0, Link(10, 25), (NEEDED, EXTRA, NEVER))
 
 
 def test_each_answer_says_what_is_known() -> None:
@@ -48,6 +47,11 @@ def test_the_bound_and_the_machine_are_printed() -> None:
             "bound: all 40 scenarios of ranks=2,parameters=3,buckets=2,micro_batches=2,"
             "steps=2,words=event, and 2 drawn on up to 4 ranks with seed 0"
         ),
+        "  3 scenarios of them refused by the subject, as its contract allows",
+        (
+            "  2 scenarios of them left out, which break with all waits; the first: "
+            "syncverify replay sv2-w mine"
+        ),
         "times: a link of 10 us and 25 GB/s, 5 us an operator, 2 us to queue it",
     ]
 
@@ -60,7 +64,7 @@ def test_json_has_no_number_that_json_lacks() -> None:
         "undecided",
     ]
     assert data["waits"][0]["harm"]["observed"] == ["inf"]
-    assert data["bound"]["scenarios"] == 40
+    assert data["subjects"][0]["scenarios"] == 40
 
 
 def test_the_page_escapes_code() -> None:

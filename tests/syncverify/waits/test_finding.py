@@ -7,11 +7,15 @@ import pytest
 from syncverify.errors import UsageError
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.token import decode
 from syncverify.subjects.subject import resolve
 from syncverify.waits.answers import Answer
 from syncverify.waits.exposed_time import Link
-from syncverify.waits.finding import WaitSearch
+from syncverify.waits.finding import WaitSearch, call_here
 from tests.syncverify.waits.waiting_subjects import (
+    EndsAtQuery,
+    EndsItsProcess,
+    FailsInSecondStep,
     Synchronizes,
     TwoStreams,
     WaitsForLastBucket,
@@ -31,9 +35,12 @@ SCENARIOS = [
 ]
 
 
+def search_of(subject: type[Any]) -> WaitSearch:
+    return WaitSearch(resolve(subject), Link(), lambda *_: None, make_calls=call_here)
+
+
 def all_answers(subject: type[Any]) -> list[Answer]:
-    search = WaitSearch(resolve(subject), Link(), lambda *_: None)
-    return [*search.answers(SCENARIOS)]
+    return [*search_of(subject).answers(SCENARIOS)]
 
 
 def answers_of(subject: type[Any]) -> list[Answer]:
@@ -107,3 +114,35 @@ def test_a_subject_that_is_wrong_with_all_of_its_waits_is_refused() -> None:
     )
     with pytest.raises(UsageError, match=message):
         answers_of(NeverForks)
+
+
+def test_scenarios_that_break_with_all_waits_are_counted_and_left_out() -> None:
+    search = search_of(FailsInSecondStep)
+    found = {each.point.line.function: each for each in search.answers(SCENARIOS)}
+    assert [decode(each).scenario for each in search.wrong] == SCENARIOS[1:]
+    assert (found["fork"].word, found["fork"].num_scenarios) == ("needed", 1)
+
+
+def test_scenarios_that_break_under_another_schedule_blame_no_wait() -> None:
+    """The traces hold, and plays of all schedules break with the call and without it."""
+    search = search_of(EndsAtQuery)
+    found = {each.point.line.function: each for each in search.answers(SCENARIOS)}
+    assert found["wait"].word == "superfluous"
+    assert {decode(each).scenario for each in search.wrong} == {*SCENARIOS}
+
+
+@pytest.mark.long
+def test_a_play_that_ends_its_process_shows_that_the_wait_is_needed() -> None:
+    """In each of two processes; answers of one process and of two are the same."""
+    found = [
+        WaitSearch(resolve(EndsItsProcess), Link(), lambda *_: None, jobs=jobs)
+        for jobs in (1, 2)
+    ]
+    one, two = (search.answers(SCENARIOS) for search in found)
+    assert one == two
+    (ended,) = [each for each in one if each.code == "done.synchronize()"]
+    assert ended.harm is not None
+    assert (ended.word, ended.harm.property, ended.harm.cause) == (
+        *("needed", "every_rank_finishes", "process_died"),
+    )
+    assert ended.harm.outcome == "the process that plays the ranks ended by signal 11"

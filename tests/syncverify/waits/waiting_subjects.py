@@ -1,5 +1,9 @@
 """Subjects whose waits are known: right ones, with waits more than they need."""
 
+import os
+import signal
+import time
+
 import torch
 import torch.distributed as dist
 from typing_extensions import override
@@ -82,3 +86,41 @@ class Synchronizes(TwoStreams):
 
     def never_called(self, event: torch.cuda.Event) -> None:
         self.comm.wait_event(event)
+
+
+class EndsItsProcess(TwoStreams):
+    """Ends the process that it runs in, where the host goes on without its wait."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        done = torch.cuda.Event()
+        done.record()
+        done.synchronize()
+        if not done.query():
+            os.kill(os.getpid(), signal.SIGSEGV)
+            time.sleep(60)  # until the signal comes
+
+
+class FailsInSecondStep(TwoStreams):
+    """Is wrong in runs of two steps, with all of its waits."""
+
+    num_steps = 0
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.num_steps += 1
+        if self.num_steps > 1:
+            raise ValueError("one step alone")
+
+
+class EndsAtQuery(TwoStreams):
+    """Is wrong where the device is late, with all of its waits."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.buckets[0].buffer.record_stream(self.comm)
+        if not self.comm.query():
+            raise ValueError("late")

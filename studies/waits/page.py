@@ -1,0 +1,79 @@
+"""The table of the waits of built-in subjects, from the stored results."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from studies.documents import RESULTS, Document, table
+from studies.waits.playing import stored_rows
+from syncverify.waits.answers import NEED_WORDS
+
+_FILE: Final = RESULTS / "waits.json"
+_HEAD: Final = ("subjects", "scenarios", *NEED_WORDS, "never ran", "check")
+
+
+def read() -> dict[str, Any]:
+    """Return the stored result of each row, by its name."""
+    stored: dict[str, Any] = (
+        json.loads(_FILE.read_text("utf-8")) if _FILE.exists() else {}
+    )
+    return stored
+
+
+def write(stored: Mapping[str, Any]) -> None:
+    """Store the results of the rows."""
+    text = json.dumps(dict(sorted(stored.items())), indent=1)
+    _FILE.write_text(f"{text}\n", encoding="utf-8")
+
+
+def page() -> str:
+    """Return the table, with the bound of each row, and its superfluous waits."""
+    stored = [result for _, result in stored_rows(read())]
+    lines = [*table(_HEAD, map(_cells, stored)), ""]
+    lines += [f"- `{each['command']}`" for each in stored]
+    extra = [*table(("superfluous", "code", "us"), _superfluous(stored))]
+    return "\n".join([*lines, "", *extra])
+
+
+def _cells(result: Mapping[str, Any]) -> Iterator[str]:
+    played, waits = result["subjects"], result["waits"]
+    yield ", ".join(f"`{each['name']}`" for each in played)
+    in_scope, drawn, wrong = (
+        sum(map(number, played))
+        for number in (_in_scope, _num_drawn, lambda each: len(each["wrong"]))
+    )
+    left_out = f", {wrong:,} left out" if wrong else ""
+    yield f"{in_scope:,} of the scope, {drawn:,} drawn{left_out}"
+    ran = Counter(each["word"] for each in waits if each["scenarios"])
+    yield from (str(ran[word]) for word in NEED_WORDS)
+    yield str(sum(not each["scenarios"] for each in waits))
+    yield _checked(result["check"])
+
+
+def _in_scope(played: Mapping[str, Any]) -> int:
+    return int(played["scenarios"])
+
+
+def _num_drawn(played: Mapping[str, Any]) -> int:
+    return int(played["drawn"])
+
+
+def _checked(check: Mapping[str, Any]) -> str:
+    if not check["calls"]:
+        return "nothing to check"
+    return f"{len(check['broken'])} wrong in {check['scenarios']:,} scenarios"
+
+
+def _superfluous(stored: list[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    for result in stored:
+        for each in result["waits"]:
+            if each["word"] == "superfluous":
+                place = each["path"].rpartition("site-packages/")[2]
+                line = f"`{place}:{each['line']}`"
+                yield line, f"`{each['code']}`", f"{each['exposed_microseconds']:g}"
+
+
+PART: Final = Document("docs/waits.md", page, "waits of built-in subjects")

@@ -1,0 +1,137 @@
+"""Play the waits of built-in subjects, and check those that are called superfluous.
+
+A wait is called superfluous within a bound. The check plays drawn scenarios beyond that bound,
+each with the call ignored, and wants none to break. It plays nothing where no wait is called
+superfluous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from syncverify.backends.announced_counts import with_announced_counts
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.small_scope import SmallScope
+from syncverify.search.drawing import Drawing
+from syncverify.search.exhaustive import scenarios_within
+from syncverify.search.schedules import ScheduleChoice
+from syncverify.settings import WAITS_SCOPE
+from syncverify.subjects.subject import Subject, resolve
+from syncverify.waits.answers import Answer, AnsweredWaits, PlayedSubject
+from syncverify.waits.exposed_time import Link
+from syncverify.waits.finding import WaitSearch
+from syncverify.waits.joined import joined
+
+RANKS: Final = 4
+_SMALL: Final = "parameters=2,micro_batches=2,steps=1,words=none"
+_CHECK_SEED: Final = 1  # of other scenarios than those of the words
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Subjects of the same code, and the scenarios of their words.
+
+    Attributes:
+        subjects: Names of the subjects.
+        scope: Scope of which all scenarios are played.
+        names_torch: Whether torch's own lines are named.
+    """
+
+    subjects: tuple[str, ...]
+    scope: str = _SMALL
+    names_torch: bool = True
+
+    @property
+    def name(self) -> str:
+        """Name of the row in the stored results."""
+        return self.subjects[0]
+
+    def command(self, examples: int) -> str:
+        """Return the command that prints the words."""
+        lines = " --torch-lines" if self.names_torch else ""
+        names = " ".join(self.subjects)
+        return f"syncverify waits {names}{lines} --scope {self.scope} --examples {examples}"
+
+
+ROWS: Final = {
+    row.name: row
+    for row in (
+        Row(
+            (
+                "synchronizer",
+                "synchronizer:comm_hook=all_reduce",
+                "synchronizer:comm_hook=all_reduce,unused=keep_none",
+            ),
+            WAITS_SCOPE,
+            names_torch=False,
+        ),
+        Row(("ddp", "ddp-comm-hook", "ddp-find-unused", "ddp-static-graph")),
+        Row(("ddp-bucket-view",)),
+        Row(("replicate",)),
+        Row(("replicate-fsdp",)),
+        Row(("fsdp2",)),
+        Row(("hsdp",)),
+    )
+}
+
+
+def words_of(row: Row, examples: int, jobs: int) -> AnsweredWaits:
+    """Find the words of the waits of a row."""
+    scope, link = SmallScope.parse(row.scope), Link()
+    played, answers = list[PlayedSubject](), list[Answer]()
+    for name in row.subjects:
+        subject = _subject(name)
+        search = _search(subject, row, jobs)
+        listed = scenarios_within(scope, subject.capabilities)
+        drawn = [each for each in _drawn(subject, examples, 0) if each not in {*listed}]
+        answers += search.answers([*listed, *drawn])
+        numbers = len(listed), len(drawn), search.traces.num_refused
+        played.append(PlayedSubject(name, *numbers, search.wrong))
+    return AnsweredWaits(tuple(played), scope, RANKS, 0, link, joined(answers))
+
+
+def check(row: Row, waits: AnsweredWaits, count: int, jobs: int) -> dict[str, Any]:
+    """Play drawn scenarios of the first subject without each superfluous call of its own.
+
+    Returns:
+        The number of scenarios, and each wait without which one of them breaks.
+    """
+    points = [each.point for each in waits.with_word("superfluous")]
+    subject = _subject(row.subjects[0])
+    search = _search(subject, row, jobs)
+    search.choice = ScheduleChoice("default")
+    scenarios = _drawn(subject, count, _CHECK_SEED) if points else []
+    broken = search.broken(points, scenarios)
+    return {
+        "scenarios": count,
+        "calls": len(points),
+        "broken": [f"{point}: {harm.token}" for point, harm in broken.items()],
+    }
+
+
+def _subject(name: str) -> Subject:
+    return with_announced_counts(resolve(name), "sim", [])
+
+
+def _search(subject: Subject, row: Row, jobs: int) -> WaitSearch:
+    return WaitSearch(
+        subject, Link(), _tell_nothing, jobs=jobs, names_torch=row.names_torch
+    )
+
+
+def _tell_nothing(_stage: str, _number: int, _total: int) -> None:
+    """Take progress."""
+
+
+def _drawn(subject: Subject, count: int, seed: int) -> list[Scenario]:
+    drawn = Drawing(subject.capabilities, RANKS, count, seed).drawn()
+    return [*dict.fromkeys(drawn)]
+
+
+def stored_rows(stored: dict[str, Any]) -> Iterator[tuple[Row, dict[str, Any]]]:
+    """Yield each row with its stored result."""
+    for name, row in ROWS.items():
+        if name in stored:
+            yield row, stored[name]
