@@ -12,20 +12,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from syncverify.backends.announced_counts import with_announced_counts
+from syncverify.judge.ordering.kept_references import KIND as REFERENCE
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search.drawing import Drawing
 from syncverify.search.exhaustive import scenarios_within
 from syncverify.search.schedules import ScheduleChoice
-from syncverify.settings import WAITS_SCOPE
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.waits.answers import Answer, AnsweredWaits, PlayedSubject
+from syncverify.trace.sync_points import SyncPoint
+from syncverify.waits.answers import Answer, AnsweredWaits, HarmWithout, PlayedSubject
 from syncverify.waits.exposed_time import Link
 from syncverify.waits.finding import WaitSearch
 from syncverify.waits.joined import joined
 
 RANKS: Final = 4
-_SMALL: Final = "parameters=2,micro_batches=2,steps=1,words=none"
+_SCOPE: Final = "parameters=2,steps=1,words=launch"
 _CHECK_SEED: Final = 1  # of other scenarios than those of the words
 
 
@@ -40,7 +41,7 @@ class Row:
     """
 
     subjects: tuple[str, ...]
-    scope: str = _SMALL
+    scope: str = _SCOPE
     names_torch: bool = True
 
     @property
@@ -64,7 +65,6 @@ ROWS: Final = {
                 "synchronizer:comm_hook=all_reduce",
                 "synchronizer:comm_hook=all_reduce,unused=keep_none",
             ),
-            WAITS_SCOPE,
             names_torch=False,
         ),
         Row(("ddp", "ddp-comm-hook", "ddp-find-unused", "ddp-static-graph")),
@@ -93,17 +93,29 @@ def words_of(row: Row, examples: int, jobs: int) -> AnsweredWaits:
 
 
 def check(row: Row, waits: AnsweredWaits, count: int, jobs: int) -> dict[str, Any]:
-    """Play drawn scenarios of the first subject without each superfluous call of its own.
+    """Play drawn scenarios of the subjects of a row without each superfluous call.
+
+    Args:
+        row: The row.
+        waits: Its words.
+        count: Number of scenarios of all subjects together.
+        jobs: Number of processes.
 
     Returns:
-        The number of scenarios, and each wait without which one of them breaks.
+        The number of scenarios and of calls, and each call without which one breaks.
     """
-    points = [each.point for each in waits.with_word("superfluous")]
-    subject = _subject(row.subjects[0])
-    search = _search(subject, row, jobs)
-    search.choice = ScheduleChoice("default")
-    scenarios = _drawn(subject, count, _CHECK_SEED) if points else []
-    broken = search.broken(points, scenarios)
+    points = [
+        each.point
+        for each in waits.with_word("superfluous")
+        if each.point.kind != REFERENCE
+    ]
+    broken = dict[SyncPoint, HarmWithout]()
+    for name in row.subjects if points else ():
+        subject = _subject(name)
+        search = _search(subject, row, jobs)
+        search.choice = ScheduleChoice("default")
+        share = -(-count // len(row.subjects))
+        broken |= search.broken(points, _drawn(subject, share, _CHECK_SEED))
     return {
         "scenarios": count,
         "calls": len(points),

@@ -9,7 +9,13 @@ from typing_extensions import override
 from syncverify.trace.source_lines import SourceLine
 
 PointKind = Literal[
-    "stream_wait", "event", "host_wait", "work_wait", "record_stream", "barrier"
+    "stream_wait",
+    "event",
+    "host_wait",
+    "work_wait",
+    "record_stream",
+    "barrier",
+    "reference",
 ]
 # The calls of each kind, in torch's words.
 CALLS: Final[dict[PointKind, str]] = {
@@ -19,6 +25,7 @@ CALLS: Final[dict[PointKind, str]] = {
     "work_wait": "Work.wait()",
     "record_stream": "record_stream()",
     "barrier": "barrier()",
+    "reference": "a reference kept after its last use",
 }
 
 

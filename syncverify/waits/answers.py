@@ -13,7 +13,7 @@ NeedWord = Literal["needed", "superfluous", "undecided"]
 NEED_WORDS: Final[tuple[NeedWord, ...]] = get_args(NeedWord)
 # Why a point is undecided.
 WhyUndecided = Literal[
-    "", "never ran", "schedules", "time limit", "not simulated", "ended once"
+    "", "never ran", "schedules", "time limit", "not simulated", "process lost"
 ]
 
 

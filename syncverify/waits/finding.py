@@ -21,10 +21,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import starmap
 from typing import Any, Final
 
 from syncverify.backends.packed_subject import pack_subject
 from syncverify.errors import UsageError
+from syncverify.judge.ordering.kept_references import KIND as REFERENCE
 from syncverify.processes.calls import run_in_processes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.token import decode
@@ -38,6 +40,7 @@ from syncverify.waits.exposed_time import Link
 from syncverify.waits.of_plays import (
     PlayedPart,
     PlaysWithout,
+    harm_of_model,
     of_lost_process,
     play_without,
 )
@@ -188,7 +191,7 @@ class WaitSearch:
 
     def _take_out_of_plays(self, packed: bytes) -> None:
         """Play without each point; a lost process counts if a second one is lost as well."""
-        total = sum(map(_num_to_play, self.traces.points.values()))
+        total = sum(starmap(_num_to_play, self.traces.points.items()))
         num_played = 0
         lost = list[PlayedPart]()
         for part, found in self._played(self._parts(packed)):
@@ -199,7 +202,7 @@ class WaitSearch:
         for part, found in self._played(lost):
             if not found.token:
                 parts = self._points[part.point].parts
-                parts[part.number] = PlaysWithout(reason="ended once")
+                parts[part.number] = PlaysWithout(reason="process lost")
 
     def _played(
         self, parts: Iterable[PlayedPart]
@@ -227,6 +230,8 @@ class WaitSearch:
     ) -> list[PlayedPart]:
         breaking = tuple(known.breaking)
         parts = [()] if breaking else _in_parts(known.scenarios)
+        if point.kind == REFERENCE:  # no call keeps one that a play could leave out
+            parts = []
         return [
             PlayedPart(
                 packed,
@@ -247,14 +252,17 @@ class WaitSearch:
         played = self._points.get(point, _Point())
         reason = played.reason or ("time limit" if is_cut else "")
         word: NeedWord = "undecided" if reason else "superfluous"
-        if played.harm is not None:
+        harm = played.harm
+        if point.kind == REFERENCE and known.breaking:
+            harm = harm_of_model(known.breaking)
+        if harm is not None:
             word, reason = "needed", ""
         return Answer(
             point,
             code_of_line(point.line),
             word,
             len(known.scenarios),
-            played.harm,
+            harm,
             known.exposed,
             reason,
         )
@@ -270,8 +278,8 @@ class WaitSearch:
                 )
 
 
-def _num_to_play(known: PointOfTraces) -> int:
-    return 0 if known.breaking else len(known.scenarios)
+def _num_to_play(point: SyncPoint, known: PointOfTraces) -> int:
+    return 0 if known.breaking or point.kind == REFERENCE else len(known.scenarios)
 
 
 def _in_parts(scenarios: Sequence[Scenario]) -> list[tuple[Scenario, ...]]:

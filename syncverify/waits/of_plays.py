@@ -7,9 +7,10 @@ a call in a process of its own (`processes/calls.py`), and the end of that proce
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Final
 
 from syncverify.backends.packed_subject import unpack_subject
 from syncverify.backends.sim import SimBackend
@@ -31,6 +32,9 @@ from syncverify.trace.sync_points import SyncPoint
 from syncverify.waits.answers import HarmWithout, WhyUndecided
 from syncverify.witness.witness import Witness
 from syncverify.witness.witness_search import find_witness
+
+# By the system, for memory, or by anybody: no verdict on the subject.
+_KILLED: Final = "ended by signal 9"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,9 @@ def of_lost_process(part: PlayedPart, token: str, end: Lost) -> PlaysWithout:
     if not token:
         raise InternalError(f"{_ended(end)} before its first scenario")
     if part.breaking:
-        return PlaysWithout(_of_model(part.breaking, _ended(end)))
+        return PlaysWithout(harm_of_model(part.breaking, _ended(end)))
+    if end.how == _KILLED:
+        return PlaysWithout(reason="process lost")
     kind: FaultKind = "process_died" if end.cause == "process_died" else "never_returns"
     name, cause = fault_identity(Fault(kind, (), end.how))
     told = renamed(token, name, cause)
@@ -150,10 +156,11 @@ def _shown(part: PlayedPart, subject: Subject, backend: SimBackend) -> HarmWitho
             wrong = _wrong_number(found, subject, backend)
             if wrong is not None:
                 return wrong
-    return _of_model(part.breaking)
+    return harm_of_model(part.breaking)
 
 
-def _of_model(breaking: tuple[FoundViolation, ...], outcome: str = "") -> HarmWithout:
+def harm_of_model(breaking: Sequence[FoundViolation], outcome: str = "") -> HarmWithout:
+    """Return the harm that traces without a point show."""
     return replace(_harm(breaking[0], is_of_model=True), outcome=outcome)
 
 

@@ -8,6 +8,8 @@ from typing import Final
 
 from syncverify.backends.packed_subject import unpack_subject
 from syncverify.backends.sim import SimBackend
+from syncverify.judge.ordering.kept_references import KIND as REFERENCE
+from syncverify.judge.ordering.kept_references import dropped_at_once, kept_references
 from syncverify.judge.ordering.removed_points import points_of, without
 from syncverify.judge.properties import judge_run
 from syncverify.scenario.scenario import Scenario
@@ -120,12 +122,13 @@ def _take_out(
 ) -> None:
     traces = [rank.trace for rank in run.ranks]
     whole = microseconds(traces, link)
-    for point in points_of(traces):
+    for point in (*points_of(traces), *kept_references(traces)):
         known = points.setdefault(point, PointOfTraces())
         known.scenarios.append(scenario)
         if len(known.breaking) >= _MOST_SHOWN:
             continue
-        rest = without(traces, point)
+        take_out = dropped_at_once if point.kind == REFERENCE else without
+        rest = take_out(traces, point)
         saved = (whole - microseconds(rest, link)) / scenario.num_steps
         known.exposed = max(known.exposed, saved)
         ranks = zip(run.ranks, rest, strict=True)

@@ -16,6 +16,8 @@ from tests.syncverify.waits.waiting_subjects import (
     EndsAtQuery,
     EndsItsProcess,
     FailsInSecondStep,
+    KeepsCopies,
+    KeepsRecordedCopies,
     Synchronizes,
     TwoStreams,
     WaitsForLastBucket,
@@ -82,7 +84,11 @@ def test_a_wait_for_memory_that_is_left_alone_is_superfluous_and_costs_time() ->
 
 def test_the_same_wait_is_needed_where_the_buffer_is_used_again() -> None:
     found = words(WaitsForReusedBuffer)
-    assert found == {**NEEDED, ("launch", "stream_wait"): "needed"}
+    assert found == {
+        **NEEDED,
+        ("launch", "stream_wait"): "needed",
+        ("launch", "reference"): "needed",  # to the shared buffer, over all steps
+    }
 
 
 def test_each_kind_of_wait_that_adds_nothing_is_superfluous() -> None:
@@ -93,6 +99,20 @@ def test_each_kind_of_wait_that_adds_nothing_is_superfluous() -> None:
         ("wait", "barrier"): "superfluous",
         ("wait", "record_stream"): "superfluous",
     }
+
+
+@pytest.mark.parametrize(
+    ("subject", "word"),
+    [(KeepsCopies, "needed"), (KeepsRecordedCopies, "superfluous")],
+)
+def test_a_reference_that_is_kept_until_a_wait_has_a_word(
+    subject: type[Any], word: str
+) -> None:
+    """It stands at the last use; `record_stream` does the same."""
+    kept = [each for each in answers_of(subject) if each.point.kind == "reference"]
+    assert [(each.code, each.word) for each in kept] == [
+        ("bucket.buffer.copy_(sent)", word)
+    ]
 
 
 def test_a_call_that_never_runs_is_undecided() -> None:
@@ -118,7 +138,8 @@ def test_a_subject_that_is_wrong_with_all_of_its_waits_is_refused() -> None:
 
 def test_scenarios_that_break_with_all_waits_are_counted_and_left_out() -> None:
     search = search_of(FailsInSecondStep)
-    found = {each.point.line.function: each for each in search.answers(SCENARIOS)}
+    answers = search.answers(SCENARIOS)
+    found = {each.point.line.function: each for each in answers if each.num_scenarios}
     assert [decode(each).scenario for each in search.wrong] == SCENARIOS[1:]
     assert (found["fork"].word, found["fork"].num_scenarios) == ("needed", 1)
 
@@ -126,7 +147,8 @@ def test_scenarios_that_break_with_all_waits_are_counted_and_left_out() -> None:
 def test_scenarios_that_break_under_another_schedule_blame_no_wait() -> None:
     """The traces hold, and plays of all schedules break with the call and without it."""
     search = search_of(EndsAtQuery)
-    found = {each.point.line.function: each for each in search.answers(SCENARIOS)}
+    answers = search.answers(SCENARIOS)
+    found = {each.point.line.function: each for each in answers if each.num_scenarios}
     assert found["wait"].word == "superfluous"
     assert {decode(each).scenario for each in search.wrong} == {*SCENARIOS}
 

@@ -124,3 +124,37 @@ class EndsAtQuery(TwoStreams):
         self.buckets[0].buffer.record_stream(self.comm)
         if not self.comm.query():
             raise ValueError("late")
+
+
+class KeepsCopies(TwoStreams):
+    """Reduces a copy of each bucket on the side stream, and keeps it until the streams join."""
+
+    is_recorded = False
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        sent = bucket.buffer.clone()
+        self.fork()
+        with torch.cuda.stream(self.comm):
+            for group in bucket.groups:
+                dist.all_reduce(sent, group=group)
+            bucket.buffer.copy_(sent)
+        if self.is_recorded:
+            sent.record_stream(self.comm)
+        self.kept.append((bucket.buffer, sent))
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.kept.clear()
+
+
+class KeepsRecordedCopies(KeepsCopies):
+    """Keeps copies that `record_stream` keeps as well."""
+
+    is_recorded = True
