@@ -205,7 +205,7 @@ def waits(**options: Any) -> None:
     """Tell of each wait of SUBJECT whether it is needed, superfluous or undecided.
 
     OTHERS are subjects of the same code, such as the same class with another option: a line
-    is needed if one of them needs it.
+    is needed if any subject needs the line.
     """
 
     def play() -> None:

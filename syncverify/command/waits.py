@@ -129,7 +129,7 @@ def _waits(
 def _scenarios(
     options: WaitsOptions, scope: SmallScope, contract: Capabilities
 ) -> tuple[Sequence[Scenario], Sequence[Scenario]]:
-    """Return the scenarios of a scope, and drawn ones that are not among them."""
+    """Return the scenarios of a scope, and other drawn scenarios."""
     listed = scenarios_within(scope, contract)
     drawn = Drawing(contract, options.ranks, options.examples, options.seed).drawn()
     return listed, [each for each in dict.fromkeys(drawn) if each not in {*listed}]

@@ -79,8 +79,8 @@ def run_in_processes(
         jobs: Number of processes.
         hear: Receives the values that calls tell by `tell_owner`.
         stops: Tells whether the calls are to end early; see `is_to_stop`.
-        lost: Returns the result of an item whose process was lost, from the item, the token
-            of the scenario that was played and the end. None: the loss ends all calls.
+        lost: Returns the result of an item after the loss of its process, from the item, the
+            token of the scenario that was played and the end. None: the loss ends all calls.
 
     Yields:
         An item and its result.
@@ -145,7 +145,7 @@ class _Crew(Generic[Item]):
         return item
 
     def replaced(self, process: Supervised) -> Item:
-        """Let a new process go on in the place of a lost one; return the item of that one."""
+        """Start a process in the place of a lost process; return the item of the lost process."""
         item = self.running.pop(process)
         self._started.remove(process)
         process.end()

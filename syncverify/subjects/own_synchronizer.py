@@ -38,8 +38,8 @@ class OwnSynchronizer(_PACKAGE.GradientSynchronizer):  # type: ignore[misc]  # i
     The contract keeps their gradients local. The class itself takes a process group that is
     missing for a mistake of its user.
 
-    Options are written behind the name, as in `synchronizer:comm_hook=all_reduce`: those of
-    `SynchronizerConfig` that change its code and no promise of the contract.
+    Options are written behind the name, as in `synchronizer:comm_hook=all_reduce`: fields of
+    `SynchronizerConfig` that choose other code and change no promise of the contract.
     """
 
     takes_options: ClassVar[Mapping[str, SubjectOption]] = {

@@ -98,14 +98,14 @@ def _listed(values: tuple[float, ...] | None) -> list[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class PlayedSubject:
-    """A subject, and what was played of it.
+    """A subject, and the number of scenarios that were played.
 
     Attributes:
         name: Its name.
         num_in_scope: Number of scenarios of the scope.
         num_drawn: Number of drawn scenarios beyond them.
         num_refused: Number of scenarios that it refused, as its contract allows.
-        wrong: Tokens of scenarios that break with all waits: they say nothing of any.
+        wrong: Tokens of scenarios that break with all waits, which say nothing of any wait.
     """
 
     name: str
@@ -127,7 +127,7 @@ class PlayedSubject:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredWaits:
-    """The answers for one subject or several of the same code, and their bound.
+    """The answers for one subject or several of the same code, and the bound.
 
     Attributes:
         subjects: The subjects.

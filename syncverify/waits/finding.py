@@ -72,7 +72,7 @@ def call_here(
 
 @dataclass(slots=True)
 class _Point:
-    """What plays show of one point: the answer of the first part that breaks."""
+    """The plays of one point: the first part that breaks has the answer."""
 
     parts: dict[int, PlaysWithout] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ class _Point:
 
     @property
     def harm(self) -> HarmWithout | None:
-        """What breaks first."""
+        """The harm of the first part that breaks."""
         return next((self.parts[number].harm for number in self.breaking), None)
 
     @property
@@ -94,7 +94,7 @@ class _Point:
 
     @property
     def wrong(self) -> Iterator[FoundViolation]:
-        """Yield what breaks with the point as well, up to the first part that breaks."""
+        """Yield violations with the point as well, up to the first part that breaks."""
         last = next(iter(self.breaking), math.inf)
         for number in sorted(self.parts):
             if number <= last:
@@ -114,7 +114,7 @@ class WaitSearch:
         names_torch: Whether torch's own lines are named.
         choice: Schedules of each scenario that is played without a point.
         make_calls: Makes the calls that play without a point.
-        traces: What the traces say.
+        traces: Findings of the traces.
     """
 
     subject: Subject
@@ -157,7 +157,7 @@ class WaitSearch:
     def broken(
         self, points: Iterable[SyncPoint], scenarios: Sequence[Scenario]
     ) -> dict[SyncPoint, HarmWithout]:
-        """Play all scenarios without each of some points; return what breaks."""
+        """Play all scenarios without each of some points; return the harm of each that breaks."""
         known = PointOfTraces([*scenarios])
         self.traces.points = dict.fromkeys(points, known)
         self._take_out_of_plays(pack_subject(self.subject))
@@ -190,7 +190,7 @@ class WaitSearch:
         )
 
     def _take_out_of_plays(self, packed: bytes) -> None:
-        """Play without each point; a lost process counts if a second one is lost as well."""
+        """Play without each point; a lost process counts if a second process is lost as well."""
         total = sum(starmap(_num_to_play, self.traces.points.items()))
         num_played = 0
         lost = list[PlayedPart]()
@@ -215,7 +215,7 @@ class WaitSearch:
             yield part, found
 
     def _parts(self, packed: bytes) -> Iterator[PlayedPart]:
-        """Yield the first part of each point, then second parts of those that hold, and so on."""
+        """Yield the first part of each point, then the second part of each that holds, and so on."""
         rows = [self._parts_of(packed, *each) for each in self.traces.points.items()]
         for number in range(max(map(len, rows), default=0)):
             for row in rows:

@@ -14,9 +14,9 @@ _RANKS: Final[dict[NeedWord, int]] = {"needed": 0, "undecided": 1, "superfluous"
 
 
 def joined(answers: Iterable[Answer]) -> tuple[Answer, ...]:
-    """Return one answer for each point: that of the subject that needs it most.
+    """Return an answer for each point: from the subject that needs the point most.
 
-    A line that one of the subjects never ran has the answer of the others.
+    A line that a subject never ran has the answer of the other subjects.
     """
     by_point = dict[SyncPoint, Answer]()
     for answer in answers:

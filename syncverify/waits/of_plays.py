@@ -1,7 +1,7 @@
 """Play scenarios without the calls of one synchronization point.
 
 A play without a call may end its process, as any wrong program may. So each part is played by
-a call in a process of its own (`processes/calls.py`), and the end of that process is an answer.
+a call in an own process (`processes/calls.py`), and the end of that process is an answer.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class PlayedPart:
         point: The point.
         number: Place among the parts of the point, from 0.
         scenarios: The scenarios.
-        breaking: Violations of traces without the point, to show a wrong number of one of
-            them. With such, no other scenario is played.
+        breaking: Violations of traces without the point, to show a wrong number of some
+            scenario. With such violations no other scenario is played.
         choice: Schedules of each scenario.
         names_torch: Whether torch's own lines are named.
         deadline: Value of `time.monotonic()` after which nothing more is played.
@@ -65,13 +65,13 @@ class PlayedPart:
 
 @dataclass(frozen=True, slots=True)
 class PlaysWithout:
-    """What plays without a point show.
+    """Findings of plays without a point.
 
     Attributes:
-        harm: What breaks; None if nothing does.
+        harm: The harm; None if nothing breaks.
         reason: Why that is not known of all scenarios; "" if it is.
         token: Scenario in which the process was lost; "" if it was not.
-        wrong: A violation of each scenario that breaks with the point as well: it says nothing.
+        wrong: A violation of each scenario that breaks with the point as well, and says nothing.
     """
 
     harm: HarmWithout | None = None
@@ -90,7 +90,7 @@ def play_without(part: PlayedPart) -> PlaysWithout:
 
 
 def of_lost_process(part: PlayedPart, token: str, end: Lost) -> PlaysWithout:
-    """Return the answer of a part whose process was lost in the scenario of a token.
+    """Return the answer of a part that lost its process in the scenario of a token.
 
     Raises:
         InternalError: No scenario had started.

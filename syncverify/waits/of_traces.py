@@ -27,7 +27,7 @@ _MOST_SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class TracedPart:
-    """Scenarios whose traces one call judges.
+    """Scenarios for the traces that one call judges.
 
     Attributes:
         number: Place among all parts, from 0.
@@ -48,7 +48,7 @@ class TracedPart:
 
 @dataclass(slots=True)
 class PointOfTraces:
-    """What traces say of one point.
+    """Findings of traces about one point.
 
     Attributes:
         scenarios: Scenarios that reach it.
@@ -63,11 +63,11 @@ class PointOfTraces:
 
 @dataclass(slots=True)
 class TracesWithout:
-    """What the traces of scenarios say of all points.
+    """Findings of the traces of scenarios about all points.
 
     Attributes:
         points: The points, in the order in which they were met.
-        wrong: A violation of each scenario that breaks with all points: it says nothing of any.
+        wrong: A violation of each scenario that breaks with all points, and says nothing of any.
         num_refused: Number of scenarios that the subject refused, as its contract allows.
         num_played: Number of scenarios that were played before the time limit.
     """
@@ -78,7 +78,7 @@ class TracesWithout:
     num_played: int = 0
 
     def add(self, other: TracesWithout) -> None:
-        """Take in what the scenarios after these say."""
+        """Add the findings of the scenarios after these."""
         for point, more in other.points.items():
             known = self.points.setdefault(point, PointOfTraces())
             known.scenarios += more.scenarios

@@ -1,9 +1,9 @@
-"""References that a subject keeps until a wait, and traces in which it drops them at once.
+"""References that a subject keeps until a wait, and traces in which they are dropped at once.
 
 Memory goes back to its pool with the last reference. A subject that lets another stream use the
 memory has to keep a reference until its pool's stream waits for that use, or to call
-`record_stream`. No line drops such a reference: it goes with a list or with a function. So the
-point stands at the line of the last use.
+`record_stream`. No line drops such a reference: a list or a function ends. So the point stands at the line of
+the last use.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Memory:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A reference that was kept: positions of the free, and of what it might follow."""
+    """A kept reference: positions of the free, and of the record after which the free might come."""
 
     point: SyncPoint
     freed: int
@@ -57,7 +57,7 @@ class _Kept:
 
 
 def kept_references(traces: Traces) -> list[SyncPoint]:
-    """List the points of references that were kept, in order of appearance."""
+    """List the points of kept references, in order of appearance."""
     found = (kept.point for trace in traces for kept in _kept(trace))
     return [*dict.fromkeys(found)]
 
@@ -82,7 +82,7 @@ def _dropped(trace: Sequence[TraceRecord], point: SyncPoint) -> list[TraceRecord
 
 
 def _kept(trace: Sequence[TraceRecord]) -> Iterator[_Kept]:
-    """Yield the references of a rank that were kept over a wait after the last use."""
+    """Yield the references of a rank that are kept over a wait after the last use."""
     memory = dict[int, _Memory]()
     in_flight = dict[CollectiveKey, set[int]]()
     for index, record in enumerate(trace):
