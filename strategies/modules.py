@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from syncverify.program.modules import module_parameters
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.contract_meshes import Dtypes, dtypes
+from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import PLAIN, TABLE, WORDS
-from syncverify.scenario.features import features_outside
+from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
 _ONE_OWN_IN = 4
 _NAMES = [name for name in WORDS["module"] if name != PLAIN]
+_DRAWN_APART = frozenset({"accumulations", "steps", "buckets"})
 _DTYPES: list[Dtypes] = [
     ("float32", None),
     ("bfloat16", None),
@@ -88,13 +90,25 @@ def _fits(name: str, mesh: MeshSpec, capabilities: Capabilities) -> bool:
     kinds = _dtypes_of(capabilities)
     if not kinds:
         return False
-    specs = _of_kind(module_parameters(name, mesh), 1, 1, kinds[0])
-    scenario = Scenario(mesh, specs, (1,), bucket_cap_bytes=1, module=name)
+    found = _features_of(name, mesh, module_parameters(name, mesh), kinds[0])
     # Steps and the bucket cap are drawn without regard to the module.
-    outside = features_outside(scenario, capabilities)
-    return {topic for topic, _ in outside} <= {"accumulations", "steps", "buckets"}
+    return all(
+        feature.topic in _DRAWN_APART or capabilities.covers(*feature)
+        for feature in found
+    )
 
 
+@functools.lru_cache(maxsize=1024)
+def _features_of(
+    name: str, mesh: MeshSpec, listed: tuple[ParameterSpec, ...], kind: Dtypes
+) -> frozenset[Feature]:
+    """List the features of a scenario that trains a module with these parameters."""
+    specs = _of_kind(listed, 1, 1, kind)
+    scenario = Scenario(mesh, specs, (1,), bucket_cap_bytes=1, module=name)
+    return frozenset(features_of(scenario))
+
+
+@functools.cache
 def _dtypes_of(capabilities: Capabilities) -> list[Dtypes]:
     return [kind for kind in _DTYPES if kind in dtypes(capabilities)]
 

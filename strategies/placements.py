@@ -53,7 +53,7 @@ def placements(
     Returns:
         A strategy for tuples of placement codes, drawn by one choice.
     """
-    codes = [REPLICATE, *(shard(dim) for dim in range(num_dims))]
+    codes = (REPLICATE, *(shard(dim) for dim in range(num_dims)))
     placed = list(itertools.product(codes, repeat=len(mesh.shape)))
     replicated, *others = placed
     others = _left(others, mesh, capabilities)
@@ -67,8 +67,9 @@ def placements(
         (PARTIAL,): partial,
         tuple(map(strided_shard, range(num_dims))): strided,
     }
-    rare = _rare(codes, [kind for kind, wanted in kinds.items() if wanted], mesh)
-    rare = [_left(kind, mesh, capabilities) for kind in rare]
+    wanted = tuple(kind for kind, is_wanted in kinds.items() if is_wanted)
+    listed = _rare(codes, wanted, num_axes=len(mesh.shape))
+    rare = [_left(kind, mesh, capabilities) for kind in listed]
     return with_rare(usual, *rare, one_in=TABLE["placement"].one_in)
 
 
@@ -81,14 +82,15 @@ def _left(
     return [placed for placed in listed if has_placements(capabilities, mesh, placed)]
 
 
+@functools.lru_cache
 def _rare(
-    codes: list[str], kinds: list[tuple[str, ...]], mesh: MeshSpec
+    codes: tuple[str, ...], kinds: tuple[tuple[str, ...], ...], *, num_axes: int
 ) -> list[list[Placements | None]]:
     """List for each kind the placements with a code of that kind and none of a later kind."""
     known = [*codes, *itertools.chain(*kinds)]
     legal = [
         placed
-        for placed in itertools.product(known, repeat=len(mesh.shape))
+        for placed in itertools.product(known, repeat=num_axes)
         if set(placed) != {ABSENT} and _is_cut_again(placed)
     ]
     later = [{*itertools.chain(*kinds[n + 1 :])} for n in range(len(kinds))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from hypothesis import strategies as st
@@ -38,9 +38,14 @@ def with_rare(
     share = (one_in - 1) * len(kinds)
     times = math.ceil(share / len(usual))
     each = round(times * len(usual) / share)
-    branches = [*map(st.just, usual)] * times
-    branches += [_uniform(kind) for kind in kinds for _ in range(each)]
-    return st.sampled_from(branches).flatmap(lambda branch: branch)
+    branches = [*map(_branch, map(st.just, usual))] * times
+    branches += [_branch(_uniform(kind)) for kind in kinds for _ in range(each)]
+    return st.sampled_from(branches).flatmap(lambda branch: branch())
+
+
+def _branch(drawn: st.SearchStrategy[T]) -> Callable[[], st.SearchStrategy[T]]:
+    """Hide a strategy: `sampled_from` looks at all strategies whenever it draws one."""
+    return lambda: drawn
 
 
 def _uniform(choices: Sequence[T]) -> st.SearchStrategy[T]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import Feature, base_word
-from syncverify.scenario.feature_table import FEATURES, NEVER_TOGETHER, TABLE
+from syncverify.scenario.feature_table import FEATURES, NEVER_WITH, TABLE
 
 
 @functools.lru_cache
@@ -39,13 +39,12 @@ def allowed_words(
     The contract covers each word. None is rare, none forms a pair of `NEVER_TOGETHER` with a
     feature of `beside`, and none is the plain word. Variants of these words follow.
     """
+    found = frozenset(map(Feature.of, beside))
     words = [
         feature.value
         for feature, row in FEATURES.items()
         if feature.topic == topic and capabilities.covers(*feature) and not row.rare
-        if not any(
-            frozenset((feature, Feature.of(o))) in NEVER_TOGETHER for o in beside
-        )
+        if found.isdisjoint(NEVER_WITH.get(feature, ()))
     ]
     known = [row.value for row in TABLE[topic].rows]
     return words + [

@@ -521,3 +521,10 @@ NEVER_TOGETHER: Final[Mapping[frozenset[Feature], str]] = {
     for name, reason in row.never_with.items()
     for other in _named(name)
 }
+
+# The same pairs, by each of their features.
+NEVER_WITH: Final[Mapping[Feature, frozenset[Feature]]] = {
+    feature: frozenset().union(*(pair for pair in NEVER_TOGETHER if feature in pair))
+    - {feature}
+    for feature in frozenset().union(*NEVER_TOGETHER)
+}

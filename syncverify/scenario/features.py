@@ -7,6 +7,7 @@ violation. `Capabilities` names the features that a subject promises.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -54,7 +55,13 @@ def features_of(scenario: Scenario) -> Iterator[Feature]:
     for topic, values in _OF_SCENARIO:
         yield from (Feature(topic, value) for value in values(scenario))
     for spec in scenario.parameters:
-        yield from parameter_features(scenario.mesh, spec)
+        yield from _all_of_parameter(scenario.mesh, spec)
+
+
+# A draw asks after each change of one parameter, and a coverage asks again.
+@functools.lru_cache(maxsize=4096)
+def _all_of_parameter(mesh: MeshSpec, spec: ParameterSpec) -> tuple[Feature, ...]:
+    return tuple(parameter_features(mesh, spec))
 
 
 def mesh_features(mesh: MeshSpec) -> Iterator[Feature]:
