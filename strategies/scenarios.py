@@ -20,6 +20,7 @@ from syncverify.strategies.accumulations import accumulations
 from syncverify.strategies.bucket_caps import bucket_caps_for, cap_within
 from syncverify.strategies.combined_scenarios import combined_scenarios
 from syncverify.strategies.enlarged_scenarios import enlarged_scenarios
+from syncverify.strategies.evaluations import evaluated_scenarios
 from syncverify.strategies.focused_scenarios import focused_scenarios
 from syncverify.strategies.meshes import meshes
 from syncverify.strategies.modules import module_parameter_lists, modules
@@ -119,7 +120,8 @@ def _scenarios(
     scenario = draw(
         enlarged_scenarios(scenario, max_ranks=max_ranks, capabilities=capabilities)
     )
-    return draw(overflowing_scenarios(scenario, capabilities=capabilities))
+    scenario = draw(overflowing_scenarios(scenario, capabilities=capabilities))
+    return draw(evaluated_scenarios(scenario, capabilities=capabilities))
 
 
 def _with_module(

@@ -12,7 +12,7 @@ refuses a wrapped synchronizer that has `unbind()` in an adapter without `unwrap
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -167,6 +167,11 @@ class Adapter(ParameterHolder):
         with nullcontext() if is_last else self.no_sync():
             (run_backward or self.backward)(self.forward(compute_loss))
 
+    def evaluate(self, compute_loss: Callable[[], Any]) -> None:
+        """Run a forward in eval mode; no backward follows."""
+        with _evaluating(self.wrapped):
+            self.forward(compute_loss)
+
     def wait(self) -> None:
         """Finish the reduction of the step."""
         self.synchronize()
@@ -190,3 +195,14 @@ class Adapter(ParameterHolder):
 
     def _restores(self) -> bool:
         return type(self).unwrap is Adapter.unwrap
+
+
+@contextmanager
+def _evaluating(wrapped: Any) -> Iterator[None]:
+    """Switch a module to eval mode; wrappers of other things have no modes."""
+    if not isinstance(wrapped, nn.Module):
+        yield
+        return
+    wrapped.eval()
+    yield
+    wrapped.train()

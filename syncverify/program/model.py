@@ -52,21 +52,27 @@ class LocalModel:
     rank: int
     parameters: Mapping[str, nn.Parameter]
 
-    def param_groups(self) -> list[list[nn.Parameter]]:
-        """Return the parameters as the subject's factory takes them, one list per group.
+    def param_groups(self, step: int) -> list[list[nn.Parameter]]:
+        """Return the parameters of a step as the subject's factory takes them, by group.
 
         A parameter that is listed twice comes a second time at the end of its group, or of
         the next one. Example: a model's head that shares its weight with the first layer.
         """
         listed: defaultdict[int, list[nn.Parameter]] = defaultdict(list)
-        most = max(spec.num_listed for spec in self.scenario.parameters)
-        for again, spec in itertools.product(range(most), self.scenario.parameters):
+        born = self.born(step)
+        most = max(spec.num_listed for spec in born)
+        for again, spec in itertools.product(range(most), born):
             if again < spec.num_listed:
                 listed[spec.group].append(self.parameters[spec.name])
-        for spec in self.scenario.parameters:
+        for spec in born:
             if spec.also_in_next_group:
                 listed[spec.group + 1].append(self.parameters[spec.name])
         return [listed[index] for index in sorted(listed)]
+
+    def born(self, step: int) -> list[ParameterSpec]:
+        """List the parameters that are part of the training in a step."""
+        listed = self.scenario.parameters
+        return [s for s in listed if step_plan.is_born(self.scenario, s, step)]
 
     def copy(self) -> LocalModel:
         """Return parameters with the same values and without hooks or gradients."""
@@ -91,6 +97,18 @@ class LocalModel:
         in the middle.
         """
         return total(self._terms(step, micro_batch, using, fails=fails).values())
+
+    def evaluated(
+        self, *, step: int, using: ForwardContext = nullcontext
+    ) -> torch.Tensor:
+        """Return the first loss of a step, computed without a graph.
+
+        Each use is a plain product: some uses need a graph. Other arguments are those of `loss`.
+        """
+        specs = (replace(spec, use=PLAIN) for spec in self.scenario.parameters)
+        plain = replace(self.scenario, parameters=tuple(specs))
+        model = replace(self, scenario=plain)
+        return model.loss(step=step, micro_batch=0, using=using)
 
     def losses(
         self,
@@ -133,7 +151,7 @@ class LocalModel:
                 terms[spec.name] = self._term(
                     spec, step, micro_batch, before=before, storages=storages
                 )
-        for spec in self.scenario.parameters:
+        for spec in self.born(step):
             if spec.used == "undefined" and self.parameters[spec.name].requires_grad:
                 part = local_in_graph(self.parameters[spec.name], spec)
                 # By another name: hooks of the user on the parameter would get no tensor.

@@ -43,6 +43,7 @@ from syncverify.program.training_program import (
     Call,
     Change,
     Drop,
+    Evaluate,
     Make,
     Method,
     Observe,
@@ -59,6 +60,7 @@ from syncverify.scenario.feature_table import MANY, PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.subjects.subject_api import (
+    Evaluates,
     OwnsGradients,
     RunsMicroBatches,
     Synchronizer,
@@ -114,6 +116,10 @@ def play(
     _RankProgram(scenario, subject, model, result, recorder, streams).play()
 
 
+def _call(function: Callable[[], torch.Tensor]) -> torch.Tensor:
+    return function()
+
+
 class _RankProgram:
     """The training program of one rank; arguments are those of `play`."""
 
@@ -139,6 +145,8 @@ class _RankProgram:
         self._replaced = ReplacedGradients(model.parameters.values())
         # Whether the last backward raised as the scenario wants.
         self._has_failed = False
+        # Names of the parameters whose owner is known.
+        self._asked = set[str]()
         # Functions of the subject that were called after `unbind()`.
         self._called: tuple[SourceLine, ...] = ()
 
@@ -147,7 +155,6 @@ class _RankProgram:
             self._scenario, takes_count=self._subject.takes_count
         )
         self._execute(program.start)
-        self._ask_owners()
         for step in program.steps:
             self._play_step(step)
             if self._scenario.num_steps >= MANY["steps"]:
@@ -177,6 +184,8 @@ class _RankProgram:
                     self._call(action)
                 case Backward():
                     self._run_micro_batch(action)
+                case Evaluate():
+                    self._evaluate(action.step)
                 case Recover():
                     hidden = action.if_hidden
                     self._execute([action.call] if self._has_failed else hidden)
@@ -202,7 +211,7 @@ class _RankProgram:
             make = functools.partial(TwoSynchronizers, make)
         with self._streams.for_bind(), self._calling("bind", action.step):
             self._synchronizer = make(
-                self._model.param_groups(),
+                self._model.param_groups(action.step),
                 self._scenario.bucket_cap_bytes / BYTES_PER_MB,
                 *([] if action.count is None else [action.count]),
             )
@@ -222,17 +231,21 @@ class _RankProgram:
         named = action.method if action.method == "set_required_accumulations" else None
         with stream, calling(self._recorder, moment, named):
             called(*action.arguments)
+        if action.method == "bind":
+            self._ask_owners(action.step)
 
-    def _ask_owners(self) -> None:
+    def _ask_owners(self, step: int) -> None:
+        """Ask for the owner of each parameter that is new."""
         synchronizer: Synchronizer = self._synchronizer
         is_asked = self._subject.capabilities.gradients == "owner"
         if is_asked and isinstance(synchronizer, OwnsGradients):
-            with self._calling("bind", 0):
-                self._result.owned = frozenset(
-                    name
-                    for name, parameter in self._model.parameters.items()
-                    if synchronizer.owner(parameter)
-                )
+            born = {spec.name for spec in self._model.born(step)} - self._asked
+            self._asked |= born
+            with self._calling("bind", step):
+                owned = {
+                    n for n in born if synchronizer.owner(self._model.parameters[n])
+                }
+            self._result.owned = (self._result.owned or frozenset()) | owned
 
     def _change_parameters(self, action: Change) -> None:
         # Recorded as a call of the subject: torch raises where the subject's hooks or
@@ -275,6 +288,20 @@ class _RankProgram:
             )
         else:
             self._hand_over_backward(synchronizer, action)
+
+    def _evaluate(self, step: int) -> None:
+        """Run a forward in the subject's own way, if it has one."""
+        synchronizer: Synchronizer = self._synchronizer
+        evaluate: Callable[[Callable[[], torch.Tensor]], object] = _call
+        wraps_forward = isinstance(synchronizer, RunsMicroBatches)
+        if wraps_forward and isinstance(synchronizer, Evaluates):
+            evaluate = synchronizer.evaluate
+        with self._calling("evaluate", step), torch.no_grad():
+            evaluate(lambda: self._evaluated(step))
+
+    def _evaluated(self, step: int) -> torch.Tensor:
+        with self._recorder.computing_loss(self._model.parameters.values()):
+            return self._model.evaluated(step=step, using=self._forward_of)
 
     # The protocol leaves out `run_backward`, which only some of its subjects take: `Any`.
     def _hand_over_backward(self, synchronizer: Any, action: Backward) -> None:

@@ -5,6 +5,7 @@ The rank program executes the actions, and `syncverify export` prints them. In o
     make and bind a synchronizer    announce micro-batches if its constructor takes no number
     for each step:
         change parameters           events `freeze`, `unfreeze`, `cast`, `move`
+        evaluate                    where the scenario says so
         announce micro-batches      if the synchronizer has the method
         backwards                   observed after each but the last: "accumulated"
         wait()                      observed: "reduced"
@@ -98,6 +99,13 @@ class Backward:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Run the forward of a step's first micro-batch without a graph, and no backward."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Recover:
     """Throw the step of a failed backward away.
 
@@ -172,6 +180,7 @@ Action = (
     Make
     | Call
     | Backward
+    | Evaluate
     | Recover
     | Change
     | Replace
@@ -265,6 +274,8 @@ class _Writer:
 
     def _within(self, step: int) -> Iterator[Action]:
         event = self.scenario.step_event(step)
+        if self.scenario.evaluation == "before_steps":
+            yield Evaluate(step)
         if self._announces(step):
             yield self._announce(step)
         yield from self._backwards(step)
@@ -330,7 +341,7 @@ class _Writer:
             yield self._announce(following)
         if event == "unbind_early":
             yield Drop()
-        if event == "remade":
+        if base_word(event) == "remade":
             yield self._make(following)
         yield Call("bind", step)
         if event == "unbind_early":

@@ -48,6 +48,7 @@ _TITLES: Final = {
     "mesh": ("row_major", "mesh: "),
     "synchronizers": ("one", ""),
     "module": (PLAIN, "module: {}: "),
+    "evaluation": ("none", "evaluation: "),
 }
 _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 

@@ -132,7 +132,7 @@ _MODULE = {
     **never(
         "other features show on sums of products, at a fraction of the cost",
         *("placement", "dtype=float64", "listed", "memory_format", "used", "use"),
-        *("backward", "event", "launch", "readiness", "synchronizers"),
+        *("backward", "event", "launch", "readiness", "synchronizers", "evaluation"),
     ),
     **never(
         "a module has its own parameters, with dims, on the mesh",
@@ -430,6 +430,9 @@ TOPICS: Final = (
         EventRow("set_every_other_to_none/replaced_while_accumulating",
             "the caller sets every other `.grad`, from the second one on, to its copy after each "
             "micro-batch but the last", factor=1, every=2, first=1),
+        EventRow("remade/grown",
+            "the same; every other trainable parameter is born then: no loss of this step or an "
+            "earlier one uses it, and the new synchronizer alone is told of it", rebinds=True),
     ), plain=EventRow(PLAIN, "as many backwards as agreed, `wait()`, `zero_grad()`"),
         promise="right_or_error", fits_any=True),
     Topic("launch", (
@@ -462,6 +465,10 @@ TOPICS: Final = (
             never_with=_MODULE | _OWN_SHAPES | _NOT_SPREAD),
     ), plain=Row(PLAIN, "no module: a sum of products, with gradients that are exact"),
         promise="right", one_in=20),
+    Topic("evaluation", (
+        Row("before_steps", "before each step, a forward without backward, under `no_grad` and "
+            "in eval mode"),
+    ), plain=Row("none", "each forward has a backward"), one_in=12),
 )
 # fmt: on
 

@@ -42,6 +42,7 @@ class Scenario(Pasteable):
         backward: Way to run backward, a word of its topic.
         module: Real module that owns the parameters, a word of its topic, or a layer's name.
         synchronizers: Number of synchronizers, a word of its topic.
+        evaluation: Forwards without a backward, a word of its topic.
         version: Version of this format.
     """
 
@@ -55,6 +56,7 @@ class Scenario(Pasteable):
     backward: str = PLAIN
     module: str = PLAIN
     synchronizers: str = "one"
+    evaluation: str = "none"
     version: int = SCENARIO_VERSION
 
     def __post_init__(self) -> None:

@@ -7,10 +7,14 @@ it, so the two cannot disagree. Step `num_steps` is the plain backward after `un
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from syncverify.scenario.feature_table import EVENTS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
+
+# The event after which parameters are born.
+GROWN: Final = "remade/grown"
 
 
 def num_agreed_micro_batches(scenario: Scenario, step: int) -> int:
@@ -53,6 +57,8 @@ def is_used(
     scenario: Scenario, spec: ParameterSpec, rank: int, step: int, micro_batch: int
 ) -> bool:
     """Tell whether a micro-batch's loss depends on a parameter, by its word `used`."""
+    if not is_born(scenario, spec, step):
+        return False
     match spec.used:
         case "never" | "undefined":
             return False
@@ -69,6 +75,13 @@ def is_used(
         case "not_in_last_micro_batch":
             return micro_batch < max_micro_batches(scenario, step) - 1
     return True
+
+
+def is_born(scenario: Scenario, spec: ParameterSpec, step: int) -> bool:
+    """Tell whether a parameter is part of the training in a step."""
+    if GROWN not in scenario.events or spec not in _freezable(scenario):
+        return True
+    return step > scenario.events.index(GROWN)
 
 
 def is_frozen(scenario: Scenario, spec: ParameterSpec, step: int) -> bool:

@@ -171,6 +171,13 @@ class FullyShardedSubject(ParameterHolder):
         loss: torch.Tensor = root(compute_loss)
         loss.backward()
 
+    def evaluate(self, compute_loss: Callable[[], torch.Tensor]) -> None:
+        """Run a forward in eval mode; no backward follows."""
+        root = self._groups[0]
+        root.eval()
+        root(compute_loss)
+        root.train()
+
     def wait(self) -> None:
         """Gather the reduced shards; FSDP2's backward returns with them complete."""
         for original, shard in self._pairs():

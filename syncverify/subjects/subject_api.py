@@ -77,6 +77,17 @@ class RunsMicroBatches(Protocol):
 
 
 @runtime_checkable
+class Evaluates(Protocol):
+    """A subject that runs micro-batches, and forwards without a backward as well.
+
+    Where the method is missing, such forwards run beside the subject.
+    """
+
+    def evaluate(self, compute_loss: Callable[[], torch.Tensor]) -> None:
+        """Run a forward in eval mode; called under `no_grad`, and no backward follows."""
+
+
+@runtime_checkable
 class OwnsGradients(Protocol):
     """A subject that leaves the right gradient on its owner alone, and names the owner.
 

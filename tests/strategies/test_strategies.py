@@ -97,7 +97,7 @@ def test_smallest_example(strategy: st.SearchStrategy[Any], smallest: object) ->
         (accumulations(varying=False), lambda a: max(a) > 2, (3,)),
         (bucket_caps(), lambda cap: cap < 2**20, 1),
         (step_events(2), lambda e: "rebind" in e, ("rebind", "plain")),
-        (step_events(2), lambda e: e[1:] == ("tail",), ("plain", "tail")),
+        (step_events(2), lambda e: "tail" in e, ("tail", "plain")),
         (caller_streams(), lambda word: "side" in word, "step_on_side_stream"),
         (
             used_by((SIMPLEST, replace(SIMPLEST, name="p1"))),

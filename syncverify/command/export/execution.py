@@ -26,6 +26,7 @@ from syncverify.report.console import check_folder, say
 from syncverify.scenario.feature_table import FEATURES, PLAIN
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.step_plan import GROWN
 from syncverify.scenario.token import Reproducer, load
 from syncverify.search.beyond_contract import observing
 from syncverify.subjects.subject import Subject, resolve
@@ -134,6 +135,7 @@ def refuse_words(scenario: Scenario) -> None:
     for feature, is_met in (
         (f"module={scenario.module}", scenario.module != PLAIN),
         ("event=failing_collectives", "failing_collectives" in scenario.events),
+        (f"event={GROWN}", GROWN in scenario.events),
         *((f"use={use}", use in uses) for use in _SHARED_USES),
         ("event=move of a parameter with a gradient dtype", _moves_dtypes(scenario)),
         *((each.value, bool(FEATURES[each].rare)) for each in present),

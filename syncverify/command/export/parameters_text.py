@@ -141,6 +141,6 @@ def groups_text(scenario: Scenario, variables: Mapping[str, str]) -> str:
     """Return the parameter groups as the subject takes them."""
     # The model lists the variables of its parameters.
     names: Mapping[str, str] = variables
-    groups = LocalModel(scenario, 0, names).param_groups()  # type: ignore[arg-type]
+    groups = LocalModel(scenario, 0, names).param_groups(0)  # type: ignore[arg-type]
     listed = (f"[{', '.join(map(str, group))}]" for group in groups)
     return f"[{', '.join(listed)}]"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 import torch
@@ -19,6 +19,7 @@ from syncverify.program.training_program import (
     Call,
     Change,
     Drop,
+    Evaluate,
     Make,
     Observe,
     PlainBackward,
@@ -86,6 +87,8 @@ class TrainingText:
                 yield from self._call(action)
             case Backward():
                 yield from self._micro_batch(action)
+            case Evaluate():
+                yield from self._evaluation(action.step)
             case Recover(call=call):
                 yield from self._call(call)
             case Change():
@@ -165,6 +168,23 @@ class TrainingText:
             yield from ("try:", *_indented(lines), "except InjectedError:", "    pass")
         else:
             yield from lines
+
+    def _evaluation(self, step: int) -> Iterator[str]:
+        """Yield the lines of a forward under `no_grad`, in the synchronizer's way if it has one."""
+        plain = tuple(replace(spec, use=PLAIN) for spec in self.scenario.parameters)
+        text = replace(self, scenario=replace(self.scenario, parameters=plain))
+
+        def lines(terms: Mapping[str, str]) -> Iterator[str]:
+            value = " + ".join(terms.values())
+            is_own = "evaluate" in self.methods
+            yield "with torch.no_grad():"
+            yield (
+                f"    synchronizer.evaluate(lambda: {value})"
+                if is_own
+                else f"    {value}"
+            )
+
+        yield from text._on_each_rank(Backward(step, 0, agreed=1), lines)  # noqa: SLF001
 
     def _own_backward(self, backward: Backward, word: str = PLAIN) -> Iterator[str]:
         """Yield the lines of a forward and its backward, which the script runs itself."""

@@ -12,6 +12,7 @@ from syncverify.program.training_program import (
     Call,
     Change,
     Drop,
+    Evaluate,
     Make,
     Observe,
     PlainBackward,
@@ -57,6 +58,8 @@ def _word(action: Action) -> str:
             return f"{method}({', '.join(map(str, arguments))}){instead}"
         case Backward(micro_batch=micro_batch, fails=fails):
             return f"backward of micro-batch {micro_batch}{', which raises' if fails else ''}"
+        case Evaluate():
+            return "forward under `no_grad`, without a backward"
         case Recover(call=call):
             return _word(call)
         case Change(kind=kind):

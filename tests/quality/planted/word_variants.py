@@ -286,6 +286,22 @@ class AsksTheFirstWhileAccumulating(AllowsEveryOther):
         super().zero_grad()
 
 
+class MadeAgain(PlainGrads):
+    """Each synchronizer reduces the parameters that it was given."""
+
+    capabilities = Capabilities(
+        varying_accumulations=True, right=frozenset({"event=remade"})
+    )
+
+
+class TakesListOfTheFirst(MadeAgain):
+    """The first parameter keeps the list of those that are reduced, for later synchronizers."""
+
+    @override
+    def bind(self) -> None:
+        self.parameters = vars(self.parameters[0]).setdefault("all", self.parameters)
+
+
 class UsesFunctions(PlainGrads):
     """Reduces each gradient where it lies."""
 
@@ -328,5 +344,6 @@ VARIANT_DEFECTS = [
     planted(AsksTheFirst, ("zero_grad_clears", "gradient_left"), "event=set_every_other_to_none/replaced", twin=AllowsEveryOther),
     planted(AsksTheFirstWhileAccumulating, (VALUE, "rank_contribution_missing"), "event=set_every_other_to_none/replaced_while_accumulating", twin=AllowsEveryOther),
     planted(ReducesWholeStorages, (VALUE, "reduced_twice"), "use=saves_for_backward/into_one_storage", twin=UsesFunctions),
+    planted(TakesListOfTheFirst, UNREDUCED, "event=remade/grown", twin=MadeAgain),
     planted(TrustsFirstOrder, (VALUE, "reduced_early"), "readiness=by_rank/by_step", twin=LaunchesInOneOrder),
 ]  # fmt: skip

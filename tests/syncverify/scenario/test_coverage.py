@@ -52,6 +52,7 @@ def test_nothing_covered_shows_zeros() -> None:
             "many parameters", "many elements", "many steps", "many micro-batches",
             "huge parameter", "many buckets", "many ranks",
         ],
+        "evaluation": ["before_steps"],
     }  # fmt: skip
     table = Coverage(Space(PLAIN, 4)).table()
     assert table == {topic: dict.fromkeys(of, 0) for topic, of in names.items()}

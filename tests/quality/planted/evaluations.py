@@ -1,0 +1,58 @@
+"""A defect that forwards without a backward show."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from tests.quality.planted.watching import RunsMicroBatches
+
+
+class TellsForwardsApart(RunsMicroBatches):
+    """Reduces in the backward of the last forward that builds a graph."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        self.num_forwards = 0
+
+    def counts(self) -> bool:
+        """Tell whether a backward follows."""
+        return torch.is_grad_enabled()
+
+    def forward(self, compute_loss: Callable[[], Any]) -> Any:
+        self.num_forwards += self.counts()
+        return compute_loss()
+
+    @override
+    def run_micro_batch(
+        self,
+        compute_loss: Callable[[], Any],
+        *,
+        is_last: bool,
+        run_backward: Callable[[Any], None] = torch.Tensor.backward,
+    ) -> None:
+        run_backward(self.forward(compute_loss))
+        if self.num_forwards == self.required:
+            super().wait()
+
+    def evaluate(self, compute_loss: Callable[[], Any]) -> None:
+        self.forward(compute_loss)
+
+    @override
+    def wait(self) -> None:
+        pass
+
+    @override
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        self.num_forwards = 0
+
+
+class CountsAllForwards(TellsForwardsApart):
+    """Takes each forward for one of a micro-batch."""
+
+    @override
+    def counts(self) -> bool:
+        return True
