@@ -13,6 +13,7 @@ from hypothesis import Phase, settings
 from studies.benchmarks.cpu_of_tests import cpu_seconds
 from syncverify.processes import owner_link
 from syncverify.repair import diagnosis
+from syncverify.search import shrinking
 
 # The variable is for the processes that tests start; the call is for this one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -47,6 +48,7 @@ NIGHTLY_TIMEOUT_SECONDS = 3600
 # it doubles where neighbours share the caches and again on an older machine, so a test fails
 # at eight times the limit.
 UNMARKED_CPU_SECONDS = 2.0
+FEW_SHRINK_RUNS = 8
 # The first test that needs a late import of torch pays for the whole process.
 MAX_LATE_IMPORTS = 20
 
@@ -98,6 +100,13 @@ def _no_fixes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture
 def with_fixes() -> None:
     """Look for fixes of violations."""
+
+
+@pytest.fixture
+def hardly_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shrink violations in a few runs: for tests that do not look at scenarios."""
+    monkeypatch.setattr(shrinking, "_MAX_SHRINK_RUNS", FEW_SHRINK_RUNS)
+    monkeypatch.setattr(shrinking, "_MAX_SIMPLER_RUNS", FEW_SHRINK_RUNS)
 
 
 def takes_long(item: pytest.Item) -> bool:

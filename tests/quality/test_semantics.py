@@ -14,6 +14,7 @@ from syncverify.subjects.subject import resolve
 from syncverify.verification import PropertyViolation
 from tests.quality.planted import futures, semantics
 
+pytestmark = pytest.mark.usefixtures("hardly_shrunk")
 ON_GLOO = ", on gloo, which runs collectives side by side"
 
 

@@ -44,9 +44,9 @@ def test_modules_and_uses_are_played_on_the_device() -> None:
 @pytest.mark.slow
 def test_a_wrong_word_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "wrong_in", lambda *_: ["sums differ"])
-    result = words.run(CPU, ["module"])
+    result = words.run(CPU, ["backward"])
     assert result.state == "failed"
-    assert result.lines[0] == "- `module=plain`: sums differ"
+    assert result.lines[0] == "- `backward=plain`: sums differ"
 
 
 @pytest.mark.long

@@ -19,6 +19,7 @@ FINDINGS = (ROOT / "docs" / "findings.md").read_text("utf-8")
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hardly_shrunk")
 def test_a_violation_that_is_known_is_no_news() -> None:
     told = CliRunner().invoke(main, ["ddp-static-graph", "--examples", "6"])
     assert told.exit_code == 0, told.output
@@ -26,6 +27,7 @@ def test_a_violation_that_is_known_is_no_news() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hardly_shrunk")
 def test_a_violation_that_is_not_known_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

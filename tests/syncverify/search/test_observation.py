@@ -28,7 +28,7 @@ from syncverify.search.observation import (
 )
 from syncverify.subjects.subject import resolve
 
-PLAN = ObservationPlan(max_ranks=2, num_scenarios=2, num_simpler=20, random_seed=0)
+PLAN = ObservationPlan(max_ranks=2, num_scenarios=2, num_simpler=3, random_seed=0)
 TWICE = "event=wait_twice"
 
 
@@ -178,7 +178,7 @@ def test_a_sum_that_is_marked_partial_is_wrong() -> None:
 
 @pytest.mark.slow
 def test_the_scenario_of_a_wrong_feature_is_small_and_has_the_feature() -> None:
-    (twice,) = observed(Naive, TWICE)
+    (twice,) = observed(Naive, TWICE, plan=replace(PLAN, num_simpler=20))
     assert twice.found is not None
     scenario = twice.found.scenario
     assert set(optional_features(scenario)) == {("event", "wait_twice")}

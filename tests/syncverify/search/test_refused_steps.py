@@ -14,7 +14,7 @@ from syncverify.report.text import verdict
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.names import check_names
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hardly_shrunk")]
 PAIRS = Capabilities(refused=frozenset({"ranks=2"}))
 REFUSED = "refused by a clear error, as the contract allows: "
 

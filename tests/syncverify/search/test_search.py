@@ -38,10 +38,10 @@ ONE_RANK = Scenario(
 
 @pytest.mark.slow
 def test_right_subject_has_no_violation() -> None:
-    result = look(Naive, examples=40)
+    result = look(Naive, examples=15)
     assert result.violations == []
-    assert result.num_examples == 40
-    assert sum(result.coverage.table()["ranks"].values()) == 40
+    assert result.num_examples == 15
+    assert sum(result.coverage.table()["ranks"].values()) == 15
 
 
 @pytest.mark.long
@@ -64,7 +64,7 @@ def test_a_slow_machine_plays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_other_seed_other_scenarios() -> None:
-    tables = [look(Naive, seed=seed).coverage.table() for seed in (1, 2)]
+    tables = [look(Naive, seed=seed, examples=5).coverage.table() for seed in (1, 2)]
     assert tables[0] != tables[1]
 
 
@@ -88,18 +88,20 @@ def test_each_distinct_violation_is_found_and_shrunk() -> None:
 
 @pytest.fixture(scope="module")
 def third() -> tuple[SearchResult, Counting, Listening]:
-    """Return one search that has to shrink, its backend and its progress."""
+    """Return one search that shrinks a little, its backend and its progress."""
     backend, progress = Counting(), Listening()
-    result = look(SkipsThird, backend, examples=60, progress=progress)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(syncverify.search.shrinking, "_MAX_SHRINK_RUNS", 30)
+        monkeypatch.setattr(syncverify.search.shrinking, "_MAX_SIMPLER_RUNS", 10)
+        result = look(SkipsThird, backend, examples=30, progress=progress)
     return result, backend, progress
 
 
 @pytest.mark.nightly
-def test_a_defect_of_the_third_parameter_shrinks_to_three(
-    third: tuple[SearchResult, Counting, Listening],
-) -> None:
+def test_a_defect_of_the_third_parameter_shrinks_to_three() -> None:
     shrunk = {
-        found.violation.identity: found.scenario for found in third[0].violations
+        found.violation.identity: found.scenario
+        for found in look(SkipsThird, examples=60).violations
     }["gradient_equals_reference", "not_reduced"]
     assert len(shrunk.parameters) == 3
     assert shrunk.mesh.shape == (2,)
@@ -114,7 +116,7 @@ def test_no_scenario_is_played_twice(
     assert max(backend.played.values()) == 1
     simpler = sum(kind == "shrinking" for kind, _, _ in progress.said)
     assert simpler > 0
-    assert len(backend.played) <= 60 + simpler
+    assert len(backend.played) <= 30 + simpler
 
 
 def test_progress_hears_of_every_scenario_and_every_simpler_one(
@@ -122,7 +124,7 @@ def test_progress_hears_of_every_scenario_and_every_simpler_one(
 ) -> None:
     said = third[2].said
     played = [count for kind, _, count in said if kind == "played"]
-    assert played == list(range(1, 61))
+    assert played == list(range(1, 31))
     simpler = [(name, n) for kind, name, n in said if kind == "shrinking"]
     numbered = Counter(identity for identity, _ in simpler)
     assert numbered
@@ -184,14 +186,14 @@ class Clock:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("limit", "expected"), [(0.5, 1), (4.5, 5), (1000, 20)])
+@pytest.mark.parametrize(("limit", "expected"), [(0.5, 1), (4.5, 5), (1000, 8)])
 def test_time_limit_ends_the_search(
     monkeypatch: pytest.MonkeyPatch, limit: float, expected: int
 ) -> None:
     backend = Counting()
     for module in (syncverify.search.search, syncverify.search.budget):
         monkeypatch.setattr(module, "time", Clock(backend, 1.0))
-    result = look(Naive, backend, ranks=1, limit=limit)
+    result = look(Naive, backend, ranks=1, limit=limit, examples=8)
     assert backend.played.total() <= expected
     assert result.num_examples >= expected
     assert result.seconds == backend.played.total()
@@ -251,8 +253,8 @@ def test_a_time_limit_keeps_a_hang_that_took_longer(
 @pytest.mark.slow
 def test_cheap_faults_do_not_end_the_search() -> None:
     failing = Failing("sim", Fault("deadlock", (0,), "it hangs"))
-    result = look(Naive, failing, examples=50)
-    assert result.num_examples == 50
+    result = look(Naive, failing, examples=20)
+    assert result.num_examples == 20
     assert [found.scenario for found in result.violations] == [ONE_RANK]
 
 

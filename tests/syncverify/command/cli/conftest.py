@@ -94,7 +94,10 @@ class Outcome:
 
 @pytest.fixture
 def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    hardly_shrunk: None,  # most plays of a search with a violation
 ) -> Callable[..., Outcome]:
     """Call the command in a folder that holds a module of subjects."""
     (tmp_path / "cli_subjects.py").write_text(SUBJECTS)

@@ -110,9 +110,30 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
+@pytest.fixture(scope="module")
+def played() -> dict[str, tuple[Any, str]]:
+    """Return what the searches of this module printed and reported, by subject."""
+    return {}
+
+
 @pytest.fixture
-def report(call: Call) -> dict[str, Any]:
-    outcome = call("run", "cli_subjects:Doubles", *SEARCH, "--json", "report.json")
+def search(call: Call, played: dict[str, tuple[Any, str]]) -> Call:
+    """Search a subject, or remember its search; the report is in `report.json`."""
+
+    def searched(subject: str) -> Any:
+        if subject not in played:
+            outcome = call("run", subject, *SEARCH, "--json", "report.json")
+            played[subject] = outcome, Path("report.json").read_text()
+        outcome, report = played[subject]
+        Path("report.json").write_text(report)
+        return outcome
+
+    return searched
+
+
+@pytest.fixture
+def report(search: Call) -> dict[str, Any]:
+    outcome = search("cli_subjects:Doubles")
     assert (outcome.code, outcome.err) == (1, "")
     found: dict[str, Any] = strict(Path("report.json").read_text())
     return found
@@ -151,8 +172,8 @@ def test_report_of_infinite_gradients_is_json_all_the_same(call: Call) -> None:
 
 
 @pytest.mark.slow
-def test_printed_replay_lines_are_those_of_the_report(call: Call) -> None:
-    outcome = call("run", "cli_subjects:Doubles", *SEARCH, "--json", "report.json")
+def test_printed_replay_lines_are_those_of_the_report(search: Call) -> None:
+    outcome = search("cli_subjects:Doubles")
     tokens = [v["token"] for v in strict(Path("report.json").read_text())["violations"]]
     lines = [line for line in outcome.out.splitlines() if "replay:    " in line]
     assert lines == [
@@ -211,8 +232,8 @@ def test_replay_says_where_a_schedule_is_not_followed(
 
 
 @pytest.mark.slow
-def test_replay_of_another_violation_says_so(call: Call) -> None:
-    call("run", "cli_subjects:SkipsRankOne", *SEARCH, "--json", "report.json")
+def test_replay_of_another_violation_says_so(call: Call, search: Call) -> None:
+    search("cli_subjects:SkipsRankOne")
     (violation, *_) = strict(Path("report.json").read_text())["violations"]
     outcome = call("replay", violation["token"], "cli_subjects:Doubles")
     assert outcome.code == 1
@@ -223,8 +244,8 @@ def test_replay_of_another_violation_says_so(call: Call) -> None:
 
 
 @pytest.mark.slow
-def test_deadlock_is_reported_with_what_each_rank_waits_for(call: Call) -> None:
-    outcome = call("run", "cli_subjects:SkipsRankOne", *SEARCH)
+def test_deadlock_is_reported_with_what_each_rank_waits_for(search: Call) -> None:
+    outcome = search("cli_subjects:SkipsRankOne")
     assert outcome.code == 1
     assert "VIOLATION" in outcome.out
     assert "every_wait_completes" in outcome.out
@@ -253,9 +274,9 @@ def test_violations_are_kept_and_played_first_by_the_next_run(call: Call) -> Non
 
 
 @pytest.mark.slow
-def test_a_violation_is_printed_the_moment_it_is_met(call: Call) -> None:
+def test_a_violation_is_printed_the_moment_it_is_met(call: Call, search: Call) -> None:
     """Two lines: identity and summary, and a replay line that reproduces it."""
-    outcome = call("run", "cli_subjects:Doubles", *SEARCH)
+    outcome = search("cli_subjects:Doubles")
     lines = outcome.out.splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith("FOUND "))
     told = re.match(r"FOUND (\w+ \(\w+\)): \S", lines[first])
