@@ -1,7 +1,6 @@
 """The harness finds realistic defects, shrinks them, and names them."""
 
 import re
-from collections.abc import Sequence
 
 import pytest
 
@@ -21,18 +20,15 @@ from tests.quality.planted.stream_bank import STREAM_DEFECTS
 
 # Violations of these properties have no gradient to show.
 ABOUT_LINES = {LIVE, WAITS, MATCH, ORDER}
-# A search takes five seconds of CPU time. `make test` searches for two defects,
-# `make check` for one of six, the nightly profile for all. `make test` also plays the
-# smallest scenario of every defect of the bug bank, in a tenth of a second each.
+# A search takes five seconds of CPU time. `make check` searches for one defect of six, the
+# nightly profile for all. `make test` plays the smallest scenario of every defect of the bug
+# bank, in a tenth of a second each.
 AT_NIGHT = "ShardsWithoutPadding"  # takes as long as six others
 IN_MAKE_CHECK = [each for each in DEFECTS[::6] if each.subject.__name__ != AT_NIGHT]
-IN_MAKE_TEST = (IN_MAKE_CHECK[0], IN_MAKE_CHECK[-1])  # short searches
 
 
-def marks(defect: Defect) -> Sequence[pytest.MarkDecorator]:
-    if defect in IN_MAKE_TEST:
-        return ()
-    return (pytest.mark.long if defect in IN_MAKE_CHECK else pytest.mark.nightly,)
+def mark(defect: Defect) -> pytest.MarkDecorator:
+    return pytest.mark.long if defect in IN_MAKE_CHECK else pytest.mark.nightly
 
 
 every_defect = pytest.mark.parametrize(
@@ -41,14 +37,13 @@ every_defect = pytest.mark.parametrize(
         pytest.param(
             defect,
             id=defect.subject.__name__,
-            marks=marks(defect),
+            marks=mark(defect),
         )
         for defect in DEFECTS
     ],
 )
 
 
-@pytest.mark.slow
 @every_defect
 def test_planted_defect_is_found_and_explained(defect: Defect) -> None:
     with pytest.raises(PropertyViolation) as caught:

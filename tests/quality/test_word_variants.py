@@ -87,7 +87,7 @@ def test_gradients_may_stay_in_the_storage_that_losses_gave_them() -> None:
     assert identities(ZeroesInPlace, having(f"use={INTO_ONE_STORAGE}")) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.long(2)
 @pytest.mark.parametrize("variant", sorted(EVERY_VARIANT))
 def test_the_synchronizer_is_right_on_each_stream(variant: str) -> None:
     assert wrong_on_streams(variant, "synchronizer") == {}

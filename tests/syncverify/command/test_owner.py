@@ -149,9 +149,10 @@ BLOCKED_AT = "mine.py:5 in blocks: ctypes.PyDLL(None).sleep(1000)\n\n"
     ("hang", "lines"),
     [
         ("blocks", BLOCKED_AT),
-        (
+        pytest.param(
             "backtracks",
             'mine.py:8 in backtracks: re.match(r"(a+)+$", "a" * 60 + "b")\n',
+            marks=pytest.mark.long,
         ),
         ("blocks_beside_a_thread", BLOCKED_AT),
         ("blocks_deep", BLOCKED_AT),

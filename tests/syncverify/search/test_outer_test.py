@@ -89,6 +89,7 @@ def test_play_alone_judges_and_does_not_diagnose(diagnoses: list[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hardly_shrunk")
 def test_search_inside_a_test_is_diagnosed_once(diagnoses: list[str]) -> None:
     plays = failures_of(lambda _: verify_few(Raises))
     assert plays > 1

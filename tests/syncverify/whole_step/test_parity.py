@@ -28,7 +28,7 @@ def test_a_right_step_is_right(parallelize: object, layouts: list[str]) -> None:
     assert max(each.worst_error for each in result.plays) < 1e-13
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_missing_divisor_is_found() -> None:
     result = parity(build, small_gpt.undivided_fsdp, batch, loss, layouts=["dp=4"])
     (mistake,) = result.mistakes

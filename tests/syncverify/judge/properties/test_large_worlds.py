@@ -88,7 +88,9 @@ def test_a_rank_that_skips_a_collective_is_named() -> None:
 @pytest.mark.parametrize(
     ("subject", "scenario", "cause"),
     [
-        (CutsByAllBytes, UNEVEN, "collective_mismatch"),
+        pytest.param(
+            CutsByAllBytes, UNEVEN, "collective_mismatch", marks=pytest.mark.long
+        ),
         (TakesAxesInTurn, GRID, "deadlock_hazard"),
     ],
 )
