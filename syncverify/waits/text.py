@@ -37,10 +37,10 @@ def cells_of(answer: Answer) -> tuple[str, str, str, str]:
 def _without(answer: Answer) -> str:
     harm = answer.harm
     if answer.word == "superfluous":
-        return (
-            f"holds in {counted(answer.num_scenarios, 'scenario')}; a step ends up to "
-            f"{answer.exposed_microseconds:.1f} us sooner"
-        )
+        holds = f"holds in {counted(answer.num_scenarios, 'scenario')}"
+        if answer.point.kind == "reference":
+            return f"{holds}; the memory can go back after its last use"
+        return f"{holds}; a step ends up to {answer.exposed_microseconds:.1f} us sooner"
     if harm is None:
         return _REASONS[answer.reason]
     shown = harm.outcome or "no wrong number was shown"

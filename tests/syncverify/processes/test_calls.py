@@ -13,7 +13,7 @@ import pytest
 
 from syncverify.errors import InternalError, UsageError
 from syncverify.processes.calls import run_in_processes
-from syncverify.processes.owner_link import Starts, tell_owner
+from syncverify.processes.owner_link import Lost, Starts, tell_owner
 from syncverify.processes.supervised import Supervised
 
 COMMAND = """
@@ -77,6 +77,31 @@ def test_a_process_that_falls_silent_ends_the_calls(
     with pytest.raises(InternalError) as caught:
         found += run_in_processes(function, [0, 1], jobs=2)
     assert str(caught.value) == (f"process 1 does not answer: {how}; it played sv2-1")
+
+
+def plays_and_exits(number: int) -> int:
+    tell_owner(lambda: Starts(f"sv2-{number}"))
+    if number:
+        os._exit(3)
+    return number
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("function", "cause"),
+    [(plays_and_blocks, "never_returns"), (plays_and_exits, "process_died")],
+)
+def test_a_lost_process_has_a_result_where_the_caller_gives_one(
+    monkeypatch: pytest.MonkeyPatch, function: Callable[[int], int], cause: str
+) -> None:
+    """A new process makes the calls that are left."""
+    monkeypatch.setattr(Supervised.is_stuck, "__defaults__", (2.0,))
+
+    def lost(number: int, token: str, end: Lost) -> str:
+        return f"{number}, {token}, {end.cause}"
+
+    found = list(run_in_processes(function, [1, 0], jobs=1, lost=lost))
+    assert found == [(1, f"1, sv2-1, {cause}"), (0, 0)]
 
 
 def refuses(number: int) -> int:

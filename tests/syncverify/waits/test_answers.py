@@ -41,6 +41,12 @@ def test_each_answer_says_what_is_known() -> None:
     assert verdict(WAITS) == "3 WAITS of mine: 1 needed, 1 superfluous, 1 undecided"
 
 
+def test_a_superfluous_reference_takes_memory_and_no_time() -> None:
+    kept = SyncPoint("reference", SourceLine("sync.py", 4, "launch"))
+    *_, told = cells_of(Answer(kept, "all_reduce(sent)", "superfluous", 1))
+    assert told == "holds in 1 scenario; the memory can go back after its last use"
+
+
 def test_the_bound_and_the_machine_are_printed() -> None:
     assert [*bound_lines(WAITS)] == [
         (
