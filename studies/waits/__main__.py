@@ -1,7 +1,8 @@
 """Play the waits of built-in subjects, and store their words and the check of superfluous ones.
 
-    python -m studies.waits                      all rows, and 10,000 scenarios of each check
-    python -m studies.waits fsdp2 --check 500    one row
+    python -m studies.waits                            all rows, and 10,000 scenarios of each check
+    python -m studies.waits fsdp2 --check 500          one row
+    python -m studies.waits ddp --stored               the check alone, from where it was
 
 Then `python -m studies.pages` writes the table of docs/waits.md.
 """
@@ -9,13 +10,14 @@ Then `python -m studies.pages` writes the table of docs/waits.md.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Final
 
 import click
 import torch
 
 from studies.waits.page import read, write
-from studies.waits.playing import ROWS, check, words_of
+from studies.waits.playing import PART_SIZE, ROWS, Row, check, points_of, words_of
 from syncverify.command.process_exit import run_command
 from syncverify.program.warnings_once import show_warnings_once
 
@@ -29,29 +31,41 @@ _CHECKED: Final = 10_000
     "--check", "checked", type=click.IntRange(min=1), default=_CHECKED,
     show_default=True, help="Drawn scenarios without each superfluous call.",
 )  # fmt: skip
+@click.option(
+    "--stored", is_flag=True, help="Check the stored words, and find none anew."
+)
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
-def main(names: tuple[str, ...], examples: int, checked: int, jobs: int) -> None:
+def main(
+    names: tuple[str, ...], examples: int, checked: int, *, stored: bool, jobs: int
+) -> None:
     """Store the words of the rows NAMES, or of all; exit with 1 if a check finds one wrong."""
     torch.set_num_threads(1)
     show_warnings_once()
     is_wrong = False
     for name in names or ROWS:
         row = ROWS[name]
-        waits = words_of(row, examples, jobs)
-        found = check(row, waits, checked, jobs)
-        is_wrong = is_wrong or bool(found["broken"])
-        write(
-            read()
-            | {
-                name: {
-                    "command": row.command(examples),
-                    **waits.to_json(),
-                    "check": found,
-                }
-            }
-        )
-        click.echo(f"{name}: {found}")
+        if not stored:
+            found = {"check": {"scenarios": 0, "broken": []}}
+            words = words_of(row, examples, jobs).to_json()
+            write(read() | {name: {"command": row.command(examples), **words, **found}})
+        for line in _checks(row, checked, jobs):
+            click.echo(f"{name}: {line}")
+        is_wrong = is_wrong or bool(read()[name]["check"]["broken"])
     sys.exit(is_wrong)
+
+
+def _checks(row: Row, wanted: int, jobs: int) -> Iterator[str]:
+    """Play the parts of a check that are left, store each, and yield how many were played."""
+    points = points_of(read()[row.name])
+    done = read()[row.name]["check"]["scenarios"] if points else wanted
+    while done < wanted:
+        broken = check(row, points, done // PART_SIZE, jobs)
+        stored = read()
+        kept = stored[row.name]["check"]
+        kept["broken"] += [f"{point}: {harm.token}" for point, harm in broken]
+        done = kept["scenarios"] = done + PART_SIZE
+        write(stored)
+        yield f"{done:,} scenarios, {len(kept['broken'])} broken"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from studies.documents import RESULTS, Document, table
-from studies.waits.playing import stored_rows
+from studies.waits.playing import points_of, stored_rows
 from syncverify.waits.answers import NEED_WORDS
 
 _FILE: Final = RESULTS / "waits.json"
@@ -50,7 +50,7 @@ def _cells(result: Mapping[str, Any]) -> Iterator[str]:
     ran = Counter(each["word"] for each in waits if each["scenarios"])
     yield from (str(ran[word]) for word in NEED_WORDS)
     yield str(sum(not each["scenarios"] for each in waits))
-    yield _checked(result["check"])
+    yield _checked(result)
 
 
 def _in_scope(played: Mapping[str, Any]) -> int:
@@ -61,8 +61,9 @@ def _num_drawn(played: Mapping[str, Any]) -> int:
     return int(played["drawn"])
 
 
-def _checked(check: Mapping[str, Any]) -> str:
-    if not check["calls"]:
+def _checked(result: Mapping[str, Any]) -> str:
+    check = result["check"]
+    if not points_of(result):
         return "nothing to check"
     return f"{len(check['broken'])} wrong in {check['scenarios']:,} scenarios"
 

@@ -7,7 +7,7 @@ superfluous.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from syncverify.search.drawing import Drawing
 from syncverify.search.exhaustive import scenarios_within
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject, resolve
+from syncverify.trace.source_lines import SourceLine
 from syncverify.trace.sync_points import SyncPoint
 from syncverify.waits.answers import Answer, AnsweredWaits, HarmWithout, PlayedSubject
 from syncverify.waits.exposed_time import Link
@@ -27,6 +28,7 @@ from syncverify.waits.joined import joined
 
 RANKS: Final = 4
 _SCOPE: Final = "parameters=2,steps=1,words=launch"
+PART_SIZE: Final = 500  # scenarios of one part of a check
 _CHECK_SEED: Final = 1  # of other scenarios than those of the words
 
 
@@ -92,35 +94,39 @@ def words_of(row: Row, examples: int, jobs: int) -> AnsweredWaits:
     return AnsweredWaits(tuple(played), scope, RANKS, 0, link, joined(answers))
 
 
-def check(row: Row, waits: AnsweredWaits, count: int, jobs: int) -> dict[str, Any]:
-    """Play drawn scenarios of the subjects of a row without each superfluous call.
+def points_of(result: Mapping[str, Any]) -> list[SyncPoint]:
+    """List the superfluous calls of a stored result."""
+    return [
+        SyncPoint(
+            each["kind"], SourceLine(each["path"], each["line"], each["function"])
+        )
+        for each in result["waits"]
+        if each["word"] == "superfluous" and each["kind"] != REFERENCE
+    ]
+
+
+def check(
+    row: Row, points: Collection[SyncPoint], number: int, jobs: int
+) -> list[tuple[SyncPoint, HarmWithout]]:
+    """Play drawn scenarios of each subject of a row without each of some calls.
 
     Args:
         row: The row.
-        waits: Its words.
-        count: Number of scenarios of all subjects together.
+        points: The calls.
+        number: Place of the part of the check, from 0: `PART_SIZE` scenarios each.
         jobs: Number of processes.
 
     Returns:
-        The number of scenarios and of calls, and each call without which one breaks.
+        The calls without which a scenario breaks.
     """
-    points = [
-        each.point
-        for each in waits.with_word("superfluous")
-        if each.point.kind != REFERENCE
-    ]
     broken = dict[SyncPoint, HarmWithout]()
-    for name in row.subjects if points else ():
+    for name in row.subjects:
         subject = _subject(name)
         search = _search(subject, row, jobs)
         search.choice = ScheduleChoice("default")
-        share = -(-count // len(row.subjects))
-        broken |= search.broken(points, _drawn(subject, share, _CHECK_SEED))
-    return {
-        "scenarios": count,
-        "calls": len(points),
-        "broken": [f"{point}: {harm.token}" for point, harm in broken.items()],
-    }
+        share = -(-PART_SIZE // len(row.subjects))
+        broken |= search.broken(points, _drawn(subject, share, _CHECK_SEED + number))
+    return [*broken.items()]
 
 
 def _subject(name: str) -> Subject:

@@ -181,7 +181,7 @@ def _wrong_number(
         for each in played.violations.values()
         if each.violation.evidence.unordered is not None
     ]
-    for violation in of_order[:1]:
+    for violation in of_order:
         at = found.scenario, subject, backend, found.schedule
         witness = find_witness(violation, *at)
         if isinstance(witness, Witness):
