@@ -9,10 +9,14 @@ from typing import Any, Final
 
 from studies.documents import RESULTS, Document, table
 from studies.waits.playing import points_of, stored_rows
+from syncverify.judge.ordering.kept_references import KIND as REFERENCE
 from syncverify.waits.answers import NEED_WORDS
 
 _FILE: Final = RESULTS / "waits.json"
-_HEAD: Final = ("subjects", "scenarios", *NEED_WORDS, "never ran", "check")
+_HEAD: Final = (
+    *("subjects", "scenarios", *NEED_WORDS),
+    *("calls that never ran", "kept references", "check"),
+)
 
 
 def read() -> dict[str, Any]:
@@ -30,7 +34,7 @@ def write(stored: Mapping[str, Any]) -> None:
 
 
 def page() -> str:
-    """Return the table, with the bound of each row, and its superfluous waits."""
+    """Return the table, with the bound of each row, and the superfluous calls."""
     stored = [result for _, result in stored_rows(read())]
     lines = [*table(_HEAD, map(_cells, stored)), ""]
     lines += [f"- `{each['command']}`" for each in stored]
@@ -47,9 +51,12 @@ def _cells(result: Mapping[str, Any]) -> Iterator[str]:
     )
     left_out = f", {wrong:,} left out" if wrong else ""
     yield f"{in_scope:,} of the scope, {drawn:,} drawn{left_out}"
-    ran = Counter(each["word"] for each in waits if each["scenarios"])
-    yield from (str(ran[word]) for word in NEED_WORDS)
-    yield str(sum(not each["scenarios"] for each in waits))
+    ran = [each for each in waits if each["scenarios"]]
+    calls = Counter(each["word"] for each in ran if each["kind"] != REFERENCE)
+    kept = Counter(each["word"] for each in ran if each["kind"] == REFERENCE)
+    yield from (str(calls[word]) for word in NEED_WORDS)
+    yield str(len(waits) - len(ran))
+    yield ", ".join(f"{kept[word]} {word}" for word in NEED_WORDS if kept[word])
     yield _checked(result)
 
 
@@ -71,7 +78,7 @@ def _checked(result: Mapping[str, Any]) -> str:
 def _superfluous(stored: list[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
     for result in stored:
         for each in result["waits"]:
-            if each["word"] == "superfluous":
+            if each["word"] == "superfluous" and each["kind"] != REFERENCE:
                 place = each["path"].rpartition("site-packages/")[2]
                 line = f"`{place}:{each['line']}`"
                 yield line, f"`{each['code']}`", f"{each['exposed_microseconds']:g}"
