@@ -50,7 +50,7 @@ class ScattersAndGathers(UsualMode):
 def _sum_of_copy(bucket: HookBucket) -> Future[torch.Tensor]:
     copy = bucket.buffer.clone()
     work = dist.all_reduce(copy, group=bucket.group, async_op=True)
-    future: Future[torch.Tensor] = work.get_future().then(lambda _: copy)
+    future: Future[torch.Tensor] = work.get_future().then(lambda done: done.value()[0])
     return future
 
 

@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from syncverify.backends.announcement import announce
+from syncverify.backends.failures import failures_of
 from syncverify.backends.faults import threads_fault
 from syncverify.backends.gpu_needs import refusing_what_needs_gpus
 from syncverify.errors import EnvironmentNotSupportedError
@@ -148,7 +149,7 @@ class SimBackend:
             threads, stall = machine.run(program)
             drop_what_is_undone(results, before)
         fault = threads_fault(threads, stall, machine.world.mismatch)
-        if fault is not None and machine.world.failing_from_step is None:
+        if fault is not None and machine.world.failures is None:
             _refuse_waits_for_callbacks(machine, fault)
         return Run(self.name, results, fault)
 
@@ -160,8 +161,7 @@ def _prepare(
     machine: SimulatedMachine, events: Sequence[str], capabilities: Capabilities
 ) -> None:
     """Give a machine the failures of some step events, and the devices of a contract."""
-    if "failing_collectives" in events:
-        machine.world.failing_from_step = events.index("failing_collectives")
+    machine.world.failures = failures_of(events)
     per_machine = ranks_per_machine(len(machine.recorders))
     for rank, recorder in enumerate(machine.recorders):
         if capabilities.is_for_nccl:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from syncverify.backends.failures import failures_of
 from syncverify.backends.faults import raised_fault
 from syncverify.backends.gpu_needs import refusing_what_needs_gpus
 from syncverify.backends.messages import JobOutcome, Ready
@@ -154,10 +155,7 @@ class _Rank:
 
     def _play_scenario(self, subject: Subject, machine: RankMachine) -> None:
         scenario, rank = self._scenario, self._job.rank
-        if "failing_collectives" in scenario.events:
-            machine.world.failing_from_step = scenario.events.index(
-                "failing_collectives"
-            )
+        machine.world.failures = failures_of(scenario.events)
         make_default_group(BACKEND_NAME, rank, scenario.mesh.num_ranks, machine.store)
         sees_gpus = subject.capabilities.device == "cuda"
         needs = refusing_what_needs_gpus() if sees_gpus else nullcontext()

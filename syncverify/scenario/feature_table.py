@@ -433,6 +433,9 @@ TOPICS: Final = (
         EventRow("remade/grown",
             "the same; every other trainable parameter is born then: no loss of this step or an "
             "earlier one uses it, and the new synchronizer alone is told of it", rebinds=True),
+        EventRow("failing_collectives/first",
+            "the first collective of each communicator fails alone, from this step on",
+            lasts=math.inf),
     ), plain=EventRow(PLAIN, "as many backwards as agreed, `wait()`, `zero_grad()`"),
         promise="right_or_error", fits_any=True),
     Topic("launch", (

@@ -1,5 +1,6 @@
 """Each run is judged as NCCL would run it, and as gloo would."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from syncverify.verification import PropertyViolation
+from tests.programs import identities
 from tests.quality.planted import futures, semantics
 
 pytestmark = pytest.mark.usefixtures("hardly_shrunk")
@@ -75,6 +77,16 @@ def test_correct_twin_is_silent(subject: type[Any]) -> None:
 def test_a_future_orders_nothing_before_it_is_waited_for(subject: type[Any]) -> None:
     (found,) = report_on(subject).violations
     assert found.violation.property == "wait_orders_reads_after_reduce"
+
+
+def test_a_callback_that_asks_for_no_value_hides_a_failed_collective() -> None:
+    weights = (ParameterSpec("p", (3,), ("R",)),)
+    scenario = Scenario(MeshSpec((2,), ("dp",)), weights, (1, 1), 2**20)
+    failing = replace(scenario, events=("plain", "failing_collectives"))
+    hidden = ("gradient_equals_reference", "failure_hidden")
+    assert hidden in identities(futures.IgnoresTheValue, failing)
+    assert identities(futures.IgnoresTheValue, scenario) == set()
+    assert identities(futures.AsksForTheValue, failing) == set()
 
 
 @pytest.mark.parametrize(("subject", "did"), [

@@ -134,7 +134,7 @@ def refuse_words(scenario: Scenario) -> None:
     uses = {spec.use for spec in scenario.parameters}
     for feature, is_met in (
         (f"module={scenario.module}", scenario.module != PLAIN),
-        ("event=failing_collectives", "failing_collectives" in scenario.events),
+        ("event=failing_collectives", ("event", "failing_collectives") in present),
         (f"event={GROWN}", GROWN in scenario.events),
         *((f"use={use}", use in uses) for use in _SHARED_USES),
         ("event=move of a parameter with a gradient dtype", _moves_dtypes(scenario)),

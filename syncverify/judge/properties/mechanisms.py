@@ -39,6 +39,7 @@ from syncverify.judge.properties.unsent import (
     zeros_of_nobody,
 )
 from syncverify.judge.traced import launches_of
+from syncverify.scenario.feature_row import base_word
 from syncverify.scenario.layout import ranks_along
 from syncverify.scenario.specs import PARTIAL, REPLICATE
 from syncverify.trace.records import (
@@ -108,7 +109,8 @@ def _failure_hidden(facts: GradientFacts) -> Cause | None:
     """Find a failed collective that had to bring the others' parts."""
     expected = facts.expected
     events = expected.reference.scenario.events[: expected.step + 1]
-    if "failing_collectives" not in events or not facts.launches:
+    may_fail = "failing_collectives" in map(base_word, events)
+    if not may_fail or not facts.launches:
         return None
     launch = (facts.reductions or facts.launches)[0]
     text = (

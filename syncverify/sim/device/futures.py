@@ -31,7 +31,10 @@ class FutureSource(Protocol):
     """The origin of a future's result."""
 
     def settle(self) -> None:
-        """Block this rank until the result is in memory."""
+        """Block this rank until the result is in memory; raise if there is none."""
+
+    def settle_in_turn(self) -> None:
+        """Block this rank until the result is in memory, or known to fail."""
 
     def order(self) -> None:
         """Order the current stream after the result."""
@@ -57,8 +60,12 @@ class OrderedSource:
         self._mark = streams.mark(streams.current())
 
     def settle(self) -> None:
-        """Block this rank until the result is in memory."""
+        """Block this rank until the result is in memory; raise if there is none."""
         self._origin.settle()
+
+    def settle_in_turn(self) -> None:
+        """Block this rank until the result is in memory, or known to fail."""
+        self._origin.settle_in_turn()
 
     def order(self) -> None:
         """Order the current stream after the result, and after what came before it."""
@@ -102,7 +109,13 @@ class LazyFuture(torch.futures.Future[Any]):
 
     @override
     def then(self, callback: Callback) -> LazyFuture:
-        """Run a callback on a stream of its own, after the result."""
+        """Run a callback on a stream of its own, after the result.
+
+        A callback hears of a collective that failed from `value()` alone.
+
+        Returns:
+            The future of what the callback returns, or raises.
+        """
         called = _CallbackResult(self._streams, self._source)
         self._streams.callbacks.append(called)
         future = LazyFuture(self._streams, called)
@@ -140,7 +153,10 @@ class _CallbackResult:
             self._waiting.pop(0)()
 
     def settle(self) -> None:
-        self._before.settle()
+        self.settle_in_turn()
+
+    def settle_in_turn(self) -> None:
+        self._before.settle_in_turn()
 
     def order(self) -> None:
         if self._mark is not None:
@@ -167,7 +183,10 @@ class _AllOf:
         self._futures = futures
 
     def settle(self) -> None:
-        pass
+        self.settle_in_turn()
+
+    def settle_in_turn(self) -> None:
+        """Do nothing: each future settles where it is waited for."""
 
     def order(self) -> None:
         for future in self._futures:

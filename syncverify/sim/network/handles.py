@@ -75,6 +75,10 @@ class DroppableHandle(dist.Work):
         """Block this rank until the results are in memory; no stream is ordered after them."""
         self._work.settle()
 
+    def settle_in_turn(self) -> None:
+        """Block this rank until the results are in memory, or known to fail."""
+        self._work.settle_in_turn()
+
     def order(self) -> None:
         """Order the current stream after the collective, and let go of its inputs."""
         self._work.order()

@@ -68,6 +68,30 @@ class Mismatch:
 
 
 @dataclass(slots=True)
+class Failures:
+    """The collectives between ranks that fail, as after the loss of a connection.
+
+    Those of `bind()` are made before it.
+
+    Attributes:
+        from_step: Step from which on they fail.
+        is_first_alone: Whether only the first one of each communicator does.
+    """
+
+    from_step: int
+    is_first_alone: bool = False
+    _first: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
+
+    def include(self, launched: CollectiveLaunch) -> bool:
+        """Tell whether a collective fails."""
+        moment, (communicator, ranks, sequence) = launched.moment, launched.key
+        if moment.step < self.from_step or moment.phase == "bind" or len(ranks) == 1:
+            return False
+        first = self._first.setdefault((communicator, ranks), sequence)
+        return not self.is_first_alone or sequence == first
+
+
+@dataclass(slots=True)
 class SimulatedWorld:
     """State that the simulated process groups of one run share.
 
@@ -82,8 +106,7 @@ class SimulatedWorld:
             waits with it, so the trace is that of a device that is faster than the host.
         num_default_groups: Number of default groups that the program of a rank has made.
         groups: Global ranks of each communicator, by name, with a rank and a line that used it.
-        failing_from_step: Step from which on each collective between ranks fails, as after
-            the loss of a connection; None if none fails.
+        failures: The collectives that fail; None if none does.
     """
 
     scheduler: TurnTaking
@@ -94,7 +117,7 @@ class SimulatedWorld:
     is_prompt: bool = False
     num_default_groups: Counter[int | None] = field(default_factory=Counter)
     groups: dict[str, tuple[tuple[int, ...], int, Origin]] = field(default_factory=dict)
-    failing_from_step: int | None = None
+    failures: Failures | None = None
 
     def rendezvous(self, key: CollectiveKey) -> Rendezvous:
         """Return the rendezvous of a collective; the first rank opens it."""
@@ -109,7 +132,5 @@ class SimulatedWorld:
         self.rendezvous(key).calls[seat] = call
 
     def fails(self, launched: CollectiveLaunch) -> bool:
-        """Tell whether a collective fails; those of `bind()` are made before the failure."""
-        first, moment = self.failing_from_step, launched.moment
-        has_failed = first is not None and moment.step >= first
-        return has_failed and moment.phase != "bind" and len(launched.ranks) > 1
+        """Tell whether a collective fails."""
+        return self.failures is not None and self.failures.include(launched)

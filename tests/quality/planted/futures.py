@@ -8,6 +8,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.scenario.contract import Capabilities
 
 
 class WaitsForTheFuture(ViewBuckets):
@@ -64,6 +65,24 @@ class ForgetsTheCallback(WaitsForTheCallback):
     def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
         super().future_of(work, bucket)
         return work.get_future()
+
+
+class IgnoresTheValue(WaitsForTheFuture):
+    """Its callback never asks how the collective ended, so nobody hears of an error."""
+
+    capabilities = Capabilities(features=frozenset({"event=failing_collectives"}))
+
+    @override
+    def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
+        return work.get_future().then(lambda _: bucket.buffer)
+
+
+class AsksForTheValue(IgnoresTheValue):
+    """Correct: the callback asks for the sums, and raises if there are none."""
+
+    @override
+    def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
+        return work.get_future().then(lambda done: done.value()[0])
 
 
 class WaitsOnTwoStreams(WaitsForTheFuture):

@@ -3,6 +3,8 @@
 Each differs by a method from a synchronizer that gets the variant right.
 """
 
+import contextlib
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -329,6 +331,41 @@ class ReducesWholeStorages(UsesFunctions):
         dist.all_reduce(whole, group=gradient.device_mesh.get_group(0))
 
 
+class AsksEachHandle(Careful):
+    """Goes on after an error of a reduction, and raises the first one in the end."""
+
+    features = frozenset({"event=failing_collectives"})
+
+    @override
+    def wait(self) -> None:
+        self.errors: list[Exception | None] = []
+        super().wait()
+        for error in self.asked():
+            if error is not None:
+                raise error
+
+    @override
+    def finish(self, bucket: Bucket) -> None:
+        work = bucket.work
+        with contextlib.suppress(dist.DistBackendError):
+            super().finish(bucket)
+        bucket.work = None
+        if work is not None:
+            self.errors.append(work.exception())
+
+    def asked(self) -> list[Exception | None]:
+        """Return what the handles that are asked say."""
+        return self.errors
+
+
+class AsksTheLastHandle(AsksEachHandle):
+    """The handle of the last reduction stands for all of them."""
+
+    @override
+    def asked(self) -> list[Exception | None]:
+        return self.errors[-1:]
+
+
 VALUE = "gradient_equals_reference"
 UNREDUCED = (VALUE, "not_reduced")
 VARIANT_DEFECTS = [
@@ -345,5 +382,6 @@ VARIANT_DEFECTS = [
     planted(AsksTheFirstWhileAccumulating, (VALUE, "rank_contribution_missing"), "event=set_every_other_to_none/replaced_while_accumulating", twin=AllowsEveryOther),
     planted(ReducesWholeStorages, (VALUE, "reduced_twice"), "use=saves_for_backward/into_one_storage", twin=UsesFunctions),
     planted(TakesListOfTheFirst, UNREDUCED, "event=remade/grown", twin=MadeAgain),
+    planted(AsksTheLastHandle, (VALUE, "failure_hidden"), "event=failing_collectives/first", twin=AsksEachHandle),
     planted(TrustsFirstOrder, (VALUE, "reduced_early"), "readiness=by_rank/by_step", twin=LaunchesInOneOrder),
 ]  # fmt: skip

@@ -1,0 +1,16 @@
+"""The collectives that fail in a scenario, where the network is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from syncverify.scenario.feature_row import base_word
+from syncverify.sim.network.rendezvous import Failures
+
+
+def failures_of(events: Sequence[str]) -> Failures | None:
+    """Return the failures of the event of each step; None if no collective fails."""
+    for step, event in enumerate(events):
+        if base_word(event) == "failing_collectives":
+            return Failures(step, is_first_alone=event.endswith("/first"))
+    return None
