@@ -57,5 +57,7 @@ def violations(
     return check(scenario, run, found.capabilities)
 
 
-def identities(subject: Any, scenario: Scenario) -> set[tuple[str, str]]:
-    return {each.identity for each in violations(subject, scenario)}
+def identities(
+    subject: Any, scenario: Scenario, backend: Any = None
+) -> set[tuple[str, str]]:
+    return {each.identity for each in violations(subject, scenario, backend)}

@@ -25,6 +25,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.sim.machine import SimulatedMachine
+from syncverify.sim.per_rank.string_hashes import own_hashes
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.sim.turns.pauses import short_pauses
@@ -144,6 +145,7 @@ class SimBackend:
             unlikely_start(),
             exact_arithmetic(),
             pauses,
+            own_hashes(subject.factory),
             restored_settings() as before,
         ):
             threads, stall = machine.run(program)

@@ -11,10 +11,13 @@ from syncverify.bugbank.catalogue import entries
 from syncverify.judge.properties.registry import judge_run
 from syncverify.scenario.features import without_clear_errors
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.strategies import scenarios
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Run
 from tests.parity.test_sim_equals_gloo import assert_equal
+from tests.programs import identities
+from tests.quality.planted import hashes
 
 pytestmark = pytest.mark.long
 
@@ -52,6 +55,18 @@ def compare(subject: Subject, num_scenarios: int, streams: StreamsBackend) -> in
 
     play()
     return num_wrong
+
+
+def test_the_order_of_a_set_of_strings_differs_between_processes(
+    streams: StreamsBackend,
+) -> None:
+    """Threads share it, and are right."""
+    weights = tuple(ParameterSpec(f"p{n}", (3,), ("R",)) for n in range(6))
+    scenario = Scenario(MeshSpec((2,), ("dp",)), weights, (1,), 2**20)
+    mismatch = ("collectives_match_across_ranks", "bucket_mismatch")
+    assert mismatch in identities(hashes.ReducesBySet, scenario, streams)
+    assert identities(hashes.ReducesBySet, scenario) == set()
+    assert identities(hashes.ReducesByName, scenario, streams) == set()
 
 
 def sampled(num_entries: int) -> list[Subject]:
