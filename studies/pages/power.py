@@ -14,7 +14,11 @@ from hypothesis import Phase
 
 from studies.documents import RESULTS, Document, table
 from syncverify.scenario.contract import EVERYTHING, PLAIN_CONTRACT, Capabilities
+from syncverify.scenario.contributions import magnitude
+from syncverify.scenario.feature_row import base_word
+from syncverify.scenario.feature_table import TABLE, WORDS
 from syncverify.scenario.features import features_of
+from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Drawing
@@ -27,6 +31,8 @@ NUM_SAMPLES = 4000
 _SEED = 0
 _EXAMPLES = (200, 2000)
 _ENOUGH = 0.95
+_TINY: Final = "reduced gradients below 2^-24"
+_LEAST_OF_FLOAT16: Final = 2.0**-24
 # A share of which nothing was sampled lies below this many occurrences, with 95 %
 # confidence: (1 - 3/n)^n is 5 %.
 _RULE_OF_THREE = 3
@@ -48,7 +54,7 @@ def _counts(capabilities: Capabilities, num_samples: int) -> dict[str, Any]:
 
     def count(scenario: Scenario, _: Draw) -> None:
         found = sorted({str(feature) for feature in features_of(scenario)})
-        values.update(found)
+        values.update({*found, *_words_in(scenario), *_edges_in(scenario)})
         pairs.update((a, b) for n, a in enumerate(found) for b in found[n + 1 :])
 
     drawing = Drawing(capabilities, DEFAULT_RANKS, num_samples, _SEED)
@@ -57,6 +63,7 @@ def _counts(capabilities: Capabilities, num_samples: int) -> dict[str, Any]:
     listed = [
         f"{topic}={name}" for topic, names in space.values().items() for name in names
     ]
+    listed += [*_variants_of(capabilities), _TINY]
     shares = [
         pairs[one, other] / num_samples
         for one, other in (sorted(map(str, pair)) for pair in space.pairs())
@@ -68,6 +75,32 @@ def _counts(capabilities: Capabilities, num_samples: int) -> dict[str, Any]:
             str(n): sum(met(share, n) >= _ENOUGH for share in shares) for n in _EXAMPLES
         },
     }
+
+
+def _variants_of(capabilities: Capabilities) -> Iterator[str]:
+    """Yield the variants of words that a contract covers; no table of coverage has them."""
+    for topic, rows in WORDS.items():
+        for word in rows:
+            is_variant = base_word(word) != word
+            if is_variant and capabilities.covers(topic, base_word(word)):
+                yield f"{topic}={word}"
+
+
+def _words_in(scenario: Scenario) -> Iterator[str]:
+    """Yield the words of a scenario, variants and plain ones too."""
+    for name in WORDS:
+        topic = TABLE[name]
+        parts = scenario.parameters if topic.part == "parameter" else (scenario,)
+        for part in parts:
+            yield from (f"{name}={word}" for word in topic.words_in(part))
+
+
+def _edges_in(scenario: Scenario) -> Iterator[str]:
+    """Yield what a scenario has beside its features and shows a defect of its own."""
+    for spec in scenario.trainable:
+        is_reduced = reduce_axes(scenario.mesh, spec)
+        if is_reduced and magnitude(scenario, spec) < _LEAST_OF_FLOAT16:
+            yield _TINY
 
 
 def met(share: float, num_examples: int) -> float:

@@ -83,13 +83,15 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
                     gradients = torch.autograd.grad(
                         loss, parameters, materialize_grads=True
                     )
+                runs = step_plan.runs(self.scenario, rank, step, micro_batch)
                 for spec, gradient in zip(trained, gradients, strict=True):
-                    frozen = step_plan.is_frozen(self.scenario, spec, step)
+                    is_trained = not step_plan.is_frozen(self.scenario, spec, step)
                     exact = gradient.to(_CPU, torch.float64)
                     noun = f"on another batch, the gradient of {spec.name!r}"
                     require_finite(self.scenario.module, exact, noun)
                     key = MicroBatchKey(spec.name, rank, step, micro_batch)
-                    self[key] = torch.zeros_like(exact) if frozen else exact
+                    counts = runs and is_trained
+                    self[key] = exact if counts else torch.zeros_like(exact)
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,8 @@ class _RankProgram:
                 case Call():
                     self._call(action)
                 case Backward():
-                    self._run_micro_batch(action)
+                    if not action.even_ranks_alone or self._model.rank % 2 == 0:
+                        self._run_micro_batch(action)
                 case Evaluate():
                     self._evaluate(action.step)
                 case Recover():

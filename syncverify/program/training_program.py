@@ -85,12 +85,14 @@ class Backward:
         micro_batch: Micro-batch of the step, from 0.
         agreed: Number of micro-batches that the synchronizer expects in the step.
         fails: Whether the training program raises in the middle of the backward.
+        even_ranks_alone: Whether odd ranks leave it out.
     """
 
     step: int
     micro_batch: int
     agreed: int
     fails: bool = False
+    even_ranks_alone: bool = False
 
     @property
     def is_last(self) -> bool:
@@ -307,7 +309,8 @@ class _Writer:
         for micro_batch in range(num_micro_batches(self.scenario, step)):
             is_last = micro_batch == agreed - 1
             fails = event == "raise_in_backward" and is_last
-            yield (backward := Backward(step, micro_batch, agreed, fails))
+            is_alone = is_last and EVENTS[event].even_ranks_alone
+            yield (backward := Backward(step, micro_batch, agreed, fails, is_alone))
             if backward.is_last:  # after it, reductions may still write
                 continue
             yield Observe("accumulated", step, micro_batch)

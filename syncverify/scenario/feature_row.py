@@ -106,6 +106,7 @@ class EventRow(Row):
         has_backward: Whether the step has a backward.
         waits: Number of calls of `wait()`; without one, `zero_grad()` throws the step away.
         more_backwards: Number of backwards beyond those agreed on.
+        even_ranks_alone: Whether odd ranks leave out the last micro-batch.
         lasts: Number of later steps in which the effect is still present.
         drops_every: The caller sets every n-th gradient to None after `zero_grad()`; 0 for none.
         every: The caller replaces every n-th gradient.
@@ -121,6 +122,7 @@ class EventRow(Row):
     has_backward: bool = True
     waits: int = 1
     more_backwards: int = 0
+    even_ranks_alone: bool = False
     lasts: float = 0
     drops_every: int = 0
     every: int = 1

@@ -433,6 +433,9 @@ TOPICS: Final = (
         EventRow("remade/grown",
             "the same; every other trainable parameter is born then: no loss of this step or an "
             "earlier one uses it, and the new synchronizer alone is told of it", rebinds=True),
+        EventRow("missing_backward/on_odd_ranks",
+            "one backward fewer than agreed on odd ranks, and as many as agreed on the others",
+            even_ranks_alone=True, fewest_micro_batches=2),
         EventRow("failing_collectives/first",
             "the first collective of each communicator fails alone, from this step on",
             lasts=math.inf),

@@ -36,6 +36,14 @@ def max_micro_batches(scenario: Scenario, step: int) -> int:
     )
 
 
+def runs(scenario: Scenario, rank: int, step: int, micro_batch: int) -> bool:
+    """Tell whether a rank runs a micro-batch of a step."""
+    number = num_micro_batches(scenario, step)
+    is_alone = EVENTS[scenario.step_event(step)].even_ranks_alone
+    is_left_out = is_alone and rank % 2 == 1 and micro_batch == number - 1
+    return micro_batch < number and not is_left_out
+
+
 def used_parameters(
     scenario: Scenario, rank: int, step: int, micro_batch: int
 ) -> tuple[ParameterSpec, ...]:
@@ -126,7 +134,7 @@ def contributes(
 ) -> bool:
     """Tell whether a micro-batch adds to a parameter's gradient."""
     return (
-        micro_batch < num_micro_batches(scenario, step)
+        runs(scenario, rank, step, micro_batch)
         and is_used(scenario, spec, rank, step, micro_batch)
         and not is_frozen(scenario, spec, step)
     )

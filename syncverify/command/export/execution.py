@@ -23,7 +23,7 @@ from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.violation import Violation
 from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE
 from syncverify.report.console import check_folder, say
-from syncverify.scenario.feature_table import FEATURES, PLAIN
+from syncverify.scenario.feature_table import EVENTS, FEATURES, PLAIN
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.step_plan import GROWN
@@ -137,6 +137,10 @@ def refuse_words(scenario: Scenario) -> None:
         ("event=failing_collectives", ("event", "failing_collectives") in present),
         (f"event={GROWN}", GROWN in scenario.events),
         *((f"use={use}", use in uses) for use in _SHARED_USES),
+        (
+            "event=missing_backward/on_odd_ranks",
+            any(EVENTS[event].even_ranks_alone for event in scenario.events),
+        ),
         ("event=move of a parameter with a gradient dtype", _moves_dtypes(scenario)),
         *((each.value, bool(FEATURES[each].rare)) for each in present),
     ):

@@ -56,8 +56,9 @@ def _word(action: Action) -> str:
         case Call(method=method, arguments=arguments, otherwise=otherwise):
             instead = f", or {otherwise}() without that method" if otherwise else ""
             return f"{method}({', '.join(map(str, arguments))}){instead}"
-        case Backward(micro_batch=micro_batch, fails=fails):
-            return f"backward of micro-batch {micro_batch}{', which raises' if fails else ''}"
+        case Backward(micro_batch=micro_batch, fails=fails, even_ranks_alone=alone):
+            where = ", on even ranks alone" if alone else ""
+            return f"backward of micro-batch {micro_batch}{', which raises' if fails else ''}{where}"
         case Evaluate():
             return "forward under `no_grad`, without a backward"
         case Recover(call=call):

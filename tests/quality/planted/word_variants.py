@@ -331,6 +331,35 @@ class ReducesWholeStorages(UsesFunctions):
         dist.all_reduce(whole, group=gradient.device_mesh.get_group(0))
 
 
+class ReducesInOneOrder(SkipsUnused):
+    """Ranks that ran fewer backwards reduce in the order of the others."""
+
+    capabilities = Capabilities(
+        varying_accumulations=True, features=frozenset({"event=missing_backward"})
+    )
+
+
+class TurnsAroundIncompleteSteps(ReducesInOneOrder):
+    """A rank that ran fewer backwards than agreed reduces in another order."""
+
+    @override
+    def bind(self) -> None:
+        self.num_backwards = 0
+        hook = self.parameters[0].register_post_accumulate_grad_hook(self.count)
+        self.handles.append(hook)
+
+    def count(self, _: nn.Parameter) -> None:
+        self.num_backwards += 1
+
+    @override
+    def wait(self) -> None:
+        is_complete = self.num_backwards == self.required
+        for parameter in self.parameters[:: 1 if is_complete else -1]:
+            if parameter.grad is not None:
+                self.reduce(parameter.grad)
+        self.num_backwards = 0
+
+
 class AsksEachHandle(Careful):
     """Goes on after an error of a reduction, and raises the first one in the end."""
 
@@ -382,6 +411,7 @@ VARIANT_DEFECTS = [
     planted(AsksTheFirstWhileAccumulating, (VALUE, "rank_contribution_missing"), "event=set_every_other_to_none/replaced_while_accumulating", twin=AllowsEveryOther),
     planted(ReducesWholeStorages, (VALUE, "reduced_twice"), "use=saves_for_backward/into_one_storage", twin=UsesFunctions),
     planted(TakesListOfTheFirst, UNREDUCED, "event=remade/grown", twin=MadeAgain),
+    planted(TurnsAroundIncompleteSteps, ("collectives_match_across_ranks", "bucket_mismatch"), "event=missing_backward/on_odd_ranks", twin=ReducesInOneOrder),
     planted(AsksTheLastHandle, (VALUE, "failure_hidden"), "event=failing_collectives/first", twin=AsksEachHandle),
     planted(TrustsFirstOrder, (VALUE, "reduced_early"), "readiness=by_rank/by_step", twin=LaunchesInOneOrder),
 ]  # fmt: skip

@@ -36,6 +36,7 @@ def with_used(used: str) -> Scenario:
         ("empty_step", 0),
         ("extra_backward", 3),
         ("missing_backward", 1),
+        ("missing_backward/on_odd_ranks", 2),
         ("tail", 1),
         ("raise_in_backward", 2),
     ],
