@@ -61,6 +61,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.subjects.subject_api import (
     Evaluates,
+    MarksByHand,
     OwnsGradients,
     RunsMicroBatches,
     Synchronizer,
@@ -346,14 +347,18 @@ class _RankProgram:
             )
 
     def _losses(self, action: Backward) -> Losses:
+        synchronizer: Synchronizer = self._synchronizer
         with self._recorder.computing_loss(self._model.parameters.values()):
-            return self._model.losses(
+            losses = self._model.losses(
                 step=action.step,
                 micro_batch=action.micro_batch,
                 using=self._forward_of,
                 fails=action.fails,
                 as_rank=self._recorder.as_rank,
             )
+        if not isinstance(synchronizer, MarksByHand):
+            return losses
+        return replace(losses, mark_ready=synchronizer.mark_ready)
 
     @contextmanager
     def _forward_of(self, name: str) -> Iterator[None]:

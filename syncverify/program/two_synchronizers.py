@@ -9,6 +9,7 @@ from torch import nn
 from syncverify.subjects.subject import SubjectFactory
 from syncverify.subjects.subject_api import (
     EndsStepsEarly,
+    MarksByHand,
     OwnsGradients,
     Resets,
     RunsMicroBatches,
@@ -78,6 +79,13 @@ class TwoSynchronizers:
                 one.reset()
             else:
                 one.zero_grad()
+
+    def mark_ready(self, *parameters: nn.Parameter) -> None:
+        """Tell each that its parameters have gradients that were added by hand."""
+        for one, half in zip(self.each, self._halves, strict=True):
+            listed = {*itertools.chain(*half)}
+            if isinstance(one, MarksByHand):
+                one.mark_ready(*(each for each in parameters if each in listed))
 
     def owner(self, parameter: nn.Parameter) -> bool:
         """Tell whether this rank owns the gradient of a parameter."""

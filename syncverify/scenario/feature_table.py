@@ -117,7 +117,12 @@ def _has_many_buckets(scenario: _Scenario) -> bool:
 
 
 # Features of a backward that names the tensors whose gradients it computes.
-_NAMING_INPUTS = ("backward=inputs", "backward=inputs_in_turn", "backward=split")
+_NAMING_INPUTS = (
+    "backward=inputs",
+    "backward=inputs_in_turn",
+    "backward=split",
+    "backward=split_by_hand",
+)
 # A reentrant checkpoint hides its parameters from the graph around it.
 _REFUSED = "reentrant checkpoints refuse a backward that names its inputs"
 _NAMES_NO_INPUTS = never(_REFUSED, *_NAMING_INPUTS)
@@ -126,6 +131,16 @@ _EXCHANGING = ("event=cast", "event=cast_before_zero", "event=move")
 _LOSES_HOOKS = never(
     "once DTensor parameters are exchanged, torch never calls the user's next hooks",
     *_EXCHANGING,
+)
+_WRITES_GRAD = {
+    **never(
+        "the gradient that is asked for comes to `.grad` as well",
+        "backward=grad_beside",
+    ),
+    **never("hooks on gradients see zeros", "backward=hooks_of_others"),
+}
+_ADDED_BY_HAND = never(
+    "DTensor reduces a Partial gradient when it is added", "placement=partial"
 )
 _OTHER_THREAD = never("another thread has another current stream", "launch")
 _MODULE = {
@@ -320,6 +335,11 @@ TOPICS: Final = (
         Row("autocast", "a matrix product under autocast to bfloat16"),
         Row("compiled_region", "the product is compiled (`torch.compile`)",
             rare="takes seconds in every process"),
+        Row("fused_accumulation", "custom function: its backward adds to `.grad`, where there is "
+            "one, and returns zeros", never_with=_WRITES_GRAD),
+        Row("fused_main_grad", "custom function: its backward adds to `main_grad`, where the "
+            "parameter has that, sets `grad_added_to_main_grad` and returns stale numbers",
+            never_with=_WRITES_GRAD),
         Row("saves_for_backward/into_one_storage", "custom functions write the gradients of all "
             "such parameters into one tensor: each gradient is a part of its storage"),
     ), "parameter", Row(PLAIN, "one product in the loss"), promise="right", fits_any=True),
@@ -360,6 +380,9 @@ TOPICS: Final = (
         BackwardRow("split", "input gradients first, weight gradients later"),
         BackwardRow("compiled_autograd", "by compiled autograd", "right_or_error",
             rare="takes seconds in every process"),
+        BackwardRow("split_by_hand", "input gradients first; weight gradients come from "
+            "`torch.autograd.grad`, are added to `.grad`, and `mark_ready()` is called if there is one",
+            never_with=_ADDED_BY_HAND),
     ), plain=BackwardRow(PLAIN, "`loss.backward()`"), promise="right", fits_any=True, one_in=2),
     Topic("event", (
         EventRow("wait_twice", "`wait()` is called again before gradients are read", "right", waits=2),

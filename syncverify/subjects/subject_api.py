@@ -62,6 +62,14 @@ class Resets(Protocol):
 
 
 @runtime_checkable
+class MarksByHand(Protocol):
+    """A subject that a caller can tell: gradients came that autograd did not accumulate."""
+
+    def mark_ready(self, *parameters: nn.Parameter) -> None:
+        """Count one gradient of each parameter, which the caller has added to `.grad`."""
+
+
+@runtime_checkable
 class RunsMicroBatches(Protocol):
     """A subject that wraps forward and backward itself, as DDP does.
 

@@ -19,7 +19,7 @@ from syncverify.scenario.feature_table import FEATURES, OPTIONAL, PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.strategies import backwards, uses
 from tests.programs import identities
-from tests.quality.planted import watching
+from tests.quality.planted import graphs, watching
 from tests.quality.planted.graph_bank import (
     GRAPH_DEFECTS,
     GROUPS,
@@ -29,6 +29,9 @@ from tests.quality.planted.planted import Planted
 
 CORRECT = [
     PlainGrads,
+    graphs.HasMainGrads,
+    graphs.HearsMarks,
+    graphs.KeepsZeros,
     watching.RunsMicroBatches,
     watching.WatchesCalls,
     watching.WatchesBackwards,

@@ -12,7 +12,8 @@ from syncverify.search.replayed import Replayed, replayed
 from syncverify.subjects.subject import Subject, same_signature
 
 _OPTIONAL_METHODS: Final = (
-    *("flush", "reset", "run_micro_batch", "evaluate", "set_required_accumulations"),
+    *("flush", "mark_ready", "reset", "run_micro_batch", "evaluate"),
+    "set_required_accumulations",
 )
 
 

@@ -186,6 +186,15 @@ class TrainingText:
 
         yield from text._on_each_rank(Backward(step, 0, agreed=1), lines)  # noqa: SLF001
 
+    def _losses(self, terms: str, variables: Mapping[str, str]) -> str:
+        is_told = self.scenario.backward == "split_by_hand"
+        told = (
+            ", synchronizer.mark_ready"
+            if is_told and "mark_ready" in self.methods
+            else ""
+        )
+        return f"Losses({terms}, {{{_pairs(variables)}}}, one_thread{told})"
+
     def _own_backward(self, backward: Backward, word: str = PLAIN) -> Iterator[str]:
         """Yield the lines of a forward and its backward, which the script runs itself."""
 
@@ -193,7 +202,7 @@ class TrainingText:
             owned = {n: v for n, v in self.variables.items() if n in terms}
             if word != PLAIN and owned:
                 yield f"terms = {{{_pairs(terms)}}}"
-                yield f"{word}({_losses('terms', owned)})"
+                yield f"{word}({self._losses('terms', owned)})"
                 return
             first, *others = terms.values()
             if not others:
@@ -215,7 +224,7 @@ class TrainingText:
             else:
                 owned = {n: v for n, v in self.variables.items() if n in terms}
                 value = f"{{{_pairs(terms)}}}"
-                how = f", run_backward=lambda terms: {word}({_losses('terms', owned)})"
+                how = f", run_backward=lambda terms: {word}({self._losses('terms', owned)})"
             yield "synchronizer.run_micro_batch("
             yield f"    lambda: {value}, is_last={backward.is_last}{how}"
             yield ")"
@@ -300,10 +309,6 @@ def bucket_text(scenario: Scenario) -> str:
 
 def _pairs(texts: Mapping[str, str]) -> str:
     return ", ".join(f"{name!r}: {text}" for name, text in texts.items())
-
-
-def _losses(terms: str, variables: Mapping[str, str]) -> str:
-    return f"Losses({terms}, {{{_pairs(variables)}}}, one_thread)"
 
 
 def _indented(lines: Iterator[str] | list[str]) -> Iterator[str]:

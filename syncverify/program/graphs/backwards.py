@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from syncverify.program.graphs import compiled, hooks, modes, reentrancy, roots, threads
+from syncverify.program.graphs import (
+    compiled,
+    hooks,
+    modes,
+    own_accumulation,
+    reentrancy,
+    roots,
+    threads,
+)
 from syncverify.program.graphs.errors import RAISES, failing_first
 from syncverify.program.graphs.losses import Losses
 from syncverify.scenario.feature_table import PLAIN
@@ -32,6 +40,7 @@ _FUNCTIONS: Final[tuple[RunBackward, ...]] = (
     *map(failing_first, RAISES.values()),
     roots.split,
     compiled.compiled_autograd,
+    own_accumulation.split_by_hand,
 )
 BACKWARDS: Final[Mapping[str, RunBackward]] = {
     PLAIN: roots.plain,

@@ -14,6 +14,12 @@ AsThread = Callable[[], AbstractContextManager[None]]
 # Called on a thread of the rank, at the time of a backward: by then the dispatch modes that
 # record are on.
 AsRank = Callable[[], AsThread]
+# Called with parameters.
+MarkReady = Callable[..., None]
+
+
+def not_told(*_: torch.Tensor) -> None:
+    """Tell nothing: the synchronizer looks at `.grad` when it is waited for."""
 
 
 def one_thread() -> AsThread:
@@ -30,11 +36,14 @@ class Losses:
             frozen parameters are left out.
         parameters: Parameters of the terms, by name.
         as_rank: Returns a context in which another thread belongs to this rank.
+        mark_ready: Tells the synchronizer that gradients of parameters were added to `.grad`
+            by hand.
     """
 
     terms: Mapping[str, torch.Tensor]
     parameters: Mapping[str, torch.Tensor]
     as_rank: AsRank
+    mark_ready: MarkReady = not_told
 
     def total(self) -> torch.Tensor:
         """Sum the terms, which changes no gradient."""
@@ -44,7 +53,7 @@ class Losses:
         """Leave out some terms."""
         terms = {name: term for name, term in self.terms.items() if name not in names}
         parameters = {name: p for name, p in self.parameters.items() if name in terms}
-        return Losses(terms, parameters, self.as_rank)
+        return Losses(terms, parameters, self.as_rank, self.mark_ready)
 
 
 def total(terms: Iterable[torch.Tensor]) -> torch.Tensor:

@@ -12,7 +12,7 @@ Source:
 from __future__ import annotations
 
 import torch
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from syncverify.program.graphs.losses import Losses
 
@@ -63,12 +63,24 @@ def twice_over_one_graph(losses: Losses) -> None:
 
 def split(losses: Losses) -> None:
     """Compute the input gradient first, and the parameters' gradients afterwards."""
+    edges, ones = with_input_gradient(losses)
+    torch.autograd.backward(edges, ones, inputs=[*losses.parameters.values()])
+
+
+def with_input_gradient(
+    losses: Losses,
+) -> tuple[list[GradientEdge], list[torch.Tensor]]:
+    """Compute the gradient of the input alone, as the first half of a split backward.
+
+    Returns:
+        The edges at which the second half starts, and the gradients that enter them.
+    """
     terms = [*losses.terms.values()]
     activation = torch.ones((), device=terms[0].device, requires_grad=True)
     outputs = [term * activation for term in terms]
     edges = [get_gradient_edge(term) for term in terms]
     torch.autograd.grad(outputs, activation, _ones(outputs), retain_graph=True)
-    torch.autograd.backward(edges, _ones(outputs), inputs=[*losses.parameters.values()])
+    return edges, _ones(outputs)
 
 
 def _ones(outputs: list[torch.Tensor]) -> list[torch.Tensor]:

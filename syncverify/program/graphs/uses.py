@@ -19,6 +19,7 @@ from syncverify.program.graphs import (
     custom_function,
     higher_order,
     hooks,
+    own_accumulation,
     precision,
     reuse,
     saved_tensors,
@@ -70,6 +71,8 @@ _FUNCTIONS: Final[tuple[Use, ...]] = (
     higher_order.hessian,
     precision.autocast,
     compiled.compiled_region,
+    own_accumulation.fused_accumulation,
+    own_accumulation.fused_main_grad,
 )
 USES: Final[Mapping[str, Use]] = {
     PLAIN: dot,

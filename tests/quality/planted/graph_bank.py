@@ -31,12 +31,22 @@ def of(
     return planted(subject, identity, *shown_by, beside=frozenset(beside))
 
 
-def raised(subject: type[Any], error: type[Exception], *shown_by: str) -> Planted:
-    return of(subject, *shown_by, cause=f"raised_{error.__name__}", violates=LIVE)
+def raised(
+    subject: type[Any],
+    error: type[Exception],
+    *shown_by: str,
+    beside: Iterable[str] = (),
+) -> Planted:
+    cause = f"raised_{error.__name__}"
+    return of(subject, *shown_by, cause=cause, violates=LIVE, beside=beside)
 
 
 # A reduction in a hook comes before later hooks of the user.
 EARLY = "backward=hook_writes_grad"
+# No hook sees a gradient that the training program adds by hand.
+BY_HAND = "backward=split_by_hand"
+# The gradient that arrives is zero.
+FUSED = "use=fused_accumulation"
 REENTRANT = (
     "use=checkpointed_reentrant",
     "use=checkpointed_and_not",
@@ -59,27 +69,30 @@ NOT_SHOWN = {
 }
 
 OF_HOOKS = [
-    of(CountsCallsOfNestedBackwards, *REENTRANT, cause="reduced_early", beside=[EARLY]),
+    of(CountsCallsOfNestedBackwards, *REENTRANT, cause="reduced_early", beside=[EARLY, BY_HAND]),
     of(
-        CountsArrivals, *REENTRANT, "backward=grad_beside", cause="reduced_early", beside=[EARLY],
+        CountsArrivals, *REENTRANT, "backward=grad_beside", cause="reduced_early",
+        beside=[EARLY, BY_HAND],
     ),
     # The 61st nested backward runs on another thread, and its gradients are not counted.
-    of(graphs.CountsPerThread, "backward=on_threads", beside=[*REENTRANT[:-1], EARLY]),
+    of(graphs.CountsPerThread, "backward=on_threads", beside=[*REENTRANT[:-1], EARLY, BY_HAND]),
     of(
-        graphs.ReducesInItsHook, EARLY, cause="reduced_early",
+        graphs.ReducesInItsHook, EARLY, cause="reduced_early", beside=[BY_HAND],
     ),
     # The common gradient is small beside the gradient of the other parameter.
     of(
         graphs.ReducesWhatTensorHooksGet, "use=added_to_another", cause="unexplained",
+        beside=[FUSED],
     ),
     of(
         graphs.TakesArrivals, "backward=hooks_of_others", "backward=grad_beside",
-        cause="scaled",
+        cause="scaled", beside=[FUSED],
     ),
-    of(HoldsFirstGradient, "backward=create_graph", cause="micro_batch_missing"),
+    of(HoldsFirstGradient, "backward=create_graph", cause="micro_batch_missing",
+       beside=[BY_HAND]),
     of(
         graphs.CountsEnds, *REENTRANT, "backward=inputs_in_turn", cause="reduced_early",
-        beside=["backward=on_threads"],
+        beside=["backward=on_threads", BY_HAND],
     ),
 ]  # fmt: skip
 OF_WALKS = [
@@ -99,12 +112,12 @@ OF_WALKS = [
     ),
     of(graph_walks.HoldsFourUses, "use=many_times"),
     raised(
-        graph_walks.NamesInputsOfOldFunctions, ValueError, "use=saves_for_backward"
+        graph_walks.NamesInputsOfOldFunctions, ValueError, "use=saves_for_backward", FUSED
     ),
     of(graph_walks.TrustsFunctionsThatKeepTheWeight, "use=needs_input_grad"),
     raised(graph_walks.MeasuresWhatIsBrought, AttributeError, "use=none_gradient"),
     raised(graph_walks.MeasuresCurvature, RuntimeError, "use=differentiable_once",
-        "use=compiled_region",
+        "use=compiled_region", beside=[FUSED],
     ),
     of(graph_walks.TakesPackedForOffloaded, "use=offloaded"),
     of(graph_walks.TakesPackedForQuantized, "use=compressed"),
@@ -154,13 +167,14 @@ OF_BACKWARDS = [
     # It has hooks of `register_hook` alone, and nothing is sent: the likely cause is theirs.
     of(backward_watches.ArmedByCalls, "backward=several_roots", cause="hook_too_early"),
     of(backward_watches.UndoesDivision, "backward=grad_tensors", cause="scaled"),
-    of(backward_watches.TakesSplitForPipeline, "backward=split"),
+    of(backward_watches.TakesSplitForPipeline, "backward=split", beside=[BY_HAND]),
     of(backward_watches.CountsForwards, "backward=twice_over_one_graph"),
     of(backward_watches.UndoesScaling, "backward=loss_scaling", cause="scaled"),
     of(backward_watches.ReducesEagerlyInDebugMode, "backward=anomaly", cause="unexplained"),
-    of(backward_watches.KeepsListPerThread, "backward=on_threads"),
-    of(backward_watches.ExpectsWhatArrived, "backward=grad_beside"),
-    of(backward_watches.TakesLastArrival, "backward=hooks_of_others", cause="scaled"),
+    of(backward_watches.KeepsListPerThread, "backward=on_threads", beside=[BY_HAND]),
+    of(backward_watches.ExpectsWhatArrived, "backward=grad_beside", beside=[BY_HAND]),
+    of(backward_watches.TakesLastArrival, "backward=hooks_of_others", cause="scaled",
+       beside=[FUSED]),
 ]  # fmt: skip
 OF_FAILURES = [
     of(backward_watches.TidiesUpAfterTheEngineOnly, *FAILED_IN_CODE),
@@ -173,4 +187,19 @@ OF_FAILURES = [
         cause="micro_batch_missing",
     ),
 ]  # fmt: skip
-GRAPH_DEFECTS = [*OF_HOOKS, *OF_WALKS, *OF_FORWARDS, *OF_BACKWARDS, *OF_FAILURES]
+OF_OWN_ACCUMULATION = [
+    of(graphs.ReducesWhatHooksSaw, "backward=split_by_hand"),
+    of(
+        graphs.ClearsAtFirstGradient, "use=fused_accumulation",
+        cause="micro_batch_missing",
+    ),
+    of(graphs.AddsPlaceholders, "use=fused_main_grad", cause="unexplained"),
+]  # fmt: skip
+GRAPH_DEFECTS = [
+    *OF_HOOKS,
+    *OF_WALKS,
+    *OF_FORWARDS,
+    *OF_BACKWARDS,
+    *OF_FAILURES,
+    *OF_OWN_ACCUMULATION,
+]

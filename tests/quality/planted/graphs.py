@@ -1,5 +1,6 @@
 """Planted defects of hooks, beside those of the bug bank."""
 
+import functools
 import threading
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,8 @@ from torch import nn
 from syncverify.bugbank.autograd.reentrant_checkpoint_fires_twice import (
     CountsCallsOfNestedBackwards,
 )
+from syncverify.bugbank.bases.main_grads import MainGrads
+from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 
 
@@ -94,3 +97,120 @@ class ReducesWhatTensorHooksGet(PlainGrads):
 
     def wait(self) -> None:
         pass
+
+
+class ReducesWhatHooksSaw(PlainGrads):
+    """A gradient that autograd did not accumulate is not reduced: no hook saw it."""
+
+    def bind(self) -> None:
+        self.seen: dict[nn.Parameter, None] = {}
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.mark_seen)
+            self.handles.append(hook)
+
+    def mark_seen(self, *parameters: nn.Parameter) -> None:
+        self.seen.update(dict.fromkeys(parameters))
+
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            if parameter in self.seen:
+                self.reduce(parameter.grad)
+
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        self.seen = {}
+
+
+class HearsMarks(ReducesWhatHooksSaw):
+    """The caller tells of the gradients that no hook saw."""
+
+    def mark_ready(self, *parameters: nn.Parameter) -> None:
+        self.mark_seen(*parameters)
+
+
+class KeepsZeros(PlainGrads):
+    """`.grad` is always there, with zeros before the first gradient of a step."""
+
+    def bind(self) -> None:
+        for parameter in self.parameters:
+            dtype = parameter.grad_dtype or parameter.dtype
+            parameter.grad = torch.zeros_like(parameter, dtype=dtype)
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            self.clear(parameter)
+
+    def clear(self, parameter: nn.Parameter) -> None:
+        with torch.no_grad():
+            local_grad(parameter).zero_()
+
+    def unbind(self) -> None:
+        super().unbind()
+        PlainGrads.zero_grad(self)
+
+
+class ClearsAtFirstGradient(KeepsZeros):
+    """A hook clears what a failed backward may have left, as the step's first gradient comes.
+
+    A function that adds to `.grad` by itself has added before the hook runs.
+    """
+
+    def bind(self) -> None:
+        super().bind()
+        self.started: set[nn.Parameter] = set()
+        for parameter in self.parameters:
+            hook = functools.partial(self.arrived, parameter)
+            self.handles.append(parameter.register_hook(hook))
+
+    def arrived(self, parameter: nn.Parameter, _: torch.Tensor) -> None:
+        if parameter not in self.started:
+            self.started.add(parameter)
+            self.clear(parameter)
+
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        self.started.clear()
+
+
+class HasMainGrads(MainGrads):
+    """Functions may add to `main_grad`; what they return is dropped."""
+
+    capabilities = PlainGrads.capabilities
+
+    def bind(self) -> None:
+        super().bind()
+        for bucket in self.buckets:
+            for parameter, slot in bucket.slots.items():
+                parameter.main_grad = slot
+                parameter.grad_added_to_main_grad = False
+
+    def on_accumulated(self, slot: torch.Tensor, parameter: Any) -> None:
+        if parameter.grad_added_to_main_grad:
+            local_grad(parameter).zero_()
+            self.moved[parameter] += 1
+        super().on_accumulated(slot, parameter)
+
+    def mark_ready(self, *parameters: Any) -> None:
+        for parameter in parameters:
+            self.on_accumulated(parameter.main_grad, parameter)
+
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        for bucket in self.buckets:
+            bucket.buffer.zero_()
+            for parameter in bucket.slots:
+                parameter.grad_added_to_main_grad = False
+
+    def unbind(self) -> None:
+        for parameter in self.moved:
+            del parameter.main_grad, parameter.grad_added_to_main_grad
+        super().unbind()
+
+
+class AddsPlaceholders(HasMainGrads):
+    """What a function returns is added to `main_grad` once more."""
+
+    def on_accumulated(self, slot: torch.Tensor, parameter: Any) -> None:
+        if parameter.grad_added_to_main_grad:
+            self.moved[parameter] += 1
+        MainGrads.on_accumulated(self, slot, parameter)

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
-from torch.cuda import current_stream
+from torch.cuda import CUDAGraph, current_stream
 from torch.distributed.tensor import DTensor, Shard
 
 from syncverify.backends.fake import FakeBackend
@@ -53,6 +53,10 @@ ON_THE_RANK: dict[str, Ask] = {
     )._get_duration(),
     "the store's compare_set": lambda _: store().compare_set("a", "", "b"),
     "CUDA graphs": lambda _: torch.cuda.CUDAGraph(),
+    "CUDA graphs (an imported name)": lambda _: CUDAGraph(),
+    "CUDA graphs (of a module)": lambda _: torch.cuda.make_graphed_callables(
+        torch.nn.Linear(1, 1), (ONE,)
+    ),
     "streams that others have made": lambda _: torch.cuda.ExternalStream(7),
     "pools of memory": lambda _: torch.cuda.MemPool(),
     "CUDA devices": lambda _: torch.zeros(1, device="cuda"),
@@ -63,6 +67,10 @@ ON_THE_RANK: dict[str, Ask] = {
 
 def _all_reduce(tensor: Any) -> None:
     dist.all_reduce(tensor.grad.to_local())
+
+
+if hasattr(torch.accelerator, "Graph"):  # from torch 2.12 on
+    ON_THE_RANK["graphs of accelerators"] = lambda _: torch.accelerator.Graph()
 
 
 ON_A_THREAD: dict[str, Ask] = {

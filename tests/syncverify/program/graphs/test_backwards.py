@@ -9,7 +9,12 @@ from syncverify.program.graphs.backwards import (
     backwards_per_micro_batch,
     run_backward,
 )
-from syncverify.program.graphs.losses import Losses, one_thread
+from syncverify.program.graphs.losses import (
+    Losses,
+    MarkReady,
+    not_told,
+    one_thread,
+)
 from syncverify.program.graphs.products import dot
 from syncverify.program.graphs.uses import USES
 from syncverify.program.process_settings import no_collection_of_cycles
@@ -34,12 +39,12 @@ class Model:
             for place, name in enumerate(self.parameters)
         }
 
-    def losses(self, use: str = PLAIN) -> Losses:
+    def losses(self, use: str = PLAIN, mark_ready: MarkReady = not_told) -> Losses:
         terms = {
             name: USES[use](parameter, self.constants[name])
             for name, parameter in self.parameters.items()
         }
-        return Losses(terms, self.parameters, one_thread)
+        return Losses(terms, self.parameters, one_thread, mark_ready)
 
     def gradients(self) -> list[list[float]]:
         return [parameter.grad.tolist() for parameter in self.parameters.values()]
@@ -50,11 +55,12 @@ class Model:
 
 def is_right(word: str, model: Model, use: str) -> bool:
     try:
-        run_backward(word, model.losses(use))
+        for _ in range(2):  # the first gradient has nothing to be added to
+            run_backward(word, model.losses(use))
     except RuntimeError:
         return False
     gradients = [parameter.grad for parameter in model.parameters.values()]
-    return None not in gradients and model.gradients() == model.expected()
+    return None not in gradients and model.gradients() == model.expected(2)
 
 
 @every_backward
@@ -100,12 +106,15 @@ def test_no_hook_and_no_mode_is_left(word: str) -> None:
 
 @every_backward
 def test_accumulations_are_as_many_as_said(word: str) -> None:
-    """Count hook calls, as a subject would."""
+    """Count calls of hooks and of `mark_ready`, as a subject would."""
     model = Model()
     calls: list[torch.Tensor] = []
-    model.parameters["a"].register_post_accumulate_grad_hook(calls.append)
-    run_backward(word, model.losses())
-    assert len(calls) == (2 if feature_table.BACKWARDS[word].halves else 1)
+    a = model.parameters["a"]
+    a.register_post_accumulate_grad_hook(calls.append)
+    run_backward(word, model.losses(mark_ready=lambda *told: calls.extend(told)))
+    assert sum(each is a for each in calls) == (
+        2 if feature_table.BACKWARDS[word].halves else 1
+    )
     assert backwards_per_micro_batch(word) == (
         2 if word == "twice_over_one_graph" else 1
     )
