@@ -126,8 +126,8 @@ def _scenarios(
     return draw(evaluated_scenarios(scenario, capabilities=capabilities))
 
 
-# Features of parameters that some way to run backward cannot meet. No other is told to the
-# strategy of backwards, which keeps its words for each set that it is told.
+# Features of parameters that some way to run backward cannot meet. The strategy of backwards
+# gets these alone, since it caches its words for each set of features.
 _EXCLUDE_BACKWARDS: Final = frozenset(
     str(other)
     for feature, other in itertools.chain(*map(itertools.permutations, NEVER_TOGETHER))

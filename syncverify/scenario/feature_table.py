@@ -383,6 +383,9 @@ TOPICS: Final = (
         BackwardRow("split_by_hand", "input gradients first; weight gradients come from "
             "`torch.autograd.grad`, are added to `.grad`, and `mark_ready()` is called if there is one",
             never_with=_ADDED_BY_HAND),
+        BackwardRow("hook_reads_grad",
+            "a hook of the user, registered after `bind()`, reads each gradient on the host",
+            never_with=_LOSES_HOOKS),
     ), plain=BackwardRow(PLAIN, "`loss.backward()`"), promise="right", fits_any=True, one_in=2),
     Topic("event", (
         EventRow("wait_twice", "`wait()` is called again before gradients are read", "right", waits=2),

@@ -32,6 +32,7 @@ CORRECT = [
     graphs.HasMainGrads,
     graphs.HearsMarks,
     graphs.KeepsZeros,
+    graphs.StartsAfterBackward,
     watching.RunsMicroBatches,
     watching.WatchesCalls,
     watching.WatchesBackwards,

@@ -21,6 +21,9 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.run import Run
 
+# Backwards with a hook of the user behind the synchronizer's own.
+_HAS_LATER_HOOKS = frozenset({"hook_reads_grad", "hook_writes_grad"})
+
 
 def calls_return(judgement: Judgement) -> bool:
     """A call of the subject returns."""
@@ -155,7 +158,7 @@ def overlap(scenario: Scenario, run: Run) -> Overlap:
         return Overlap(0, 0, None)
     # Whoever lets the user's later hooks finish cannot launch from its own, and only calls of
     # `wait()` have one order on all ranks for collectives of two synchronizers.
-    if scenario.backward == "hook_writes_grad" or scenario.synchronizers == "two":
+    if scenario.backward in _HAS_LATER_HOOKS or scenario.synchronizers == "two":
         return Overlap(0, 0, None)
     # Buckets may be cut in the order of the first step, which this one does not repeat.
     if scenario.readiness == "by_rank/by_step":

@@ -41,6 +41,7 @@ _FUNCTIONS: Final[tuple[RunBackward, ...]] = (
     roots.split,
     compiled.compiled_autograd,
     own_accumulation.split_by_hand,
+    hooks.hook_reads_grad,
 )
 BACKWARDS: Final[Mapping[str, RunBackward]] = {
     PLAIN: roots.plain,

@@ -112,6 +112,27 @@ def hook_writes_grad(losses: Losses) -> None:
             handle.remove()
 
 
+def hook_reads_grad(losses: Losses) -> None:
+    """Read each accumulated gradient on the host, in a hook that comes later.
+
+    A synchronizer with a hook of the same kind, registered earlier, may be summing by then.
+    """
+    handles = [
+        parameter.register_post_accumulate_grad_hook(_read_on_host)
+        for parameter in losses.parameters.values()
+    ]
+    try:
+        losses.total().backward()
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _read_on_host(parameter: torch.Tensor) -> None:
+    if parameter.grad is not None and not parameter.is_meta:
+        local_part(parameter.grad).cpu()
+
+
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """Return this rank's part of a gradient, without a copy and without a graph."""
     with torch.no_grad():

@@ -177,9 +177,16 @@ def _run_backward(
     return streams.engine.run_backward(run_watched, outputs, gradients, inputs)
 
 
+# A replay queues work without Python, so no operator of it would be recorded.
+_REFUSE_GRAPHS = refusal("CUDA graphs")
 # Classes, the classes of their virtual instances (None: torch's own), and the makers.
 _CLASSES: tuple[tuple[Any, str, type | None, Replacement], ...] = (
-    (torch.cuda, "CUDAGraph", None, refusal("CUDA graphs")),
+    (torch.cuda, "CUDAGraph", None, _REFUSE_GRAPHS),
+    *(
+        (torch.accelerator, name, None, refusal("graphs of accelerators"))
+        for name in ("Graph",)
+        if hasattr(torch.accelerator, name)  # since torch 2.12
+    ),
     (torch.cuda, "ExternalStream", None, refusal("streams that others have made")),
     (torch.cuda, "MemPool", None, refusal("pools of memory")),
     (torch.cuda, "device", None, set_device_context),
@@ -197,6 +204,7 @@ _CLASSES: tuple[tuple[Any, str, type | None, Replacement], ...] = (
 _IMPORTED: tuple[tuple[Any, Replacement], ...] = (
     (torch.cuda.Stream, _create),
     (torch.cuda.Event, _create_event),
+    (torch.cuda.CUDAGraph, _REFUSE_GRAPHS),
 )
 
 

@@ -112,7 +112,8 @@ OF_WALKS = [
     ),
     of(graph_walks.HoldsFourUses, "use=many_times"),
     raised(
-        graph_walks.NamesInputsOfOldFunctions, ValueError, "use=saves_for_backward", FUSED
+        graph_walks.NamesInputsOfOldFunctions, ValueError, "use=saves_for_backward", FUSED,
+        "use=fused_main_grad",
     ),
     of(graph_walks.TrustsFunctionsThatKeepTheWeight, "use=needs_input_grad"),
     raised(graph_walks.MeasuresWhatIsBrought, AttributeError, "use=none_gradient"),
@@ -194,6 +195,10 @@ OF_OWN_ACCUMULATION = [
         cause="micro_batch_missing",
     ),
     of(graphs.AddsPlaceholders, "use=fused_main_grad", cause="unexplained"),
+    of(
+        graphs.RefusesLateWrites, "backward=hook_reads_grad", cause="touched_in_flight",
+        violates="bucket_is_exclusive_while_reducing", beside=[*REENTRANT, EARLY, BY_HAND],
+    ),
 ]  # fmt: skip
 GRAPH_DEFECTS = [
     *OF_HOOKS,

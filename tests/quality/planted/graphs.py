@@ -2,17 +2,19 @@
 
 import functools
 import threading
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from syncverify.bugbank.autograd.reentrant_checkpoint_fires_twice import (
     CountsCallsOfNestedBackwards,
 )
 from syncverify.bugbank.bases.main_grads import MainGrads
-from syncverify.bugbank.bases.placements import local_grad
+from syncverify.bugbank.bases.placements import local_grad, reduce_groups
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 
 
@@ -214,3 +216,51 @@ class AddsPlaceholders(HasMainGrads):
         if parameter.grad_added_to_main_grad:
             self.moved[parameter] += 1
         MainGrads.on_accumulated(self, slot, parameter)
+
+
+class RefusesLateWrites(PlainGrads):
+    """Sums start in its own hook, and a later write is an error; a later read is not seen."""
+
+    def bind(self) -> None:
+        self.counts: Counter[nn.Parameter] = Counter()
+        self.works: list[tuple[torch.Tensor, int, dist.Work]] = []
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
+            self.handles.append(hook)
+
+    def accumulated(self, parameter: nn.Parameter) -> None:
+        self.counts[parameter] += 1
+        if self.counts[parameter] == self.required:
+            self.start(parameter)
+
+    def start(self, parameter: nn.Parameter) -> None:
+        gradient = local_grad(parameter).detach()
+        for group in reduce_groups(parameter):
+            work = dist.all_reduce(gradient, group=group, async_op=True)
+            self.works.append((gradient, gradient._version, work))
+
+    def wait(self) -> None:
+        for gradient, version, work in self.works:
+            if gradient._version != version:
+                raise RuntimeError(
+                    "expected no write after the last backward of a step"
+                )
+            work.wait()
+        self.works.clear()
+
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        self.counts.clear()
+
+
+class StartsAfterBackward(RefusesLateWrites):
+    """Sums start when all hooks have run."""
+
+    def accumulated(self, parameter: nn.Parameter) -> None:
+        pass
+
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                self.start(parameter)
+        super().wait()

@@ -125,9 +125,11 @@ def test_accumulations_are_as_many_as_said(word: str) -> None:
 def test_uses_compose_with_backwards_unless_torch_forbids(word: str, use: str) -> None:
     model = Model()
     if frozenset({Feature("use", use), Feature("backward", word)}) in NEVER_TOGETHER:
-        # torch allows it, but a parameter of one half is in the other half's graph too.
-        is_shared = use == "added_to_another"
-        assert is_right(word, model, use) == is_shared
+        # torch allows it, but a parameter of one half is in the other half's graph too; and
+        # no synchronizer has made a `main_grad` here.
+        assert is_right(word, model, use) == (
+            use in {"added_to_another", "fused_main_grad"}
+        )
         return
     for count in (1, 2):
         run_backward(word, model.losses(use))

@@ -15,6 +15,7 @@ from syncverify.sim.device.device_modules import _replacements, virtual_device_m
 OWNERS = (
     torch,
     torch.cuda,
+    torch.cuda.CUDAGraph,
     torch.cuda.Event,
     torch.cuda.Stream,
     torch.cuda.nvtx,
