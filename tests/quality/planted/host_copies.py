@@ -1,0 +1,106 @@
+"""Sums that pass through one buffer in pinned memory, whose copies may be late.
+
+Copies with `non_blocking` are queued, as DeepSpeed's and FSDP2's offloading queues them
+(pytorch#180666, Megatron-LM#7398). Only a wait tells that one is done.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from typing_extensions import override
+
+from syncverify.bugbank.bases.placements import local, local_grad, reduce_groups
+from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.scenario.contract import Capabilities
+
+
+class OnePinnedBuffer(PlainGrads):
+    """Each sum goes to the buffer and back, and the host waits for both copies."""
+
+    capabilities = Capabilities(varying_accumulations=True, device="cuda")
+
+    @override
+    def bind(self) -> None:
+        numel = max(local(each).numel() for each in self.parameters)
+        self.pinned = torch.empty(numel, pin_memory=True)
+        self.back = torch.cuda.Stream()
+
+    @override
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            self.stage(self.summed(parameter))
+        torch.cuda.current_stream().wait_stream(self.back)
+
+    def summed(self, parameter: nn.Parameter) -> torch.Tensor:
+        """Sum a gradient, and return it as one row."""
+        gradient = local_grad(parameter)
+        for group in reduce_groups(parameter):
+            dist.all_reduce(gradient, group=group)
+        return gradient.view(-1)
+
+    def stage(self, row: torch.Tensor) -> None:
+        """Let the host see a sum."""
+        slot = self.pinned[: row.numel()]
+        self.before_fetch()
+        slot.copy_(row, non_blocking=True)
+        self.after_fetch()
+        slot.mul_(2).div_(2)
+        self.back.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.back):
+            row.copy_(slot, non_blocking=True)
+
+    def before_fetch(self) -> None:
+        """Wait until the buffer may be written."""
+        self.back.synchronize()
+
+    def after_fetch(self) -> None:
+        """Wait until the host may read the buffer."""
+        torch.cuda.current_stream().synchronize()
+
+
+class WritesWhatIsOnItsWay(OnePinnedBuffer):
+    """The next sum is copied into the buffer while the one before is copied out of it."""
+
+    @override
+    def before_fetch(self) -> None:
+        pass
+
+
+class OrdersBothCopies(OnePinnedBuffer):
+    """The stream of the next copy waits, and not the host."""
+
+    @override
+    def before_fetch(self) -> None:
+        torch.cuda.current_stream().wait_stream(self.back)
+
+
+class ReadsBeforeItArrives(OnePinnedBuffer):
+    """The host reads what may not have arrived."""
+
+    @override
+    def after_fetch(self) -> None:
+        pass
+
+
+class WaitsForTheCopyBefore(OnePinnedBuffer):
+    """The event that the host waits for is that of the sum before."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        self.arrived = torch.cuda.Event()
+
+    @override
+    def after_fetch(self) -> None:
+        self.arrived.synchronize()
+        self.arrived.record()
+
+
+class WaitsForItsEvent(OnePinnedBuffer):
+    """The event that the host waits for is that of this sum."""
+
+    @override
+    def after_fetch(self) -> None:
+        arrived = torch.cuda.Event()
+        arrived.record()
+        arrived.synchronize()
