@@ -309,6 +309,7 @@ def _sizes(expected: ExpectedGradient) -> dict[str, int]:
         "the world size": mesh.num_ranks,
         "the number of elements": expected.value().numel(),
         "the number of parameters": len(parameters),
+        "the declared factor": expected.reference.capabilities.divide_factor,
     }
     if mesh.num_ranks == len(expected.ranks) > 1:
         del sizes["the world size"]  # which would be a second name of the first number
@@ -327,7 +328,8 @@ def _undivided(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
 
 def _by_one(expected: ExpectedGradient) -> str:
     """Describe the divisor of a sum that is no mean; a division by 1 cannot be seen."""
-    return f"divided by 1 or not at all, and the mean divides by {expected.divisor}"
+    right = "contract" if expected.reference.capabilities.divide_factor else "mean"
+    return f"divided by 1 or not at all, and the {right} divides by {expected.divisor}"
 
 
 def _once_more(expected: ExpectedGradient, size: int) -> str:

@@ -27,7 +27,7 @@ class ExpectedGradient:
         step: Optimizer step, from 0.
         count: Number of micro-batches accumulated so far.
         ranks: Global ranks whose contributions it contains.
-        divisor: Divisor of their sum: 1, or for a mean the number of ranks.
+        divisor: Divisor of their sum: 1, a declared one, or for a mean the number of ranks.
     """
 
     reference: Reference

@@ -20,7 +20,7 @@ from syncverify.program.modules.named import naming_layer, require_finite
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import PLAIN
-from syncverify.scenario.layout import contributing_ranks, local_shape
+from syncverify.scenario.layout import contributing_ranks, is_managed, local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
 
@@ -140,7 +140,10 @@ class Reference:
         return contributing_ranks(self.scenario.mesh, spec, rank)
 
     def divisor(self, spec: ParameterSpec, rank: int) -> int:
-        """Return the divisor of the sum: 1, or for a mean the number of contributors."""
+        """Return the divisor of the sum: 1, a declared one, or the number of contributors."""
+        declared = self.capabilities.divide_factor
+        if declared and is_managed(spec):
+            return declared
         mean = self.capabilities.reduction == "mean"
         return len(self.contributors(spec, rank)) if mean else 1
 

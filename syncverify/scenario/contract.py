@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Final, Literal, NoReturn, Self
 
@@ -19,12 +19,13 @@ from syncverify.scenario.feature_table import (
 
 # Fields with names of features.
 FEATURE_FIELDS: Final = ("features", "right", "refused", "outside")
-# Fields that take one of a few words.
-CHOICES: Final = {
+# Fields that take one of a few values.
+CHOICES: Final[Mapping[str, tuple[object, ...]]] = {
     "reduction": ("sum", "mean"),
     "tensors": ("dtensor", "local"),
     "gradients": ("all ranks", "owner"),
     "device": ("cpu", "cuda"),
+    "divide_factor": (0, 2, 4, 8, 16),
 }
 # Values of plain training steps that a value of a field leaves out.
 _LEFT_OUT_BY_FIELD: Final = {
@@ -69,6 +70,9 @@ class Capabilities:
         gradients: Ranks that hold the right reduced gradient of a parameter after `wait()`:
             `all ranks` that replicate it, or one `owner` among them (`dist.reduce`, ZeRO-1).
             A subject with a method `owner(parameter)` names the owner.
+        divide_factor: Number by which the subject divides the sum of each gradient that it
+            manages, also where only one rank contributes; 0 for no such number. A power of two:
+            others round. `reduction` is `sum` beside it.
         device: Device of tensors that the subject sees on `sim`: `cpu`, or `cuda`
             for a subject with branches for GPUs. With `cuda` it runs on `sim` and `nccl` only,
             and is judged by NCCL's rules alone, as with `needs_nccl`.
@@ -99,6 +103,7 @@ class Capabilities:
     keeps_bucket_cap: bool = False
     owns_parameters: bool = False
     gradients: Literal["all ranks", "owner"] = "all ranks"
+    divide_factor: int = 0
     device: Literal["cpu", "cuda"] = "cpu"
     layers: tuple[str, ...] = ()
     fail_on_wrong: bool = False
@@ -117,6 +122,8 @@ class Capabilities:
             value = getattr(self, field)
             if value not in words:
                 _refuse(field, " or ".join(map(repr, words)), value)
+        if self.divide_factor and self.reduction != "sum":
+            _refuse("reduction", "'sum' beside a divide_factor", self.reduction)
         object.__setattr__(self, "layers", tuple(self.layers))
         _check_layers(self.layers)
         for each in fields(self):

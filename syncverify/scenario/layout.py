@@ -65,6 +65,11 @@ def reduce_axes(mesh: MeshSpec, parameter: ParameterSpec) -> tuple[int, ...]:
     )
 
 
+def is_managed(parameter: ParameterSpec) -> bool:
+    """Tell whether a mesh axis, of any size, reduces the parameter's gradient."""
+    return not {REPLICATE, PARTIAL}.isdisjoint(parameter.placements or ())
+
+
 def contributing_ranks(
     mesh: MeshSpec, parameter: ParameterSpec, rank: int
 ) -> tuple[int, ...]:

@@ -346,8 +346,8 @@ def _forms(
             chosen = range(first, count)
             parts = [reference.local(spec, r, moment.step, chosen) for r in ranks]
             yield (whole := torch.stack(parts).sum(dim=0))
-            if reference.capabilities.reduction == "mean":
-                yield whole / len(ranks_along(mesh, axes, rank))
+            if (divisor := reference.divisor(spec, rank)) > 1:
+                yield whole / divisor
 
 
 def _occurrences(
