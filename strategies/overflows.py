@@ -1,18 +1,20 @@
-"""Scenarios in which the gradient of one parameter overflows."""
+"""Scenarios in which the gradient of one parameter overflows, or has terms that cancel out."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from typing import Final
 
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import PLAIN, TABLE
+from syncverify.scenario.feature_table import PLAIN, TABLE, WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.strategies.word_choices import allowed_words
 
+CANCELLING: Final = "cancelling"
 _OVERFLOWS = st.sampled_from([*[False] * (TABLE["gradient"].one_in - 1), True])
 
 
@@ -20,16 +22,21 @@ _OVERFLOWS = st.sampled_from([*[False] * (TABLE["gradient"].one_in - 1), True])
 def overflowing_scenarios(
     draw: st.DrawFn, scenario: Scenario, *, capabilities: Capabilities
 ) -> Scenario:
-    """Return a scenario itself, or one time out of twelve one with Inf or NaN in a gradient.
+    """Return a scenario itself, or one time out of twelve one with a special gradient.
 
-    Shrinks toward the scenario itself.
+    It has Inf or NaN, or terms that cancel out. Shrinks toward the scenario itself.
     """
+    if capabilities.wire_dtype:  # other sums would round on the wire
+        listed = (replace(spec, gradient=CANCELLING) for spec in scenario.parameters)
+        return replace(scenario, parameters=tuple(listed))
     words, able = _words(capabilities), _able(scenario)
     if words is None or not able or not draw(_OVERFLOWS):
         return scenario
-    chosen = draw(st.sampled_from(able))
+    chosen, word = draw(st.sampled_from(able)), draw(words)
     listed = [*scenario.parameters]
-    listed[chosen] = replace(listed[chosen], gradient=draw(words))
+    if word == CANCELLING and not _can_cancel(scenario, listed[chosen]):
+        return scenario
+    listed[chosen] = replace(listed[chosen], gradient=word)
     return replace(scenario, parameters=tuple(listed))
 
 
@@ -50,3 +57,11 @@ def _able(scenario: Scenario) -> list[int]:
 def _is_able(spec: ParameterSpec) -> bool:
     # Other uses compute with the constant: NaN would come to other elements.
     return spec.requires_grad and spec.use == PLAIN and 0 not in spec.global_shape
+
+
+def _can_cancel(scenario: Scenario, spec: ParameterSpec) -> bool:
+    row = WORDS["gradient"][CANCELLING]
+    is_used = spec.used == TABLE["used"].plain_word
+    is_wide = spec.dtype == spec.effective_grad_dtype == "float32"
+    is_long = max(scenario.accumulations) >= row.fewest_micro_batches
+    return is_used and is_wide and is_long

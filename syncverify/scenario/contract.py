@@ -26,6 +26,7 @@ CHOICES: Final[Mapping[str, tuple[object, ...]]] = {
     "gradients": ("all ranks", "owner"),
     "device": ("cpu", "cuda"),
     "divide_factor": (0, 2, 4, 8, 16),
+    "wire_dtype": ("", "bfloat16"),
 }
 # Values of plain training steps that a value of a field leaves out.
 _LEFT_OUT_BY_FIELD: Final = {
@@ -35,6 +36,10 @@ _LEFT_OUT_BY_FIELD: Final = {
     },
     ("varying_accumulations", False): {"accumulations=varying"},
     ("scalars", False): {"parameters=scalar"},
+    ("wire_dtype", "bfloat16"): {
+        *("dtype=float16", "dtype=float64", "dtype=own gradient dtype", "module"),
+        *("gradient=inf", "gradient=nan"),
+    },
 }
 
 
@@ -73,6 +78,8 @@ class Capabilities:
         divide_factor: Number by which the subject divides the sum of each gradient that it
             manages, also where only one rank contributes; 0 for no such number. A power of two:
             others round. `reduction` is `sum` beside it.
+        wire_dtype: Dtype in which ranks sum the gradients of a micro-batch or of a step, if it is
+            narrower than theirs. Sums over micro-batches have the dtype of the gradient.
         device: Device of tensors that the subject sees on `sim`: `cpu`, or `cuda`
             for a subject with branches for GPUs. With `cuda` it runs on `sim` and `nccl` only,
             and is judged by NCCL's rules alone, as with `needs_nccl`.
@@ -104,6 +111,7 @@ class Capabilities:
     owns_parameters: bool = False
     gradients: Literal["all ranks", "owner"] = "all ranks"
     divide_factor: int = 0
+    wire_dtype: Literal["", "bfloat16"] = ""
     device: Literal["cpu", "cuda"] = "cpu"
     layers: tuple[str, ...] = ()
     fail_on_wrong: bool = False

@@ -2,8 +2,8 @@
 
 * Every contribution is a small integer. Any sum over all ranks and micro-batches is exact in
   the dtypes involved, so the verdict needs no tolerance and no order of reduction.
-* Within one element, contributions of different (rank, micro-batch) share their sign, and
-  are distinct wherever the dtype leaves room. A wrong sum then tells which contribution is
+* Within one element, contributions of different (rank, micro-batch) share their sign, unless
+  the parameter's word `gradient` is `cancelling`, and are distinct wherever the dtype leaves room. A wrong sum then tells which contribution is
   missing and which came twice.
 * Where the dtype cannot even count all contributors, some contributions to each element
   are 0.
@@ -26,6 +26,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import TypeVar
 
@@ -42,6 +43,10 @@ from syncverify.scenario.specs import ParameterSpec
 # numbers in reports stay readable. float64 is kept below its 53 for the same reasons, and
 # above 24, so that a float64 gradient that was summed in float32 is wrong.
 _EXACT_BITS = {"float32": 16, "bfloat16": 8, "float16": 11, "float64": 30}
+
+# Factors of the micro-batches that cancel out. Times 256, numbers of 8 bits are numbers of 8 bits
+# again, and no other number of theirs is added without a loss.
+_CANCELLING = {0: 256, 2: -256}
 
 # Results of more elements are computed again: one of a huge parameter has 16 MB.
 _MAX_KEPT_NUMEL = 2**14
@@ -77,20 +82,40 @@ def contribution(
     contributors = scenario.mesh.num_ranks * accumulations
     index = rank * accumulations + micro_batch
     count = len(contributing_ranks(scenario.mesh, parameter, rank))
-    unit = _unit(parameter, count, _divisor_of_parts(scenario))
-    spacing = _spacing(count, parameter.effective_grad_dtype)
-    limit = _one_limit(parameter) if spacing else _sum_limit(parameter)
+    limits = _narrow(parameter) if parameter.gradient == "cancelling" else parameter
+    unit = _unit(limits, count, _divisor_of_parts(scenario))
+    dtypes = (limits.effective_grad_dtype, parameter.effective_grad_dtype)
+    spacing = max(_spacing(count, dtype) for dtype in dtypes)
+    limit = _one_limit(limits) if spacing else _sum_limit(limits)
     position = scenario.parameters.index(parameter)
+    factor = 1
+    if _cancels(scenario, parameter, step):
+        factor = _CANCELLING.get(micro_batch, 1)
+        index -= micro_batch if factor < 0 else 0  # the number of the first one again
     numbers = _kept(_numbers, numel)(
         numel,
         salt=7919 * step + 104_729 * position,
         index=index,
         contributors=contributors,
         room=limit // unit,
-        span=_span(parameter, contributors, unit),
+        span=_span(limits, contributors, unit),
         spacing=spacing,
     )
-    return (unit * numbers).reshape(shape)
+    return (factor * unit * numbers).reshape(shape)
+
+
+def _cancels(scenario: Scenario, parameter: ParameterSpec, step: int) -> bool:
+    """Tell whether the first and the third micro-batch of a step cancel out."""
+    return (
+        (parameter.gradient, parameter.used) == ("cancelling", "always")
+        and parameter.dtype == parameter.effective_grad_dtype == "float32"
+        and step_plan.num_micro_batches(scenario, step) >= len(_CANCELLING) + 1
+    )
+
+
+def _narrow(parameter: ParameterSpec) -> ParameterSpec:
+    """Return a parameter with the exact sums of bfloat16."""
+    return replace(parameter, dtype="bfloat16", grad_dtype=None)
 
 
 def with_overflow(
@@ -111,7 +136,8 @@ def with_overflow(
     position = scenario.parameters.index(parameter)
     is_meant = rank == peers[-1 - position % len(peers)]
     is_meant = is_meant and step % 2 == 0 and micro_batch == 0
-    if parameter.gradient == "finite" or not is_meant or not constant.numel():
+    overflows = parameter.gradient in {"inf", "nan"}
+    if not overflows or not is_meant or not constant.numel():
         return constant
     overflowing = constant.clone()
     first = overflowing.view(-1)[:1]

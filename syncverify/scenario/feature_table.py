@@ -222,6 +222,10 @@ TOPICS: Final = (
         Row("inf", "Inf in one element, of one rank's first micro-batch of every other step",
             never_with=never("one parameter of a scenario overflows", "gradient=nan")),
         Row("nan", "NaN in one element, of one rank's first micro-batch of every other step"),
+        Row("cancelling", "the first and the third micro-batch cancel out: bfloat16 has their sum "
+            "over ranks and that of all, and not the sums in between",
+            never_with=never("one parameter of a scenario is special", "gradient=inf",
+                "gradient=nan"), fewest_micro_batches=3),
     ), "parameter", Row("finite", "all gradients are finite"), one_in=12),
     Topic("size", (
         Row("many parameters",

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from syncverify.adapters import LOCAL_MEAN, ParameterHolder
+from syncverify.adapters import LOCAL_MEAN, ONE_BACKWARD_A_STEP, ParameterHolder
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import EVENTS, OPTIONAL
 from syncverify.subjects.fsdp2_options import OPTIONS
@@ -137,6 +137,13 @@ class FullyShardedSubject(ParameterHolder):
         if cls.options.get("reduce_dtype") == "float32":
             outside = contract.outside | {"dtype=float64"}
             contract = replace(contract, outside=outside)
+        if cls.options.get("reduce_dtype") == "bfloat16":
+            contract = replace(contract, wire_dtype="bfloat16")
+            if (
+                not cls._reduces_each()
+            ):  # gradients accumulate in that dtype, as documented
+                outside = contract.outside | ONE_BACKWARD_A_STEP.outside
+                contract = replace(contract, outside=outside)
         each = cls._reduces_each() or contract.reduces_each_micro_batch
         return replace(contract, reduces_each_micro_batch=each)
 

@@ -37,8 +37,8 @@ _ALL: Final[Mapping[str, SubjectOption]] = {
     "reshard_after_forward": _SWITCH,
     "reduce_scatter_max_input_buffers": _COUNT,
     "separate_reduce_scatter_group": _SWITCH,
-    # A narrower dtype rounds gradients on the wire, as documented: none would be exact.
-    "reduce_dtype": one_of({"float32": "float32", "float64": "float64"}),
+    # With bfloat16, scenarios have gradients whose sums over ranks it holds.
+    "reduce_dtype": one_of({n: n for n in ("float32", "float64", "bfloat16")}),
     # Micro-batches that reduce. A deferred all-reduce follows a reduce-scatter in each of them.
     "gradient_sync": one_of({"each": "each"}),
     "all_reduce": one_of({"last": "last"}),

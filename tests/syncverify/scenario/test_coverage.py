@@ -47,7 +47,7 @@ def test_nothing_covered_shows_zeros() -> None:
         "accumulations": ["1", "2", "3", "4", "varying"],
         "steps": ["1", "2", "3"],
         "buckets": ["cap splits", "cap does not split", "2 groups", "3 groups"],
-        "gradient": ["inf", "nan"],
+        "gradient": ["inf", "nan", "cancelling"],
         "size": [
             "many parameters", "many elements", "many steps", "many micro-batches",
             "huge parameter", "many buckets", "many ranks",

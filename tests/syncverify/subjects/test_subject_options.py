@@ -76,7 +76,7 @@ def test_a_name_without_options_is_as_it_was(name: str) -> None:
         ),
         (
             "fsdp2:reduce_dtype=float16",
-            "subject 'fsdp2': expected reduce_dtype as float32 or float64, got 'float16'",
+            "subject 'fsdp2': expected reduce_dtype as float32 or float64 or bfloat16, got 'float16'",
         ),
         (
             "hsdp:gradient_divide_factor=3",
