@@ -27,15 +27,16 @@ def overflowing_scenarios(
     It has Inf or NaN, or terms that cancel out. Shrinks toward the scenario itself.
     """
     if capabilities.wire_dtype:  # other sums would round on the wire
-        listed = (replace(spec, gradient=CANCELLING) for spec in scenario.parameters)
-        return replace(scenario, parameters=tuple(listed))
+        return _with_terms_that_cancel(scenario)
     words, able = _words(capabilities), _able(scenario)
     if words is None or not able or not draw(_OVERFLOWS):
         return scenario
-    chosen, word = draw(st.sampled_from(able)), draw(words)
-    listed = [*scenario.parameters]
-    if word == CANCELLING and not _can_cancel(scenario, listed[chosen]):
+    word, listed = draw(words), [*scenario.parameters]
+    if word == CANCELLING:
+        able = [n for n in able if _can_cancel(scenario, listed[n])]
+    if not able:
         return scenario
+    chosen = draw(st.sampled_from(able))
     listed[chosen] = replace(listed[chosen], gradient=word)
     return replace(scenario, parameters=tuple(listed))
 
@@ -65,3 +66,8 @@ def _can_cancel(scenario: Scenario, spec: ParameterSpec) -> bool:
     is_wide = spec.dtype == spec.effective_grad_dtype == "float32"
     is_long = max(scenario.accumulations) >= row.fewest_micro_batches
     return is_used and is_wide and is_long
+
+
+def _with_terms_that_cancel(scenario: Scenario) -> Scenario:
+    listed = (replace(spec, gradient=CANCELLING) for spec in scenario.parameters)
+    return replace(scenario, parameters=tuple(listed))
