@@ -98,8 +98,9 @@ gpu: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.gpu --markdown docs/gpu.md
 
 # Real defects of real releases: downloads and plays all pairs, half an hour, and writes
-# docs/timemachine.md. ARGS="--only NAME" plays one pair, ARGS="" what is not stored yet.
-timemachine: ARGS ?= --again
+# docs/timemachine.md; goes on where it was cut off. ARGS="--only NAME" plays one pair, ARGS=""
+# what is not stored yet.
+timemachine: ARGS ?= --again --jobs 2
 timemachine: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.timemachine $(ARGS)
 

@@ -58,6 +58,7 @@ PAGES: Final = (
     property_catalogue.PART,
     redteam.PAGE,
     stored_runs.PART,
+    timemachine.COMMITS,
     timemachine.PAGE,
     torch_tests.PAGE,
     versions.PAGE,

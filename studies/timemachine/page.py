@@ -9,6 +9,7 @@ from studies.documents import Document
 from studies.documents import table as markdown
 from studies.releases.marks import marked
 from studies.releases.release_table import ReleaseTable
+from studies.timemachine.commits import CLASSES, OTHER, counts
 from studies.timemachine.pairs import Pair, Table, table
 from studies.timemachine.playing import Played
 from studies.timemachine.results import Result, stored
@@ -26,14 +27,24 @@ def page() -> str:
 
 def _summary(pairs: Table, results: dict[str, Result]) -> Iterator[str]:
     newest = f"newest on {marked('asked', ReleaseTable.read().date)}"
-    head = ("pair", "release", "shows", "after", "seconds", "fixed release", newest)
+    head = (
+        "pair",
+        "release",
+        "judged by",
+        "shows",
+        "after",
+        "seconds",
+        "fixed release",
+        newest,
+    )
     rows = (_row(pair, results.get(pair.name)) for pair in pairs.played)
     return markdown((*head, "with the remedy"), rows)
 
 
 def _row(pair: Pair, result: Result | None) -> list[str]:
     figures = _figures(pair, result) if result else ["not measured"] + [""] * 5
-    return [f"[{pair.name}](#{pair.name})", f"{pair.package} {pair.bad}", *figures]
+    release = f"{pair.package} {pair.bad}"
+    return [f"[{pair.name}](#{pair.name})", release, pair.judged_by, *figures]
 
 
 def _figures(pair: Pair, result: Result) -> list[str]:
@@ -119,4 +130,11 @@ def _missing(pairs: Table) -> Iterator[str]:
     return markdown(("pair", "release", "defect", "smallest missing piece"), rows)
 
 
+def commits_table() -> str:
+    """Return the number of commits of the rule, by repository and class."""
+    head = ("repository", *CLASSES, OTHER, "all")
+    return "\n".join(markdown(head, counts())) + "\n"
+
+
 PAGE: Final = Document("docs/timemachine.md", page, "pairs")
+COMMITS: Final = Document("docs/timemachine.md", commits_table, "commits")

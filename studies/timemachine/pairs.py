@@ -9,6 +9,8 @@ from typing import Any, Final, Self
 
 FOLDER: Final = Path(__file__).parent
 TABLE: Final = FOLDER / "pairs.toml"
+RUN: Final = "run"
+SIMULATE: Final = "simulate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +37,12 @@ class Pair:
         package: Name on PyPI.
         bad: Version with the defect.
         good: First release that repairs it; empty if there is none.
-        issue: Report or repair of the defect, as `owner/repository#number`.
+        issue: Report or repair of the defect, as `owner/repository#number`; empty where the
+            release that repairs it is all that tells.
         mechanism: The mistake, in one or two sentences.
-        subject: Name or path of the subject.
+        judge: What plays it: `run` searches with a subject; `simulate` plays programs with drawn
+            arguments.
+        subject: Name or path of the subject, or name of the program.
         backend: Backend on which both sides run.
         ranks: Largest world.
         violates: Property that the search has to find violated.
@@ -53,9 +58,10 @@ class Pair:
     name: str
     package: str
     bad: str
-    issue: str
     mechanism: str
+    issue: str = ""
     good: str = ""
+    judge: str = RUN
     subject: str = ""
     backend: str = "sim"
     ranks: int = 4
@@ -84,8 +90,16 @@ class Pair:
         return ("bad", *good, *repaired)
 
     @property
+    def judged_by(self) -> str:
+        """Return what plays the pair, as the page says it."""
+        return f"{self.judge}, {self.backend}" if self.judge == RUN else self.judge
+
+    @property
     def link(self) -> str:
-        """Return the issue as a link of Markdown."""
+        """Return the issue as a link of Markdown, or else the release that repairs it."""
+        if not self.issue:
+            page = f"https://pypi.org/project/{self.package}/{self.good}/"
+            return f"[{self.package} {self.good}]({page})"
         repository, number = self.issue.split("#")
         return f"[{self.issue}](https://github.com/{repository}/issues/{number})"
 

@@ -1,11 +1,10 @@
-"""One side of a pair, played by `syncverify run` in a process of its own."""
+"""One side of a pair, played in a process of its own."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import resource
 import subprocess
 import sys
 import tempfile
@@ -16,13 +15,41 @@ from typing import Any, Final, Self
 
 import click
 
-from studies.timemachine.pairs import FOLDER, Pair
+from studies.timemachine.pairs import FOLDER, RUN, SIMULATE, Pair
 from syncverify.settings import DEFAULT_RANKS
 
 ROOT: Final = Path(__file__).parents[2]
 SEED: Final = 0
 _FOLDER: Final = re.compile(r"build/timemachine/(?:releases|repaired)/[^/\s]+/")
-_JUDGED: Final = (0, 1)  # exit codes of `syncverify run` that are a verdict
+_JUDGED: Final = (0, 1)  # exit codes that are a verdict
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """A command that plays scenarios.
+
+    Attributes:
+        starts: Its words.
+        shown: Its words on the page.
+        stores_nothing: Options beside those of the page.
+    """
+
+    starts: tuple[str, ...]
+    shown: str
+    stores_nothing: tuple[str, ...] = ()
+
+
+_JUDGES: Final = {
+    RUN: _Judge(
+        (sys.executable, "-m", "syncverify", "run"),
+        "syncverify run",
+        ("--no-database",),
+    ),
+    SIMULATE: _Judge(
+        (sys.executable, "-m", "studies.timemachine.drawn"),
+        "python -m studies.timemachine.drawn",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,39 +115,36 @@ def play(
     Raises:
         ClickException: The run ended without a verdict.
     """
+    judge = _JUDGES[pair.judge]
     arguments = [
         *_arguments(pair),
-        *("--examples", str(examples), "--seed", str(SEED), "--no-beyond"),
+        *("--examples", str(examples), "--seed", str(SEED)),
         *(["--stop-at-first"] if stops else []),
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        before = _seconds_of_children()
-        done = subprocess.run(
-            [sys.executable, "-m", "syncverify", "run", *arguments,
-             "--no-database", "--json", str(report)],
-            cwd=ROOT,
-            env=_environment(paths),
-            capture_output=True,
-            text=True,
-            check=False,
-        )  # fmt: skip
-        seconds = _seconds_of_children() - before
-        if done.returncode not in _JUDGED:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        report = folder / "report.json"
+        command = [*judge.starts, *arguments, *judge.stores_nothing]
+        ended = _run([*command, "--json", str(report)], _environment(paths), folder)
+        if ended.code not in _JUDGED:
             # Releases print warnings of their own, hundreds of lines.
-            said = re.findall(r"^.*syncverify: .*$", done.stderr, re.MULTILINE)
+            said = re.findall(
+                r"^.*(?:syncverify|Error): .*$", ended.stderr, re.MULTILINE
+            )
             raise click.ClickException(
                 f"{pair.name}: no verdict from {paths}: {' '.join(said)[-4000:]}"
             )
         content = json.loads(report.read_text(encoding="utf-8"))
-    command = f"syncverify run {' '.join(arguments)}"
-    return _played(command, content, done.stdout, seconds)
+    shown = f"{judge.shown} {' '.join(arguments)}"
+    return _played(shown, content, ended.stdout, ended.seconds)
 
 
 def _arguments(pair: Pair) -> list[str]:
     contract = ["--contract", str((FOLDER / pair.contract).relative_to(ROOT))]
+    beyond = ["--no-beyond"] if pair.judge == RUN else []
     return [
         pair.subject,
+        *beyond,
         *(["--backend", pair.backend] if pair.backend != "sim" else []),
         *(["--ranks", str(pair.ranks)] if pair.ranks != DEFAULT_RANKS else []),
         *(contract if pair.contract else []),
@@ -139,9 +163,31 @@ def _environment(paths: Sequence[Path]) -> dict[str, str]:
     }
 
 
-def _seconds_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A process that ended; its seconds are those of its processor, with its children."""
+
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+
+def _run(command: Sequence[str], environment: dict[str, str], folder: Path) -> _Ended:
+    """Run a command to its end; others may run beside it, so its own usage is asked for."""
+    output, errors = folder / "stdout", folder / "stderr"
+    with output.open("w") as out, errors.open("w") as err:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=out, stderr=err
+        )
+        _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return _Ended(
+        process.returncode,
+        output.read_text("utf-8", errors="replace"),
+        errors.read_text("utf-8", errors="replace"),
+        used.ru_utime + used.ru_stime,
+    )
 
 
 def _played(

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,9 @@ class Releases:
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
+        self._lock = (
+            threading.RLock()
+        )  # pairs that are played beside each other share files
 
     def unpacked(self, package: str, version: str) -> Path:
         """Return the folder with the top-level packages of a release.
@@ -36,12 +40,13 @@ class Releases:
         A source distribution is unpacked and not built: its Python code is all that runs.
         """
         folder = self._cache / "releases" / f"{package}-{version}"
-        if not folder.exists():
-            archive = self._downloaded(package, version)
-            part = folder.with_name(f"{folder.name}.part")
-            shutil.rmtree(part, ignore_errors=True)
-            _unpack(archive, part)
-            part.rename(folder)
+        with self._lock:
+            if not folder.exists():
+                archive = self._downloaded(package, version)
+                part = folder.with_name(f"{folder.name}.part")
+                shutil.rmtree(part, ignore_errors=True)
+                _unpack(archive, part)
+                part.rename(folder)
         # The archive of a source distribution has one folder, named after the release.
         inner = [entry for entry in folder.iterdir() if (entry / "setup.py").exists()]
         return inner[0] if inner else folder
@@ -71,12 +76,13 @@ class Releases:
         folder = self._cache / "imports" / package
         wanted = "\n".join(requirements)
         receipt = folder / "requirements.txt"
-        if not receipt.exists() or receipt.read_text(encoding="utf-8") != wanted:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            if requirements:
-                _pip("install", "--no-deps", "--target", str(folder), *requirements)
-            receipt.write_text(wanted, encoding="utf-8")
+        with self._lock:
+            if not receipt.exists() or receipt.read_text(encoding="utf-8") != wanted:
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir(parents=True)
+                if requirements:
+                    _pip("install", "--no-deps", "--target", str(folder), *requirements)
+                receipt.write_text(wanted, encoding="utf-8")
         return folder
 
     def _downloaded(self, package: str, version: str) -> Path:

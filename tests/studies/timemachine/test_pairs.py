@@ -7,10 +7,11 @@ from click.testing import CliRunner
 
 from studies.timemachine import results
 from studies.timemachine.__main__ import main
-from studies.timemachine.pairs import FOLDER, Edit, Pair, table
+from studies.timemachine.pairs import FOLDER, SIMULATE, Edit, Pair, table
 from studies.timemachine.playing import Played
 from studies.timemachine.results import EXAMPLES, Result, stored
 from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.judge.properties.any_program import STATEMENTS
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS
 
 PAIRS = {pair.name: pair for pair in table().played}
@@ -18,8 +19,8 @@ PAIR = Pair(
     "a pair",
     "package",
     "1",
-    "owner/repository#2",
     "It does something wrong.",
+    issue="owner/repository#2",
     good="2",
     violates="replicas_agree",
     cause="replicas_differ",
@@ -46,8 +47,12 @@ def test_names_of_pairs_are_distinct() -> None:
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_played_pair_expects_what_the_harness_can_say(name: str) -> None:
     pair = PAIRS[name]
-    assert pair.violates in {entry.name for entry in ALL_PROPERTIES}
-    assert pair.subject in BUILT_IN_SUBJECTS or ":" in pair.subject
+    if pair.judge == SIMULATE:
+        assert pair.violates in STATEMENTS
+        assert (FOLDER / "programs" / f"{pair.subject}.py").is_file()
+    else:
+        assert pair.violates in {entry.name for entry in ALL_PROPERTIES}
+        assert pair.subject in BUILT_IN_SUBJECTS or ":" in pair.subject
     assert pair.good or pair.remedy
     assert not pair.contract or (FOLDER / pair.contract).is_file()
 

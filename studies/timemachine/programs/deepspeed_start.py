@@ -1,0 +1,17 @@
+"""DeepSpeed's communication on ranks that are threads: its one backend serves them all."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["DS_ACCELERATOR"] = "cpu"  # it looks for hardware on import
+
+import deepspeed
+import deepspeed.comm
+
+
+def start() -> None:
+    """Make the backend that passes collectives on to torch."""
+    # Otherwise DeepSpeed compiles its own collectives for ranks of one machine.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.comm.init_distributed(dist_backend="gloo", verbose=False)
