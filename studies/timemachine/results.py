@@ -121,6 +121,6 @@ def store(results: dict[str, Result]) -> None:
     """Store results, in the order of the table."""
     order = [pair.name for pair in table().pairs if pair.name in results]
     rows = {name: asdict(results[name]) for name in order}
-    part = STORED.with_suffix(".part")  # others may read it while this is written
+    part = STORED.with_suffix(".part")  # readers see a whole file
     part.write_text(f"{json.dumps(rows, indent=1)}\n", encoding="utf-8")
     part.replace(STORED)

@@ -6,7 +6,7 @@ import os
 from random import Random
 from typing import Any
 
-os.environ["DS_ACCELERATOR"] = "cuda"  # it looks for hardware on import
+os.environ["DS_ACCELERATOR"] = "cuda"  # DeepSpeed looks for hardware on import
 
 import deepspeed
 import torch

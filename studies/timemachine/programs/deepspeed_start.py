@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-os.environ["DS_ACCELERATOR"] = "cpu"  # it looks for hardware on import
+os.environ["DS_ACCELERATOR"] = "cpu"  # DeepSpeed looks for hardware on import
 
 import deepspeed
 import deepspeed.comm
@@ -12,6 +12,6 @@ import deepspeed.comm
 
 def start() -> None:
     """Make the backend that passes collectives on to torch."""
-    # Otherwise DeepSpeed compiles its own collectives for ranks of one machine.
+    # Without it DeepSpeed compiles collectives for ranks of one machine.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.comm.init_distributed(dist_backend="gloo", verbose=False)
