@@ -99,7 +99,7 @@ class _Plays:
 
 
 def _play_all(pairs: list[Pair], jobs: int, plays: _Plays) -> None:
-    """Play pairs; after an interrupt, what was played is stored."""
+    """Play pairs; after an interrupt, the played sides are stored."""
     with ThreadPoolExecutor(jobs) as pool:
         try:
             for played in [pool.submit(plays.play, pair) for pair in pairs]:

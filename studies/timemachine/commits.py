@@ -26,7 +26,7 @@ SINCE: Final = "2025-08-01"
 WORDS: Final = re.compile(
     r"(?<!pre)(?<!suf)fix|\brac(?:e|es|y)\b|wrong|incorrect|corrupt", re.IGNORECASE
 )
-# The first class with a word that the subject has; `other` is what remains.
+# A subject has the first class with a word of it, or else `other`.
 CLASSES: Final = {
     "norm": re.compile(r"norm|clip", re.IGNORECASE),
     "scale": re.compile(
@@ -45,7 +45,7 @@ OTHER: Final = "other"
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A history, and what of it counts.
+    """A history, and its paths that count.
 
     Attributes:
         name: Owner and name.

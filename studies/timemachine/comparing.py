@@ -6,7 +6,7 @@ import torch
 
 
 class WrongValueError(AssertionError):
-    """A value differs from what plain PyTorch computes."""
+    """A value differs from that of plain PyTorch."""
 
 
 def check_equal(name: str, observed: torch.Tensor, expected: torch.Tensor) -> None:

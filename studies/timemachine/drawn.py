@@ -27,7 +27,7 @@ FOLDER: Final = "studies.timemachine.programs"
 
 
 class _Drawn(Protocol):
-    """What a module of programs has."""
+    """A module of programs."""
 
     draw: Callable[[random.Random], dict[str, Any]]
     program: Callable[..., object]
@@ -58,7 +58,7 @@ def main(
 
 
 def _violations(module: _Drawn, token: str) -> Iterator[dict[str, Any]]:
-    """Play one scenario, print its report if it is wrong, and yield what was found."""
+    """Play one scenario, print its report if it is wrong, and yield the violations."""
     arguments = module.draw(random.Random(token))
     ranks = arguments.pop("ranks")
     simulation = syncverify.simulate(partial(module.program, **arguments), ranks=ranks)

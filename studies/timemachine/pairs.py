@@ -40,7 +40,7 @@ class Pair:
         issue: Report or repair of the defect, as `owner/repository#number`; empty where the
             release that repairs it is all that tells.
         mechanism: The mistake, in one or two sentences.
-        judge: What plays it: `run` searches with a subject; `simulate` plays programs with drawn
+        judge: The command: `run` searches with a subject; `simulate` plays programs with drawn
             arguments.
         subject: Name or path of the subject, or name of the program.
         backend: Backend on which both sides run.
@@ -91,7 +91,7 @@ class Pair:
 
     @property
     def judged_by(self) -> str:
-        """Return what plays the pair, as the page says it."""
+        """Return the judge of the pair, as the page says it."""
         return f"{self.judge}, {self.backend}" if self.judge == RUN else self.judge
 
     @property

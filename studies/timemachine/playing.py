@@ -1,4 +1,4 @@
-"""One side of a pair, played in a process of its own."""
+"""One side of a pair, played in a process."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def play(
         command = [*judge.starts, *arguments, *judge.stores_nothing]
         ended = _run([*command, "--json", str(report)], _environment(paths), folder)
         if ended.code not in _JUDGED:
-            # Releases print warnings of their own, hundreds of lines.
+            # Releases print hundreds of lines of warnings.
             said = re.findall(
                 r"^.*(?:syncverify|Error): .*$", ended.stderr, re.MULTILINE
             )
@@ -174,7 +174,7 @@ class _Ended:
 
 
 def _run(command: Sequence[str], environment: dict[str, str], folder: Path) -> _Ended:
-    """Run a command to its end; others may run beside it, so its own usage is asked for."""
+    """Run a command to its end; others may run beside it, so the usage is that of this one."""
     output, errors = folder / "stdout", folder / "stderr"
     with output.open("w") as out, errors.open("w") as err:
         process = subprocess.Popen(

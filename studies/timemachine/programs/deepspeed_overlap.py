@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO stage 2 with overlapped communication; layers run on streams of their own."""
+"""DeepSpeed's ZeRO stage 2 with overlapped communication; some layers have a stream."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _forget_groups() -> None:
 
 
 def _on(streams: list[Any], number: int, layer: nn.Module, x: torch.Tensor) -> Any:
-    """Run a layer on its stream, ordered after what came before and before what follows."""
+    """Run a layer on its stream, ordered with the work before and after it."""
     if number >= len(streams):
         return layer(x)
     stream, current = streams[number], torch.cuda.current_stream()

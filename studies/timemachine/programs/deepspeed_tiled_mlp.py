@@ -1,4 +1,4 @@
-"""DeepSpeed's MLP in tiles of the sequence, whose backward computes each tile again."""
+"""DeepSpeed's MLP in tiles of the sequence, with each tile computed again in backward."""
 
 from __future__ import annotations
 
