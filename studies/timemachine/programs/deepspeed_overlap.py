@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -13,7 +14,9 @@ import torch
 from deepspeed.utils import groups
 from torch import nn
 
-import deepspeed.runtime.zero.muon.muon_optimizer  # isort: skip  # noqa: F401  # for initialize()
+with suppress(ModuleNotFoundError):  # older releases have none
+    # `initialize()` would import it in the middle of a run.
+    import deepspeed.runtime.zero.muon.muon_optimizer  # noqa: F401
 
 
 def draw(random: Random) -> dict[str, Any]:
