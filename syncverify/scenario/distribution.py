@@ -5,8 +5,6 @@ No other module names torch's private `_StridedShard`.
 
 from __future__ import annotations
 
-from typing import Final
-
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
@@ -24,9 +22,6 @@ from syncverify.scenario.specs import (
     split_factor,
     strided_shard,
 )
-
-# By number of dims.
-_CHANNELS_LAST: Final = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def build_mesh(scenario: Scenario, device: torch.device) -> DeviceMesh:
@@ -87,7 +82,9 @@ def in_format(tensor: torch.Tensor, memory_format: str) -> torch.Tensor:
     if memory_format == "transposed":
         return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
     if memory_format == "channels_last":
-        return tensor.contiguous(memory_format=_CHANNELS_LAST[tensor.dim()])
+        # Here, because scripts take the text of this function alone.
+        by_dims = {4: torch.channels_last, 5: torch.channels_last_3d}
+        return tensor.contiguous(memory_format=by_dims[tensor.dim()])
     return tensor
 
 
