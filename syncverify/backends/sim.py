@@ -153,7 +153,7 @@ class SimBackend:
         fault = threads_fault(threads, stall, machine.world.mismatch)
         if fault is not None and machine.world.failures is None:
             _refuse_waits_for_callbacks(machine, fault)
-        return Run(self.name, results, fault)
+        return Run(self.name, results, fault, was_very_long=decisions.was_very_long)
 
     def close(self) -> None:
         """Do nothing: simulated ranks end with their run."""

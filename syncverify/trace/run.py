@@ -193,6 +193,8 @@ class Run:
             None where all ranks played.
         remarks: What the reader of a report should know of this run, in words.
         device: Device on which each rank computed, by its type.
+        was_very_long: Whether a host heard for minutes that a collective was not complete, so
+            that a clear error is as good as the value.
     """
 
     backend: str
@@ -202,3 +204,4 @@ class Run:
     representatives: tuple[int, ...] | None = None
     remarks: tuple[str, ...] = ()
     device: torch.device = torch.device("cpu")  # noqa: RUF009  # frozen, as a constant is
+    was_very_long: bool = False

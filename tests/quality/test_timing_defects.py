@@ -113,11 +113,13 @@ def test_defect_of_timing_is_found_and_replays(
     )
 
 
-def test_a_host_that_gives_up_after_a_thousand_polls_is_found() -> None:
-    """All schedules of few "not yet" are silent; no pause between polls is slept through."""
-    defect, twin = map(
-        resolve, (timing.GivesUpAfterAThousand, timing.WaitsAfterAThousand)
-    )
+@pytest.mark.parametrize(("given_up", "right"), [
+    (timing.GivesUpAfterAThousand, timing.WaitsAfterAThousand),
+    (timing.GivesUpAfterAMinute, timing.RaisesAfterAMinute),
+])  # fmt: skip
+def test_a_host_that_gives_up_is_found(given_up: type[Any], right: type[Any]) -> None:
+    """All schedules of few "not yet" are silent; nothing is slept through."""
+    defect, twin = resolve(given_up), resolve(right)
 
     def played(subject: Subject, choice: int) -> set[str]:
         decisions = Decisions(

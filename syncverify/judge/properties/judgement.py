@@ -70,9 +70,10 @@ class Judgement(Traced):
         may_refuse = may_raise(
             self.scenario, capabilities, fault.step
         ) or refuses_plain_steps(self.scenario, capabilities)
-        # Many synchronizers look for gradients that are not finite, and say so.
-        looks = fault.is_clear and overflows(self.scenario)
-        return fault.step if may_refuse or looks else None
+        # Many synchronizers look for gradients that are not finite, and say so. Others say
+        # that a collective took minutes.
+        looks = overflows(self.scenario) or self.run.was_very_long
+        return fault.step if may_refuse or (fault.is_clear and looks) else None
 
     def was_refused(self, step: int) -> bool:
         """Tell whether the subject refused a step; the gradients of that step are not used."""

@@ -29,6 +29,7 @@ from syncverify.sim.turns.turn_log import AccessKind, SharedAccess, Turn
 MAX_REFUSALS = 2
 LONG_DELAY = 40
 VERY_LONG_DELAY = 1_100  # hosts that give up count to 10, to 100 or to 1,000
+SECONDS_BETWEEN_POLLS = 0.1  # of it, which so takes more than a minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,11 @@ class Decisions:
             self._record("rank", len(options), index, f"rank {chosen} moves next")
         self.turn_log.append(Turn(chosen))
         return chosen
+
+    @property
+    def was_very_long(self) -> bool:
+        """Whether a host met a very long delay."""
+        return bool(self._hidden)
 
     def note_access(self, resource: str, access: AccessKind) -> None:
         """Note that the current turn accesses a shared resource."""

@@ -1,21 +1,23 @@
 """Pauses of a subject between polls, which take next to no time on a simulated rank.
 
-A very long delay has a thousand polls. A name that a subject imported before, as in
-`from time import sleep`, keeps its meaning.
+A very long delay has a thousand polls. The clocks of the rank go on as if it had waited. A name
+that a subject imported before, as in `from time import sleep`, keeps its meaning.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final
 from unittest.mock import patch
 
+from syncverify.sim.turns.passed_time import pass_seconds, passed_seconds
 from syncverify.sim.turns.scheduler import own_rank
 
 _SHORTENED_SECONDS: Final = 1e-5
 _MOST_BETWEEN_POLLS_SECONDS: Final = 0.1
+_CLOCKS: Final = ("monotonic", "perf_counter", "time")
 
 
 @contextmanager
@@ -26,6 +28,17 @@ def short_pauses() -> Iterator[None]:
     def pause(seconds: float) -> None:
         is_short = own_rank() is not None and 0 < seconds <= _MOST_BETWEEN_POLLS_SECONDS
         sleep(_SHORTENED_SECONDS if is_short else seconds)
+        if is_short:
+            pass_seconds(seconds)
 
-    with patch.object(time, "sleep", pause):
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(time, "sleep", pause))
+        for name in _CLOCKS:
+            clock = _ahead(getattr(time, name))
+            stack.enter_context(patch.object(time, name, clock))
         yield
+
+
+def _ahead(clock: Callable[[], float]) -> Callable[[], float]:
+    """Return a clock that the time of a rank's pauses is added to."""
+    return lambda: clock() + passed_seconds()

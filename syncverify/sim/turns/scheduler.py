@@ -34,8 +34,9 @@ from types import FrameType
 
 from syncverify.errors import RunEndedError
 from syncverify.processes.silence import Silence, ThisProcess, pause_seconds
-from syncverify.sim.turns.decisions import Decisions
+from syncverify.sim.turns.decisions import SECONDS_BETWEEN_POLLS, Decisions
 from syncverify.sim.turns.held_locks import refusal_of_lock
+from syncverify.sim.turns.passed_time import pass_seconds
 from syncverify.sim.turns.refusals import Refusals, refuse_thread
 from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock, endless
 from syncverify.sim.turns.turn_log import AccessKind
@@ -219,7 +220,10 @@ class Scheduler:
 
     def hides(self, resource: str) -> bool:
         """Tell whether a host that asks hears "not yet", whatever is done, and again no turn."""
-        return self._decisions.hides(self._current_rank(), resource)
+        hides = self._decisions.hides(self._current_rank(), resource)
+        if hides:
+            pass_seconds(SECONDS_BETWEEN_POLLS)
+        return hides
 
     def poll(self, kind: str, wait: Wait, is_done: Callable[[], bool]) -> bool:
         """Let other ranks run, then tell the host whether a resource is done.

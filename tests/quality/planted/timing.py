@@ -53,6 +53,28 @@ class WaitsAfterAThousand(GivesUpAfterAThousand):
     waits_in_the_end = True
 
 
+class GivesUpAfterAMinute(ViewBuckets):
+    """Polls for a minute, and then takes the bucket for complete."""
+
+    def finish(self, bucket: Bucket) -> None:
+        began = time.monotonic()
+        while bucket.work is not None and not bucket.work.is_completed():
+            if time.monotonic() - began > 60:
+                self.give_up(bucket)
+                return
+        super().finish(bucket)
+
+    def give_up(self, bucket: Bucket) -> None:
+        bucket.work = None
+
+
+class RaisesAfterAMinute(GivesUpAfterAMinute):
+    """Correct: a rank that gives up polling says so."""
+
+    def give_up(self, bucket: Bucket) -> None:
+        raise TimeoutError("expected a bucket to be reduced in a minute")
+
+
 class IgnoresNotYet(ViewBuckets):
     """Scales on a side stream, asks whether that is done, and goes on in any case."""
 
