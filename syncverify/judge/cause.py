@@ -159,6 +159,12 @@ OF_SEVERAL: Final = (
         is_of_value=True,
     ),
     Mistake(
+        "placeholder_added",
+        "a gradient that a function has added to `main_grad` contains what the function returned",
+        "drop the gradient that autograd brings where `grad_added_to_main_grad` is true",
+        is_of_value=True,
+    ),
+    Mistake(
         "scaled",
         "every element is multiplied by one factor",
         "reduce once, and do not divide or multiply: the contract promises the sum",

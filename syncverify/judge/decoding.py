@@ -20,6 +20,8 @@ from syncverify.judge.approximate_causes import likeliest
 from syncverify.judge.cause import Cause
 from syncverify.judge.displaced import displaced
 from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.plain_text import counted
+from syncverify.program.graphs import own_accumulation
 from syncverify.program.optimizer import GRADIENT_SCALE
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import axis_name, local_shape, ranks_along
@@ -100,6 +102,7 @@ def explanations(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     yield from _wrong_ranks(expected)
     yield from _reduced_without_earlier(expected)
     yield from _one_contribution(expected)
+    yield from _placeholders(expected)
 
 
 def _wrong_axes(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
@@ -231,6 +234,20 @@ def _one_contribution(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
         more = expected.total(expected.ranks, [m])
         text = f"micro-batch {m} is counted twice on every rank"
         yield Cause("contribution_doubled", text), (total + more) / expected.divisor
+
+
+def _placeholders(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
+    """Yield sums with what functions returned that had added their gradients themselves."""
+    if expected.spec.use != own_accumulation.fused_main_grad.__name__:
+        return
+    value = expected.value()
+    for count in range(1, len(expected.ranks) * expected.count + 1):
+        text = (
+            f"{own_accumulation.STALE:g} is added to each element, {counted(count, 'time')}: "
+            "the function returns that number, and has added the gradient itself"
+        )
+        added = torch.full_like(value, own_accumulation.STALE * count)
+        yield Cause("placeholder_added", text), value + added / expected.divisor
 
 
 def _stale(expected: ExpectedGradient) -> Iterator[CauseAndValue]:

@@ -25,7 +25,8 @@ from syncverify.program.graphs.hooks import local_part
 from syncverify.program.graphs.losses import Losses
 from syncverify.program.graphs.roots import with_input_gradient
 
-_STALE: Final = 7.0
+# Each element of what `fused_main_grad` returns.
+STALE: Final = 7.0
 
 
 class _AddsByItself(torch.autograd.Function):
@@ -83,7 +84,7 @@ def _add_to_main_grad(leaf: Any, gradient: torch.Tensor) -> torch.Tensor:
     local_part(leaf.main_grad).add_(gradient)
     leaf.grad_added_to_main_grad = True
     # Megatron returns memory that was not written, and that others may have used before.
-    return torch.full_like(gradient, _STALE)
+    return torch.full_like(gradient, STALE)
 
 
 def _leaf_of(local: torch.Tensor) -> torch.Tensor:

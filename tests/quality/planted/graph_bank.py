@@ -194,7 +194,7 @@ OF_OWN_ACCUMULATION = [
         graphs.ClearsAtFirstGradient, "use=fused_accumulation",
         cause="micro_batch_missing",
     ),
-    of(graphs.AddsPlaceholders, "use=fused_main_grad", cause="unexplained"),
+    of(graphs.AddsPlaceholders, "use=fused_main_grad", cause="placeholder_added"),
     of(
         graphs.RefusesLateWrites, "backward=hook_reads_grad", cause="touched_in_flight",
         violates="bucket_is_exclusive_while_reducing", beside=[*REENTRANT, EARLY, BY_HAND],
