@@ -152,7 +152,7 @@ class KeepsZeros(PlainGrads):
 
 
 class ClearsAtFirstGradient(KeepsZeros):
-    """A hook clears what a failed backward may have left, as the step's first gradient comes.
+    """A hook clears remains of a failed backward, as the step's first gradient comes.
 
     A function that adds to `.grad` by itself has added before the hook runs.
     """
@@ -175,7 +175,7 @@ class ClearsAtFirstGradient(KeepsZeros):
 
 
 class HasMainGrads(MainGrads):
-    """Functions may add to `main_grad`; what they return is dropped."""
+    """Functions may add to `main_grad`; their results are dropped."""
 
     capabilities = PlainGrads.capabilities
 
@@ -210,7 +210,7 @@ class HasMainGrads(MainGrads):
 
 
 class AddsPlaceholders(HasMainGrads):
-    """What a function returns is added to `main_grad` once more."""
+    """The result of such a function is added to `main_grad` as well."""
 
     def on_accumulated(self, slot: torch.Tensor, parameter: Any) -> None:
         if parameter.grad_added_to_main_grad:

@@ -75,7 +75,7 @@ class OrdersBothCopies(OnePinnedBuffer):
 
 
 class ReadsBeforeItArrives(OnePinnedBuffer):
-    """The host reads what may not have arrived."""
+    """The host reads the buffer before the copy may have arrived."""
 
     @override
     def after_fetch(self) -> None:
