@@ -61,9 +61,8 @@ def _rounded(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None
     num_terms = len(expected.ranks) * expected.count
     if not num_terms:
         return None
-    # Contributions to an element have the same sign, so the relative error of the sum has
-    # the same bound as that of a term.
-    error = ((observed - expected.value()) / expected.value()).abs().max().item()
+    # Contributions to an element mostly have the same sign: then this is the relative error.
+    error = ((observed - expected.value()) / expected.magnitude()).abs().max().item()
     is_wrong = observed != expected.value()
     names = [
         info.dtype
@@ -83,9 +82,9 @@ def is_exact_in(expected: ExpectedGradient, info: torch.finfo) -> torch.Tensor:
     divisor = expected.divisor
     if divisor & (divisor - 1):  # a third has no end in binary digits
         return torch.zeros_like(expected.value(), dtype=torch.bool)
-    # Terms have one sign, so that no partial sum is larger than the sum. Parts that are
-    # divided first have as many digits as the sum.
-    return expected.value().abs() * divisor <= 2 / info.eps
+    # No partial sum is larger than that of the magnitudes. Parts that are divided first have as
+    # many digits as the sum.
+    return expected.magnitude() * divisor <= 2 / info.eps
 
 
 def _partly_wrong(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:

@@ -49,6 +49,11 @@ class ExpectedGradient:
         """Return the right gradient, in float64; shape of the local part."""
         return self.total(self.ranks) / self.divisor
 
+    def magnitude(self) -> torch.Tensor:
+        """Return the sum of the magnitudes of all contributions, divided, in float64."""
+        parts = [self.part(rank, [m]).abs() for rank, m in self.terms()]
+        return torch.stack(parts).sum(dim=0) / self.divisor
+
     def total(
         self, ranks: Iterable[int], micro_batches: Iterable[int] | None = None
     ) -> torch.Tensor:

@@ -4,8 +4,9 @@ Note [Which rounding is a sum's]
     Any small error is within the bound of some sum in some dtype. So sums are computed: the
     micro-batches of a rank are added up exactly or in the narrow dtype, in their order; the
     ranks are added up exactly or in the narrow dtype, axis by axis or all at once, in any
-    order, for each element by itself, since a ring sums each part in another order; and a
-    mean divides before or after. An error is called rounding if such a sum has it.
+    order, for each element by itself, since a ring sums each part in another order; sums of
+    some ranks wait in the narrow dtype for those of the next micro-batch; and a mean divides
+    before or after. An error is called rounding if such a sum has it.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def is_narrow_sum(
 
 def _sums(expected: ExpectedGradient, narrow: Round) -> Iterator[list[torch.Tensor]]:
     """Yield sums over micro-batches and ranks; each list has the orders of one way to sum."""
+    yield from _deferred(expected, narrow)
     for in_micro_batches, divides in itertools.product((False, True), repeat=2):
         by = expected.divisor if divides else 1
         local = {
@@ -62,6 +64,30 @@ def _sums(expected: ExpectedGradient, narrow: Round) -> Iterator[list[torch.Tens
             for sums in _over_ranks(expected, scaled, narrow):
                 # Undo the division: `_divided` divides again where it was not early.
                 yield [each * by for each in sums] if by > 1 else sums
+
+
+def _deferred(
+    expected: ExpectedGradient, narrow: Round
+) -> Iterator[list[torch.Tensor]]:
+    """Yield sums over groups of ranks that wait in the dtype for those of later micro-batches."""
+    for groups in _groupings(expected.ranks) if expected.count > 1 else ():
+        waiting = [
+            functools.reduce(
+                lambda one, other: narrow(one + other),
+                [narrow(expected.total(group, [m])) for m in range(expected.count)],
+            )
+            for group in groups
+        ]
+        yield [torch.stack(waiting).sum(dim=0)]
+        yield [*_orders(waiting, narrow)]
+
+
+def _groupings(ranks: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:
+    """Yield groups of neighbors, and of ranks at equal distances, that are equally large."""
+    count = len(ranks)
+    for size in (n for n in range(1, count + 1) if count % n == 0):
+        yield [ranks[first : first + size] for first in range(0, count, size)]
+        yield [ranks[first :: count // size] for first in range(count // size)]
 
 
 def _scaled(

@@ -68,13 +68,7 @@ def error_bound(expected: ExpectedGradient) -> torch.Tensor:
     num_roundings = num_terms - 1 + (2 if expected.divisor > 1 else 0)
     relative = gamma(num_roundings, info.eps / 2)
     relative += 2 * gamma(num_terms, _UNIT_ROUNDOFF_OF_REFERENCE)
-    return relative * _magnitude(expected) + 2 * num_terms * info.smallest_normal
-
-
-def _magnitude(expected: ExpectedGradient) -> torch.Tensor:
-    """Return the sum of the magnitudes of all contributions to each element."""
-    terms = [expected.part(rank, [m]) for rank, m in expected.terms()]
-    return torch.stack(terms).abs().sum(dim=0) / expected.divisor
+    return relative * expected.magnitude() + 2 * num_terms * info.smallest_normal
 
 
 def gamma(num_roundings: int, unit_roundoff: float) -> float:
@@ -113,7 +107,7 @@ def _only_cause(
             )
         told_apart = (candidate - value).abs() > leeway
         if told_apart.any() and ((exact - candidate).abs() <= leeway).all():
-            chance = (leeway / _magnitude(expected))[told_apart].clamp(max=1).prod()
+            chance = (leeway / expected.magnitude())[told_apart].clamp(max=1).prod()
             fitting.append(_Fit(cause, candidate, float(chance)))
     if not fitting or any(not _agree(fitting[0], other) for other in fitting):
         return None
