@@ -139,4 +139,5 @@ def test_failures_of_both_lines_play_again(shown: str, tmp_path: Path) -> None:
 def test_page_is_right_without_the_mistake(tmp_path: Path) -> None:
     assert MISTAKE in CODE
     few = CODE.replace(MISTAKE, "\n").replace("max_examples=100", "max_examples=5")
-    assert re.search(r"^=+ 4 passed", run_page(tmp_path, few), re.MULTILINE)
+    shown = run_page(tmp_path, few)
+    assert re.search(r"^=+ 4 passed", shown, re.MULTILINE), shown

@@ -72,5 +72,5 @@ def test_a_wrong_count_is_found(subject, event, identity) -> None:
 
 @pytest.mark.long
 def test_a_search_accuses_no_constructor_without_a_count() -> None:
-    report = verify(counts.ToldCount, ranks=3, examples=100, seed=0)
+    report = verify(counts.ToldCount, ranks=3, examples=40, seed=0)
     assert report.violations == ()

@@ -83,6 +83,7 @@ def searched(subject: Any, **given: Any) -> Report:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("hardly_shrunk")
 @pytest.mark.parametrize(
     "subject",
     [

@@ -115,6 +115,7 @@ class TakesTurns(Naive):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("hardly_shrunk")
 def test_one_defect_is_one_violation_with_its_consequences() -> None:
     (found,) = explained(TakesTurns).items()
     assert found[0][0] in {"every_wait_completes", "collectives_match_across_ranks"}

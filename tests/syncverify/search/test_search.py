@@ -45,6 +45,7 @@ def test_right_subject_has_no_violation() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("hardly_shrunk")
 def test_same_seed_same_result() -> None:
     first, second = look(Doubles, seed=5), look(Doubles, seed=5)
     assert first.violations == second.violations

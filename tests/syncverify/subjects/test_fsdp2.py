@@ -78,6 +78,7 @@ class LosesAShard(FullyShardedSubject):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("hardly_shrunk")
 @pytest.mark.parametrize(
     "subject", [pytest.param(NeverLast, marks=pytest.mark.nightly), LosesAShard]
 )

@@ -121,7 +121,7 @@ def test_interrupt_leaves_no_process_behind(
 def test_reader_that_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
     """As in `syncverify run ... | head -1`."""
     running = start(
-        "run", "synchronizer", "--examples", "20", "--seed", "0", "--no-beyond",
+        "run", "synchronizer", "--examples", "8", "--seed", "0", "--no-beyond",
         folder=tmp_path,
     )  # fmt: skip
     assert running.stdout is not None
