@@ -108,7 +108,7 @@ class Settings:
     examples: int = field(default=200, metadata=_words(
         "integer", "examples", "Scenarios to play.", most=bounds.MAX_COUNT, **_IN_TESTS))
     seed: int | None = field(default=None, metadata=_words(
-        "integer", "seed", "Same seed, same scenarios.", default="drawn and printed", least=0,
+        "integer", "seed", "Same seed, same scenarios.", default="drawn and printed; 0 with --cluster", least=0,
         **_IN_TESTS))
     schedules: str = field(default="drawn", metadata=_words(
         "text", "schedules", "Timings to play where they matter; at most N runs of a scenario.",
@@ -122,6 +122,10 @@ class Settings:
         "folder", "database",
         "Keep violations here, such as in .syncverify; the next run plays them first.",
         **_IN_PROJECT))
+    cluster: str | None = field(default=None, metadata=_words(
+        "text", "cluster",
+        "Search in shards on dask.distributed; the same command goes on after an interrupt.",
+        metavar="local[:N]|ADDRESS|FILE"))
     require_coverage: float | None = field(default=None, metadata=_words(
         "percent", "require-coverage",
         "Fail unless scenarios had every feature value and this share of pairs.", **_IN_PROJECT))
@@ -150,9 +154,10 @@ class Settings:
     # fmt: on
 
     def __post_init__(self) -> None:
-        """Draw a seed if there is none."""
+        """Draw a seed if there is none; that of a campaign is 0, so that it can go on."""
         if self.seed is None:
-            object.__setattr__(self, "seed", secrets.randbelow(_MAX_SEED))
+            drawn = 0 if self.cluster else secrets.randbelow(_MAX_SEED)
+            object.__setattr__(self, "seed", drawn)
 
     @property
     def random_seed(self) -> int:

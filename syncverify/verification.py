@@ -20,6 +20,7 @@ from syncverify.backends.choice import (
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.bounds import check_ranks
 from syncverify.errors import UsageError
+from syncverify.processes.calls import run_here
 from syncverify.repair.diagnosis import all_diagnosed
 from syncverify.report.bound import Bound
 from syncverify.report.coverage import CoverageSummary
@@ -31,7 +32,9 @@ from syncverify.report.text import diagnosis, verdict, violation_text
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.scenario.space import Space
 from syncverify.search.budget import AFTER_ERRORS
-from syncverify.search.exhaustive import exhaustive_settings, search_exhaustively
+from syncverify.search.campaign_file import forget
+from syncverify.search.crews import crew_of
+from syncverify.search.exhaustive import exhaustive_settings
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.judge import Backend, Identity
 from syncverify.search.observation import (
@@ -42,7 +45,6 @@ from syncverify.search.observation import (
     features_beyond,
     observe,
 )
-from syncverify.search.parallel import search_in_parallel
 from syncverify.search.replay import (
     Replay,
     replay_saved,
@@ -59,6 +61,7 @@ from syncverify.search.saved_violations import (
 )
 from syncverify.search.schedules import ScheduleChoice, num_scenarios_by_extent
 from syncverify.search.search import search
+from syncverify.search.sharded_search import campaign_of, explore_in_shards
 from syncverify.settings import (
     OBSERVED_SCENARIOS,
     OBSERVED_SIMPLER,
@@ -275,6 +278,8 @@ def verify(subject: str | SubjectFactory, settings: Settings) -> Report:
     except UsageError as error:
         # The caller's mistake: no line of the harness explains it.
         raise error.with_traceback(None) from error.__cause__
+    if report.campaign is not None:
+        forget(report.campaign)
     if report.has_failed:
         raise PropertyViolation(report)
     gap = report.gap(settings.require_coverage, settings.require_lines)
@@ -315,22 +320,31 @@ def run_search(
         settings = exhaustive_settings(settings, subject.capabilities)
     saved = SavedViolations(opened, subject, backend.name, notes)
     keeping = KeepingProgress(saved, settings.progress)
-    replay = replay_saved(saved, backend, keeping, max_ranks=settings.ranks)
-    results = list[SearchResult]()
-    if not (
-        replay.result.stopped or (settings.stop_at_first and replay.result.violations)
-    ):
-        with_known = settings, keeping, replay.shrunk
-        results.append(
-            search_exhaustively(subject, backend, *with_known)
-            if settings.exhaustive
-            else search(subject, backend, *with_known)
-            if settings.jobs == 1
-            else search_in_parallel(subject, backend.name, *with_known)
-        )
-    if replay.num_played:
-        earlier = shrink_replayed(replay, results, subject, backend, keeping)
-        results.insert(0, earlier)
+    with campaign_of(subject, settings, saved.tokens) as campaign:
+        if campaign is not None:
+            saved = replace(saved, only=campaign.done.saved_before)
+        replay = replay_saved(saved, backend, keeping, max_ranks=settings.ranks)
+        results = list[SearchResult]()
+        if not (
+            replay.result.stopped
+            or (settings.stop_at_first and replay.result.violations)
+        ):
+            crew = crew_of(settings)
+            in_shards = functools.partial(
+                explore_in_shards,
+                subject,
+                settings,
+                keeping,
+                crew or run_here,
+                campaign,
+            )
+            elsewhere = None if crew is None else in_shards
+            results.append(
+                search(subject, backend, settings, keeping, replay.shrunk, elsewhere)
+            )
+        if replay.num_played:
+            earlier = shrink_replayed(replay, results, subject, backend, keeping)
+            results.insert(0, earlier)
     result = merged(results)
     keeping.keep_only({entry.violation.identity for entry in result.violations})
     report = _report(subject, backend, settings, replay, result)
@@ -396,6 +410,7 @@ def _report(
         lines=LineCoverage.of(statistics.lines),
         num_refused=statistics.num_refused,
         always_raises=result.stopped == AFTER_ERRORS,
+        campaign=result.campaign,
         bound=Bound.of(
             SmallScope.parse(settings.scope),
             settings.examples,

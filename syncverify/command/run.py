@@ -30,6 +30,7 @@ from syncverify.report.sarif import sarif_log
 from syncverify.report.text import diagnosis
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.scenario.space import Space
+from syncverify.search.campaign_file import forget
 from syncverify.search.exhaustive import exhaustive_settings
 from syncverify.settings import DEFAULT_RANKS, SETTINGS, Settings
 from syncverify.subjects.subject import Subject, resolve
@@ -116,6 +117,8 @@ def _execute(options: RunOptions, progress: SearchProgress, began: float) -> Non
         options.files.write(report, subject, backend)
     gap = report.gap(settings.require_coverage, settings.require_lines)
     _tell(options, progress, report)
+    if report.campaign is not None:
+        forget(report.campaign)
     if gap is not None:
         click.echo(f"{COMMAND_NAME}: {gap}", err=True)
     leave(VIOLATION if report.has_failed else COVERAGE_GAP if gap else 0, backend)

@@ -1,4 +1,4 @@
-"""Calls of a function in several processes, which end with the command that makes them.
+"""Calls of a function in this process or in several, which end with the command.
 
 An error or an interrupt ends all of them at once, and so does the loss of a process unless the
 caller has a result for it.
@@ -16,13 +16,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import cloudpickle
 
 from syncverify.errors import InternalError, SyncverifyError
 from syncverify.processes.forked_process import start
-from syncverify.processes.owner_link import Lost, leave_lost, link_to_owner
+from syncverify.processes.owner_link import Lost, leave_lost, link_to_owner, tell_owner
 from syncverify.processes.supervised import HungUp, Supervised, attend
 from syncverify.processes.wire import Wire
 
@@ -57,9 +57,67 @@ class _Raised:
     text: str
 
 
+class Crew(Protocol):
+    """Makes calls of a function: here, in processes, or on other machines."""
+
+    def __call__(
+        self,
+        function: Callable[[Item], Result],
+        items: Iterable[Item],
+        *,
+        hear: Callable[[Any], object],
+        stops: Callable[[], bool],
+    ) -> Generator[tuple[Item, Result]]:
+        """Yield each item with its result, as `run_in_processes` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """The caller of a function that runs in the same process."""
+
+    hear: Callable[[Any], object]
+    stops: Callable[[], bool]
+
+
+_callers: list[_Caller] = []
+
+
 def is_to_stop() -> bool:
     """Tell, in a call, whether it is to end early."""
-    return _is_to_stop.is_set()
+    return _callers[-1].stops() if _callers else _is_to_stop.is_set()
+
+
+def tell_caller(word: Callable[[], object]) -> None:
+    """Tell a value, in a call, to the one that made it."""
+    if _callers:
+        _callers[-1].hear(word())
+    else:
+        tell_owner(word)
+
+
+def run_here(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    hear: Callable[[Any], object] = lambda _: None,
+    stops: Callable[[], bool] = lambda: False,
+) -> Generator[tuple[Item, Result]]:
+    """Yield each item with the result of `function`, which runs in this process.
+
+    The arguments are those of `run_in_processes`.
+
+    Yields:
+        An item and its result.
+    """
+    for item in items:
+        if stops():
+            return
+        _callers.append(_Caller(hear, stops))
+        try:
+            result = function(item)
+        finally:
+            _callers.pop()
+        yield item, result
 
 
 def run_in_processes(
@@ -75,10 +133,10 @@ def run_in_processes(
 
     Args:
         function: It, the items and the results can be pickled.
-        items: Arguments of the calls; each is taken when a process is free for it.
+        items: Arguments of the calls; each is taken when a process is free.
         jobs: Number of processes.
-        hear: Receives the values that calls tell by `tell_owner`.
-        stops: Tells whether the calls are to end early; see `is_to_stop`.
+        hear: Receives the values that calls tell by `tell_caller`.
+        stops: Tells whether the calls are to end early, and no other begins; see `is_to_stop`.
         lost: Returns the result of an item after the loss of its process, from the item, the
             token of the scenario that was played and the end. None: the loss ends all calls.
 
@@ -140,8 +198,9 @@ class _Crew(Generic[Item]):
     def done(self, process: Supervised) -> Item:
         """Give a process its next call; return the item of the one that has ended."""
         item = self.running.pop(process)
-        for following in islice(self._left, 1):
-            self._call(process, following)
+        if not self._is_told_to_stop:
+            for following in islice(self._left, 1):
+                self._call(process, following)
         return item
 
     def replaced(self, process: Supervised) -> Item:
@@ -149,14 +208,13 @@ class _Crew(Generic[Item]):
         item = self.running.pop(process)
         self._started.remove(process)
         process.end()
-        self.start(1)
+        if not self._is_told_to_stop:
+            self.start(1)
         return item
 
     def _call(self, process: Supervised, item: Item) -> None:
         self.running[process] = item
         with contextlib.suppress(OSError):  # it has ended, and hangs up
-            if self._is_told_to_stop:
-                process.send(_Stop())
             process.send(_Call(self._function, item))
 
     def losses(self) -> Iterator[tuple[Supervised, Lost]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -41,19 +41,18 @@ class Bound:
         scope: SmallScope,
         num_scenarios: int,
         num_played: int,
-        schedules: Iterable[ScheduleCoverage],
+        schedules: Mapping[ScheduleCoverage, int],
         num_violations: int,
     ) -> Self:
         """Sum up the schedules that were played."""
-        listed = [*schedules]
-        complete = [each.num_classes for each in listed if each.extent == COMPLETE]
+        complete = {each: n for each, n in schedules.items() if each.extent == COMPLETE}
         return cls(
             scope,
             num_scenarios,
             num_played,
-            sum(each.extent == RANDOM for each in listed),
-            len(complete),
-            sum(complete),
+            sum(n for each, n in schedules.items() if each.extent == RANDOM),
+            sum(complete.values()),
+            sum(each.num_classes * number for each, number in complete.items()),
             num_violations,
         )
 

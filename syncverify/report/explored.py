@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 
 from syncverify.judge.ordering.held_memory import HeldMemory
 from syncverify.plain_text import counted
@@ -44,28 +44,29 @@ def _replay_lines(num_replayed: int, num_failing: int) -> Iterator[str]:
         )
 
 
-def _schedule_lines(played: Collection[ScheduleCoverage]) -> Iterator[str]:
+def _schedule_lines(played: Mapping[ScheduleCoverage, int]) -> Iterator[str]:
     """Describe schedules beyond the default one and one drawn."""
-    complete = [each for each in played if each.extent == COMPLETE]
+    complete = {each: n for each, n in played.items() if each.extent == COMPLETE}
     if complete:
-        classes = sum(each.num_classes for each in complete)
+        classes = sum(each.num_classes * number for each, number in complete.items())
         yield (
-            f"schedules of {counted(len(complete), 'scenario')} complete: {classes} classes "
-            f"of {_interleavings(complete)} interleavings"
+            f"schedules of {counted(sum(complete.values()), 'scenario')} complete: {classes} "
+            f"classes of {_interleavings(complete)} interleavings"
         )
-    chances = [each.probability for each in played if each.extent == RANDOM]
-    if chances:
+    by_chance = {each: n for each, n in played.items() if each.extent == RANDOM}
+    if by_chance:
+        least = min(each.probability for each in by_chance)
         yield (
-            f"schedules of {counted(len(chances), 'scenario')} by random priorities: in each, "
-            f"a bug of {DEFAULT_DEPTH} ordered moves was met with a probability of at least "
-            f"{min(chances):.2g}"
+            f"schedules of {counted(sum(by_chance.values()), 'scenario')} by random "
+            f"priorities: in each, a bug of {DEFAULT_DEPTH} ordered moves was met with a "
+            f"probability of at least {least:.2g}"
         )
 
 
-def _interleavings(complete: Collection[ScheduleCoverage]) -> str:
-    counts = [each.num_interleavings for each in complete]
-    total = sum(count for count in counts if count is not None)
-    return f"more than {total}" if None in counts else str(total)
+def _interleavings(complete: Mapping[ScheduleCoverage, int]) -> str:
+    total = sum((each.num_interleavings or 0) * n for each, n in complete.items())
+    is_open = any(each.num_interleavings is None for each in complete)
+    return f"more than {total}" if is_open else str(total)
 
 
 def _overlap_lines(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 from typing_extensions import override
@@ -82,6 +83,7 @@ class Report:
         num_refused: Number of scenarios of plain steps that the subject refused, as it may.
         is_replay: Whether one recorded scenario was played, and nothing was searched.
         bound: What a search of all scenarios of a scope has played; None for other searches.
+        campaign: File from which the search would go on, to delete once the report is written.
     """
 
     subject: str
@@ -105,6 +107,7 @@ class Report:
     not_tried: NotTried | None = None
     always_raises: bool = False
     bound: Bound | None = None
+    campaign: Path | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def without_coverage(

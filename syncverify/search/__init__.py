@@ -17,7 +17,10 @@ module                  content
 `first_violation`       a search that ends with the first violation
 `replayed`              a scenario that is played once more
 `replay`                violations saved by earlier runs, played first
-`parallel`              a search by several processes
+`shards`                the shards of a search, and the play of one of them
+`crews`                 who plays the shards
+`sharded_search`        a search in shards, whose results are merged
+`campaign_file`         the shards that were played, from which a search goes on
 `exhaustive`            a search that plays every scenario of a small scope
 `isolation`             independence from torch modes, local files and addresses
 ======================= ==============================================================

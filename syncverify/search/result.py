@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol, Self
 
 from syncverify.judge.consequences import other_forms
@@ -63,8 +65,8 @@ class RunStatistics:
         num_overlaps: Steps of ranks in which a reduction started before backward ended.
         num_overlaps_possible: Steps of ranks in which a reduction could have done so.
         held: The most memory that `record_stream` held back in one run.
-        schedules: The schedules that were played, one entry per scenario.
-        remarks: Remarks on runs, in words.
+        schedules: The number of scenarios by the schedules that were played of each.
+        remarks: Remarks on runs, in words, each once.
         num_refused: Number of scenarios in which the subject refused a value of plain steps by
             a clear error, as its contract allows.
         lines: Lines of the subject that ran, by file; none on backends with processes.
@@ -73,7 +75,7 @@ class RunStatistics:
     num_overlaps: int = 0
     num_overlaps_possible: int = 0
     held: HeldMemory = field(default_factory=HeldMemory)
-    schedules: tuple[ScheduleCoverage, ...] = ()
+    schedules: Mapping[ScheduleCoverage, int] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     num_refused: int = 0
     lines: Mapping[str, PlayedLines] = field(default_factory=dict)
@@ -85,8 +87,8 @@ class RunStatistics:
             sum(part.num_overlaps for part in parts),
             sum(part.num_overlaps_possible for part in parts),
             max((part.held for part in parts), key=lambda held: held.extent),
-            tuple(each for part in parts for each in part.schedules),
-            tuple(each for part in parts for each in part.remarks),
+            sum((Counter(part.schedules) for part in parts), Counter()),
+            tuple(dict.fromkeys(each for part in parts for each in part.remarks)),
             sum(part.num_refused for part in parts),
             merged_lines([part.lines for part in parts]),
         )
@@ -122,7 +124,7 @@ class StatisticsCollector:
         """Return the statistics of all runs so far."""
         return replace(
             self._of_runs,
-            schedules=tuple(self._schedules.values()),
+            schedules=Counter(self._schedules.values()),
             num_refused=len(self._refused),
         )
 
@@ -140,6 +142,10 @@ class SearchResult:
         met: The violations of these runs, with those that other ones explain.
         stopped: Why no further scenario was played, "" if all were; an end that a user asked
             for is none.
+        draws: Number of decisions of each schedule that was drawn, by the digest of its
+            scenario; none where nothing was met, and none of several results.
+        campaign: File from which the search would go on, to delete once its report is
+            written; None for none, or while scenarios are left.
     """
 
     num_examples: int
@@ -149,6 +155,8 @@ class SearchResult:
     statistics: RunStatistics = field(default_factory=RunStatistics)
     met: Occurrences = field(default_factory=Occurrences)
     stopped: str = ""
+    draws: Mapping[bytes, int] = field(default_factory=dict)
+    campaign: Path | None = None
 
 
 def distinct_identities(identities: Iterable[Identity]) -> list[Identity]:
@@ -165,10 +173,11 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
     small. The seconds of the result are those of the slowest search. Each violation has those
     that it explains.
     """
-    first, *others = results
-    coverage, met = Coverage(first.coverage.space), first.met
-    for other in others:
-        met.update(other.met)
+    coverage, met = Coverage(results[0].coverage.space), results[0].met
+    if len(results) > 1:
+        met = Occurrences()
+        for result in results:
+            met.update(result.met)
     smallest: dict[Identity, FoundViolation] = {}
     for result in results:
         coverage.update(result.coverage)
@@ -193,4 +202,5 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
         RunStatistics.merged([result.statistics for result in results]),
         met,
         next((result.stopped for result in results if result.stopped), ""),
+        campaign=next((each.campaign for each in results if each.campaign), None),
     )

@@ -61,12 +61,20 @@ class SavedViolations:
         subject: The subject.
         backend: Name of the backend.
         notes: Receives a line about each entry that is not played.
+        only: Tokens to play; None for all.
     """
 
     database: ExampleDatabase
     subject: Subject
     backend: str
     notes: list[str] = field(default_factory=list)
+    only: frozenset[str] | None = None
+
+    def tokens(self) -> frozenset[str]:
+        """Return the tokens of all entries, of this version and others."""
+        keys = self._key, self._unshrunk_key
+        entries = (entry for key in keys for entry in self.database.fetch(key))
+        return frozenset(entry.decode(errors="replace") for entry in entries)
 
     def reproducers(self, max_ranks: int) -> Iterator[Reproducer]:
         """Yield the reproducers of at most `max_ranks` ranks, by the order of tokens."""
@@ -96,6 +104,8 @@ class SavedViolations:
         foreign = 0
         for entry in sorted(self.database.fetch(key)):
             token = entry.decode(errors="replace")
+            if self.only is not None and token not in self.only:
+                continue
             if other_version(token):
                 foreign += 1
                 continue

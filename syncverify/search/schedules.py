@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Self, cast
 
@@ -70,8 +70,10 @@ class ScheduleCoverage:
     probability: float = 0.0
 
 
-def num_scenarios_by_extent(played: Iterable[ScheduleCoverage]) -> dict[str, int]:
+def num_scenarios_by_extent(played: Mapping[ScheduleCoverage, int]) -> dict[str, int]:
     """Count scenarios by the extent of their schedules; extents without one are left out."""
-    counts = Counter(each.extent for each in played)
+    counts = Counter[str]()
+    for each, number in played.items():
+        counts[each.extent] += number
     order = (SAME, FIRST, DRAWN, COMPLETE, RANDOM)
     return {extent: counts[extent] for extent in order if counts[extent]}

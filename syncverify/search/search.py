@@ -18,16 +18,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import islice
+from typing import NamedTuple
 
 from hypothesis import Phase
 
 from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.scenario.space import Space
 from syncverify.search.budget import (
     AFTER_A_HANG,
@@ -36,7 +37,6 @@ from syncverify.search.budget import (
     is_hang,
 )
 from syncverify.search.drawing import Drawing, EndedError, ScenarioSequence
-from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Draw, Identity, Judge, JudgedRun
 from syncverify.search.line_probe import played_lines
 from syncverify.search.missing_values import (
@@ -56,75 +56,149 @@ _DETERMINISM = subject_is_deterministic.__name__
 _MIN_PLAYS = 6
 
 
+class Origin(NamedTuple):
+    """The sequence in which a violation was met.
+
+    Attributes:
+        drawing: The sequence.
+        draws: Number of decisions of each schedule that was drawn there, by the digest of the
+            scenario; None where the judge has these runs in its cache.
+    """
+
+    drawing: Drawing
+    draws: Mapping[bytes, int] | None = None
+
+
+# The origin of the first violation of each identity.
+Origins = dict[Identity, Origin]
+
+
 def search(
     subject: Subject,
     backend: Backend,
     settings: Settings,
     progress: Progress,
     known: Collection[Identity] = (),
+    elsewhere: Callable[[], tuple[SearchResult, Origins]] | None = None,
 ) -> SearchResult:
     """Search for violations of a subject on a backend.
 
-    Violations in `known` are not shrunk: an earlier run has shrunk them.
+    Args:
+        subject: The synchronizer.
+        backend: Backend that plays the scenarios.
+        settings: Settings of the search.
+        progress: Receives each scenario and each run for shrinking.
+        known: Violations that an earlier run has shrunk.
+        elsewhere: Explores in other processes; this one then makes violations small.
 
     Returns:
-        The coverage, the statistics, and the shrunk violations. `progress` receives each
-        scenario and each run for shrinking.
+        The coverage, the statistics, and the shrunk violations.
     """
     started = time.monotonic()
-    limit = settings.time_limit_seconds
-    budget = Budget(deadline=None if limit is None else started + limit)
-    choice = ScheduleChoice.parse(settings.schedules)
-    judge = Judge(subject, backend, choice, settings.random_seed, budget)
-    drawing = Drawing.of(subject.capabilities, settings)
-    collector = judge.listener = StatisticsCollector()
-    has_ranks_here = backend.name in _BACKENDS_OF_ONE_PROCESS
-    exploration = _Exploration(drawing, judge, settings, progress)
-    with played_lines(subject.factory if has_ranks_here else None) as lines:
-        judge_each_scenario(drawing, judge, exploration.take)
-    coverage, met = exploration.coverage, exploration.met
-    stopped = judge.budget.stopped
-    judge.listener = None  # shrinking plays variants of few scenarios over and over
+    judge = _judge_of(subject, backend, settings, started)
+    whole = Origin(Drawing.of(subject.capabilities, settings))
+    if elsewhere is None:
+        result = explore(judge, whole.drawing, settings, progress)
+        origins = dict.fromkeys(result.met.own, whole)
+    else:
+        result, origins = elsewhere()
+    met, violations = result.met, result.violations
     join_complements(judge, met)
-    violations = list[FoundViolation]()
     counting = [*met.told()][: 1 if settings.stop_at_first else None]
     # One more hang ends all shrinking.
     for identity in sorted(counting, key=lambda one: is_hang(one[1], backend.name)):
         if identity not in known:
             first = met.own[identity]
-            least = shrink(drawing, judge, identity, first, progress, met)
+            drawing, draws = origins[identity]
+            least = shrink(drawing, judge, identity, first, progress, met, draws)
             violations.append(least)
             progress.shrunk(least)
-    for by_chance in _violations_by_chance(judge, violations):
-        progress.found(by_chance)
-        progress.shrunk(by_chance)
-        violations.append(by_chance)
-        met.add({by_chance.violation.identity: by_chance})
+    # A second run of each shows a subject that depends on chance; one such violation is enough.
+    chance = [each for each in violations if each.violation.property == _DETERMINISM]
+    for entry in [
+        each for each in violations if not is_hang(each.violation.cause, backend.name)
+    ]:
+        judge.budget.num_slow_runs, judge.budget.runs_left = 0, 2
+        with contextlib.suppress(OutOfBudgetError):
+            if not chance:
+                again = judge.judge_schedule(entry.scenario, entry.schedule, twice=True)
+                found = again.violations.items()
+                chance = [each for (name, _), each in found if name == _DETERMINISM][:1]
+                for each in chance:
+                    progress.found(each)
+                    progress.shrunk(each)
+                    violations.append(each)
+                    met.add({each.violation.identity: each})
+    # A hang while a scenario is made small is one too many for features beyond.
+    hung = AFTER_A_HANG if judge.budget.num_hangs else ""
+    result.stopped = result.stopped or hung
+    result.seconds = time.monotonic() - started
+    return result
+
+
+def _judge_of(
+    subject: Subject, backend: Backend, settings: Settings, started: float
+) -> Judge:
+    limit = settings.time_limit_seconds
+    budget = Budget(deadline=None if limit is None else started + limit)
+    choice = ScheduleChoice.parse(settings.schedules)
+    return Judge(subject, backend, choice, settings.random_seed, budget)
+
+
+def explore(
+    judge: Judge, scenarios: ScenarioSequence, settings: Settings, progress: Progress
+) -> SearchResult:
+    """Play all scenarios of a sequence, with others for missing values, and shrink nothing.
+
+    Args:
+        judge: Judge of the subject; its cache spares the shrinker these runs.
+        scenarios: The sequence.
+        settings: Settings of the search, or of a part of it.
+        progress: Receives each scenario and each violation.
+
+    Returns:
+        The coverage, the statistics, and the violations as they were met.
+    """
+    started, subject = time.monotonic(), judge.subject
+    collector = judge.listener = StatisticsCollector()
+    has_ranks_here = judge.backend.name in _BACKENDS_OF_ONE_PROCESS
+    coverage = Coverage(Space(subject.capabilities, settings.ranks))
+    exploration = _Exploration(coverage, judge, settings, progress)
+    with played_lines(subject.factory if has_ranks_here else None) as lines:
+        draws = judge_each_scenario(scenarios, judge, exploration.take)
+    judge.listener = None  # shrinking plays variants of few scenarios over and over
     return SearchResult(
         coverage.num_scenarios,
         time.monotonic() - started,
         coverage,
-        violations,
+        [],
         replace(collector.statistics(), lines=lines),
-        met,
-        # A hang while a scenario is made small is one too many for features beyond.
-        stopped or (AFTER_A_HANG if judge.budget.num_hangs else ""),
+        exploration.met,
+        judge.budget.stopped,
+        draws if exploration.met.own else {},
     )
 
 
 def judge_each_scenario(
     drawing: ScenarioSequence, judge: Judge, take: Callable[[Scenario, JudgedRun], None]
-) -> None:
+) -> dict[bytes, int]:
     """Judge the scenarios of a sequence, until the budget ends.
 
     Some are played twice. `take` receives each scenario and its judged run, and may raise
     `EndedError`.
+
+    Returns:
+        The number of decisions of each schedule that was drawn, by the digest of the scenario.
     """
-    second_plays = _SecondPlays()
+    second_plays, draws = _SecondPlays(), dict[bytes, int]()
 
     def explore(scenario: Scenario, draw: Draw) -> None:
+        def noted(count: int) -> Schedule:
+            draws[scenario.digest()] = count
+            return draw(count)
+
         try:
-            judged = judge.judge_scenario(scenario, draw)
+            judged = judge.judge_scenario(scenario, noted)
             size = judged.launches_per_step, scenario.mesh.num_ranks
             # Violations are played twice after the search.
             if not judged.violations and second_plays.includes(*size):
@@ -136,6 +210,7 @@ def judge_each_scenario(
             raise EndedError
 
     drawing.for_each(explore, Phase.generate)
+    return draws
 
 
 class _Exploration:
@@ -147,14 +222,15 @@ class _Exploration:
     """
 
     def __init__(
-        self, drawing: Drawing, judge: Judge, settings: Settings, progress: Progress
+        self, coverage: Coverage, judge: Judge, settings: Settings, progress: Progress
     ) -> None:
-        self.coverage = Coverage(Space(drawing.capabilities, drawing.max_ranks))
+        self.coverage = coverage
         self.met = Occurrences()
         self._judge = judge
         self._settings = settings
         self._progress = progress
-        self._reserved = num_reserved(settings.examples)
+        is_listed = settings.exhaustive
+        self._reserved = 0 if is_listed else num_reserved(settings.examples)
 
     def take(self, scenario: Scenario, judged: JudgedRun) -> None:
         """Note a scenario; raise `EndedError` after the last one."""
@@ -199,21 +275,3 @@ class _SecondPlays:
         self._largest = max(self._largest, launches_per_step * num_ranks)
         self._num_ordered += has_order
         return is_largest or has_order
-
-
-def _violations_by_chance(
-    judge: Judge, violations: list[FoundViolation]
-) -> list[FoundViolation]:
-    """Play each violation twice; return the first whose second run differs, if any."""
-    if any(entry.violation.property == _DETERMINISM for entry in violations):
-        return []
-    for entry in violations:
-        if is_hang(entry.violation.cause, judge.backend.name):
-            continue
-        judge.budget.num_slow_runs, judge.budget.runs_left = 0, 2
-        with contextlib.suppress(OutOfBudgetError):
-            judged = judge.judge_schedule(entry.scenario, entry.schedule, twice=True)
-            for (name, _), violation in judged.violations.items():
-                if name == _DETERMINISM:
-                    return [violation]
-    return []

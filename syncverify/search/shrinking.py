@@ -7,7 +7,7 @@ on a slow machine.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -44,17 +44,20 @@ def shrink(
     first: FoundViolation,
     progress: Progress,
     met: Occurrences | None = None,
+    draws: Mapping[bytes, int] | None = None,
 ) -> FoundViolation:
     """Return the smallest violation of an identity, as far as the budget allows.
 
     Among scenarios of equal size it is the one that Hypothesis tried last, simplified
     further. `drawing` is the sequence in which the violation `first` was met; the cache of
-    the judge that met it spares most of the sequence. `met` receives violations that are
-    first met now.
+    the judge that met it spares most of the sequence. Another judge spares it by `draws`: see
+    Note [A sequence without its runs]. `met` receives violations that are first met now.
     """
     judge.budget.num_slow_runs = 0
     others = Occurrences() if met is None else met
-    shrinking = _Shrinking(judge, identity, progress, judge.num_runs, others, first)
+    shrinking = _Shrinking(
+        judge, identity, progress, judge.num_runs, others, first, draws
+    )
     if is_hang(identity[1], judge.backend.name):
         return shrinking.from_below(drawing.capabilities)
     judge.budget.runs_left = _MAX_SHRINK_RUNS
@@ -164,9 +167,14 @@ class _Shrinking:
     num_runs_before: int
     met: Occurrences
     least: FoundViolation
+    draws: Mapping[bytes, int] | None = None
 
     def probe(self, scenario: Scenario, draw: Draw) -> None:
         """Tell Hypothesis whether a scenario of its sequence shows the violation."""
+        if self.draws is not None and self._is_before_the_violation(
+            scenario, draw, self.draws
+        ):
+            return
         try:
             found = self.shown(scenario, draw)
         except OutOfBudgetError:
@@ -175,6 +183,22 @@ class _Shrinking:
             # Hypothesis prefers few and small choices.
             self.least = min(found, self.least, key=rank_of)
             raise ReproducedError
+
+    def _is_before_the_violation(
+        self, scenario: Scenario, draw: Draw, draws: Mapping[bytes, int]
+    ) -> bool:
+        """Tell whether a scenario needs no run, and draw what its run has drawn."""
+        # Note [A sequence without its runs]
+        # The scenarios before a violation did not show it, so they need no run. But Hypothesis
+        # has one source of chance for scenarios and schedules: a schedule that was drawn then
+        # is drawn now, or the next scenario is another one.
+        digest = scenario.digest()
+        if digest == self.least.scenario.digest():
+            self.draws = None
+            return False
+        if digest in draws:
+            draw(draws[digest])
+        return True
 
     def from_below(self, capabilities: Capabilities) -> FoundViolation:
         """Play parts of the scenario, the smallest first, until one hangs.

@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "strategies/": {"hypothesis"},
     "syncverify/": set(),
     "syncverify/backends/": {"cloudpickle"},
+    "syncverify/cluster/": {"distributed"},
     "syncverify/command/": {"click", "psutil", "rich"},
     "syncverify/command/hypothesis_plugin.py": {"hypothesis"},
     "syncverify/processes/": {"cloudpickle", "psutil"},
@@ -38,6 +39,7 @@ MAY_IMPORT = {
     # Markupsafe is the part of jinja2 that says which text is escaped already.
     "syncverify/report/html/": {"jinja2", "markupsafe"},
     "syncverify/search/": {"hypothesis"},
+    "syncverify/search/campaign_file.py": {"filelock"},
     "syncverify/search/line_probe.py": {"slipcover"},
     "syncverify/settings.py": {"hypothesis"},  # for types alone
     "syncverify/subjects/": {

@@ -24,7 +24,7 @@ def lines(
 
 
 def test_search_of_single_schedules_has_no_line() -> None:
-    assert lines(RunStatistics(schedules=(ScheduleCoverage(DRAWN),))) == []
+    assert lines(RunStatistics(schedules={ScheduleCoverage(DRAWN): 1})) == []
 
 
 def test_replays_are_counted() -> None:
@@ -38,12 +38,16 @@ def test_replays_are_counted() -> None:
 
 @pytest.mark.parametrize(("counted", "total"), [(6, "10"), (None, "more than 4")])
 def test_complete_schedules_are_added_up(counted: int | None, total: str) -> None:
-    played = (ScheduleCoverage(COMPLETE, 2, 4), ScheduleCoverage(COMPLETE, 3, counted))
+    one, other = (
+        ScheduleCoverage(COMPLETE, 2, 4),
+        ScheduleCoverage(COMPLETE, 3, counted),
+    )
+    played = {one: 1, other: 1}
     assert lines(RunStatistics(schedules=played)) == [COMPLETE_LINE.format(total)]
 
 
 def test_random_priorities_promise_the_least_probability() -> None:
-    played = tuple(ScheduleCoverage(RANDOM, probability=p) for p in (0.5, 0.25))
+    played = {ScheduleCoverage(RANDOM, probability=p): 1 for p in (0.5, 0.25)}
     assert lines(RunStatistics(schedules=played)) == [
         (
             "schedules of 2 scenarios by random priorities: in each, a bug of 3 ordered "

@@ -12,7 +12,7 @@ from syncverify.scenario.features import optional_features, without_clear_errors
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Drawing, ReproducedError
-from syncverify.search.parallel import _shares
+from syncverify.search.shards import Shards
 from syncverify.search.simpler_scenarios import simpler_scenarios
 from syncverify.settings import Settings
 from syncverify.strategies import scenarios
@@ -48,7 +48,8 @@ def test_a_thorough_search_meets_every_value_and_all_pairs_but_few(
     random_seed: int, jobs: int
 ) -> None:
     plan = Settings(ranks=NUM_RANKS, examples=2000, seed=random_seed, jobs=jobs)
-    shares = [plan] if jobs == 1 else _shares(plan)
+    shards = Shards(b"", "sim", plan)
+    shares = [plan] if jobs == 1 else [shard.settings for shard in shards]
     coverage = counted(
         scenario
         for share in shares

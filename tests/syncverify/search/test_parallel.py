@@ -1,11 +1,13 @@
 """Several processes search as one."""
 
 import signal
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
+from syncverify.backends.choice import open_backend
 from syncverify.errors import InternalError, SubjectError
 from syncverify.judge.violation import Violation
 from syncverify.processes import calls
@@ -16,15 +18,18 @@ from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.crews import crew_of
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
-from syncverify.search.parallel import _shares, search_in_parallel
 from syncverify.search.result import (
     RunStatistics,
     SearchResult,
     SilentProgress,
     merged,
 )
+from syncverify.search.search import search
+from syncverify.search.sharded_search import explore_in_shards
+from syncverify.search.shards import Shards
 from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_subjects import Doubles, Naive
@@ -47,6 +52,10 @@ class Listening(SilentProgress):
         self.told.append(("shrunk", violation.violation.identity))
 
 
+def shares_of(settings: Settings) -> list[Settings]:
+    return [shard.settings for shard in Shards(b"", "sim", settings)]
+
+
 def look(
     subject: Any,
     *,
@@ -57,7 +66,15 @@ def look(
     settings = Settings(
         ranks=2, examples=examples, seed=0, jobs=2, stop_at_first=stop_at_first
     )
-    return search_in_parallel(resolve(subject), "sim", settings, heard or Listening())
+    found = resolve(subject)
+    crew = crew_of(settings)
+    assert crew is not None
+    with closing(open_backend("sim", found)) as backend:
+        told = heard or Listening()
+        return search(
+            *(found, backend, settings, told),
+            elsewhere=lambda: explore_in_shards(found, settings, told, crew, None),
+        )
 
 
 @pytest.mark.long
@@ -84,10 +101,19 @@ def test_the_first_violation_of_any_process_ends_all_explorations() -> None:
 
 
 def test_shares_are_equal_and_their_seeds_differ() -> None:
-    shares = list(_shares(Settings(examples=11, seed=5, jobs=3)))
+    shares = shares_of(Settings(examples=11, seed=5, jobs=3))
     assert [share.examples for share in shares] == [4, 4, 3]
     assert len({share.random_seed for share in shares}) == 3
-    assert len(list(_shares(Settings(examples=2, seed=5, jobs=3)))) == 2
+    assert len(shares_of(Settings(examples=2, seed=5, jobs=3))) == 2
+
+
+def test_shards_of_a_campaign_are_the_same_for_any_number_of_workers() -> None:
+    settings = Settings(examples=20_000, cluster="local:2")
+    shares = shares_of(settings)
+    assert settings.random_seed == 0  # the same command goes on
+    assert {share.examples for share in shares} == {250}
+    assert len({share.random_seed for share in shares}) == 80
+    assert shares == shares_of(replace(settings, cluster="tcp://far:8786"))
 
 
 class MakesNothing:

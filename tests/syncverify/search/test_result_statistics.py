@@ -21,7 +21,7 @@ def test_scenario_that_is_drawn_twice_counts_once() -> None:
     collector = StatisticsCollector()
     collector.schedules_played(SCENARIO.digest(), ScheduleCoverage(SAME))
     collector.schedules_played(SCENARIO.digest(), ScheduleCoverage(DRAWN))
-    assert collector.statistics() == RunStatistics(schedules=(ScheduleCoverage(DRAWN),))
+    assert collector.statistics().schedules == {ScheduleCoverage(DRAWN): 1}
 
 
 def test_run_without_records_adds_nothing() -> None:
@@ -32,13 +32,13 @@ def test_run_without_records_adds_nothing() -> None:
 
 def test_merged_statistics_keep_the_most_memory_and_all_schedules() -> None:
     pile = HeldMemory(num_blocks=2, num_bytes=8, largest=4)
-    one = RunStatistics(1, 2, schedules=(ScheduleCoverage(SAME),))
-    other = RunStatistics(3, 4, pile, (ScheduleCoverage(DRAWN),) * 2)
-    assert RunStatistics.merged([one, other]) == RunStatistics(
-        4, 6, pile, (*one.schedules, *other.schedules)
+    one = RunStatistics(1, 2, schedules={ScheduleCoverage(SAME): 1})
+    other = RunStatistics(3, 4, pile, {ScheduleCoverage(DRAWN): 2})
+    assert RunStatistics.merged([one, other, one]) == RunStatistics(
+        5, 8, pile, {ScheduleCoverage(SAME): 2, ScheduleCoverage(DRAWN): 2}
     )
 
 
 def test_scenarios_are_counted_by_extent_in_a_fixed_order() -> None:
-    played = [ScheduleCoverage(extent) for extent in (DRAWN, SAME, DRAWN)]
+    played = {ScheduleCoverage(DRAWN): 2, ScheduleCoverage(SAME): 1}
     assert list(num_scenarios_by_extent(played).items()) == [(SAME, 1), (DRAWN, 2)]

@@ -1,0 +1,217 @@
+"""A crew on a cluster: it hands calls out, hears them, and repeats those that are lost.
+
+A call is lost in two ways. Its worker dies: another worker makes the call, and the scheduler
+sees to that. Or the process dies in which the worker makes the call: the call is made once
+more, elsewhere, and the second loss is told to the owner of this command, as that of any
+process that plays (Note [Who owns the end of a command] in `command/owner.py`).
+"""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import sys
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from syncverify.cluster.connection import connected
+from syncverify.cluster.versions import versions_here
+from syncverify.cluster.worker import (
+    Failed,
+    LostThere,
+    Outcome,
+    RemoteCall,
+    Returned,
+    call_apart,
+    end_calls,
+)
+from syncverify.errors import InternalError, UsageError
+from syncverify.processes.calls import ProcessLostError
+from syncverify.processes.owner_link import Waits, leave_lost, tell_owner
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_TICK_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 10.0
+# A worker gets its next call while it plays one.
+_CALLS_A_WORKER: Final = 2
+_MOST_LOSSES: Final = 2  # of the process of a call
+_MOST_DEATHS: Final = (
+    3  # times that the scheduler gives a call up, after four workers each
+)
+
+
+def run_on_cluster(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    place: str,
+    hear: Callable[[Any], object] = lambda _: None,
+    stops: Callable[[], bool] = lambda: False,
+) -> Generator[tuple[Item, Result]]:
+    """Yield each item with the result of `function`, in the order in which calls end.
+
+    Args:
+        function: A function of a module, which workers import.
+        items: Arguments of the calls; each is taken when a worker is free.
+        place: The cluster, as in `connected`.
+        hear: Receives the values that calls tell by `tell_caller`.
+        stops: Tells whether the calls are to end early, and no other begins.
+
+    Yields:
+        An item and its result.
+
+    Raises:
+        UsageError: The cluster cannot be used, or is lost.
+    """
+    with connected(place) as client:
+        calls = _Calls[Item](client, place, function, iter(items))
+        try:
+            yield from calls.results(hear, stops)
+        finally:
+            calls.close()
+
+
+class _Calls(Generic[Item]):
+    """The calls that a cluster makes.
+
+    Args:
+        client: Client of the cluster.
+        place: The cluster, as the user named it.
+        function: The function.
+        items: Arguments of the calls.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        place: str,
+        function: Callable[[Item], Any],
+        items: Iterator[Item],
+    ) -> None:
+        self._client, self._place = client, place
+        self._function, self._left = function, items
+        self._name = f"syncverify-{uuid.uuid4().hex}"
+        self._running: dict[Future, Item] = {}
+        self._losses: dict[Item, int] = {}
+        self._deaths: dict[Item, int] = {}
+        self._is_told_to_stop = False
+        self._num_slots, self._next_look = 0, 0.0
+        # Values that calls tell, as bytes, and calls that have ended.
+        self._news: queue.Queue[bytes | Future] = queue.Queue()
+        client.subscribe_topic(self._name, lambda event: self._news.put(event[1]))
+
+    def results(
+        self, hear: Callable[[Any], object], stops: Callable[[], bool]
+    ) -> Iterator[tuple[Item, Any]]:
+        """Yield each item with its result."""
+        self._begin_calls()
+        while self._running:
+            for each in self._next_news():
+                if isinstance(each, bytes):
+                    for word in pickle.loads(each):
+                        hear(word)
+                elif each in self._running:
+                    yield from self._taken(each)
+            if stops():
+                self._stop()
+            self._begin_calls()
+
+    def close(self) -> None:
+        """Give up all calls that run."""
+        if self._running and self._client.status == "running":
+            self._client.cancel([*self._running])
+
+    def _next_news(self) -> list[bytes | Future]:
+        """Return the news of a second."""
+        tell_owner(Waits)
+        if self._client.status != "running":
+            raise self._lost_cluster()
+        try:
+            first = self._news.get(timeout=_TICK_SECONDS)
+        except queue.Empty:
+            return []
+        return [first, *(self._news.get() for _ in range(self._news.qsize()))]
+
+    def _begin_calls(self) -> None:
+        """Hand out as many calls as the workers that are there can make."""
+        self._look_for_workers()
+        num_free = _CALLS_A_WORKER * self._num_slots - len(self._running)
+        if num_free > 0 and not self._is_told_to_stop:
+            for item in islice(self._left, num_free):
+                self._submit(item)
+
+    def _look_for_workers(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            self._num_slots = max(1, sum(self._client.nthreads().values()))
+
+    def _submit(self, item: Item) -> None:
+        path = tuple(each or str(Path.cwd()) for each in sys.path)
+        call = RemoteCall(self._function, item, self._name, versions_here(), path)
+        future = self._client.submit(call_apart, call, pure=False)
+        self._running[future] = item
+        future.add_done_callback(self._news.put)
+
+    def _taken(self, future: Future) -> Iterator[tuple[Item, Any]]:
+        """Yield the result of a call that has ended; make a lost call once more."""
+        from distributed import KilledWorker
+
+        item = self._running.pop(future)
+        if future.status == "cancelled":
+            raise self._lost_cluster()
+        error = future.exception()
+        if isinstance(error, KilledWorker):
+            self._note(self._deaths, item, _MOST_DEATHS, self._died(error))
+            self._submit(item)
+        elif error is not None:
+            raise UsageError(f"a worker cannot make a call: {error}") from error
+        else:
+            yield from self._judged(item, future.result())
+
+    def _judged(self, item: Item, outcome: Outcome) -> Iterator[tuple[Item, Any]]:
+        match outcome:
+            case Returned(result):
+                yield item, result
+            case Failed(kind, text):
+                raise kind(text)
+            case LostThere(text, token, cause, how):
+                lost = ProcessLostError(text, token, cause, how)
+                self._note(self._losses, item, _MOST_LOSSES, lost)
+                self._submit(item)
+
+    def _note(
+        self, counts: dict[Item, int], item: Item, most: int, error: InternalError
+    ) -> None:
+        """Count a loss; raise an error after the last one, or leave it to the owner."""
+        counts[item] = counts.get(item, 0) + 1
+        if counts[item] < most:
+            return
+        if isinstance(error, ProcessLostError):
+            leave_lost(error.token, error.cause, error.how)
+        raise error
+
+    def _died(self, error: Exception) -> InternalError:
+        return InternalError(
+            f"several workers died in one part of the search, the last one at "
+            f"{getattr(error, 'last_worker', '')}; its log may say why"
+        )
+
+    def _lost_cluster(self) -> UsageError:
+        return UsageError(
+            f"lost the scheduler at {self._place!r}; once one is there, the same command goes on"
+        )
+
+    def _stop(self) -> None:
+        """Tell all calls once that they are to end early."""
+        if not self._is_told_to_stop:
+            self._is_told_to_stop = True
+            self._client.run(end_calls, self._name)

@@ -1,0 +1,143 @@
+"""One call on a worker of a cluster, in another process.
+
+A subject may exit, crash or hang the process that plays it. The worker stays: it forks a process
+for each call, hears it, and returns how it ended.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from syncverify.cluster.versions import Versions, difference
+from syncverify.errors import SyncverifyError, UsageError
+from syncverify.processes.calls import ProcessLostError, run_in_processes
+
+_TELL_SECONDS: Final = 1.0
+_ended: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteCall:
+    """A call of a function on a worker.
+
+    Attributes:
+        function: The function, which a worker imports by its name.
+        item: Its argument.
+        campaign: Topic on which values are told, and name under which calls end early.
+        versions: Versions of the process that wants the call.
+        import_path: Folders from which that process imports.
+    """
+
+    function: Callable[[Any], Any]
+    item: Any
+    campaign: str
+    versions: Versions
+    import_path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The result of a call."""
+
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The type and the message of an error that ended a call."""
+
+    kind: type[SyncverifyError]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LostThere:
+    """A call lost its process; the fields are those of `ProcessLostError`."""
+
+    text: str
+    token: str
+    cause: str
+    how: str
+
+
+Outcome = Returned | Failed | LostThere
+
+
+def end_calls(campaign: str) -> None:
+    """Let the calls of a campaign on this worker end early."""
+    _ended.add(campaign)
+
+
+def call_apart(call: RemoteCall) -> Outcome:
+    """Make a call on this worker, and tell how it ended; nothing is raised."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    other = difference(call.versions)
+    if other:
+        return Failed(UsageError, f"the worker {worker.address} has {other}")
+    _import_from(call.import_path)
+    key = worker.get_current_task()
+    words = _Words(lambda word: worker.log_event(call.campaign, word))
+
+    def is_to_end() -> bool:
+        words.tell_if_due()
+        state = worker.state.tasks.get(key)  # a scheduler whose client is gone cancels
+        return call.campaign in _ended or state is None or state.state == "cancelled"
+
+    try:
+        return _outcome(call, words, is_to_end)
+    finally:
+        words.tell()
+
+
+def _outcome(call: RemoteCall, words: _Words, is_to_end: Callable[[], bool]) -> Outcome:
+    results = run_in_processes(
+        call.function, [call.item], jobs=1, hear=words.hear, stops=is_to_end
+    )
+    try:
+        with closing(results):
+            return Returned(next(results)[1])
+    except ProcessLostError as error:
+        return LostThere(str(error), error.token, error.cause, error.how)
+    except SyncverifyError as error:
+        return Failed(type(error), str(error))
+
+
+def _import_from(folders: tuple[str, ...]) -> None:
+    """Import from folders of the caller as well, where this machine has them."""
+    known = {*sys.path}
+    sys.path += [each for each in folders if each not in known and Path(each).is_dir()]
+
+
+class _Words:
+    """Values that a call tells, sent together: a thousand workers share one scheduler."""
+
+    def __init__(self, send: Callable[[bytes], object]) -> None:
+        self._send = send
+        self._held: list[object] = []
+        self._next = 0.0
+
+    def hear(self, word: object) -> None:
+        """Take one value."""
+        self._held.append(word)
+        self.tell_if_due()
+
+    def tell_if_due(self) -> None:
+        """Send the values of the last second."""
+        if time.monotonic() >= self._next:
+            self.tell()
+
+    def tell(self) -> None:
+        """Send the values that are held."""
+        if self._held:
+            self._send(pickle.dumps(self._held))
+            self._held = []
+            self._next = time.monotonic() + _TELL_SECONDS

@@ -1,0 +1,287 @@
+"""The shards of a search that were played, in a file that is never half written.
+
+Note [What a file may hold]
+    A file holds pickled values, since a report needs all facts of a violation. It may come from
+    another machine, as an artifact of CI. So nothing is imported and nothing is called for it
+    but the classes of plain values that this package defines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import pickle
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from filelock import FileLock, Timeout
+from typing_extensions import override
+
+from syncverify.errors import UsageError
+from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.small_scope import SmallScope
+from syncverify.search.judge import Identity
+from syncverify.search.line_probe import modules_of
+from syncverify.search.result import SearchResult, merged
+from syncverify.search.shards import size_of_shards
+from syncverify.search.whole_file import replace_file
+from syncverify.settings import Settings
+from syncverify.subjects.subject import Subject
+
+_VERSION: Final = 2
+DEFAULT_FOLDER: Final = Path(".syncverify")
+# A file of a long search has a megabyte: it is written for a twentieth of the time at most.
+_PAUSE_A_WRITE: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class MetIn:
+    """The shard that has met a violation first.
+
+    Attributes:
+        number: Number of the shard.
+        draws: As in `SearchResult`.
+    """
+
+    number: int
+    draws: Mapping[bytes, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DoneShards:
+    """The shards of a search that were played, and their results.
+
+    Attributes:
+        result: The result of the first shards, merged.
+        num_merged: Number of these shards.
+        origins: By violation, the shard of these that has met it first.
+        waiting: Results of later shards, by number: see Note [Merged in the order of shards].
+        saved_before: Tokens of violations that earlier searches had saved.
+    """
+
+    result: SearchResult
+    num_merged: int = 0
+    origins: Mapping[Identity, MetIn] = field(default_factory=dict)
+    waiting: Mapping[int, SearchResult] = field(default_factory=dict)
+    saved_before: frozenset[str] = frozenset()
+
+    @property
+    def num_examples(self) -> int:
+        """Number of scenarios that were played."""
+        waiting = (each.num_examples for each in self.waiting.values())
+        return self.result.num_examples + sum(waiting)
+
+    def has(self, number: int) -> bool:
+        """Tell whether a shard was played."""
+        return number < self.num_merged or number in self.waiting
+
+    def with_shard(self, number: int, result: SearchResult) -> Self:
+        """Return them with one more shard."""
+        waiting = {**self.waiting, number: result}
+        end = self.num_merged
+        while end in waiting:
+            end += 1
+        ready = {each: waiting.pop(each) for each in range(self.num_merged, end)}
+        more = self._merged_with(ready)
+        return dataclasses.replace(more, num_merged=end, waiting=waiting)
+
+    def with_all(self, begun: Mapping[int, SearchResult]) -> Self:
+        """Return all results, also of shards after a missing one and of those that ended early."""
+        return self._merged_with({**self.waiting, **begun})
+
+    def _merged_with(self, results: Mapping[int, SearchResult]) -> Self:
+        ordered = sorted(results.items())
+        origins = {
+            identity: MetIn(number, result.draws)
+            for number, result in reversed(ordered)
+            for identity in result.met.own
+        }
+        return dataclasses.replace(
+            self,
+            result=merged([self.result, *(result for _, result in ordered)]),
+            origins={**origins, **self.origins},
+        )
+
+
+class CampaignFile:
+    """The file of one search, which one process at a time may use.
+
+    Args:
+        path: Its path.
+        key: Digest of all that decides the verdicts: sources, contract, versions.
+    """
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.path, self._key = path, key
+        self._lock = FileLock(path.with_suffix(".lock"), timeout=0)
+        self._next_write = 0.0
+
+    @classmethod
+    def of(cls, subject: Subject, settings: Settings) -> Self:
+        """Return the file of a search; its settings tell it from others on the subject."""
+        folder = settings.database
+        is_folder = isinstance(folder, Path) or (
+            isinstance(folder, str) and "://" not in folder
+        )
+        kind = "exhaustive" if settings.exhaustive else "campaign"
+        name = _digest([subject.key, *map(repr, _deciding(settings))])
+        versions = (version("syncverify"), version("torch"), platform.python_version())
+        key = _digest([name, *versions, repr(subject.capabilities), *sources(subject)])
+        parent = Path(folder) if is_folder else DEFAULT_FOLDER  # type: ignore[arg-type]
+        return cls(parent / f"{kind}-{name}.shards", key)
+
+    def __enter__(self) -> Self:
+        """Keep others from the file.
+
+        Returns:
+            The file.
+
+        Raises:
+            UsageError: Another process uses it, or the folder takes no file.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except Timeout:
+            raise UsageError(
+                f"another command plays this search: it holds {self._lock.lock_file!r}; wait for "
+                "it, or interrupt it and go on from there"
+            ) from None
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._lock.release()
+
+    def read(self) -> DoneShards | None:
+        """Return the shards played; None without a file, or with one of other sources.
+
+        Raises:
+            UsageError: The file is damaged, or no file of this package.
+        """
+        try:
+            header, _, content = self.path.read_bytes().partition(b"\n")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._cannot_read(f"{error.strerror}") from error
+        if header != self._header(content) and not self._is_of_others(header):
+            raise self._cannot_read("its content was changed, or its end is missing")
+        if self._is_of_others(header):
+            return None
+        try:
+            done = _PlainUnpickler(io.BytesIO(content)).load()
+        except Exception as error:
+            raise self._cannot_read(f"{error}") from error
+        assert isinstance(done, DoneShards)
+        return done
+
+    def write(self, done: DoneShards, *, at_once: bool = False) -> None:
+        """Write the shards played, not more often than it pays unless it is to be at once.
+
+        Raises:
+            UsageError: The file cannot be written; the shards before are still there.
+        """
+        began = time.monotonic()
+        if began < self._next_write and not at_once:
+            return
+        content = pickle.dumps(done)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self.path, self._header(content) + b"\n" + content)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        ended = time.monotonic()
+        self._next_write = ended + _PAUSE_A_WRITE * (ended - began)
+
+    def _header(self, content: bytes) -> bytes:
+        digest = hashlib.sha256(content).hexdigest()
+        return f"syncverify {_VERSION} {self._key} {digest}".encode()
+
+    def _is_of_others(self, header: bytes) -> bool:
+        own = f"syncverify {_VERSION} {self._key} ".encode()
+        return header.startswith(b"syncverify ") and not header.startswith(own)
+
+    def _cannot_read(self, why: str) -> UsageError:
+        return UsageError(
+            f"cannot go on from {str(self.path)!r}: {why}; delete it to begin anew"
+        )
+
+    def _cannot_write(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"cannot write {str(self.path)!r}: {error.strerror}; with room there, the same "
+            "command goes on"
+        )
+
+
+def forget(path: Path) -> None:
+    """Delete the file of a search after its report is written."""
+    path.unlink(missing_ok=True)
+    path.with_suffix(".lock").unlink(missing_ok=True)
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads plain values of this package, and nothing else."""
+
+    @override
+    def find_class(self, module: str, name: str) -> Any:
+        """Return a class of plain values.
+
+        Raises:
+            UnpicklingError: It is another one.
+        """
+        if (module, name) == ("collections", "Counter"):
+            return Counter
+        if (module, name) in {("builtins", "set"), ("builtins", "frozenset")}:
+            return super().find_class(module, name)
+        if module.partition(".")[0] == "syncverify" and module in sys.modules:
+            found = getattr(sys.modules[module], name, None)
+            if isinstance(found, type) and found.__module__ == module:
+                is_enum = issubclass(found, Enum | tuple)
+                if dataclasses.is_dataclass(found) or is_enum or found is Coverage:
+                    return found
+        raise pickle.UnpicklingError(
+            f"it names {module}.{name}, which is no plain value"
+        )
+
+
+def sources(subject: Subject) -> list[str]:
+    """Return the digest of each source file of a subject, in the order of their paths."""
+    files = {getattr(each, "__file__", None) for each in modules_of(subject.factory)}
+    paths = sorted(Path(each) for each in files if each)
+    return [
+        hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
+        if path.is_file()
+    ]
+
+
+def _deciding(settings: Settings) -> tuple[object, ...]:
+    """Return the settings that decide which scenarios are played and reported."""
+    if settings.exhaustive:
+        return settings.backend, SmallScope.parse(settings.scope), settings.schedules
+    return (
+        *(settings.backend, settings.ranks, settings.examples, settings.random_seed),
+        *(settings.schedules, settings.focus, settings.stop_at_first),
+        size_of_shards(settings),
+    )
+
+
+def _digest(texts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]

@@ -1,0 +1,18 @@
+"""The crew that plays the shards of a search: this process, several of this machine, a cluster."""
+
+from __future__ import annotations
+
+import functools
+
+from syncverify.cluster.crew import run_on_cluster
+from syncverify.processes.calls import Crew, run_here, run_in_processes
+from syncverify.settings import Settings
+
+
+def crew_of(settings: Settings) -> Crew | None:
+    """Return the crew of a search; None for a search that has no shards."""
+    if settings.cluster is not None:
+        return functools.partial(run_on_cluster, place=settings.cluster)
+    if settings.jobs > 1:
+        return functools.partial(run_in_processes, jobs=settings.jobs)
+    return run_here if settings.exhaustive else None

@@ -1,0 +1,200 @@
+"""The shards of a search: parts that a process plays by itself, and that are merged in order.
+
+Processes share no state. The shards of a search follow from its settings, and a shard has its
+own seed, which follows from the seed of the search and its number. So the merged result is the
+same for any number of processes, and for any order in which they end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+from hypothesis import Phase
+from typing_extensions import override
+
+from syncverify.backends.choice import open_backend
+from syncverify.backends.packed_subject import unpack_subject
+from syncverify.processes.calls import is_to_stop, tell_caller
+from syncverify.program.warnings_once import show_warnings_once
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE
+from syncverify.scenario.small_scope import SmallScope
+from syncverify.search.drawing import Drawing, EndedError, ScenarioSequence
+from syncverify.search.exhaustive import scenarios_within
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Draw, Judge
+from syncverify.search.result import SearchResult, SilentProgress
+from syncverify.search.schedules import ScheduleChoice
+from syncverify.search.search import explore
+from syncverify.settings import Settings
+from syncverify.subjects.subject import Subject
+
+# Scenarios of a shard. A large one is played anew where a process is lost, and a small one
+# plays more scenarios twice: see `judge_each_scenario`.
+_OF_SCOPE: Final = 100
+_LEAST, _MOST = 50, 250
+_LEAST_SHARDS: Final = 40
+_MOST_OF_A_JOB: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A part of a search.
+
+    Attributes:
+        number: Its place, from 0.
+        subject: Result of `pack_subject`.
+        backend: Name of the backend.
+        settings: Settings of the shard: its seed, its number of scenarios.
+        first: Number of scenarios of the shards before.
+    """
+
+    number: int
+    subject: bytes
+    backend: str
+    settings: Settings
+    first: int
+
+    def scenarios(self, capabilities: Capabilities) -> ScenarioSequence:
+        """Return the scenarios of the shard within a contract."""
+        settings = self.settings
+        if not settings.exhaustive:
+            return Drawing.of(capabilities, settings)
+        listed = scenarios_within(SmallScope.parse(settings.scope), capabilities)
+        return _Listed(listed[self.first :][: settings.examples])
+
+    def drawing(self, capabilities: Capabilities) -> Drawing:
+        """Return the random sequence with which a violation of the shard is made small."""
+        # Nothing random has led to a scenario of a scope.
+        settings = replace(self.settings, examples=1)
+        return Drawing.of(
+            capabilities, settings if settings.exhaustive else self.settings
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A sequence of given scenarios."""
+
+    scenarios: tuple[Scenario, ...]
+
+    def for_each(self, body: Callable[[Scenario, Draw], None], *_: Phase) -> None:
+        """Call a function with each scenario; no schedule is drawn."""
+        with suppress(EndedError):
+            for scenario in self.scenarios:
+                body(scenario, lambda _: DEFAULT_SCHEDULE)
+
+
+def size_of_shards(settings: Settings) -> int:
+    """Return the number of scenarios of each shard but the last one."""
+    if settings.exhaustive:
+        return _OF_SCOPE
+    if settings.cluster is None:
+        return min(-(-settings.examples // settings.jobs), _MOST_OF_A_JOB)
+    return max(_LEAST, min(_MOST, settings.examples // _LEAST_SHARDS))
+
+
+@dataclass(frozen=True, slots=True)
+class Shards(Sequence[Shard]):
+    """The shards of a search, in order; a search of many is cut as it goes on.
+
+    Attributes:
+        subject: Result of `pack_subject`.
+        backend: Name of the backend.
+        settings: Settings of the whole search.
+    """
+
+    subject: bytes
+    backend: str
+    settings: Settings
+
+    @override
+    def __len__(self) -> int:
+        return -(-self.settings.examples // size_of_shards(self.settings))
+
+    @override
+    def __getitem__(self, number: Any, /) -> Any:
+        """Return the shard of a number from 0."""
+        settings, size = self.settings, size_of_shards(self.settings)
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        first = number * size
+        own = replace(
+            settings,
+            examples=min(size, settings.examples - first),
+            seed=_seed_of(number, settings),
+            jobs=1,
+            cluster=None,
+            database=None,  # the process that merges keeps violations
+            progress=None,
+        )
+        return Shard(number, self.subject, self.backend, own, first)
+
+
+def _seed_of(number: int, settings: Settings) -> int:
+    """Return the seed of a shard; it is hashed, so that shards do not overlap."""
+    if (
+        settings.exhaustive
+    ):  # all scenarios are listed, and random priorities follow them
+        return settings.random_seed
+    digest = hashlib.sha256(f"{settings.random_seed}: {number}".encode())
+    return int.from_bytes(digest.digest()[:8])
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlayed:
+    """Progress of a shard: the number of its scenarios that were played."""
+
+    number: int
+    num_examples: int
+
+
+@dataclass(frozen=True, slots=True)
+class ViolationMet:
+    """Progress of a shard: a violation that it had not met before."""
+
+    violation: FoundViolation
+
+
+@dataclass(frozen=True, slots=True)
+class _ToldProgress(SilentProgress):
+    """The progress of one shard, which is told to the process that counts for all."""
+
+    number: int
+
+    @override
+    def played(self, num_examples: int, num_violations: int) -> None:
+        """Tell that one more scenario was played; end the shard if it is to end."""
+        tell_caller(lambda: ShardPlayed(self.number, num_examples))
+        if is_to_stop():
+            raise EndedError
+
+    @override
+    def found(self, violation: FoundViolation) -> None:
+        """Tell a violation that was met."""
+        tell_caller(lambda: ViolationMet(violation))
+
+
+def play_shard(shard: Shard, subject: Subject) -> SearchResult | None:
+    """Return the result of a shard, or None if it was told to end before it began."""
+    if is_to_stop():
+        return None
+    settings = shard.settings
+    choice = ScheduleChoice.parse(settings.schedules)
+    with closing(open_backend(shard.backend, subject)) as backend:
+        judge = Judge(subject, backend, choice, settings.random_seed)
+        scenarios = shard.scenarios(subject.capabilities)
+        return explore(judge, scenarios, settings, _ToldProgress(shard.number))
+
+
+def play_apart(shard: Shard) -> SearchResult | None:
+    """Play a shard in a process that does nothing else."""
+    torch.set_num_threads(1)
+    show_warnings_once()
+    return play_shard(shard, unpack_subject(shard.subject))
