@@ -121,7 +121,7 @@ class Settings:
     database: ExampleDatabase | Path | str | None = field(default=None, metadata=_words(
         "folder", "database",
         "Keep violations here, such as in .syncverify; the next run plays them first.",
-        **_IN_PROJECT))
+        metavar="FOLDER|redis://HOST", **_IN_PROJECT))
     cluster: str | None = field(default=None, metadata=_words(
         "text", "cluster",
         "Search in shards on dask.distributed; the same command goes on after an interrupt.",

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from syncverify.cluster.connection import connected
 from syncverify.cluster.versions import versions_here
 from syncverify.cluster.worker import (
-    Failed,
-    LostThere,
-    Outcome,
+    CallEnd,
+    CallFailed,
+    CallLost,
+    CallReturned,
     RemoteCall,
-    Returned,
     call_apart,
     end_calls,
 )
@@ -177,13 +177,13 @@ class _Calls(Generic[Item]):
         else:
             yield from self._judged(item, future.result())
 
-    def _judged(self, item: Item, outcome: Outcome) -> Iterator[tuple[Item, Any]]:
+    def _judged(self, item: Item, outcome: CallEnd) -> Iterator[tuple[Item, Any]]:
         match outcome:
-            case Returned(result):
+            case CallReturned(result):
                 yield item, result
-            case Failed(kind, text):
+            case CallFailed(kind, text):
                 raise kind(text)
-            case LostThere(text, token, cause, how):
+            case CallLost(text, token, cause, how):
                 lost = ProcessLostError(text, token, cause, how)
                 self._note(self._losses, item, _MOST_LOSSES, lost)
                 self._submit(item)

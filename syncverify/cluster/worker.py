@@ -43,14 +43,14 @@ class RemoteCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class CallReturned:
     """The result of a call."""
 
     result: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class CallFailed:
     """The type and the message of an error that ended a call."""
 
     kind: type[SyncverifyError]
@@ -58,7 +58,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class LostThere:
+class CallLost:
     """A call lost its process; the fields are those of `ProcessLostError`."""
 
     text: str
@@ -67,7 +67,7 @@ class LostThere:
     how: str
 
 
-Outcome = Returned | Failed | LostThere
+CallEnd = CallReturned | CallFailed | CallLost
 
 
 def end_calls(campaign: str) -> None:
@@ -75,14 +75,14 @@ def end_calls(campaign: str) -> None:
     _ended.add(campaign)
 
 
-def call_apart(call: RemoteCall) -> Outcome:
+def call_apart(call: RemoteCall) -> CallEnd:
     """Make a call on this worker, and tell how it ended; nothing is raised."""
     from distributed import get_worker
 
     worker = get_worker()
     other = difference(call.versions)
     if other:
-        return Failed(UsageError, f"the worker {worker.address} has {other}")
+        return CallFailed(UsageError, f"the worker {worker.address} has {other}")
     _import_from(call.import_path)
     key = worker.get_current_task()
     words = _Words(lambda word: worker.log_event(call.campaign, word))
@@ -98,17 +98,17 @@ def call_apart(call: RemoteCall) -> Outcome:
         words.tell()
 
 
-def _outcome(call: RemoteCall, words: _Words, is_to_end: Callable[[], bool]) -> Outcome:
+def _outcome(call: RemoteCall, words: _Words, is_to_end: Callable[[], bool]) -> CallEnd:
     results = run_in_processes(
         call.function, [call.item], jobs=1, hear=words.hear, stops=is_to_end
     )
     try:
         with closing(results):
-            return Returned(next(results)[1])
+            return CallReturned(next(results)[1])
     except ProcessLostError as error:
-        return LostThere(str(error), error.token, error.cause, error.how)
+        return CallLost(str(error), error.token, error.cause, error.how)
     except SyncverifyError as error:
-        return Failed(type(error), str(error))
+        return CallFailed(type(error), str(error))
 
 
 def _import_from(folders: tuple[str, ...]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,9 +25,33 @@ from syncverify.scenario.feature_row import Feature
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.observation import Rating
 
-# Where output is no terminal: lines on progress at most, and scenarios or features a line.
-_MOST_LINES = 4
+# Where output is no terminal: lines on progress at most, of a campaign and of another search,
+# and scenarios or features a line.
+_LONG, _SHORT = 100, 4
 _LEAST_A_LINE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """The pace of a search from a number of scenarios on, which began at a second."""
+
+    num_before: int
+    began: float
+
+    def a_minute(self, number: int, now: float) -> float:
+        """Return the number of scenarios a minute."""
+        return 60 * (number - self.num_before) / max(now - self.began, 1e-3)
+
+    def in_words(self, number: int, total: int, now: float) -> str:
+        """Return the pace, and the time left."""
+        rate = self.a_minute(number, now)
+        minutes = round((total - number) / rate)
+        left = (
+            f"{minutes // 60} h {minutes % 60:02} min"
+            if minutes > 59
+            else f"{minutes} min"
+        )
+        return f", {rate:,.0f} a minute, {left} left"
 
 
 @dataclass(slots=True)
@@ -35,7 +61,8 @@ class SearchProgress:
     Violations are printed at the moment at which they are met. Their replay lines name
     `subject`, `backend` and `contract`; `report` takes each. `names_features` asks for the
     name and the rating of each feature beyond the contract, where output is no terminal.
-    `can_skip_features` says that `--no-beyond` leaves those features out.
+    `can_skip_features` says that `--no-beyond` leaves those features out. `shows_pace` asks for
+    more lines, with scenarios a minute and the time left by `clock`, in seconds.
     """
 
     console: Console
@@ -46,6 +73,9 @@ class SearchProgress:
     report: ReportSoFar = field(default_factory=lambda: ReportSoFar(None))
     names_features: bool = False
     can_skip_features: bool = False
+    shows_pace: bool = False
+    clock: Callable[[], float] = time.monotonic
+    _pace: _Pace | None = None
     _topic: str = ""  # of the features in the last line, which has no end yet
     _bar: Progress | None = None
     _task: TaskID = field(default=TaskID(0))
@@ -74,10 +104,20 @@ class SearchProgress:
         """Print how many examples were played, and how many distinct violations found."""
         self.report.num_played = num_examples
         words = f"searching, {counted(num_violations, 'distinct violation')}"
+        if self._pace is None:  # an earlier call may have played some
+            self._pace = _Pace(num_examples - 1, self.clock())
         if self._bar is not None:
+            if self.shows_pace:
+                words += (
+                    f", {self._pace.a_minute(num_examples, self.clock()):,.0f} a minute"
+                )
             self._bar.update(self._task, completed=num_examples, description=words)
-        elif _has_line(num_examples, self.total):
-            self.console.print(f"{words}: {num_examples} of {self.total} scenarios")
+        elif _has_line(num_examples, self.total, _LONG if self.shows_pace else _SHORT):
+            pace = self._pace.in_words(num_examples, self.total, self.clock())
+            self.console.print(
+                f"{words}: {num_examples} of {self.total} scenarios"
+                + (pace if self.shows_pace else "")
+            )
 
     def found(self, violation: FoundViolation) -> None:
         """Print a violation in brief, as it was met."""
@@ -118,7 +158,7 @@ class SearchProgress:
             )
         elif self.names_features:
             self._continue_line(feature, rating)
-        elif rating is not None and _has_line(number, total):
+        elif rating is not None and _has_line(number, total, _SHORT):
             self.console.print(f"observing: {number} of {total} features")
 
     def _continue_line(self, feature: str, rating: Rating | None) -> None:
@@ -138,7 +178,7 @@ class SearchProgress:
             self.console.print()
         self._topic = ""
 
-    def in_words(self, folder: Path | None) -> str:
+    def in_words(self, folder: Path | str | None) -> str:
         """Write the report; say how many violations it has, and where they are kept."""
         self.report.write()
         count = len(self.report.found)
@@ -151,6 +191,6 @@ class SearchProgress:
             self.console.print(line)
 
 
-def _has_line(number: int, total: int) -> bool:
-    """Tell whether progress has a line at a number, so that all lines fit on a screen."""
-    return number % max(_LEAST_A_LINE, -(-total // _MOST_LINES)) == 0
+def _has_line(number: int, total: int, most: int) -> bool:
+    """Tell whether progress has a line at a number, of so many lines at most."""
+    return number % max(_LEAST_A_LINE, -(-total // most)) == 0

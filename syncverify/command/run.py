@@ -91,9 +91,10 @@ def execute(options: RunOptions, began: float) -> None:
         str(settings.contract or ""),
         ReportSoFar(options.json_path),
         names_features=options.tables,
+        shows_pace=settings.cluster is not None,
     )
     folder = settings.database
-    assert folder is None or isinstance(folder, Path)  # by its option
+    assert folder is None or isinstance(folder, str | Path)  # by its option
     with playing(lambda: progress.in_words(folder), backend=settings.backend):
         _execute(options, progress, began)
 

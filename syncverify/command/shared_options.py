@@ -46,6 +46,17 @@ class FiniteNumber(click.FloatRange):
         return number
 
 
+class _FolderOrServer(click.Path):
+    """A folder, or the address of a server of Redis, which stays a text."""
+
+    @override
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        is_server = isinstance(value, str) and "://" in value
+        return value if is_server else super().convert(value, param, ctx)
+
+
 def setting_option(name: str, **changes: Any) -> Option:
     """Return the option of a setting; `changes` are other arguments of `click.option`."""
     setting, default = SETTINGS[name], DEFAULTS[name]
@@ -73,7 +84,7 @@ def _type_of(setting: Setting) -> dict[str, Any]:
         case "percent":
             return {"type": FiniteNumber(0, 100), "metavar": "PERCENT"}
         case "folder":
-            return {"type": click.Path(file_okay=False, path_type=Path)}
+            return {"type": _FolderOrServer(file_okay=False, path_type=Path)}
         case "flag":
             return {"is_flag": True}
     return {}

@@ -34,6 +34,7 @@ from syncverify.search.judge import Identity
 from syncverify.search.line_probe import modules_of
 from syncverify.search.result import SearchResult, merged
 from syncverify.search.shards import size_of_shards
+from syncverify.search.violation_server import is_server
 from syncverify.search.whole_file import replace_file
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
@@ -64,14 +65,14 @@ class DoneShards:
     Attributes:
         result: The result of the first shards, merged.
         num_merged: Number of these shards.
-        origins: By violation, the shard of these that has met it first.
+        places: By violation, the shard of these that has met it first.
         waiting: Results of later shards, by number: see Note [Merged in the order of shards].
         saved_before: Tokens of violations that earlier searches had saved.
     """
 
     result: SearchResult
     num_merged: int = 0
-    origins: Mapping[Identity, MetIn] = field(default_factory=dict)
+    places: Mapping[Identity, MetIn] = field(default_factory=dict)
     waiting: Mapping[int, SearchResult] = field(default_factory=dict)
     saved_before: frozenset[str] = frozenset()
 
@@ -101,7 +102,7 @@ class DoneShards:
 
     def _merged_with(self, results: Mapping[int, SearchResult]) -> Self:
         ordered = sorted(results.items())
-        origins = {
+        places = {
             identity: MetIn(number, result.draws)
             for number, result in reversed(ordered)
             for identity in result.met.own
@@ -109,7 +110,7 @@ class DoneShards:
         return dataclasses.replace(
             self,
             result=merged([self.result, *(result for _, result in ordered)]),
-            origins={**origins, **self.origins},
+            places={**places, **self.places},
         )
 
 
@@ -130,9 +131,7 @@ class CampaignFile:
     def of(cls, subject: Subject, settings: Settings) -> Self:
         """Return the file of a search; its settings tell it from others on the subject."""
         folder = settings.database
-        is_folder = isinstance(folder, Path) or (
-            isinstance(folder, str) and "://" not in folder
-        )
+        is_folder = isinstance(folder, str | Path) and not is_server(folder)
         kind = "exhaustive" if settings.exhaustive else "campaign"
         name = _digest([subject.key, *map(repr, _deciding(settings))])
         versions = (version("syncverify"), version("torch"), platform.python_version())

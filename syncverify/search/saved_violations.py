@@ -26,9 +26,10 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.result import Progress
 from syncverify.search.violation_folder import ViolationFolder
+from syncverify.search.violation_server import ViolationServer, is_server
 from syncverify.subjects.subject import Subject
 
-# A folder, or a Hypothesis database; None saves nothing.
+# A folder, the address of a server, or a Hypothesis database; None saves nothing.
 Database = ExampleDatabase | Path | str | None
 
 
@@ -36,19 +37,22 @@ def open_database(database: Database, notes: list[str]) -> ExampleDatabase:
     """Open the database that a user named; the first save creates its folder.
 
     Args:
-        database: A folder, or a Hypothesis database; None saves nothing.
+        database: A folder, the address of a server of Redis, or a Hypothesis database; None
+            saves nothing.
         notes: List that receives a line about each file that is not read.
 
     Returns:
         The database.
 
     Raises:
-        UsageError: The path is no folder, and none can be made there.
+        UsageError: The path is no folder, and none can be made there; or no server is there.
     """
     if database is None:
         return InMemoryExampleDatabase()
     if isinstance(database, ExampleDatabase):
         return database
+    if isinstance(database, str) and is_server(database):
+        return ViolationServer(database)
     return ViolationFolder(database, notes)
 
 

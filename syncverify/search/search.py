@@ -56,7 +56,7 @@ _DETERMINISM = subject_is_deterministic.__name__
 _MIN_PLAYS = 6
 
 
-class Origin(NamedTuple):
+class PlaceMet(NamedTuple):
     """The sequence in which a violation was met.
 
     Attributes:
@@ -69,8 +69,8 @@ class Origin(NamedTuple):
     draws: Mapping[bytes, int] | None = None
 
 
-# The origin of the first violation of each identity.
-Origins = dict[Identity, Origin]
+# The place of the first violation of each identity.
+PlacesMet = dict[Identity, PlaceMet]
 
 
 def search(
@@ -79,7 +79,7 @@ def search(
     settings: Settings,
     progress: Progress,
     known: Collection[Identity] = (),
-    elsewhere: Callable[[], tuple[SearchResult, Origins]] | None = None,
+    elsewhere: Callable[[], tuple[SearchResult, PlacesMet]] | None = None,
 ) -> SearchResult:
     """Search for violations of a subject on a backend.
 
@@ -96,12 +96,12 @@ def search(
     """
     started = time.monotonic()
     judge = _judge_of(subject, backend, settings, started)
-    whole = Origin(Drawing.of(subject.capabilities, settings))
+    whole = PlaceMet(Drawing.of(subject.capabilities, settings))
     if elsewhere is None:
         result = explore(judge, whole.drawing, settings, progress)
-        origins = dict.fromkeys(result.met.own, whole)
+        places = dict.fromkeys(result.met.own, whole)
     else:
-        result, origins = elsewhere()
+        result, places = elsewhere()
     met, violations = result.met, result.violations
     join_complements(judge, met)
     counting = [*met.told()][: 1 if settings.stop_at_first else None]
@@ -109,7 +109,7 @@ def search(
     for identity in sorted(counting, key=lambda one: is_hang(one[1], backend.name)):
         if identity not in known:
             first = met.own[identity]
-            drawing, draws = origins[identity]
+            drawing, draws = places[identity]
             least = shrink(drawing, judge, identity, first, progress, met, draws)
             violations.append(least)
             progress.shrunk(least)

@@ -23,7 +23,7 @@ from syncverify.scenario.space import Space
 from syncverify.search.campaign_file import CampaignFile, DoneShards
 from syncverify.search.judge import Identity
 from syncverify.search.result import Progress, SearchResult
-from syncverify.search.search import Origin, Origins
+from syncverify.search.search import PlaceMet, PlacesMet
 from syncverify.search.shards import (
     Shard,
     ShardPlayed,
@@ -42,7 +42,7 @@ def explore_in_shards(
     progress: Progress,
     crew: Crew,
     campaign: Campaign | None,
-) -> tuple[SearchResult, Origins]:
+) -> tuple[SearchResult, PlacesMet]:
     """Return the merged result of all shards of a search, and where violations were met.
 
     Args:
@@ -53,7 +53,7 @@ def explore_in_shards(
         campaign: The shards that earlier calls have played; None keeps nothing.
 
     Returns:
-        The result, in which nothing is shrunk, and the origin of each violation.
+        The result, in which nothing is shrunk, and the place of each violation.
     """
     exploration = _Exploration.of(subject, settings, progress, campaign)
     done = exploration.play(crew, time.monotonic())
@@ -61,11 +61,11 @@ def explore_in_shards(
     if campaign is not None and is_whole:
         done.result.campaign = campaign.file.path
     own = subject.capabilities
-    origins = {
-        identity: Origin(exploration.shards[each.number].drawing(own), each.draws)
-        for identity, each in done.origins.items()
+    places = {
+        identity: PlaceMet(exploration.shards[each.number].drawing(own), each.draws)
+        for identity, each in done.places.items()
     }
-    return done.result, origins
+    return done.result, places
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ MAY_IMPORT = {
     "syncverify/search/": {"hypothesis"},
     "syncverify/search/campaign_file.py": {"filelock"},
     "syncverify/search/line_probe.py": {"slipcover"},
+    "syncverify/search/violation_server.py": {"hypothesis", "redis"},
     "syncverify/settings.py": {"hypothesis"},  # for types alone
     "syncverify/subjects/": {
         "d9d",

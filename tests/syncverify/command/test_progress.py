@@ -58,3 +58,24 @@ def test_numbers_of_one_have_their_noun(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == (
         "0 violations of the contract in 1 scenario; observing 1 feature beyond it\n"
     )
+
+
+def test_a_campaign_tells_its_pace(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = iter(range(0, 1000, 60))
+    progress = SearchProgress(
+        CommandConsole(), 20_000, "mine:Sync", "sim", shows_pace=True,
+        clock=lambda: float(next(clock)),
+    )  # fmt: skip
+    with progress:
+        for number in range(1001, 1401):  # an earlier call has played 1000
+            progress.played(number, 0)
+    assert capsys.readouterr().out.splitlines() == [
+        (
+            "searching, 0 distinct violations: 1200 of 20000 scenarios, 200 a minute, "
+            "1 h 34 min left"
+        ),
+        (
+            "searching, 0 distinct violations: 1400 of 20000 scenarios, 200 a minute, "
+            "1 h 33 min left"
+        ),
+    ]
