@@ -81,12 +81,12 @@ findings: $(INSTALLED)
 # harness, delete the file first. Twins are played by `syncverify bank --twin-examples 1000`.
 soak: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.pages.soak studies/results/soak.jsonl \
-	  --jobs 2 synchronizer=12000 ddp=20000 replicate=16000 fsdp2=4000 hsdp=3000 replicate-fsdp=3000 \
+	  --cluster local:2 synchronizer=12000 ddp=20000 replicate=16000 fsdp2=4000 hsdp=3000 replicate-fsdp=3000 \
 	  syncverify.bugbank.bases.view_buckets:ViewBuckets=18000
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.pages.soak studies/results/soak.jsonl \
-	  --backend gloo synchronizer=5000 ddp=5000
+	  --backend gloo --cluster local:1 synchronizer=5000 ddp=5000
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.pages.soak studies/results/soak.jsonl \
-	  --backend fake --jobs 2 synchronizer=10000
+	  --backend fake --cluster local:2 synchronizer=10000
 
 # Features that each synchronizer takes, in the environment of `make peers`: plays the columns
 # that are not stored with these releases, a minute or two each; writes docs/conformance.md.

@@ -1,10 +1,11 @@
 """Soak: a long search for false alarms, with correct subjects and seed after seed.
 
-    python -m studies.pages.soak soak.jsonl --jobs 2 synchronizer=6000 ddp=6000
+    python -m studies.pages.soak soak.jsonl --cluster local:2 synchronizer=6000 ddp=6000
     python -m studies.pages.soak soak.jsonl --backend gloo synchronizer=10000
 
-Each line of the file is one finished search, so a soak continues the file; start a new file
-after a change of the harness. The exit code is 1 if any line has a violation.
+Each line of the file is one finished campaign, so a soak continues the file, and a campaign that
+was cut off goes on; start a new file after a change of the harness. The exit code is 1 if any
+line has a violation.
 """
 
 import json
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import torch
@@ -20,13 +21,11 @@ import torch
 from syncverify.backends.choice import open_backend
 from syncverify.command.process_exit import run_command
 from syncverify.plain_text import counted
-from syncverify.processes.calls import run_in_processes
 from syncverify.report.report import Report
 from syncverify.settings import BACKEND_NAMES, Settings
 from syncverify.subjects.subject import resolve
 from syncverify.verification import run_search
 
-EXAMPLES_PER_SEED = 250
 RANKS = 4
 
 
@@ -42,46 +41,58 @@ def wanted_scenarios(argument: str) -> tuple[str, int]:
     return subject, int(number)
 
 
-def searches(
+class Campaign(NamedTuple):
+    """A search of one subject with one seed."""
+
+    subject: str
+    backend: str
+    seed: int
+    examples: int
+
+
+def campaigns(
     wanted: dict[str, int], found: list[dict[str, Any]], backend: str
-) -> Iterator[tuple[str, int, str]]:
-    """Yield the subject, the seed and the backend of each missing search.
+) -> Iterator[Campaign]:
+    """Yield the campaign of each subject that has played too little.
 
     Args:
         wanted: Scenarios by subject.
         found: Lines of earlier soaks.
-        backend: Backend of the missing searches.
+        backend: Backend of the campaigns.
     """
-    made = {(*_subject_and_backend(line), line["seed"]) for line in found}
     for subject, examples in wanted.items():
-        for seed in range(-(-examples // EXAMPLES_PER_SEED)):
-            if (subject, backend, seed) not in made:
-                yield subject, seed, backend
+        own = [line for line in found if _played_by(line) == (subject, backend)]
+        left = examples - sum(line["examples"] for line in own)
+        if left > 0:
+            seed = 1 + max((line["seed"] for line in own), default=-1)
+            yield Campaign(subject, backend, seed, left)
 
 
 def sums(found: list[dict[str, Any]]) -> Iterator[tuple[str, str, int, int]]:
     """Yield subject, backend, scenarios and alarms of each subject on each backend."""
-    for subject, backend in dict.fromkeys(map(_subject_and_backend, found)):
-        own = [
-            line for line in found if _subject_and_backend(line) == (subject, backend)
-        ]
+    for subject, backend in dict.fromkeys(map(_played_by, found)):
+        own = [line for line in found if _played_by(line) == (subject, backend)]
         played = sum(line["examples"] for line in own)
         yield subject, backend, played, sum(len(line["violations"]) for line in own)
 
 
-def _subject_and_backend(line: dict[str, Any]) -> tuple[str, str]:
+def _played_by(line: dict[str, Any]) -> tuple[str, str]:
     return line["subject"], line.get("backend", "sim")
 
 
-def search(wanted: tuple[str, int, str]) -> dict[str, Any]:
-    """Play the scenarios of one seed, with the schedules that a plain run plays."""
-    name, seed, backend_name = wanted
+def play(campaign: Campaign, cluster: str) -> dict[str, Any]:
+    """Play a campaign, with the schedules that a plain run plays; return its line."""
     torch.set_num_threads(1)
-    subject = resolve(name)
-    with closing(open_backend(backend_name, subject)) as backend:
-        settings = Settings(ranks=RANKS, examples=EXAMPLES_PER_SEED, seed=seed)
-        report = run_search(subject, backend, settings)
-    return as_line(report)
+    subject = resolve(campaign.subject)
+    settings = Settings(
+        backend=campaign.backend,
+        ranks=RANKS,
+        examples=campaign.examples,
+        seed=campaign.seed,
+        cluster=cluster,
+    )
+    with closing(open_backend(campaign.backend, subject)) as backend:
+        return as_line(run_search(subject, backend, settings))
 
 
 def as_line(report: Report) -> dict[str, Any]:
@@ -114,14 +125,14 @@ def lines(path: Path) -> list[dict[str, Any]]:
 @click.command()
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("wanted", type=wanted_scenarios, nargs=-1, required=True)
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--cluster", default="local", help="As that of `syncverify run`.")
 @click.option("--backend", type=click.Choice(BACKEND_NAMES), default="sim")
 def main(
-    path: Path, wanted: tuple[tuple[str, int], ...], jobs: int, backend: str
+    path: Path, wanted: tuple[tuple[str, int], ...], cluster: str, backend: str
 ) -> None:
     """Search until each subject has played as many scenarios as WANTED, and sum up."""
-    left = [*searches(dict(wanted), lines(path), backend)]
-    for _, line in run_in_processes(search, left, jobs=jobs):
+    for campaign in campaigns(dict(wanted), lines(path), backend):
+        line = play(campaign, cluster)
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
     found = lines(path)

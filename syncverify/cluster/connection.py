@@ -61,14 +61,23 @@ def connected(place: str) -> Iterator[Client]:
 
 def _started_here(distributed: Any, num_workers: int) -> Any:
     """Start a scheduler and workers that end with this process, and that Ctrl-C passes by."""
-    with interrupts_blocked():
-        return distributed.LocalCluster(
-            n_workers=num_workers,
-            threads_per_worker=1,
-            dashboard_address=None,
-            memory_limit=0,  # that of a subject is the machine's
-            silence_logs=logging.CRITICAL,
-        )
+    try:
+        with interrupts_blocked():
+            return distributed.LocalCluster(
+                n_workers=num_workers,
+                threads_per_worker=1,
+                # Any port: several campaigns run side by side.
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+                memory_limit=0,  # that of a subject is the machine's
+                silence_logs=logging.CRITICAL,
+                preload=["syncverify.cluster.local_worker"],
+            )
+    except RuntimeError as error:
+        raise UsageError(
+            f"cannot start workers on this machine: {error.__cause__ or error}; a script that "
+            'verifies needs `if __name__ == "__main__":`'
+        ) from error
 
 
 def _client(distributed: Any, place: str, **how: Any) -> Client:

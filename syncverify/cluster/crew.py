@@ -8,12 +8,15 @@ process that plays (Note [Who owns the end of a command] in `command/owner.py`).
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import queue
 import sys
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -79,6 +82,21 @@ def run_on_cluster(
             calls.close()
 
 
+@dataclass(slots=True)
+class _Running(Generic[Item]):
+    """A call that is handed out.
+
+    Attributes:
+        item: The argument.
+        num_losses: Number of times that its process was lost.
+        num_deaths: Number of times that the scheduler gave it up.
+    """
+
+    item: Item
+    num_losses: int = 0
+    num_deaths: int = 0
+
+
 class _Calls(Generic[Item]):
     """The calls that a cluster makes.
 
@@ -99,9 +117,7 @@ class _Calls(Generic[Item]):
         self._client, self._place = client, place
         self._function, self._left = function, items
         self._name = f"syncverify-{uuid.uuid4().hex}"
-        self._running: dict[Future, Item] = {}
-        self._losses: dict[Item, int] = {}
-        self._deaths: dict[Item, int] = {}
+        self._running: dict[Future, _Running[Item]] = {}
         self._is_told_to_stop = False
         self._num_slots, self._next_look = 0, 0.0
         # Values that calls tell, as bytes, and calls that have ended.
@@ -146,58 +162,64 @@ class _Calls(Generic[Item]):
         num_free = _CALLS_A_WORKER * self._num_slots - len(self._running)
         if num_free > 0 and not self._is_told_to_stop:
             for item in islice(self._left, num_free):
-                self._submit(item)
+                self._submit(_Running(item))
 
     def _look_for_workers(self) -> None:
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + _LOOK_SECONDS
-            self._num_slots = max(1, sum(self._client.nthreads().values()))
+            threads = self._asked(self._client.nthreads)
+            self._num_slots = max(1, sum(threads.values()))
 
-    def _submit(self, item: Item) -> None:
+    def _asked(self, ask: Callable[..., Any], *arguments: object) -> Any:
+        """Return the answer of the scheduler, or raise an error if it is gone."""
+        try:
+            return ask(*arguments)
+        except (OSError, CancelledError, asyncio.CancelledError) as error:
+            raise self._lost_cluster() from error
+
+    def _submit(self, running: _Running[Item]) -> None:
         path = tuple(each or str(Path.cwd()) for each in sys.path)
-        call = RemoteCall(self._function, item, self._name, versions_here(), path)
+        call = RemoteCall(
+            self._function, running.item, self._name, versions_here(), path
+        )
         future = self._client.submit(call_apart, call, pure=False)
-        self._running[future] = item
+        self._running[future] = running
         future.add_done_callback(self._news.put)
 
     def _taken(self, future: Future) -> Iterator[tuple[Item, Any]]:
         """Yield the result of a call that has ended; make a lost call once more."""
         from distributed import KilledWorker
 
-        item = self._running.pop(future)
+        running = self._running.pop(future)
         if future.status == "cancelled":
             raise self._lost_cluster()
-        error = future.exception()
+        error = self._asked(future.exception)
         if isinstance(error, KilledWorker):
-            self._note(self._deaths, item, _MOST_DEATHS, self._died(error))
-            self._submit(item)
+            running.num_deaths += 1
+            if running.num_deaths == _MOST_DEATHS:
+                raise self._died(error)
+            self._submit(running)
         elif error is not None:
             raise UsageError(f"a worker cannot make a call: {error}") from error
         else:
-            yield from self._judged(item, future.result())
+            yield from self._judged(running, self._asked(future.result))
 
-    def _judged(self, item: Item, outcome: CallEnd) -> Iterator[tuple[Item, Any]]:
-        match outcome:
+    def _judged(
+        self, running: _Running[Item], end: CallEnd
+    ) -> Iterator[tuple[Item, Any]]:
+        """Yield the result of a call; make a call once more whose process was lost."""
+        match end:
             case CallReturned(result):
-                yield item, result
+                yield running.item, result
             case CallFailed(kind, text):
                 raise kind(text)
             case CallLost(text, token, cause, how):
-                lost = ProcessLostError(text, token, cause, how)
-                self._note(self._losses, item, _MOST_LOSSES, lost)
-                self._submit(item)
-
-    def _note(
-        self, counts: dict[Item, int], item: Item, most: int, error: InternalError
-    ) -> None:
-        """Count a loss; raise an error after the last one, or leave it to the owner."""
-        counts[item] = counts.get(item, 0) + 1
-        if counts[item] < most:
-            return
-        if isinstance(error, ProcessLostError):
-            leave_lost(error.token, error.cause, error.how)
-        raise error
+                running.num_losses += 1
+                if running.num_losses == _MOST_LOSSES:
+                    leave_lost(token, cause, how)
+                    raise ProcessLostError(text, token, cause, how)
+                self._submit(running)
 
     def _died(self, error: Exception) -> InternalError:
         return InternalError(
@@ -214,4 +236,4 @@ class _Calls(Generic[Item]):
         """Tell all calls once that they are to end early."""
         if not self._is_told_to_stop:
             self._is_told_to_stop = True
-            self._client.run(end_calls, self._name)
+            self._asked(self._client.run, end_calls, self._name)

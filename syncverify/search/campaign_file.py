@@ -35,7 +35,7 @@ from syncverify.search.line_probe import modules_of
 from syncverify.search.result import SearchResult, merged
 from syncverify.search.shards import size_of_shards
 from syncverify.search.violation_server import is_server
-from syncverify.search.whole_file import replace_file
+from syncverify.search.whole_file import make_ignored_folder, replace_file
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
 
@@ -126,6 +126,7 @@ class CampaignFile:
         self.path, self._key = path, key
         self._lock = FileLock(path.with_suffix(".lock"), timeout=0)
         self._next_write = 0.0
+        self._written: DoneShards | None = None
 
     @classmethod
     def of(cls, subject: Subject, settings: Settings) -> Self:
@@ -149,7 +150,7 @@ class CampaignFile:
             UsageError: Another process uses it, or the folder takes no file.
         """
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_ignored_folder(self.path.parent)
             self._lock.acquire()
         except Timeout:
             raise UsageError(
@@ -192,20 +193,26 @@ class CampaignFile:
         return done
 
     def write(self, done: DoneShards, *, at_once: bool = False) -> None:
-        """Write the shards played, not more often than it pays unless it is to be at once.
+        """Write the shards played if they are new, unless the last write is too near.
+
+        Args:
+            done: The shards.
+            at_once: Whether to write in any case.
 
         Raises:
             UsageError: The file cannot be written; the shards before are still there.
         """
         began = time.monotonic()
-        if began < self._next_write and not at_once:
+        is_due = at_once or began >= self._next_write
+        if done is self._written or not is_due:
             return
         content = pickle.dumps(done)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_ignored_folder(self.path.parent)
             replace_file(self.path, self._header(content) + b"\n" + content)
         except OSError as error:
             raise self._cannot_write(error) from error
+        self._written = done
         ended = time.monotonic()
         self._next_write = ended + _PAUSE_A_WRITE * (ended - began)
 

@@ -135,6 +135,8 @@ class _Exploration:
         is_enough = self.shards.settings.stop_at_first
 
         def stops() -> bool:
+            if self.file is not None:
+                self.file.write(self.done)
             is_late = limit is not None and time.monotonic() > started + limit
             return is_late or (is_enough and self.counts.has_met)
 
@@ -169,8 +171,6 @@ class _Exploration:
             self.begun[shard.number] = result
             return
         self.done = self.done.with_shard(shard.number, result)
-        if self.file is not None:
-            self.file.write(self.done)
 
 
 def _new(subject: Subject, settings: Settings) -> DoneShards:

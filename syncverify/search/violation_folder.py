@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from syncverify import bounds
 from syncverify.errors import UsageError
+from syncverify.search.whole_file import make_ignored_folder
 
 
 class ViolationFolder(DirectoryBasedExampleDatabase):
@@ -48,9 +49,7 @@ class ViolationFolder(DirectoryBasedExampleDatabase):
     @override
     def save(self, key: bytes, value: bytes) -> None:
         """Save an entry; the first one makes the folder, with a file that makes git ignore it."""
-        if not self.path.exists():
-            self.path.mkdir(parents=True)
-            (self.path / ".gitignore").write_text("*\n")
+        make_ignored_folder(self.path)
         super().save(key, value)
 
     @override

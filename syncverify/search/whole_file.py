@@ -1,4 +1,4 @@
-"""Files that are written as a whole, or left as they were."""
+"""Files that are written as a whole, or left as they were, and their folder."""
 
 from __future__ import annotations
 
@@ -21,3 +21,14 @@ def replace_file(path: Path, content: bytes) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def make_ignored_folder(path: Path) -> None:
+    """Make a folder, with a file that makes git ignore it, unless it exists.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    if not path.exists():
+        path.mkdir(parents=True, exist_ok=True)
+        (path / ".gitignore").write_text("*\n")
