@@ -459,7 +459,17 @@ def _check_numbers(backend: AnyBackend, settings: Settings) -> None:
         if value is not None and not value > 0:
             raise UsageError(f"expected {name} > 0, got {value}")
     check_ranks(backend.name, ranks)
+    if settings.cluster is not None and jobs > 1:
+        raise UsageError(
+            f"expected jobs or a cluster, got {jobs} jobs and {settings.cluster!r}: "
+            "workers of this machine are local:N"
+        )
     if isinstance(backend, TorchrunBackend):
+        if settings.cluster is not None:
+            raise UsageError(
+                f"expected no cluster, got {settings.cluster!r}: torchrun's processes are the "
+                "ranks of one search"
+            )
         if ranks > backend.world_size:
             raise UsageError(
                 f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}"

@@ -28,6 +28,7 @@ from filelock import FileLock, Timeout
 from typing_extensions import override
 
 from syncverify.errors import UsageError
+from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search.judge import Identity
@@ -134,9 +135,10 @@ class CampaignFile:
         folder = settings.database
         is_folder = isinstance(folder, str | Path) and not is_server(folder)
         kind = "exhaustive" if settings.exhaustive else "campaign"
-        name = _digest([subject.key, *map(repr, _deciding(settings))])
+        contract = _in_order(subject.capabilities)
+        name = _digest([subject.key, *contract, *map(repr, _deciding(settings))])
         versions = (version("syncverify"), version("torch"), platform.python_version())
-        key = _digest([name, *versions, repr(subject.capabilities), *sources(subject)])
+        key = _digest([name, *versions, *sources(subject)])
         parent = Path(folder) if is_folder else DEFAULT_FOLDER  # type: ignore[arg-type]
         return cls(parent / f"{kind}-{name}.shards", key)
 
@@ -287,6 +289,12 @@ def _deciding(settings: Settings) -> tuple[object, ...]:
         *(settings.schedules, settings.focus, settings.stop_at_first),
         size_of_shards(settings),
     )
+
+
+def _in_order(contract: Capabilities) -> list[str]:
+    """Spell a contract as every process does: the order of a set differs from run to run."""
+    values = [getattr(contract, each.name) for each in dataclasses.fields(contract)]
+    return [repr(sorted(v) if isinstance(v, frozenset) else v) for v in values]
 
 
 def _digest(texts: Iterable[str]) -> str:

@@ -117,6 +117,14 @@ def test_a_file_holds_plain_values_alone(tmp_path: Path) -> None:
     assert look(tmp_path).num_examples == 10
 
 
+def test_each_process_spells_a_contract_in_the_same_way() -> None:
+    contract = resolve("ddp").capabilities
+    spelled = campaign_file._in_order(contract)
+    for features in (contract.features, contract.right, contract.refused):
+        assert len(features) > 4 or not features
+        assert repr(sorted(features)) in spelled
+
+
 def test_two_commands_do_not_play_one_search(tmp_path: Path) -> None:
     with (
         campaign_of(resolve(Doubles), settings_in(tmp_path), frozenset),
