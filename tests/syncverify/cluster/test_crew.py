@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import distributed
 import pytest
-from distributed import LocalCluster
 
 from syncverify.cluster import connection
 from syncverify.cluster.crew import run_on_cluster
@@ -57,9 +57,7 @@ def refuses(number: int) -> int:
 @pytest.fixture(scope="module")
 def place() -> Iterator[str]:
     """Hold the address of a scheduler with two workers."""
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0
-    ) as cluster:
+    with connection._started_here(distributed, 2) as cluster:
         yield cluster.scheduler_address
 
 
