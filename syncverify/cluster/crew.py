@@ -33,7 +33,6 @@ from syncverify.cluster.worker import (
     end_calls,
 )
 from syncverify.errors import InternalError, UsageError
-from syncverify.processes.calls import ProcessLostError
 from syncverify.processes.owner_link import Waits, leave_lost, tell_owner
 
 if TYPE_CHECKING:
@@ -214,11 +213,13 @@ class _Calls(Generic[Item]):
                 yield running.item, result
             case CallFailed(kind, text):
                 raise kind(text)
-            case CallLost(text, token, cause, how):
+            case CallLost(token, how):
                 running.num_losses += 1
                 if running.num_losses == _MOST_LOSSES:
-                    leave_lost(token, cause, how)
-                    raise ProcessLostError(text, token, cause, how)
+                    leave_lost(token, how)
+                    raise InternalError(
+                        f"a process of a worker {how.how}; it played {token}"
+                    )
                 self._submit(running)
 
     def _died(self, error: Exception) -> InternalError:

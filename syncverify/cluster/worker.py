@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from syncverify.cluster.versions import Versions, difference
 from syncverify.errors import SyncverifyError, UsageError
-from syncverify.processes.calls import ProcessLostError, run_in_processes
+from syncverify.processes.calls import run_in_processes
+from syncverify.processes.owner_link import Lost
 
 _TELL_SECONDS: Final = 1.0
 _ended: set[str] = set()
@@ -59,12 +60,10 @@ class CallFailed:
 
 @dataclass(frozen=True, slots=True)
 class CallLost:
-    """A call lost its process; the fields are those of `ProcessLostError`."""
+    """A call lost its process, in the scenario of a token."""
 
-    text: str
     token: str
-    cause: str
-    how: str
+    end: Lost
 
 
 CallEnd = CallReturned | CallFailed | CallLost
@@ -100,15 +99,22 @@ def call_apart(call: RemoteCall) -> CallEnd:
 
 def _outcome(call: RemoteCall, words: _Words, is_to_end: Callable[[], bool]) -> CallEnd:
     results = run_in_processes(
-        call.function, [call.item], jobs=1, hear=words.hear, stops=is_to_end
+        _returned,
+        [call],
+        jobs=1,
+        hear=words.hear,
+        stops=is_to_end,
+        lost=lambda _, token, end: CallLost(token, end),
     )
     try:
         with closing(results):
-            return CallReturned(next(results)[1])
-    except ProcessLostError as error:
-        return CallLost(str(error), error.token, error.cause, error.how)
+            return next(results)[1]
     except SyncverifyError as error:
         return CallFailed(type(error), str(error))
+
+
+def _returned(call: RemoteCall) -> CallEnd:
+    return CallReturned(call.function(call.item))
 
 
 def _import_from(folders: tuple[str, ...]) -> None:

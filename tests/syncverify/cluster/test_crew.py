@@ -13,8 +13,8 @@ import pytest
 from syncverify.cluster import connection
 from syncverify.cluster.crew import run_on_cluster
 from syncverify.cluster.versions import in_words, versions_here
-from syncverify.errors import UsageError
-from syncverify.processes.calls import ProcessLostError, tell_caller
+from syncverify.errors import InternalError, UsageError
+from syncverify.processes.calls import tell_caller
 from syncverify.search import shards
 from tests.syncverify.search.test_campaign import facts, look
 
@@ -78,7 +78,7 @@ def test_each_item_comes_with_its_result(place: str) -> None:
 @pytest.mark.long
 def test_a_call_outlives_its_process_and_its_worker(place: str, tmp_path: Path) -> None:
     assert results(dies_once, [tmp_path], place) == [(tmp_path, "answer")]
-    with pytest.raises(ProcessLostError, match="ended by signal 9"):
+    with pytest.raises(InternalError, match="ended by signal 9"):
         results(dies_always, [1], place)
 
 
