@@ -120,9 +120,8 @@ def test_a_file_holds_plain_values_alone(tmp_path: Path) -> None:
 def test_each_process_spells_a_contract_in_the_same_way() -> None:
     contract = resolve("ddp").capabilities
     spelled = campaign_file._in_order(contract)
-    for features in (contract.features, contract.right, contract.refused):
-        assert len(features) > 4 or not features
-        assert repr(sorted(features)) in spelled
+    assert len(contract.right) > 4  # a set of few may be in order by chance
+    assert repr(sorted(contract.right)) in spelled
 
 
 def test_two_commands_do_not_play_one_search(tmp_path: Path) -> None:
