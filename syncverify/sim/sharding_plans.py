@@ -10,6 +10,13 @@ Note [Obvious plans]
     none is partial but by sum or mean, nothing is redistributed, and the output lies as the
     first input does. All other cases go to torch: other ops, other layouts, several meshes.
 
+Note [Known plans]
+    A plan that torch has searched is kept for the process, and other ranks and runs get it with
+    their own mesh. Its key has all that the search reads: the op with its rules, the shape of
+    the one mesh, layouts, and all other arguments with their types. Left to torch are plans that
+    redistribute or that have sizes of a rank's part, several meshes, and arguments that are no
+    plain values.
+
 Note [Plans of a rank]
     DTensor caches how a tensor is redistributed, by mesh and layout. Such a plan has sizes of the
     rank's own part, which differ where a dimension does not divide evenly. Meshes of two ranks
@@ -24,15 +31,20 @@ caches miss, and a test says so.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 from unittest.mock import patch
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import (
     DTensor,
     Partial,
+    Replicate,
+    Shard,
     _redistribute,
 )
 from torch.distributed.tensor._collective_utils import MeshTopoInfo
@@ -92,13 +104,121 @@ def _of_each_rank(make: Callable[..., Any]) -> Callable[..., Any]:
 def knowing_obvious_plans(
     work_out: Callable[[OpSchema], OutputSharding],
 ) -> Callable[[OpSchema], OutputSharding]:
-    """Wrap DTensor's search; see Note [Obvious plans]."""
+    """Wrap DTensor's search; see Note [Obvious plans] and Note [Known plans]."""
 
     def propagate(schema: OpSchema) -> OutputSharding:
-        spec = _obvious_output(schema)
-        return work_out(schema) if spec is None else OutputSharding(spec)
+        spec = _obvious_output(schema) or _known_output(schema)
+        if spec is not None:
+            return OutputSharding(spec)
+        found = work_out(schema)
+        _keep(schema, found)
+        return found
 
     return propagate
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownPlan:
+    """A layout that torch has found, without its mesh.
+
+    Attributes:
+        rules: The op's rules as the plan was found.
+        fields: Arguments of `DTensorSpec` after the mesh.
+    """
+
+    rules: tuple[Any, ...]
+    fields: tuple[Any, ...]
+
+
+_KNOWN_PLANS: dict[tuple[Any, ...], _KnownPlan] = {}
+_MAX_KNOWN_PLANS: Final = 4096
+# Others, such as that of an embedding, hold values of the tensor. Strided shards are rare.
+_PLAIN_PLACEMENTS: Final = (Replicate, Shard, Partial)
+_PLAIN_VALUES: Final = (
+    *(bool, int, float, str, type(None)),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
+
+
+class _OtherValueError(Exception):
+    """An argument is no plain value, or lies on a second mesh."""
+
+
+def _known_output(schema: OpSchema) -> DTensorSpec | None:
+    """Return the layout of the output, if an equal op on an equal mesh has been searched."""
+    mesh = _mesh_of(schema)
+    if mesh is None:
+        return None
+    plan = _KNOWN_PLANS.get(_key_of(schema, mesh) or ())
+    if plan is None or not all(map(operator.is_, plan.rules, _rules_of(schema.op))):
+        return None
+    return DTensorSpec(mesh, *plan.fields)
+
+
+def _keep(schema: OpSchema, found: OutputSharding) -> None:
+    """Keep a plan that another rank or run may follow."""
+    mesh: DeviceMesh | None = _mesh_of(schema)
+    spec: Any = found.output_spec
+    if found.redistribute_schema is not None or found.needs_redistribute:
+        return
+    key = None if mesh is None else _key_of(schema, mesh)
+    if key is None or not isinstance(spec, DTensorSpec):
+        return
+    if spec.mesh is not mesh or not _is_plain(spec):
+        return
+    if len(_KNOWN_PLANS) >= _MAX_KNOWN_PLANS:
+        _KNOWN_PLANS.clear()
+    _KNOWN_PLANS[key] = _KnownPlan(_rules_of(schema.op), _fields_of(spec))
+
+
+def _mesh_of(schema: OpSchema) -> DeviceMesh | None:
+    specs = schema.args_spec
+    return specs[0].mesh if specs else None
+
+
+def _rules_of(op: Any) -> tuple[Any, ...]:
+    """Return the rules by which torch searches for the plan of an op; a program may change them."""
+    propagator: Any = DTensor._op_dispatcher.sharding_propagator  # noqa: SLF001
+    tables = (
+        propagator.op_to_rules,
+        propagator.op_strategy_funcs,
+        propagator.op_single_dim_strategy_funcs,
+    )
+    return tuple(table.get(op) for table in tables)
+
+
+def _key_of(schema: OpSchema, mesh: DeviceMesh) -> tuple[Any, ...] | None:
+    """Return all that a search reads, or None where that is no plain value."""
+    place = (mesh.device_type, mesh.shape, mesh.mesh_dim_names)
+    kwargs = [*schema.kwargs_schema.items()]
+    try:
+        return schema.op, place, _plain([schema.args_schema, kwargs], mesh)
+    except _OtherValueError:
+        return None
+
+
+def _plain(value: Any, mesh: DeviceMesh) -> Any:
+    """Return a value to compare by: numbers with their type, layouts without their mesh.
+
+    Raises:
+        _OtherValueError: There is none.
+    """
+    if isinstance(value, DTensorSpec) and value.mesh is mesh and _is_plain(value):
+        placements, meta, order = _fields_of(value)
+        return tuple(map(type, placements)), placements, _plain(meta, mesh), order
+    if isinstance(value, (list, tuple)):
+        return tuple(_plain(each, mesh) for each in value)
+    if type(value) in _PLAIN_VALUES:
+        return type(value), value
+    raise _OtherValueError
+
+
+def _is_plain(spec: DTensorSpec) -> bool:
+    return all(type(each) in _PLAIN_PLACEMENTS for each in spec.placements)
+
+
+def _fields_of(spec: DTensorSpec) -> tuple[Any, ...]:
+    return spec.placements, spec.tensor_meta, spec.shard_order
 
 
 def _obvious_output(schema: OpSchema) -> DTensorSpec | None:

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterable
 from types import CodeType, FrameType
 
+from syncverify.processes import thread_signal
 from syncverify.trace.source_files import (
     ENGINE,
     KNOWN_NAMED,
@@ -33,6 +34,9 @@ from syncverify.trace.source_lines import (
 # Frames shown of one call: the line, and the lines that led to it.
 _NUM_FRAMES = 3
 _DUMPED_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+
+# Files of functions in which a thread waits for another one.
+_WAITS = (threading.__file__, thread_signal.__file__)
 
 # Code objects and instructions, innermost call first.
 RawFrames = tuple[tuple[CodeType, int], ...]
@@ -158,7 +162,7 @@ def frames_in_dump(dump: str) -> list[CodeLine]:
     Returns:
         The lines, outermost call first; an empty list if none is known. The
         dump does not say which thread holds the GIL. A thread in a wait of `threading`
-        does not hold it, and a rank is more probable than a thread of the subject.
+        or of a signal does not hold it, and a rank is more probable than a thread of the subject.
     """
     stacks = [
         [
@@ -170,7 +174,7 @@ def frames_in_dump(dump: str) -> list[CodeLine]:
     stuck = [
         stack
         for stack in stacks
-        if outermost_frames(stack) and stack[-1].filename != threading.__file__
+        if outermost_frames(stack) and stack[-1].filename not in _WAITS
     ]
     stuck.sort(key=_is_of_subject)
     return outermost_frames(stuck[0]) if stuck else []

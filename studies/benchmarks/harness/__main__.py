@@ -9,6 +9,7 @@ from studies.benchmarks.harness.measures import (
     SMOKE,
     Sizes,
     measure_detector,
+    measure_drawn,
     measure_large,
     measure_spawned,
     measure_threaded,
@@ -23,6 +24,7 @@ PARTS: dict[str, Callable[[Sizes], list[Measure]]] = {
     "sim beside threads": measure_threaded,
     "sim beside spawned gloo": measure_spawned,
     "sim beside warm gloo": measure_warm,
+    "drawn scenarios": measure_drawn,
     "large worlds": measure_large,
     "the race detector": measure_detector,
 }

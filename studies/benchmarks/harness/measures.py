@@ -10,14 +10,20 @@ from studies.benchmarks.harness.detector import microseconds_an_access
 from studies.benchmarks.harness.players import (
     judge,
     play_on,
+    play_plain,
     play_simulated,
     play_spawned,
     play_threaded,
     seconds_of_cores,
 )
-from studies.benchmarks.harness.scenarios import four_ranks, subject, three_axes
+from studies.benchmarks.harness.scenarios import (
+    drawn,
+    four_ranks,
+    subject,
+    three_axes,
+)
 from studies.benchmarks.measure import Measure, ratio, speedup, summary
-from studies.benchmarks.rounds import Rounds, take_turns, timed
+from studies.benchmarks.rounds import Rounds, Times, take_turns, timed
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
@@ -27,6 +33,7 @@ SIM = "sim, judged"
 THREADED = "threaded group"
 SPAWNED = "spawned gloo"
 WARM = "warm gloo"
+LIMIT = "plain torch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +45,18 @@ class Sizes:
     spawn_rounds: int = 9  # of the measure that starts processes; its times vary most
     sim_edge: int = 4
     fake_edge: int = 16
+    num_drawn: int = 50
     num_accesses: int = 20_000  # in the trace for the race detector
 
 
 SMOKE = Sizes(
-    rounds=2, slow_rounds=2, spawn_rounds=2, sim_edge=1, fake_edge=1, num_accesses=100
+    rounds=2,
+    slow_rounds=2,
+    spawn_rounds=2,
+    sim_edge=1,
+    fake_edge=1,
+    num_drawn=4,
+    num_accesses=100,
 )
 
 
@@ -73,16 +87,40 @@ def measure_warm(sizes: Sizes) -> list[Measure]:
     """Compare CPU time with that of worker processes that stay, all processes together."""
     scenarios, ours = four_ranks(), subject()
     with closing(GlooBackend()) as gloo:
-        steps: dict[str, Callable[[], object]] = {
-            SIM: lambda: play_simulated(scenarios, ours),
-            WARM: lambda: play_on(gloo, scenarios, ours),
-        }
-        contestants = {
-            name: functools.partial(seconds_of_cores, step)
-            for name, step in steps.items()
-        }
-        times = take_turns(contestants, Rounds(sizes.rounds, warm_up=2))
+        times = _core_seconds(
+            {
+                SIM: lambda: play_simulated(scenarios, ours),
+                WARM: lambda: play_on(gloo, scenarios, ours),
+            },
+            Rounds(sizes.rounds, warm_up=2),
+        )
     return [ratio(("core_seconds_vs_warm_gloo",), times, SIM, WARM, target=1.0)]
+
+
+def measure_drawn(sizes: Sizes) -> list[Measure]:
+    """Compare CPU time of scenarios as a search draws them with warm workers and the limit."""
+    scenarios, ours = drawn(sizes.num_drawn), subject()
+    with closing(GlooBackend()) as gloo:
+        times = _core_seconds(
+            {
+                SIM: lambda: play_simulated(scenarios, ours),
+                WARM: lambda: play_on(gloo, scenarios, ours),
+                LIMIT: lambda: play_plain(scenarios),
+            },
+            Rounds(sizes.slow_rounds, warm_up=1),
+        )
+    return [
+        ratio(("drawn_vs_warm_gloo",), times, SIM, WARM, target=2.8),
+        ratio(("drawn_vs_limit",), times, SIM, LIMIT, target=13.0),
+    ]
+
+
+def _core_seconds(steps: dict[str, Callable[[], object]], rounds: Rounds) -> Times:
+    """Measure the CPU time of contestants that take turns, all processes together."""
+    contestants = {
+        name: functools.partial(seconds_of_cores, step) for name, step in steps.items()
+    }
+    return take_turns(contestants, rounds)
 
 
 def measure_large(sizes: Sizes) -> list[Measure]:

@@ -5,11 +5,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+import torch
+
 from studies.stand_ins.threaded_rank import played_on_threads
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
+from syncverify.program.model import build_model
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
@@ -70,6 +73,22 @@ def play_on(
         fault = backend.run(scenario, subject).fault
         if fault is not None:
             raise BrokenRunError(fault.summary)
+
+
+def play_plain(scenarios: Sequence[Scenario]) -> None:
+    """Run forward and backward of each micro-batch, rank after rank, and record nothing.
+
+    Losses are those of the rank programs, with the gradients of ordinary tensors: no player
+    can do with less.
+    """
+    for scenario in scenarios:
+        for rank in range(scenario.mesh.num_ranks):
+            model = build_model(
+                scenario, rank=rank, device=torch.device("cpu"), mesh=None
+            )
+            for step, count in enumerate(scenario.accumulations):
+                for micro_batch in range(count):
+                    model.loss(step=step, micro_batch=micro_batch).backward()
 
 
 def seconds_of_cores(step: Callable[[], object]) -> float:

@@ -1,7 +1,11 @@
 """The scenarios that are played: some as a search draws them, and larger ones."""
 
+from dataclasses import replace
+
+from syncverify.scenario.features import without_clear_errors
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.drawing import Drawing
 from syncverify.subjects.subject import Subject, resolve
 
 ONE_BUCKET_BYTES = 2**20
@@ -30,6 +34,13 @@ def four_ranks() -> tuple[Scenario, ...]:
         Scenario(grid, crossed, (2, 2, 2), ONE_BUCKET_BYTES),
         Scenario(grid, crossed, (2, 2, 2), 64),
     )
+
+
+def drawn(number: int) -> tuple[Scenario, ...]:
+    """Return scenarios as a search draws them, which gloo can play to the end."""
+    own = without_clear_errors(subject().capabilities)
+    played = replace(own, outside=own.outside | {"size=many ranks"})
+    return tuple(Drawing(played, 4, number, random_seed=0).drawn())
 
 
 def three_axes(size: int) -> Scenario:

@@ -34,6 +34,7 @@ from types import FrameType
 
 from syncverify.errors import RunEndedError
 from syncverify.processes.silence import Silence, ThisProcess, pause_seconds
+from syncverify.processes.thread_signal import Signal
 from syncverify.sim.turns.decisions import SECONDS_BETWEEN_POLLS, Decisions
 from syncverify.sim.turns.held_locks import refusal_of_lock
 from syncverify.sim.turns.passed_time import pass_seconds
@@ -59,7 +60,7 @@ class RankThread:
     Attributes:
         rank: Global rank.
         thread: Thread of the rank.
-        turn: Semaphore that the scheduler releases to let the rank run.
+        turn: Signal that the scheduler gives to let the rank run.
         ready: Returns whether a blocked rank can go on; None if the rank is not blocked.
         wait: Operation that the rank waits in or asks about; None while it runs.
         finished: Whether the program of the rank has ended, by return or by error.
@@ -68,7 +69,7 @@ class RankThread:
 
     rank: int
     thread: threading.Thread
-    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    turn: Signal = field(default_factory=Signal)
     ready: Callable[[], bool] | None = None
     wait: Wait | None = None
     finished: bool = False
@@ -125,13 +126,13 @@ class Scheduler:
         self._decisions = decisions or Decisions()
         self._next: int | None = None
         self._ranks: list[RankThread] = []
-        self._returned = threading.Semaphore(0)
+        self._returned = Signal()
         self._ended = False
         self._steps_left = max_steps_per_rank * num_ranks
         self._max_idle_steps = _MAX_IDLE_STEPS_PER_RANK * num_ranks
         self._progress_before = -1
         self._stall: Stall | None = None
-        self._refusals = Refusals(backend, self._returned.release)
+        self._refusals = Refusals(backend, self._returned.give)
 
     def run(
         self, program: Callable[[int], None]
@@ -277,9 +278,9 @@ class Scheduler:
         own.ready, own.wait = ready, wait
         self.count_step()
         # From here on another rank may run: this thread touches nothing shared until the
-        # scheduler releases its semaphore again.
-        self._returned.release()
-        own.turn.acquire()
+        # scheduler gives it the turn again.
+        self._returned.give()
+        own.turn.take()
         own.ready = own.wait = None
         if self._ended:
             raise RunEndedError
@@ -287,7 +288,7 @@ class Scheduler:
     def _run_rank(self, rank: int, program: Callable[[int], None]) -> None:
         enter_rank(rank)
         own = self._ranks[rank]
-        own.turn.acquire()
+        own.turn.take()
         try:
             if not self._ended:
                 program(rank)
@@ -296,7 +297,7 @@ class Scheduler:
             own.error = RunEndedError() if self._ended else error
         finally:
             own.finished = True
-            self._returned.release()
+            self._returned.give()
 
     def _take_turns(self) -> Stall | None:
         last = -1
@@ -309,7 +310,7 @@ class Scheduler:
                 return deadlock(self._positions())
             last = chosen.rank
             self._on_turn(last)
-            chosen.turn.release()
+            chosen.turn.give()
             if not self._await_return():
                 stack = tuple(chosen.stack())
                 if self._num_ranks > 1:
@@ -339,16 +340,16 @@ class Scheduler:
         pause = pause_seconds(window)
         self._silence.end(self._progress())
         while not self._silence.shows_a_hang(window):
-            if self._returned.acquire(timeout=pause):
+            if self._returned.take(timeout=pause):
                 return True
             if self._silence.has_moved(self._progress()):
                 continue
-            if self._returned.acquire(timeout=window - pause):
+            if self._returned.take(timeout=window - pause):
                 return True
             if not self._silence.has_moved(self._progress()):
                 self._silence.go_on(window, is_silent=False)
         # It may have come back during the look, which takes long on a busy machine.
-        return self._returned.acquire(blocking=False)
+        return self._returned.take(timeout=0)
 
     def _positions(self) -> list[Position]:
         return [
@@ -362,7 +363,7 @@ class Scheduler:
         for own in self._ranks:
             if not own.finished:
                 self._on_turn(own.rank)
-                own.turn.release()
+                own.turn.give()
             # Joined in any case: a thread that has just finished may still be shutting down,
             # and an interrupt there would do harm.
             own.thread.join(_GRACE_SECONDS)

@@ -17,10 +17,11 @@ from studies.benchmarks.harness.detector import microseconds_an_access, trace
 from studies.benchmarks.harness.players import (
     BrokenRunError,
     judge,
+    play_plain,
     play_threaded,
     seconds_of_cores,
 )
-from studies.benchmarks.harness.scenarios import four_ranks, subject
+from studies.benchmarks.harness.scenarios import drawn, four_ranks, subject
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.subjects.subject import resolve
@@ -30,7 +31,7 @@ from syncverify.trace.run import RankRun, Run
 ROOT = Path(__file__).parents[3]
 KEYS = {
     "sim_vs_threaded", "sim_vs_spawned_gloo", "core_seconds_vs_warm_gloo",
-    "ranks64_seconds", "fake4096_seconds", "detector_us",
+    "drawn_vs_warm_gloo", "drawn_vs_limit", "ranks64_seconds", "fake4096_seconds", "detector_us",
 }  # fmt: skip
 
 
@@ -138,3 +139,25 @@ def test_trace_for_the_detector_has_no_race_and_would_have_some() -> None:
     unordered = [event for event in events if not isinstance(event, StreamWait)]
     assert judge_orderings([unordered]).races
     assert microseconds_an_access(200) > 0
+
+
+def test_the_limit_plays_every_micro_batch_of_every_rank(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = 0
+    backward = torch.Tensor.backward
+
+    def counting(tensor: torch.Tensor) -> None:
+        nonlocal count
+        count += 1
+        backward(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "backward", counting)
+    play_plain(four_ranks())
+    assert count == sum(4 * sum(each.accumulations) for each in four_ranks())
+
+
+def test_drawn_scenarios_are_those_of_a_search_that_gloo_can_play() -> None:
+    scenarios = drawn(20)
+    assert len(set(scenarios)) == 20
+    assert max(each.mesh.num_ranks for each in scenarios) == 4

@@ -1,5 +1,6 @@
 """Obvious plans: the ones that torch makes, without its search."""
 
+import dataclasses
 import gc
 import itertools
 import weakref
@@ -21,6 +22,7 @@ from torch.distributed.tensor import (
 from torch.distributed.tensor._op_schema import OpSchema
 
 from syncverify import simulate
+from syncverify.sim import sharding_plans
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.sharding_plans import knowing_obvious_plans, obvious_plans
 
@@ -84,12 +86,36 @@ def test_what_every_rank_program_does_needs_no_search(
     assert not searches
 
 
-def test_other_ops_are_left_to_torch(on_ranks: OnRanks, searches: Counter[str]) -> None:
+def test_torch_searches_once_for_all_ranks_and_runs(
+    on_ranks: OnRanks, searches: Counter[str]
+) -> None:
+    sharding_plans._KNOWN_PLANS.clear()
+
+    def program(rank: int) -> bool:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+        product = distributed(mesh, Shard(0)).mul(2)
+        return product.device_mesh is mesh and product.placements == (Shard(0),)
+
+    for _ in range(2):
+        assert on_ranks(2, program) == [True, True]
+    assert searches["aten.mul.Tensor"] == 1
+
+
+def test_torch_searches_again_by_other_rules(
+    on_ranks: OnRanks, searches: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sharding_plans._KNOWN_PLANS.clear()
+
     def program(rank: int) -> None:
-        in_place_sum(rank).mul_(2)
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+        distributed(mesh, Shard(0)).mul(2)
 
     on_ranks(2, program)
-    assert searches["aten.mul_.Tensor"] == 2
+    rules = PROPAGATOR.op_single_dim_strategy_funcs
+    own = dataclasses.replace(rules[aten.mul.Tensor])
+    monkeypatch.setitem(rules, aten.mul.Tensor, own)
+    on_ranks(2, program)
+    assert searches["aten.mul.Tensor"] == 2
 
 
 def test_each_rank_of_each_run_gets_its_own_mesh(on_ranks: OnRanks) -> None:
@@ -127,6 +153,48 @@ def schemas(
     expanded = narrow.expand(3, *shape[-1:])
     for strided in (wide.transpose(0, -1), expanded):
         yield schema_of(aten._to_copy.default, strided, dtype=torch.float16)
+
+
+def other_schemas(mesh: DeviceMesh) -> Iterator[OpSchema]:
+    """Ops that autograd, hooks and synchronizers issue, of which torch has to find the plan."""
+    choices = (Replicate(), Partial(), Shard(0), Shard(1))
+    for placed in itertools.product(choices, repeat=2):
+        tensor = distributed(mesh, *placed)
+        other = distributed(mesh, Replicate(), Shard(0))
+        yield schema_of(aten.mul.Tensor, tensor, 2)
+        yield schema_of(aten.mul.Tensor, tensor, 2.0)
+        yield schema_of(aten.add.Tensor, tensor, other)
+        yield schema_of(aten.div.Tensor, tensor, 3)
+        yield schema_of(aten.clone.default, tensor)
+        yield schema_of(aten.view.default, tensor, [24])
+        yield schema_of(aten.expand.default, tensor, [2, 4, 6])
+        yield schema_of(aten.sum.dim_IntList, tensor, [0])
+        yield schema_of(aten.sum.dim_IntList, tensor, [False])
+        yield schema_of(
+            aten.new_empty_strided.default, tensor, [4, 6], [6, 1], dtype=torch.float64
+        )
+
+
+@pytest.mark.slow
+def test_known_plans_are_those_that_torch_makes(on_ranks: OnRanks) -> None:
+    work_out = PROPAGATOR.propagate_op_sharding_non_cached
+    searched = Counter[int]()
+
+    def program(rank: int) -> None:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+
+        def searching(schema: OpSchema) -> Any:
+            searched[rank] += 1
+            return work_out(schema)
+
+        ask = knowing_obvious_plans(searching)
+        if rank in {0, 3}:
+            for schema in other_schemas(mesh):
+                assert outcome(ask, schema) == outcome(work_out, schema), schema
+
+    sharding_plans._KNOWN_PLANS.clear()
+    on_ranks(4, program)
+    assert 10 < searched[3] < searched[0] / 2  # neither all nor none
 
 
 def outcome(ask: Callable[[OpSchema], Any], schema: OpSchema) -> Any:

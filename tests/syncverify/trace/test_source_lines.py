@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from syncverify.backends import worker
+from syncverify.processes import thread_signal
 from syncverify.trace.source_files import (
     helpers_of_torch,
     is_subject_line,
@@ -19,6 +20,10 @@ WAITS = f"""\
 Thread 0x00007f10 (most recent call first):
   File "{threading.__file__}", line 327 in wait
   File "/home/me/mine.py", line 3 in poll
+
+Thread 0x00007f15 (most recent call first):
+  File "{thread_signal.__file__}", line 35 in take
+  File "/home/me/mine.py", line 4 in wait
 """
 HELPS = """\
 Thread 0x00007f20 (most recent call first):
