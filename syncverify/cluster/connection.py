@@ -141,10 +141,14 @@ def _versions_there(client: Client) -> dict[str, Versions]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep the log of `distributed` from the output: a lost worker is no news to a user."""
-    logger = logging.getLogger("distributed")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
+    # Each logger of `distributed` has a level of its own once the package is imported.
+    names = [*logging.root.manager.loggerDict]
+    loggers = [logging.getLogger(n) for n in names if n.startswith("distributed")]
+    levels = [each.level for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for each, level in zip(loggers, levels, strict=True):
+            each.setLevel(level)

@@ -1,6 +1,7 @@
 """A crew on a cluster makes each call, and loses none."""
 
 import functools
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -127,3 +128,10 @@ def test_differences_of_versions_are_named() -> None:
         "torch 2.14.1 (expected 2.13.0) and syncverify not at all (expected 0.1.0)"
     )
     assert in_words(wanted, wanted) == ""
+
+
+def test_the_log_of_dask_is_not_in_the_output() -> None:
+    log = logging.getLogger("distributed.client")
+    with connection._quiet():
+        assert not log.isEnabledFor(logging.ERROR)
+    assert log.isEnabledFor(logging.ERROR)
