@@ -43,8 +43,11 @@ def bf16_error_feedback(bucket: HookBucket) -> torch.futures.Future[torch.Tensor
     torch.nan_to_num(residual, nan=0.0, posinf=0.0, neginf=0.0, out=residual)
     work = dist.all_reduce(compressed, group=bucket.group, async_op=True)
     assert work is not None, "this rank is a member of the group it reduces over"
-    # The future keeps the tensor alive. `value` raises if the sum has failed.
-    future: torch.futures.Future[torch.Tensor] = work.get_future().then(
-        lambda done: done.value()[0]
-    )
+
+    def reduced(done: torch.futures.Future[object]) -> torch.Tensor:
+        done.value()  # raises if the sum has failed; some process groups have no value
+        return compressed
+
+    # The future keeps the tensor alive.
+    future: torch.futures.Future[torch.Tensor] = work.get_future().then(reduced)
     return future
