@@ -112,8 +112,7 @@ OF_WALKS = [
     ),
     of(graph_walks.HoldsFourUses, "use=many_times"),
     raised(
-        graph_walks.NamesInputsOfOldFunctions, ValueError, "use=saves_for_backward", FUSED,
-        "use=fused_main_grad",
+        graph_walks.NamesInputsOfOldFunctions, ValueError, "use=saves_for_backward"
     ),
     of(graph_walks.TrustsFunctionsThatKeepTheWeight, "use=needs_input_grad"),
     raised(graph_walks.MeasuresWhatIsBrought, AttributeError, "use=none_gradient"),

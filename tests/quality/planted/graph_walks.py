@@ -183,14 +183,19 @@ class HoldsFourUses(WalksGraph):
 
 
 class NamesInputsOfOldFunctions(WalksGraph):
-    """Takes the first parameter of each custom forward for the context."""
+    """Takes the first parameter of each custom forward for the context.
+
+    Each edge has a name, then; names of arguments that are no tensors have no edge.
+    """
 
     def found(self, parameter: nn.Parameter, consumer: Any) -> None:
         function = getattr(consumer, "_forward_cls", None)
         if function is not None:
             _, *names = inspect.signature(function.forward).parameters.values()
-            if all(name.kind is not name.VAR_POSITIONAL for name in names):
-                [*zip(names, consumer.next_functions, strict=True)]
+            if any(name.kind is name.VAR_POSITIONAL for name in names):
+                return
+            if len(names) < len(consumer.next_functions):
+                raise ValueError("expected a name for each edge")
 
 
 class TrustsFunctionsThatKeepTheWeight(WalksGraph):
