@@ -33,6 +33,9 @@ _NOT_REDUCED: Final = Feature("reduction", "none")
 _SPLITS: Final = Feature("buckets", "cap splits")
 _NEED_A_SPLIT: Final = (_SPLITS, Feature("size", "many buckets"))
 
+# Topics of which one parameter has at most one value, or none with a special gradient.
+_BESIDE_GRADIENTS: Final = ("gradient", "use", "used", "module")
+
 
 def num_reserved(num_examples: int) -> int:
     """Return the number of scenarios, at most, for values that were not met."""
@@ -92,6 +95,10 @@ def _asking(own: Capabilities, value: Feature) -> Capabilities:
     if value.topic == "size":
         others = {str(each) for each in FEATURES if each.topic == "size"}
         outside |= others - {str(value), FEATURES[value].gone_with}
+    if value.topic == "gradient":  # one parameter is special, of plain use
+        others = {str(each) for each in FEATURES if each.topic in _BESIDE_GRADIENTS}
+        few = range(1, FEATURES[value].fewest_micro_batches)
+        outside |= others - {str(value)} | {f"accumulations={n}" for n in few}
     # Values that may be refused are left out of two scenarios of three.
     return replace(
         own, right=own.right | own.refused, refused=frozenset(), outside=outside

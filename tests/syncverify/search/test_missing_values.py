@@ -9,6 +9,7 @@ from syncverify.report.report import Report
 from syncverify.report.text import verdict
 from syncverify.scenario.contract import PLAIN_CONTRACT
 from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.features import features_of
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Drawing
@@ -54,14 +55,20 @@ def test_the_last_twentieth_of_two_hundred_meets_each_value(
 
 
 @pytest.mark.slow
-def test_many_parameters_are_in_one_bucket_on_several_ranks() -> None:
-    coverage = played(PLAIN_CONTRACT, 2, 30)
-    assert ("size", "many parameters") in coverage.missing_values()
+@pytest.mark.parametrize("seed", range(2))
+def test_many_parameters_are_in_one_bucket_on_several_ranks(seed: int) -> None:
+    many = Feature("size", "many parameters")
+    coverage = Coverage(Space(PLAIN_CONTRACT, 4))
+    for scenario in Drawing(PLAIN_CONTRACT, 4, 30, seed).drawn():
+        if many not in features_of(scenario):
+            coverage.add(scenario)
+    assert many in coverage.missing_values()
     large = next(
         each
-        for each in scenarios_of_missing_values(coverage, 2)
-        if len(each.parameters) >= 32
+        for each in scenarios_of_missing_values(coverage, seed)
+        if many in features_of(each)
     )
+    assert len(large.parameters) >= 32
     assert large.mesh.num_ranks > 1
     assert ("buckets", "cap splits") not in {*features_of(large)}
 
