@@ -27,7 +27,7 @@ from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.judge import Draw
 
 _ONE_RESERVED_IN: Final = 20
-_MAX_DRAWN: Final = 300
+_MAX_DRAWN: Final = 600
 _ALONE: Final = Feature("ranks", "1")
 _NOT_REDUCED: Final = Feature("reduction", "none")
 _SPLITS: Final = Feature("buckets", "cap splits")
