@@ -89,6 +89,22 @@ def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenari
     return found
 
 
+def _steps_too_short(own: Capabilities, value: Feature) -> set[str]:
+    """Return the numbers of micro-batches that a value cannot have.
+
+    Where the contract has none of the larger ones, those of `size=many micro-batches` are left,
+    beside which all sizes of other topics are left out.
+    """
+    steps = {str(each): int(each.value) for each in FEATURES
+             if each.topic == "accumulations" and each.value.isdecimal()}  # fmt: skip
+    fewest = FEATURES[value].fewest_micro_batches
+    few = {step for step, number in steps.items() if number < fewest}
+    if steps.keys() - few - own.outside:
+        return few
+    long = "size=many micro-batches"
+    return {str(each) for each in FEATURES if each.topic == "size"} - {long}
+
+
 def _asking(own: Capabilities, value: Feature) -> Capabilities:
     """Return a contract in which a value is drawn more often."""
     outside = own.outside
@@ -97,8 +113,7 @@ def _asking(own: Capabilities, value: Feature) -> Capabilities:
         outside |= others - {str(value), FEATURES[value].gone_with}
     if value.topic == "gradient":  # one parameter is special, of plain use
         others = {str(each) for each in FEATURES if each.topic in _BESIDE_GRADIENTS}
-        few = range(1, FEATURES[value].fewest_micro_batches)
-        outside |= others - {str(value)} | {f"accumulations={n}" for n in few}
+        outside |= others - {str(value)} | _steps_too_short(own, value)
     # Values that may be refused are left out of two scenarios of three.
     return replace(
         own, right=own.right | own.refused, refused=frozenset(), outside=outside

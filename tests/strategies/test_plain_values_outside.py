@@ -21,6 +21,7 @@ from syncverify.strategies import meshes, placements, scenarios
 
 MAX_RANKS = 4
 MORE_RANKS = ("5", "6", "7", "8")  # one scenario of `size=many ranks` has one of them
+LONG_STEPS = {"accumulations=3", "accumulations=4"}
 VALUES = [
     *(f"ranks={number}" for number in range(1, MAX_RANKS + 1)),
     *(str(feature) for feature in FEATURES if feature not in OPTIONAL),
@@ -80,7 +81,9 @@ def test_all_values_that_are_left_occur(seed: int) -> None:
     chosen = random.Random(seed)
     while True:
         capabilities = contract(*chosen.sample(VALUES, chosen.randint(1, 8)))
-        if leaves_scenarios(capabilities):
+        # Without them, terms that cancel out need many micro-batches, and so are too rare.
+        has_long_steps = not capabilities.outside >= LONG_STEPS
+        if has_long_steps and leaves_scenarios(capabilities):
             break
     coverage = Coverage(Space(capabilities, MAX_RANKS))
     for scenario in drawn(capabilities, 400):
