@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import PLAIN, TABLE, WORDS
-from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.strategies.word_choices import allowed_words
@@ -33,13 +32,13 @@ def overflowing_scenarios(
     if words is None or not able or not draw(_OVERFLOWS):
         return scenario
     word, listed = draw(words), [*scenario.parameters]
+    if word == CANCELLING:
+        able = [n for n in able if _can_cancel(scenario, listed[n])]
+    if not able:
+        return scenario
     chosen = draw(st.sampled_from(able))
     listed[chosen] = replace(listed[chosen], gradient=word)
-    if word == CANCELLING:
-        listed[chosen] = _that_cancels(listed[chosen])
-    found = replace(scenario, parameters=tuple(listed))
-    is_right = word != CANCELLING or _may_cancel(found, capabilities)
-    return found if is_right else scenario
+    return replace(scenario, parameters=tuple(listed))
 
 
 @functools.cache
@@ -61,16 +60,12 @@ def _is_able(spec: ParameterSpec) -> bool:
     return spec.requires_grad and spec.use == PLAIN and 0 not in spec.global_shape
 
 
-def _that_cancels(spec: ParameterSpec) -> ParameterSpec:
-    """Make all losses use a parameter, in a dtype that has room for terms that cancel out."""
-    used = TABLE["used"].plain_word
-    return replace(spec, used=used, dtype="float32", grad_dtype=None)
-
-
-def _may_cancel(scenario: Scenario, capabilities: Capabilities) -> bool:
+def _can_cancel(scenario: Scenario, spec: ParameterSpec) -> bool:
     row = WORDS["gradient"][CANCELLING]
+    is_used = spec.used == TABLE["used"].plain_word
+    is_wide = spec.dtype == spec.effective_grad_dtype == "float32"
     is_long = max(scenario.accumulations) >= row.fewest_micro_batches
-    return is_long and not features_outside(scenario, capabilities)
+    return is_used and is_wide and is_long
 
 
 def _with_terms_that_cancel(scenario: Scenario) -> Scenario:
