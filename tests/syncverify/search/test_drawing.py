@@ -80,7 +80,7 @@ def test_a_short_search_keeps_what_it_draws_and_meets_most_pairs(
     listed = drawn(300)
     assert len(listed) == num_starts[0] == 300
     assert len(set(listed)) >= 292
-    assert share_of_pairs(counted(listed)) >= 0.79
+    assert share_of_pairs(counted(listed)) >= 0.77
 
 
 @pytest.mark.long
