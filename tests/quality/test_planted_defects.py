@@ -1,5 +1,6 @@
 """The harness finds realistic defects, shrinks them, and names them."""
 
+import math
 import re
 
 import pytest
@@ -80,7 +81,7 @@ def assert_is_small(smallest: FoundViolation, defect: Defect) -> None:
 def assert_helps_a_tired_engineer(smallest: FoundViolation, defect: Defect) -> None:
     text = violation_text(smallest, subject="Subject", backend="sim")
     assert text.startswith(f"VIOLATION: {defect.property} ({defect.cause})\n")
-    assert smallest.violation.summary.startswith(defect.says)
+    assert smallest.violation.summary.startswith(sentence(smallest, defect))
     assert f"  {smallest.violation.summary}\n" in text
     assert re.search(r"^  seen on: +ranks? \d", text, re.MULTILINE)
     assert re.search(r"^  hint: +\S", text, re.MULTILINE)
@@ -93,6 +94,14 @@ def assert_helps_a_tired_engineer(smallest: FoundViolation, defect: Defect) -> N
         assert re.search(rf"(bases|{own_folder(defect)})/\w+\.py:\d+ in \w+", text)
     elif smallest.violation.parameters:
         assert "; parameter" in text
+
+
+def sentence(smallest: FoundViolation, defect: Defect) -> str:
+    if "{" not in defect.says:
+        return defect.says
+    (only,) = smallest.scenario.parameters
+    # Which parameter is left, and its shape, depends on the drawing.
+    return defect.says.format(name=only.name, numel=math.prod(only.global_shape))
 
 
 def own_folder(defect: Defect) -> str:

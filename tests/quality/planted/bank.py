@@ -46,7 +46,8 @@ class Defect(OfEntry):
     Attributes:
         property: The property it violates before all others, in the smallest scenario.
         cause: Cause of the violation.
-        says: Part of the one sentence that explains it.
+        says: Part of the one sentence that explains it. `{name}` and `{numel}` stand for the
+            name and the size of the only parameter, where shrinking may leave any.
         also: Other properties that it violates, in some scenario of the search.
         mesh: Mesh of the smallest scenario.
         num_parameters: Number of its parameters, at most.
@@ -76,8 +77,8 @@ UNREDUCED = "it is rank 0's own gradient, and no collective of the step sent it:
 NUMERICS = [
     Defect(
         "avg-divides-by-numel", VALUE, "scaled",
-        "gradient of 'p1' on rank 0, step 0 is wrong: its sum is divided by 10, the number "
-        "of elements, not by 2",
+        "gradient of '{name}' on rank 0, step 0 is wrong: its sum is divided by {numel}, the "
+        "number of elements, not by 2",
     ),
     Defect(
         "expert-divisor-wrong-mesh", VALUE, "scaled",
