@@ -53,7 +53,9 @@ def test_defect_shows_through_its_word_alone(defect: Planted) -> None:
         found = identities(defect.subject, scenario)
         return defect.identity in found
 
-    caught = first_drawn(shows_the_defect, only(defect), defect.examples)
+    caught = first_drawn(
+        shows_the_defect, only(defect), defect.examples, defect.random_seed
+    )
     assert caught is not None
     plain = defect.without(caught)
     assert not has(plain, defect)

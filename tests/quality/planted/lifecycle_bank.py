@@ -40,10 +40,21 @@ def without(topic: str) -> Callable[[Scenario], Scenario]:
 
 
 def defect(
-    feature: str, subject: type[Any], identity: tuple[str, str], examples: int = 150
+    feature: str,
+    subject: type[Any],
+    identity: tuple[str, str],
+    examples: int = 150,
+    random_seed: int = 0,
 ) -> Planted:
     taken_out = without(feature.partition("=")[0])
-    return planted(subject, identity, feature, without=taken_out, examples=examples)
+    return planted(
+        subject,
+        identity,
+        feature,
+        without=taken_out,
+        examples=examples,
+        random_seed=random_seed,
+    )
 
 
 READS_EARLY = ("reduce_reads_after_accumulation", "reduced_before_accumulated")
@@ -109,6 +120,8 @@ LIFECYCLE_DEFECTS = [
     defect(
         "used=not_in_first_micro_batch", words.LearnsFromFirstMicroBatch,
         (VALUE, "reduced_early"), examples=1000,
+        # Few scenarios show it: the 79th of the word here, and none of the 120 of seed 0.
+        random_seed=3,
     ),
     defect(
         "used=not_in_last_micro_batch", ForgetsEarlierMicroBatches,

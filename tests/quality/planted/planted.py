@@ -28,6 +28,7 @@ class Planted:
         without: Returns a scenario of the feature without the feature.
         twin: A synchronizer that is right with them.
         examples: Scenarios that are drawn, at most, until one shows the defect.
+        random_seed: Seed of that drawing.
     """
 
     subject: type[Any]
@@ -39,6 +40,7 @@ class Planted:
     without: Callable[[Scenario], Scenario] | None = None
     twin: type[Any] | None = None
     examples: int = 150
+    random_seed: int = 0
 
     @functools.cached_property
     def identity(self) -> tuple[str, str]:

@@ -45,7 +45,7 @@ LARGER: dict[str, Size] = {
     "SkipsIncompleteBuckets used=never": ((2,), 2, (1,)),
     "LearnsFromFirstMicroBatch used=not_in_first_micro_batch": ((2,), 2, (2,)),
     "ForgetsEarlierMicroBatches used=not_in_last_micro_batch": ((1,), 1, (2,)),
-    "SendsFixedPoint module=mlp": ((1,), 4, (1,)),
+    "DropsLastBits module=mlp": ((1,), 4, (1,)),
     "DropsLastBits module=conv": ((1,), 8, (1,)),
     "CopiesStorage module=conv_channels_last": ((1,), 8, (1,)),
     "KeepsGradientsOfIdleExperts module=moe": ((3,), 3, (1, 1)),
@@ -88,6 +88,6 @@ BEYOND_TWO = {
     "KeepsGradientsOfIdleExperts module=moe": "its three, and a rank without tokens",
     "RecordsFirstLeg": "two reductions one after the other take two axes",
     "RefillsStagingEarly": "two staging buffers, and the first one's second turn",
-    "SendsFixedPoint module=mlp": "a real module has the parameters that it has",
+    "DropsLastBits module=mlp": "a real module has the parameters that it has",
     "TakesReplicasForTheWorld placement=sub_mesh": "a group of ranks, and others",
 }
