@@ -367,8 +367,9 @@ class RankRecorder(Recorder):
         known = itertools.compress(tensors, on_host)
         are_pinned = all(map(self.is_pinned, known))
         place = place_of(effects, tensors, on_host, args, kwargs, are_pinned=are_pinned)
-        if place == "host" and not all(map(self.is_on_host, written)):
-            place = "kernel"
+        if place in {"host", "kernel"} and written:
+            # No kernel writes memory of the host, and the host writes none of the device.
+            place = "host" if all(map(self.is_on_host, written)) else "kernel"
         if place == "kernel":
             scalars = itertools.compress(tensors, on_host)
             line = subject_frames() or NoLine.AUTOGRAD

@@ -202,6 +202,14 @@ def memory_of_the_host_as_on_a_cpu(_: int) -> None:
     host.sum()
 
 
+def scalar_of_the_host_as_on_a_cpu(_: int) -> None:
+    """A program that was told CPU masks a norm of its device in place; a GPU would refuse."""
+    device = torch.ones(4)
+    norm = device.norm().to("cpu")
+    norm.masked_fill_(norm.isinf(), torch.tensor(-1.0, device="cpu"))
+    torch.stack([norm]).sum().item()
+
+
 def pinned_copy_of_host_memory(_: int) -> None:
     host = torch.ones(4).cpu()
     pinned = host.pin_memory()
@@ -214,6 +222,7 @@ def pinned_copy_of_host_memory(_: int) -> None:
 RIGHT = (
     pageable_memory_is_copied_before_the_call_returns,
     memory_of_the_host_as_on_a_cpu,
+    scalar_of_the_host_as_on_a_cpu,
     pinned_copy_of_host_memory,
     synchronized,
     synchronized_by_an_event,
