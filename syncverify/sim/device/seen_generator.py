@@ -7,6 +7,8 @@ draws.
 
 from __future__ import annotations
 
+import hashlib
+
 import torch
 
 _STEP = 4  # torch counts offsets in multiples of it
@@ -48,7 +50,8 @@ class SeenGenerator:
             torch.default_generator.set_state(self._known[key])
         else:
             # Another offset gives other numbers, and the same pair gives the same.
-            torch.default_generator.manual_seed((self.seed << 20) ^ self._offset)
+            digest = hashlib.blake2b(key, digest_size=8).digest()
+            torch.default_generator.manual_seed(int.from_bytes(digest, "little"))
 
     def _key(self) -> bytes:
         words = (self.seed % 2**64, self._offset)

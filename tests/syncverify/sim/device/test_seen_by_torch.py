@@ -171,6 +171,20 @@ def test_a_generator_of_cuda_goes_back_to_its_state() -> None:
     play(program, 1, device="cuda")
 
 
+def test_a_state_made_by_hand_may_have_any_seed() -> None:
+    """As that of DTensor's initialization, after a seed of 63 bits: torchtitan draws it."""
+
+    def program(_: int) -> None:
+        drawn = []
+        for offset in (4, 8, 4):
+            state = torch.tensor([2**62, offset]).view(torch.uint8)
+            torch.cuda.set_rng_state(state)
+            drawn.append(torch.rand(3, device="cuda").tolist())
+        assert drawn[0] == drawn[2] != drawn[1]
+
+    play(program, 1, device="cuda")
+
+
 def test_a_function_mode_does_not_copy_to_the_host() -> None:
     def program(_: int) -> None:
         with torch.device("cuda"):
