@@ -57,6 +57,7 @@ def test_pytest_shows_the_diagnosis_and_the_command_that_plays_it(
     assert summary.startswith(f"{start}gradient_equals_reference")
     assert " is wrong: " in summary
     assert "syncverify/verification.py" not in shown
+    assert "syncverify/report/reported_search.py" not in shown
     (line,) = set(re.findall(r"replay: +(syncverify .*)", shown))
     again = run(tmp_path, *shlex.split(line))
     assert again.splitlines()[-1].startswith(

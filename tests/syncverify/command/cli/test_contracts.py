@@ -62,7 +62,9 @@ OBSERVED = ["event=wait_twice", "event=rebind", "use=twice"]
 @pytest.fixture
 def naive(call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
     """Call the command where three features are all that is beyond the contract."""
-    monkeypatch.setattr("syncverify.verification.features_beyond", lambda _: OBSERVED)
+    monkeypatch.setattr(
+        "syncverify.report.reported_search.features_beyond", lambda _: OBSERVED
+    )
     Path("naive_subjects.py").write_text(NAIVE)
     return call
 

@@ -21,6 +21,7 @@ LIGHT = {
 }  # fmt: skip
 CALLS = """
 import json, sys
+from syncverify import CoverageGap, PropertyViolation, UsageError, check, verify
 from syncverify.command.main import main
 
 found = {}
@@ -48,7 +49,7 @@ def python(*arguments: str, path: str, folder: Path) -> subprocess.Popen[str]:
 
 
 def test_help_and_bad_arguments_import_no_torch(tmp_path: Path) -> None:
-    """And none of the other packages that take long to import."""
+    """And none of the other packages that take long to import, nor do the names of a test."""
     calls = json.dumps([*LIGHT])
     running = python("-c", CALLS, calls, path=str(ROOT), folder=tmp_path)
     out, err = running.communicate(timeout=60)
