@@ -17,11 +17,12 @@ import click
 import torch
 
 from studies.waits.page import read, write
-from studies.waits.playing import PART_SIZE, ROWS, Row, check, points_of, words_of
+from studies.waits.playing import ROWS, Row, check, points_of, words_of
 from syncverify.command.process_exit import run_command
 from syncverify.program.warnings_once import show_warnings_once
 
 _CHECKED: Final = 10_000
+_UNCHECKED: Final = {"parts": 0, "scenarios": 0, "plays": 0, "broken": []}
 
 
 @click.command()
@@ -29,7 +30,7 @@ _CHECKED: Final = 10_000
 @click.option("--examples", type=click.IntRange(min=1), default=100, show_default=True)
 @click.option(
     "--check", "checked", type=click.IntRange(min=1), default=_CHECKED,
-    show_default=True, help="Drawn scenarios without each superfluous call.",
+    show_default=True, help="Drawn scenarios without each superfluous point.",
 )  # fmt: skip
 @click.option(
     "--stored", is_flag=True, help="Check the stored words, and find none anew."
@@ -45,7 +46,7 @@ def main(
     for name in names or ROWS:
         row = ROWS[name]
         if not stored:
-            found = {"check": {"scenarios": 0, "broken": []}}
+            found = {"check": _UNCHECKED}
             words = words_of(row, examples, jobs).to_json()
             write(read() | {name: {"command": row.command(examples), **words, **found}})
         for line in _checks(row, checked, jobs):
@@ -57,15 +58,22 @@ def main(
 def _checks(row: Row, wanted: int, jobs: int) -> Iterator[str]:
     """Play the parts of a check that are left, store each, and yield how many were played."""
     points = points_of(read()[row.name])
-    done = read()[row.name]["check"]["scenarios"] if points else wanted
-    while done < wanted:
-        broken = check(row, points, done // PART_SIZE, jobs)
+    stored = read()
+    while points and stored[row.name]["check"]["scenarios"] < wanted:
+        found = check(row, points, stored[row.name]["check"]["parts"], jobs)
         stored = read()
         kept = stored[row.name]["check"]
-        kept["broken"] += [f"{point}: {harm.token}" for point, harm in broken]
-        done = kept["scenarios"] = done + PART_SIZE
+        kept["parts"] += 1
+        kept["scenarios"] += found.num_scenarios
+        kept["plays"] += found.num_plays
+        kept["broken"] += [
+            f"{point}: {harm.token}" for point, harm in found.broken.items()
+        ]
         write(stored)
-        yield f"{done:,} scenarios, {len(kept['broken'])} broken"
+        yield (
+            f"{kept['scenarios']:,} scenarios, {kept['plays']:,} plays, "
+            f"{len(kept['broken'])} broken"
+        )
 
 
 if __name__ == "__main__":

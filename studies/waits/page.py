@@ -46,8 +46,7 @@ def _cells(result: Mapping[str, Any]) -> Iterator[str]:
     played, waits = result["subjects"], result["waits"]
     yield ", ".join(f"`{each['name']}`" for each in played)
     in_scope, drawn, wrong = (
-        sum(map(number, played))
-        for number in (_in_scope, _num_drawn, lambda each: len(each["wrong"]))
+        sum(map(number, played)) for number in (_in_scope, _num_drawn, _num_wrong)
     )
     left_out = f", {wrong:,} left out" if wrong else ""
     yield f"{in_scope:,} of the scope, {drawn:,} drawn{left_out}"
@@ -64,6 +63,10 @@ def _in_scope(played: Mapping[str, Any]) -> int:
     return int(played["scenarios"])
 
 
+def _num_wrong(played: Mapping[str, Any]) -> int:
+    return int(played["wrong"])
+
+
 def _num_drawn(played: Mapping[str, Any]) -> int:
     return int(played["drawn"])
 
@@ -72,7 +75,10 @@ def _checked(result: Mapping[str, Any]) -> str:
     check = result["check"]
     if not points_of(result):
         return "nothing to check"
-    return f"{len(check['broken'])} wrong in {check['scenarios']:,} scenarios"
+    return (
+        f"{len(check['broken'])} wrong in {check['scenarios']:,} scenarios, "
+        f"{check['plays']:,} plays"
+    )
 
 
 def _superfluous(stored: list[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:

@@ -119,8 +119,7 @@ def _waits(
             f"{counted(len(drawn), 'drawn one')}"
         )
         answers += search.answers([*listed, *drawn])
-        numbers = len(listed), len(drawn), search.traces.num_refused
-        played.append(PlayedSubject(subject.name, *numbers, search.wrong))
+        played.append(search.played(len(listed), len(drawn)))
     return AnsweredWaits(
         tuple(played), scope, options.ranks, options.seed, link, joined(answers)
     )

@@ -63,8 +63,9 @@ _PASSING_ON = tuple(
         "optim/optimizer.py",
     )
 )
+_PROGRAM = str(Path(_HARNESS) / "program") + os.sep
 _WITH_HOOKS = (
-    str(Path(_HARNESS) / "program"),
+    _PROGRAM,
     *(
         str(Path(_TORCH) / part)
         for part in (
@@ -127,6 +128,11 @@ def is_subject_line(filename: str) -> bool:
 def is_harness_line(filename: str) -> bool:
     """Tell whether a file is the harness's, and of none of its subjects."""
     return filename.startswith(_HARNESS) and not filename.startswith(_SUBJECTS)
+
+
+def is_program_line(filename: str) -> bool:
+    """Tell whether a file is of the training program that the harness plays."""
+    return filename.startswith(_PROGRAM)
 
 
 def is_harness_subject(filename: str) -> bool:

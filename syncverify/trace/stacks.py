@@ -18,6 +18,7 @@ from syncverify.trace.source_files import (
     is_harness_line,
     is_harness_subject,
     is_named,
+    is_program_line,
     is_subject,
     is_subject_line,
     is_torch_line,
@@ -52,6 +53,25 @@ def calling_frames() -> tuple[Origin, tuple[SourceLine, ...]]:
 def calling_line() -> Origin:
     """Return the innermost line of the subject on the stack."""
     return calling_frames()[0]
+
+
+def ordering_line() -> Origin:
+    """Return the line of the subject that orders streams; none for the training program's calls.
+
+    A subject may run the forward of the training program, whose own streams wait for each
+    other: these calls are no lines of the subject, although its line is on the stack.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_named(frame.f_code.co_filename):
+        if is_program_line(frame.f_code.co_filename):
+            return NoLine.UNKNOWN
+        frame = frame.f_back
+    return calling_line()
+
+
+def _is_named(filename: str) -> bool:
+    known = KNOWN_NAMED.get(filename)
+    return is_named(filename) if known is None else known
 
 
 def subject_frames(*, is_asked_by_autograd: bool = False) -> RawFrames:

@@ -11,6 +11,7 @@ from syncverify.waits.exposed_time import Link
 
 NeedWord = Literal["needed", "superfluous", "undecided"]
 NEED_WORDS: Final[tuple[NeedWord, ...]] = get_args(NeedWord)
+_FIRST_WRONG: Final = 3  # tokens in JSON: hundreds are pages of text
 # Why a point is undecided.
 WhyUndecided = Literal[
     "", "never ran", "schedules", "time limit", "not simulated", "process lost"
@@ -105,6 +106,7 @@ class PlayedSubject:
         num_in_scope: Number of scenarios of the scope.
         num_drawn: Number of drawn scenarios beyond them.
         num_refused: Number of scenarios that it refused, as its contract allows.
+        num_not_simulated: Number of scenarios that the simulated machine refused.
         wrong: Tokens of scenarios that break with all waits, which say nothing of any wait.
     """
 
@@ -112,6 +114,7 @@ class PlayedSubject:
     num_in_scope: int
     num_drawn: int
     num_refused: int = 0
+    num_not_simulated: int = 0
     wrong: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -121,7 +124,9 @@ class PlayedSubject:
             "scenarios": self.num_in_scope,
             "drawn": self.num_drawn,
             "refused": self.num_refused,
-            "wrong": [*self.wrong],
+            "not_simulated": self.num_not_simulated,
+            "wrong": len(self.wrong),
+            "first_wrong": [*self.wrong[:_FIRST_WRONG]],
         }
 
 

@@ -19,13 +19,13 @@ Note [Parts]
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import Any, Final
 
 from syncverify.backends.packed_subject import pack_subject
-from syncverify.errors import UsageError
+from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.judge.ordering.kept_references import KIND as REFERENCE
 from syncverify.processes.calls import run_in_processes
 from syncverify.scenario.scenario import Scenario
@@ -35,7 +35,13 @@ from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject
 from syncverify.trace.source_lines import code_of_line
 from syncverify.trace.sync_points import SyncPoint
-from syncverify.waits.answers import Answer, HarmWithout, NeedWord, WhyUndecided
+from syncverify.waits.answers import (
+    Answer,
+    HarmWithout,
+    NeedWord,
+    PlayedSubject,
+    WhyUndecided,
+)
 from syncverify.waits.exposed_time import Link
 from syncverify.waits.of_plays import (
     PlayedPart,
@@ -115,6 +121,7 @@ class WaitSearch:
         choice: Schedules of each scenario that is played without a point.
         make_calls: Makes the calls that play without a point.
         traces: Findings of the traces.
+        num_plays: Number of plays without a point.
     """
 
     subject: Subject
@@ -126,6 +133,7 @@ class WaitSearch:
     choice: ScheduleChoice = _SCHEDULES
     make_calls: MakeCalls = run_in_processes
     traces: TracesWithout = field(default_factory=TracesWithout)
+    num_plays: int = 0
     _points: dict[SyncPoint, _Point] = field(default_factory=dict)
 
     @property
@@ -135,11 +143,24 @@ class WaitSearch:
         found = [*self.traces.wrong, *sorted(of_plays, key=lambda one: one.token)]
         return tuple({each.scenario: each.token for each in reversed(found)}.values())
 
+    def played(self, num_in_scope: int, num_drawn: int) -> PlayedSubject:
+        """Return the numbers of the scenarios that were played."""
+        found = self.traces
+        return PlayedSubject(
+            self.subject.name,
+            num_in_scope,
+            num_drawn,
+            found.num_refused,
+            len(found.not_simulated),
+            self.wrong,
+        )
+
     def answers(self, scenarios: Sequence[Scenario]) -> tuple[Answer, ...]:
         """Return an answer for each point that the scenarios reach, and for calls that never ran.
 
         Raises:
             UsageError: The subject violates a property in all scenarios, with all of its waits.
+            EnvironmentNotSupportedError: The simulated machine refuses all scenarios.
         """
         packed = pack_subject(self.subject)
         self._take_out_of_traces(packed, scenarios)
@@ -157,16 +178,27 @@ class WaitSearch:
     def broken(
         self, points: Iterable[SyncPoint], scenarios: Sequence[Scenario]
     ) -> dict[SyncPoint, HarmWithout]:
-        """Play all scenarios without each of some points; return the harm of each that breaks."""
-        known = PointOfTraces([*scenarios])
-        self.traces.points = dict.fromkeys(points, known)
-        self._take_out_of_plays(pack_subject(self.subject))
-        found = ((point, each.harm) for point, each in self._points.items())
-        return {point: harm for point, harm in found if harm is not None}
+        """Take each of some points out; a play follows if the traces hold without it.
 
-    def _take_out_of_traces(self, packed: bytes, scenarios: Sequence[Scenario]) -> None:
+        Returns:
+            The harm of each point without which a scenario breaks.
+        """
+        packed = pack_subject(self.subject)
+        self._take_out_of_traces(packed, scenarios, frozenset(points))
+        self._take_out_of_plays(packed)
+        known = self.traces.points.items()
+        found = {point: self._answer(point, each).harm for point, each in known}
+        return {point: harm for point, harm in found.items() if harm is not None}
+
+    def _take_out_of_traces(
+        self,
+        packed: bytes,
+        scenarios: Sequence[Scenario],
+        only: Collection[SyncPoint] | None = None,
+    ) -> None:
+        limits = self.link, self.names_torch, self.deadline, only
         parts = [
-            TracedPart(number, packed, part, self.link, self.names_torch, self.deadline)
+            TracedPart(number, packed, part, *limits)
             for number, part in enumerate(_in_parts(scenarios))
         ]
         calls: MakeCalls = run_in_processes if self.jobs > 1 else call_here
@@ -179,9 +211,11 @@ class WaitSearch:
             self.traces.add(results[number])
 
     def _require_right(self, num_scenarios: int) -> None:
-        wrong = self.traces.wrong
-        if len(wrong) < num_scenarios:
+        wrong, refusals = self.traces.wrong, self.traces.not_simulated
+        if len(wrong) + len(refusals) < num_scenarios:
             return
+        if not wrong:
+            raise EnvironmentNotSupportedError(refusals[0])
         violation = wrong[0].violation
         raise UsageError(
             f"{self.subject.name} violates {violation.property} with all of its waits: "
@@ -192,11 +226,11 @@ class WaitSearch:
     def _take_out_of_plays(self, packed: bytes) -> None:
         """Play without each point; a lost process counts if a second process is lost as well."""
         total = sum(starmap(_num_to_play, self.traces.points.items()))
-        num_played = 0
+        self.num_plays = 0
         lost = list[PlayedPart]()
         for part, found in self._played(self._parts(packed)):
-            num_played += len(part.scenarios)
-            self.tell("plays without a wait", num_played, total)
+            self.num_plays += len(part.scenarios)
+            self.tell("plays without a wait", self.num_plays, total)
             if found.token:
                 lost.append(replace(part, scenarios=(decode(found.token).scenario,)))
         for part, found in self._played(lost):
@@ -247,7 +281,7 @@ class WaitSearch:
         ]
 
     def _answer(
-        self, point: SyncPoint, known: PointOfTraces, *, is_cut: bool
+        self, point: SyncPoint, known: PointOfTraces, *, is_cut: bool = False
     ) -> Answer:
         played = self._points.get(point, _Point())
         reason = played.reason or ("time limit" if is_cut else "")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from syncverify.backends.packed_subject import unpack_subject
 from syncverify.backends.sim import SimBackend
+from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.judge.ordering.kept_references import KIND as REFERENCE
 from syncverify.judge.ordering.kept_references import dropped_at_once, kept_references
 from syncverify.judge.ordering.removed_points import points_of, without
@@ -36,6 +38,7 @@ class TracedPart:
         link: Link of the exposed times.
         names_torch: Whether torch's own lines are named.
         deadline: Value of `time.monotonic()` after which nothing more is played.
+        only: Points that are taken out; None for all.
     """
 
     number: int
@@ -44,6 +47,7 @@ class TracedPart:
     link: Link
     names_torch: bool
     deadline: float
+    only: Collection[SyncPoint] | None = None
 
 
 @dataclass(slots=True)
@@ -69,13 +73,20 @@ class TracesWithout:
         points: The points, in the order in which they were met.
         wrong: A violation of each scenario that breaks with all points, and says nothing of any.
         num_refused: Number of scenarios that the subject refused, as its contract allows.
+        not_simulated: Why the simulated machine refused each of some scenarios.
         num_played: Number of scenarios that were played before the time limit.
     """
 
     points: dict[SyncPoint, PointOfTraces] = field(default_factory=dict)
     wrong: list[FoundViolation] = field(default_factory=list)
     num_refused: int = 0
+    not_simulated: list[str] = field(default_factory=list)
     num_played: int = 0
+
+    @property
+    def num_held(self) -> int:
+        """Number of scenarios that hold with all points, and say something of each."""
+        return self.num_played - len(self.wrong) - len(self.not_simulated)
 
     def add(self, other: TracesWithout) -> None:
         """Add the findings of the scenarios after these."""
@@ -86,6 +97,7 @@ class TracesWithout:
             known.exposed = max(known.exposed, more.exposed)
         self.wrong += other.wrong
         self.num_refused += other.num_refused
+        self.not_simulated += other.not_simulated
         self.num_played += other.num_played
 
 
@@ -98,12 +110,16 @@ def take_out_of_traces(part: TracedPart) -> TracesWithout:
             if time.monotonic() > part.deadline:
                 break
             found.num_played += 1
-            run = _played(scenario, subject, backend)
+            try:
+                run = _played(scenario, subject, backend)
+            except EnvironmentNotSupportedError as error:
+                found.not_simulated.append(str(error))
+                continue
             wrong = _violations(scenario, run, subject)
             found.wrong += wrong
             if not wrong:
                 found.num_refused += run.fault is not None
-                _take_out(scenario, run, subject, part.link, found.points)
+                _take_out(scenario, run, subject, part, found.points)
     return found
 
 
@@ -117,19 +133,21 @@ def _take_out(
     scenario: Scenario,
     run: Run,
     subject: Subject,
-    link: Link,
+    part: TracedPart,
     points: dict[SyncPoint, PointOfTraces],
 ) -> None:
     traces = [rank.trace for rank in run.ranks]
-    whole = microseconds(traces, link)
+    whole = microseconds(traces, part.link)
     for point in (*points_of(traces), *kept_references(traces)):
+        if part.only is not None and point not in part.only:
+            continue
         known = points.setdefault(point, PointOfTraces())
         known.scenarios.append(scenario)
         if len(known.breaking) >= _MOST_SHOWN:
             continue
         take_out = dropped_at_once if point.kind == REFERENCE else without
         rest = take_out(traces, point)
-        saved = (whole - microseconds(rest, link)) / scenario.num_steps
+        saved = (whole - microseconds(rest, part.link)) / scenario.num_steps
         known.exposed = max(known.exposed, saved)
         ranks = zip(run.ranks, rest, strict=True)
         less = tuple(replace(rank, trace=[*trace]) for rank, trace in ranks)

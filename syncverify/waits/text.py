@@ -72,6 +72,9 @@ def _without_verdict(subject: PlayedSubject) -> Iterator[str]:
     if subject.num_refused:
         number = counted(subject.num_refused, "scenario")
         yield f"  {number} of them refused by the subject, as its contract allows"
+    if subject.num_not_simulated:
+        number = counted(subject.num_not_simulated, "scenario")
+        yield f"  {number} of them left out, which the simulated machine refuses"
     if subject.wrong:
         yield (
             f"  {counted(len(subject.wrong), 'scenario')} of them left out, which break with "

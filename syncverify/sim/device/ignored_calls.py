@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from syncverify.trace.stacks import calling_line
+from syncverify.trace.stacks import ordering_line
 from syncverify.trace.sync_points import PointKind, SyncPoint
 
 # Of the process: ranks are threads of it.
@@ -16,7 +16,7 @@ def is_ignored(kind: PointKind) -> bool:
     """Tell whether the subject's present call is the one to ignore."""
     if _ignored is None or _ignored.kind != kind:
         return False
-    return calling_line() == _ignored.line
+    return ordering_line() == _ignored.line
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from syncverify.trace.records import (
     StreamWait,
 )
 from syncverify.trace.source_lines import Origin
-from syncverify.trace.stacks import calling_line
+from syncverify.trace.stacks import calling_line, ordering_line
 
 if TYPE_CHECKING:
     from syncverify.sim.turns.turn_taking import TurnTaking
@@ -199,7 +199,7 @@ class RankStreams:
     def mark(self, stream: VirtualStream, origin: Origin | None = None) -> int:
         """Put a mark after the work that a stream holds now, and return its number."""
         self._num_marks += 1
-        recorder, source = self._recorder, origin or calling_line()
+        recorder, source = self._recorder, origin or ordering_line()
         recorder.trace.append(
             Mark(recorder.moment, stream.name, self._num_marks, source)
         )
@@ -212,7 +212,7 @@ class RankStreams:
         """Let a stream wait for a mark; `origin` is None for a call of the subject."""
         if origin is None and is_ignored("stream_wait"):
             return
-        recorder, source = self._recorder, origin or calling_line()
+        recorder, source = self._recorder, origin or ordering_line()
         recorder.trace.append(StreamWait(recorder.moment, stream.name, mark, source))
         self._reached.wait(stream.name, mark)
 
@@ -221,7 +221,7 @@ class RankStreams:
         if is_asked_for and is_ignored("host_wait"):
             return
         self.require_values()
-        recorder, source = self._recorder, calling_line()
+        recorder, source = self._recorder, ordering_line()
         recorder.trace.append(HostWait(recorder.moment, mark, source, is_asked_for))
         self._reached.wait_on_host(mark)
 

@@ -20,7 +20,7 @@ from syncverify.trace.recorder import StorageNumbers
 from syncverify.trace.records import DEFAULT_STREAM
 from syncverify.trace.regions import MemoryRegion, tensor_region
 from syncverify.trace.source_lines import Origin
-from syncverify.trace.stacks import calling_line
+from syncverify.trace.stacks import ordering_line
 
 _NOWHERE = "nowhere"
 
@@ -79,7 +79,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
         self.touch(stream)
         if stream != self.stream and stream not in self.recorded_streams:
             self.recorded_streams += (stream,)
-            self.recorded_at += (calling_line(),)
+            self.recorded_at += (ordering_line(),)
 
     def record_consumer(self, stream: str) -> None:
         """Note that autograd passes the storage to a node on a stream, and records the stream."""

@@ -22,7 +22,7 @@ HARM = HarmWithout(
 NEEDED = Answer(at(1), "main.wait_stream(side)", "needed", 4, HARM)
 EXTRA = Answer(at(2), "side.wait_stream(<main>)", "superfluous", 3, None, 12.25)
 NEVER = Answer(at(3), "a.wait_event(b)", "undecided", 0, reason="never ran")
-MINE = PlayedSubject("mine", 40, 2, 3, ("sv2-w", "sv2-x"))
+MINE = PlayedSubject("mine", 40, 2, 3, 1, ("sv2-w", "sv2-x", "sv2-y", "sv2-z"))
 WAITS = AnsweredWaits((MINE,), SmallScope(), 4, 0, Link(10, 25), (NEEDED, EXTRA, NEVER))
 
 
@@ -54,8 +54,9 @@ def test_the_bound_and_the_machine_are_printed() -> None:
             "steps=2,words=event, and 2 drawn on up to 4 ranks with seed 0"
         ),
         "  3 scenarios of them refused by the subject, as its contract allows",
+        "  1 scenario of them left out, which the simulated machine refuses",
         (
-            "  2 scenarios of them left out, which break with all waits; the first: "
+            "  4 scenarios of them left out, which break with all waits; the first: "
             "syncverify replay sv2-w mine"
         ),
         "times: a link of 10 us and 25 GB/s, 5 us an operator, 2 us to queue it",
@@ -71,6 +72,11 @@ def test_json_has_no_number_that_json_lacks() -> None:
     ]
     assert data["waits"][0]["harm"]["observed"] == ["inf"]
     assert data["subjects"][0]["scenarios"] == 40
+
+
+def test_json_counts_wrong_scenarios_and_has_the_first_few() -> None:
+    told = WAITS.to_json()["subjects"][0]
+    assert (told["wrong"], told["first_wrong"]) == (4, ["sv2-w", "sv2-x", "sv2-y"])
 
 
 def test_the_page_escapes_code() -> None:

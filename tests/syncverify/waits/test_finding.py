@@ -1,10 +1,11 @@
 """Each wait of subjects with known waits gets its word."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from syncverify.errors import UsageError
+from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import decode
@@ -18,6 +19,8 @@ from tests.syncverify.waits.waiting_subjects import (
     FailsInSecondStep,
     KeepsCopies,
     KeepsRecordedCopies,
+    RefusedInSecondStep,
+    RunsMicroBatches,
     Synchronizes,
     TwoStreams,
     WaitsForLastBucket,
@@ -142,6 +145,45 @@ def test_scenarios_that_break_with_all_waits_are_counted_and_left_out() -> None:
     found = {each.point.line.function: each for each in answers if each.num_scenarios}
     assert [decode(each).scenario for each in search.wrong] == SCENARIOS[1:]
     assert (found["fork"].word, found["fork"].num_scenarios) == ("needed", 1)
+
+
+def test_scenarios_that_are_not_simulated_are_counted_and_left_out() -> None:
+    search = search_of(RefusedInSecondStep)
+    answers = search.answers(SCENARIOS)
+    found = {each.point.line.function: each for each in answers if each.num_scenarios}
+    assert (found["fork"].word, found["fork"].num_scenarios) == ("needed", 1)
+    assert search.played(2, 0).num_not_simulated == 1
+    with pytest.raises(EnvironmentNotSupportedError, match="other processes"):
+        search_of(RefusedInSecondStep).answers(SCENARIOS[1:])
+
+
+def test_waits_of_the_training_program_are_none_of_the_subject() -> None:
+    """Its forward has streams of its own, and runs inside of the subject's line."""
+    scenario = replace(SCENARIOS[0], launch="parameter_streams")
+    found = search_of(RunsMicroBatches).answers([scenario])
+    assert {each.point.line.function for each in found if each.num_scenarios} == {
+        "fork",
+        "join",
+    }
+
+
+def test_a_check_plays_the_scenarios_that_reach_a_point_which_the_traces_do_not_need() -> (
+    None
+):
+    extra = next(
+        each.point
+        for each in answers_of(WaitsForLastBucket)
+        if each.word == "superfluous"
+    )
+    search, more = search_of(WaitsForLastBucket), search_of(WaitsForReusedBuffer)
+    assert search.broken([extra], SCENARIOS) == {}
+    assert (search.traces.num_held, search.num_plays) == (2, 2)
+    assert more.broken([extra], SCENARIOS) == {}
+    assert (more.traces.num_held, more.num_plays) == (2, 0)
+    needed = next(
+        each.point for each in answers_of(TwoStreams) if each.word == "needed"
+    )
+    assert [*search_of(TwoStreams).broken([needed], SCENARIOS)] == [needed]
 
 
 def test_scenarios_that_break_under_another_schedule_blame_no_wait() -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -113,6 +114,28 @@ class FailsInSecondStep(TwoStreams):
         self.num_steps += 1
         if self.num_steps > 1:
             raise ValueError("one step alone")
+
+
+class RefusedInSecondStep(TwoStreams):
+    """Asks for what is not simulated, in runs of two steps."""
+
+    num_steps = 0
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.num_steps += 1
+        if self.num_steps > 1:
+            torch.cuda.Event().ipc_handle()
+
+
+class RunsMicroBatches(TwoStreams):
+    """Runs forward and backward of the training program itself."""
+
+    def run_micro_batch(
+        self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
+    ) -> None:
+        compute_loss().backward()
 
 
 class EndsAtQuery(TwoStreams):
