@@ -57,7 +57,13 @@ MAY_IMPORT = {
     "studies/kills/": {"click", "psutil"},
     "studies/mutants/": {"click", "mutmut", "pytest", "rich"},
     "studies/releases/": {"click", "packaging"},
-    "studies/timemachine/programs/": {"d9d", "deepspeed", "megatron"},
+    "studies/timemachine/programs/": {
+        "d9d",
+        "deepspeed",
+        "lightly",
+        "megatron",
+        "torchtitan",
+    },
     # Pages say how the tests are made.
     "studies/pages/": {"click", "hypothesis", "packaging", "pytest", "rich", "tests"},
 }

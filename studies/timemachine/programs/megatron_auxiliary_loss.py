@@ -24,19 +24,31 @@ def draw(random: Random) -> dict[str, Any]:
 
 def program(rank: int, *, context_size: int, micro_batches: int) -> None:
     """Compare the gradient of the auxiliary loss with that of an equal main loss."""
+    of_main, of_auxiliary = gradients(
+        MoEAuxLossAutoScaler, context_size, micro_batches, num_moe_experts=2
+    )
+    check_equal(f"gradient of the auxiliary loss on rank {rank}", of_auxiliary, of_main)
+
+
+def gradients(
+    scaler: Any, context_size: int, micro_batches: int, **config: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the gradients of a main loss and of an equal loss beside it."""
     weight = torch.ones(1, requires_grad=True)
     helper = torch.ones(1, requires_grad=True)
-    activations = MoEAuxLossAutoScaler.apply(weight * 1.0, helper * 1.0)
+    activations = scaler.apply(weight * 1.0, helper * 1.0)
+    settings = {
+        "calculate_per_token_loss": False,
+        "num_moe_experts": None,
+        "grad_scale_func": None,
+        "timers": None,
+        **config,
+    }
     loss, _ = forward_step_calc_loss(
         torch.nn.Identity(),
         activations.sum(),
         lambda output: (output, {}),
-        SimpleNamespace(
-            calculate_per_token_loss=False,
-            num_moe_experts=2,
-            grad_scale_func=None,
-            timers=None,
-        ),
+        SimpleNamespace(**settings),
         None,
         False,
         micro_batches,
@@ -47,6 +59,4 @@ def program(rank: int, *, context_size: int, micro_batches: int) -> None:
     loss.backward()
     assert weight.grad is not None
     assert helper.grad is not None
-    check_equal(
-        f"gradient of the auxiliary loss on rank {rank}", helper.grad, weight.grad
-    )
+    return weight.grad, helper.grad
