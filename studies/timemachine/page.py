@@ -51,7 +51,9 @@ def _figures(pair: Pair, result: Result) -> list[str]:
     return [
         *_caught(pair, result.bad),
         f"{pair.good}: {_silence(result.good)}" if pair.good else "none",
-        f"{_newest(pair, result)}{_silence(result.newest)}" if pair.good else "",
+        f"{_newest(pair, result)}{_silence(result.newest)}"
+        if "newest" in pair.sides
+        else "",
         _silence(result.repaired) if pair.remedy else "",
     ]
 
@@ -88,6 +90,9 @@ def _section(pair: Pair, result: Result | None) -> Iterator[str]:
     hidden = f" with the remedy of [{pair.after}](#{pair.after})" if pair.after else ""
     yield f"{pair.link}, {pair.package} {pair.bad}{hidden}. {pair.mechanism}"
     yield ""
+    if pair.part:
+        yield f"The files in `{pair.part}` are those of the release, and all others those of the torch below."
+        yield ""
     if result is None or result.bad is None:
         yield "Not measured."
         return

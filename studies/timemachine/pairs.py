@@ -52,6 +52,9 @@ class Pair:
         remedy: Edits of the buggy release that repair it, as the report proposes.
         after: Name of a pair whose defect hides this one, so that the release gets its remedy
             first; empty if there is none.
+        part: Folder of the release that is laid over the installed package; empty for a whole
+            release. Another release's part may need compiled code that the installed one lacks,
+            so the newest release is not played.
         missing: Smallest piece that is missing for the pair to be played; empty if it is.
     """
 
@@ -71,6 +74,7 @@ class Pair:
     contract: str = ""
     remedy: tuple[Edit, ...] = field(default=())
     after: str = ""
+    part: str = ""
     missing: str = ""
 
     @classmethod
@@ -85,7 +89,8 @@ class Pair:
 
         Of a defect that a release repairs, the newest release is a side as well.
         """
-        good = ("good", "newest") if self.good else ()
+        newest = () if self.part else ("newest",)
+        good = ("good", *newest) if self.good else ()
         repaired = ("repaired",) if self.remedy else ()
         return ("bad", *good, *repaired)
 

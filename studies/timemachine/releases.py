@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,9 @@ from studies.timemachine.pairs import Edit
 # Of a package's name and version, pip makes the name of a file in one of these forms.
 _ARCHIVES: Final = ("*.whl", "*.tar.gz", "*.zip")
 _NEWER_PYTHON: Final = "3.13"  # the newest that this project is tested on
+# Of torch, the smallest files: their Python code is that of all platforms.
+_SMALL: Final = ("--platform", "macosx_11_0_arm64", "--platform", "macosx_14_0_arm64",
+                 "--python-version", "3.11", "--only-binary", ":all:")  # fmt: skip
 
 
 class Releases:
@@ -34,26 +39,39 @@ class Releases:
             threading.RLock()
         )  # pairs that are played beside each other share files
 
-    def unpacked(self, package: str, version: str) -> Path:
+    def unpacked(self, package: str, version: str, part: str = "") -> Path:
         """Return the folder with the top-level packages of a release.
 
         A source distribution is unpacked and not built: its Python code is all that runs.
+
+        Args:
+            package: Name on PyPI.
+            version: Version of the release.
+            part: Folder of the release that is laid over the installed package, if not all is.
+
+        Returns:
+            The folder.
         """
         folder = self._cache / "releases" / f"{package}-{version}"
         with self._lock:
             if not folder.exists():
-                archive = self._downloaded(package, version)
-                part = folder.with_name(f"{folder.name}.part")
-                shutil.rmtree(part, ignore_errors=True)
-                _unpack(archive, part)
-                part.rename(folder)
+                archive = self._downloaded(package, version, _SMALL if part else ())
+                new = folder.with_name(f"{folder.name}.part")
+                shutil.rmtree(new, ignore_errors=True)
+                if part:
+                    _lay_over(archive, part, new)
+                else:
+                    _unpack(archive, new)
+                new.rename(folder)
         # The archive of a source distribution has one folder, named after the release.
         inner = [entry for entry in folder.iterdir() if (entry / "setup.py").exists()]
         return inner[0] if inner else folder
 
-    def repaired(self, package: str, version: str, remedy: Sequence[Edit]) -> Path:
+    def repaired(
+        self, package: str, version: str, remedy: Sequence[Edit], part: str = ""
+    ) -> Path:
         """Return the folder of a release with the edits of a remedy, a copy if there are any."""
-        original = self.unpacked(package, version)
+        original = self.unpacked(package, version, part)
         if not remedy:
             return original
         edits = hashlib.sha256(repr(remedy).encode()).hexdigest()[:8]
@@ -85,21 +103,21 @@ class Releases:
                 receipt.write_text(wanted, encoding="utf-8")
         return folder
 
-    def _downloaded(self, package: str, version: str) -> Path:
+    def _downloaded(self, package: str, version: str, options: Sequence[str]) -> Path:
         folder = self._cache / "archives" / f"{package}-{version}"
         if not _archives(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            _download(f"{package}=={version}", folder)
+            _download(f"{package}=={version}", folder, options)
         return _archives(folder)[0]
 
 
-def _download(requirement: str, folder: Path) -> None:
+def _download(requirement: str, folder: Path, options: Sequence[str]) -> None:
     """Download a release, in the form for a newer Python if there is none for this one.
 
     Its Python code is all that runs, and that of a release which asks for a newer Python may
     run on this one all the same.
     """
-    wanted = ("download", "--no-deps", "--dest", str(folder))
+    wanted = ("download", "--no-deps", "--dest", str(folder), *options)
     try:
         _pip(*wanted, requirement)
     except click.ClickException:
@@ -116,6 +134,28 @@ def _unpack(archive: Path, folder: Path) -> None:
         shutil.unpack_archive(archive, folder, "zip")
     else:
         shutil.unpack_archive(archive, folder, "gztar", filter="data")
+
+
+def _lay_over(archive: Path, part: str, folder: Path) -> None:
+    """Make the installed package, by links, with one folder of a release in place of its own."""
+    package, *inner = part.split("/")
+    found = importlib.util.find_spec(package)
+    assert found is not None
+    assert found.origin is not None
+    _link(Path(found.origin).parent, folder / package, inner)
+    with zipfile.ZipFile(archive) as wheel:
+        names = [name for name in wheel.namelist() if name.startswith(f"{part}/")]
+        wheel.extractall(folder, names)
+
+
+def _link(installed: Path, folder: Path, inner: Sequence[str]) -> None:
+    """Link to all that a folder has but the first of the inner folders."""
+    folder.mkdir(parents=True)
+    for entry in installed.iterdir():
+        if entry.name not in {inner[0], "__pycache__"}:
+            (folder / entry.name).symlink_to(entry)
+    if inner[1:]:
+        _link(installed / inner[0], folder / inner[0], inner[1:])
 
 
 def _pip(command: str, *arguments: str) -> None:

@@ -98,13 +98,15 @@ def _played(pair: Pair, side: str, releases: Releases) -> Played:
     hides = table()[pair.after].remedy if pair.after else ()
     match side:
         case "bad":
-            release = releases.repaired(pair.package, pair.bad, hides)
+            release = releases.repaired(pair.package, pair.bad, hides, pair.part)
             return play(pair, [release, imports], examples=EXAMPLES, stops=True)
         case "good" | "newest":
             chosen = pair.good if side == "good" else newest_release(pair)
-            release = releases.unpacked(pair.package, chosen)
+            release = releases.unpacked(pair.package, chosen, pair.part)
             return play(pair, [release, imports], examples=EXAMPLES)
-    release = releases.repaired(pair.package, pair.bad, (*hides, *pair.remedy))
+    release = releases.repaired(
+        pair.package, pair.bad, (*hides, *pair.remedy), pair.part
+    )
     examples = _EXAMPLES_BESIDE if pair.good else EXAMPLES
     return play(pair, [release, imports], examples=examples)
 

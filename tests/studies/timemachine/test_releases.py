@@ -71,6 +71,30 @@ def test_a_release_for_a_newer_python_is_downloaded_for_it(
     assert (folder / "newer.py").exists()
 
 
+def test_a_part_of_a_release_is_laid_over_the_installed_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed, released = tmp_path / "installed" / "made", tmp_path / "new" / "made"
+    for folder, text in ((installed, "old"), (released, "new")):
+        (folder / "inner" / "part").mkdir(parents=True)
+        for file in ("__init__.py", "inner/kept.py", "inner/part/taken.py"):
+            (folder / file).write_text(f"# {text}")
+    monkeypatch.syspath_prepend(installed.parent)
+    archive = tmp_path / "cache" / "archives" / "made-2" / "made-2"
+    archive.parent.mkdir(parents=True)
+    shutil.make_archive(str(archive), "zip", released.parent)
+    folder = Releases(tmp_path / "cache").unpacked("made", "2", "made/inner/part")
+    texts = {
+        file: (folder / "made" / file).read_text()
+        for file in ("__init__.py", "inner/kept.py", "inner/part/taken.py")
+    }
+    assert texts == {
+        "__init__.py": "# old",
+        "inner/kept.py": "# old",
+        "inner/part/taken.py": "# new",
+    }
+
+
 def test_a_remedy_changes_a_copy(releases: Releases) -> None:
     folder = releases.repaired("package", "1", [REMEDY])
     assert "get_world_size" in (folder / "subject.py").read_text()
