@@ -43,6 +43,8 @@ _NOT_FOLLOWED = (
     dist.ProcessGroup,
     DeviceMesh,
 )
+# Most objects on the way, by far.
+_WITHOUT_REFERENCES = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 def held_by_subject(synchronizer: object) -> Held:
@@ -76,6 +78,8 @@ def _count(
         if id(each) in seen:
             continue
         seen.add(id(each))
+        if type(each) in _WITHOUT_REFERENCES:
+            continue
         number += isinstance(each, (torch.Tensor, dist.Work))
         if isinstance(each, torch.Tensor):
             storages.update(_storage(each))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import threading
@@ -52,7 +53,8 @@ def calling_frames() -> tuple[Origin, tuple[SourceLine, ...]]:
 
 def calling_line() -> Origin:
     """Return the innermost line of the subject on the stack."""
-    return calling_frames()[0]
+    raw = subject_frames(most=1) or subject_frames(is_asked_by_autograd=True, most=1)
+    return line_of(*raw[0]) if raw else NoLine.UNKNOWN
 
 
 def ordering_line() -> Origin:
@@ -74,22 +76,25 @@ def _is_named(filename: str) -> bool:
     return is_named(filename) if known is None else known
 
 
-def subject_frames(*, is_asked_by_autograd: bool = False) -> RawFrames:
+def subject_frames(
+    *, is_asked_by_autograd: bool = False, most: int = _NUM_FRAMES
+) -> RawFrames:
     """Return the subject's lines on the stack as code objects and instructions, FSDP2's too.
 
-    The innermost line comes first, then the lines that called it, up to three in all. A
+    The innermost line comes first, then the lines that called it. A
     recorder calls this for every operator. A line number costs more; `frames_of` finds it
     when a report needs it.
 
     Args:
         is_asked_by_autograd: Whether to name the lines that called `backward()`, too.
+        most: Number of lines, at most.
 
     Returns:
         An empty tuple if autograd or the harness called the operator.
     """
     found: list[tuple[CodeType, int]] = []
     frame: FrameType | None = sys._getframe(1)  # documented by Python
-    while frame is not None and len(found) < _NUM_FRAMES:
+    while frame is not None and len(found) < most:
         code = frame.f_code
         known = KNOWN_NAMED.get(code.co_filename)
         if known is None:
@@ -154,10 +159,17 @@ def frames_of(raw: RawFrames) -> tuple[SourceLine, ...]:
 
 def line_of(code: CodeType, instruction: int) -> SourceLine:
     """Return the line of an instruction."""
-    number = next(
-        line for start, end, line in code.co_lines() if start <= instruction < end
+    return SourceLine(
+        shown_path(code.co_filename), _numbers_of(code)[instruction // 2], code.co_name
     )
-    return SourceLine(shown_path(code.co_filename), number or 0, code.co_name)
+
+
+@functools.lru_cache(maxsize=1024)  # a recording asks for the same few functions
+def _numbers_of(code: CodeType) -> tuple[int, ...]:
+    """Return the line of each instruction of a function, two bytes each; 0 for none."""
+    return tuple(
+        line or 0 for start, end, line in code.co_lines() for _ in range(start, end, 2)
+    )
 
 
 def outermost_frames(stack: Iterable[traceback.FrameSummary]) -> list[CodeLine]:
