@@ -20,6 +20,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.errors import RunEndedError
+from syncverify.settings import NCCL_NAMES
 from syncverify.sim.device.nccl_names import Promises, is_of_nccl, promises_of
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.network.agreement import agree
@@ -171,6 +172,10 @@ class SimulatedCommunicator(dist.ProcessGroup):
         is_batched = None if peers is None else self._is_batching()
         stream = self._stream_of(peers if is_batched is False else None)
         self._settle_what_is_sent_on(call, stream)
+        written = call.written_by(self.rank())
+        streams = own_streams()
+        if streams and streams.seen and self._told_backend() in NCCL_NAMES:
+            streams.seen.check_device((*tensors, *written))
         launched = self.recorder.launch(
             call.operation,
             tensors,
@@ -180,7 +185,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
             callers=callers,
             communicator=self.communicator,
             root=None if call.root is None else ranks[call.root],
-            written=call.written_by(self.rank()),
+            written=written,
             communication_stream=stream,
             is_batched=is_batched,
         )

@@ -11,7 +11,6 @@ import torch
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
-from syncverify.settings import NCCL_NAMES
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.recording.access_recording import AccessRecording
 from syncverify.sim.recording.engine_watch import EngineWatch
@@ -225,9 +224,6 @@ class RankRecorder(Recorder):
         self, operation: str, tensors: list[torch.Tensor], **fields: Any
     ) -> CollectiveLaunch:
         fields["written"] = [*fields.get("written", ())]
-        seen, backends = self.streams.seen, self.streams.backends
-        if seen is not None and backends.of(fields["communicator"]) in NCCL_NAMES:
-            seen.check_device((*tensors, *fields["written"]))
         # gloo takes memory of the host at once, and the host waits for it.
         with self._on_the_host(map(self.is_on_host, (*tensors, *fields["written"]))):
             if fields.get("communication_stream") == self.streams.current().name:
