@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from syncverify.sim.apart.remote_turns import RemoteTurns
 from syncverify.sim.apart.shared_state import SharedState, SharedStore, SharedWorld
 from syncverify.sim.device.device_modules import virtual_device_modules
 from syncverify.sim.device.streams import enter_rank as enter_streams
+from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.torch_internals import keep_from_compilers
 from syncverify.sim.machine import registered_backend
 from syncverify.sim.network.communicator import BACKEND_NAME
@@ -139,6 +142,20 @@ class RankPlace:
         return recorders
 
 
+@functools.cache
+def _leave_in_children() -> None:
+    os.register_at_fork(after_in_child=_leave)
+
+
+def _leave() -> None:
+    """Let a process that a rank has forked, such as a loader of data, be no rank."""
+    streams = own_streams()
+    if streams is not None:
+        streams.unrecorded().__enter__()  # for good
+        enter_streams(None)
+        enter_rank(None)
+
+
 @contextmanager
 def rank_machine(wire: Wire, place: RankPlace) -> Iterator[RankMachine]:
     """Make this thread a rank of a simulated machine, for the length of a block.
@@ -175,6 +192,7 @@ def rank_machine(wire: Wire, place: RankPlace) -> Iterator[RankMachine]:
 
     for package in ("syncverify.sim", "syncverify.trace"):
         keep_from_compilers(package)
+    _leave_in_children()
     enter_rank(place.rank)
     enter_streams(own.streams)
     with (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -46,6 +46,7 @@ RESOLVE_GROUP_BY_NAME = dist.distributed_c10d, "_resolve_process_group"
 PARSE_TO = torch._C._nn, "_parse_to"  # noqa: SLF001
 GROUP_TENSORS = torch._C, "_group_tensors_by_device_and_dtype"  # noqa: SLF001
 NEW_GROUP = dist.distributed_c10d, "_new_group_with_tag"
+_MADE_OF_OPERATORS = frozenset({"flex_attention", "flex_attention_backward"})
 
 
 def isolate_threads(enabled: bool) -> None:  # noqa: FBT001  # as torch has it
@@ -108,6 +109,18 @@ def as_plain_tensors() -> AbstractContextManager[None]:
     """Keep classes of tensors from taking over functions within a block."""
     context: AbstractContextManager[None] = torch._C.DisableTorchFunctionSubclass()  # noqa: SLF001
     return context
+
+
+def function_of_operators(operator: Any) -> Callable[..., Any] | None:
+    """Return the function that runs an operator of `torch.ops.higher_order` by other operators.
+
+    None where torch runs no such function under a mode, as that of `cond`.
+    """
+    if operator.name() not in _MADE_OF_OPERATORS:
+        return None
+    key = torch._C.DispatchKey.CompositeExplicitAutograd  # type: ignore[attr-defined]  # noqa: SLF001
+    found: Callable[..., Any] | None = operator.py_kernels.get(key)
+    return found
 
 
 def num_results(operator: Any) -> int:

@@ -16,7 +16,9 @@ from torch.utils._python_dispatch import (
 )
 from typing_extensions import override
 
+from syncverify.sim.device.torch_internals import function_of_operators
 from syncverify.sim.recording.operators import Effects, effects_of
+from syncverify.sim.turns.refusals import refuse
 from syncverify.trace.dispatch_modes import HarnessMode
 
 # Operators are few, and live as long as the process.
@@ -41,6 +43,8 @@ class AccessRecording(HarnessMode):
         on_arguments: Receives the arguments of each operator by position, of views, too.
         num_events: Counts the events so far.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(
         self,
@@ -69,7 +73,9 @@ class AccessRecording(HarnessMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Run an operator, then note it."""
+        """Run an operator, then note it; one that is made of operators notes each of them."""
+        if isinstance(types, list):  # so torch gives those of `torch.ops.higher_order`
+            return self._run_parts(func, args, kwargs or {})
         if types not in _KNOWN_TYPES:
             if any(issubclass(kind, FakeTensor) for kind in types):
                 return func(*args, **(kwargs or {}))  # no memory behind it
@@ -81,6 +87,19 @@ class AccessRecording(HarnessMode):
         if effects is not None and not self._is_silent:
             self._note(before, effects, args, kwargs, result)
         return result
+
+    def _run_parts(
+        self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run the operators of which another one is made, such as `flex_attention`."""
+        run = function_of_operators(operator)
+        if run is None:
+            refuse(f"the operator {operator.name()}")
+        _push_mode(self)  # torch takes a mode off while it handles an operator
+        try:
+            return run(*args, **kwargs)
+        finally:
+            _pop_mode()
 
     def switch(self, *, on: bool) -> None:
         """Turn the recording on or off for the calling thread.

@@ -5,7 +5,9 @@ import gc
 import pytest
 import torch
 import torch.distributed as dist
+from torch.nn.attention.flex_attention import create_block_mask
 
+from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.sim.recording.operators import effects_of
 
 aten = torch.ops.aten
@@ -240,3 +242,25 @@ def test_a_barrier_blocks_the_host_and_a_device_synchronize_delivers(said) -> No
     lines = said(program, num_ranks=2)
     assert "host waits for 2" in lines  # the communication stream, too
     assert lines[-3:-1] == ["mark 4 in default", "host waits for 4"]
+
+
+def test_operators_of_which_flex_attention_is_made_are_seen(said) -> None:
+    def program(_: int) -> None:
+        query, key = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 3, 4)
+        mask = create_block_mask(lambda b, h, q, k: q >= k, 1, 1, 2, 3, "cpu")
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.ops.higher_order.flex_attention(
+                query, key, key, lambda score, b, h, q, k: score, mask.as_tuple(), 1.0, {}
+            )
+
+    assert "stream 1: matmul reads [0:0-32] writes []" in said(program)
+
+
+def test_another_operator_that_runs_functions_is_refused(said) -> None:
+    def program(_: int) -> None:
+        torch.ops.higher_order.cond(
+            torch.tensor(True), torch.neg, torch.abs, (torch.ones(2),)
+        )
+
+    with pytest.raises(EnvironmentNotSupportedError, match="the operator cond"):
+        said(program)
