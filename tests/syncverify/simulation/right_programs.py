@@ -138,6 +138,8 @@ def makes_its_default_group_again(rank: int) -> torch.Tensor:
         init_process_group("nccl")
         dist.all_reduce(total := _ones(rank))
         totals.append(total)
+        on_hosts = dist.new_group(backend="gloo")
+        dist.all_reduce(torch.zeros(2, device="cpu"), group=on_hosts)
         dist.destroy_process_group()
     return totals[0] + totals[1]
 
