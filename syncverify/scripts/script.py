@@ -11,6 +11,7 @@ from typing import Final
 
 from syncverify.errors import UsageError
 from syncverify.processes.wire import Wire
+from syncverify.scripts.exit_functions import exit_functions_run
 from syncverify.sim.apart.rank_machine import RankPlace
 from syncverify.simulation.program import Device
 
@@ -49,7 +50,11 @@ class Script:
             raise UsageError(f"{self.target}{line}: {error.args[0]}") from None
 
     def run(self) -> None:
-        """Run it as `python` runs it."""
+        """Run it as `python` runs it, with what it registers to be run at exit."""
+        with exit_functions_run():
+            self._run()
+
+    def _run(self) -> None:
         sys.argv = [self.target, *self.arguments]
         if self.is_module:
             sys.path.insert(0, str(Path.cwd()))

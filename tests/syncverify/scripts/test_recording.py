@@ -173,6 +173,7 @@ ENDS = {
         "ended by signal 9, after all_reduce",
     ),
     "raise SystemExit": ("every_wait_completes", "rank 1: has finished"),
+    "import atexit; atexit.register(dist.barrier)": ("every_wait_completes", "barrier"),
 }
 
 
