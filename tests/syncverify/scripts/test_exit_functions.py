@@ -1,7 +1,6 @@
 """What a script registers with `atexit`."""
 
 import atexit
-import sys
 
 import pytest
 
@@ -27,13 +26,21 @@ def test_the_last_runs_first_and_an_error_is_told(
     assert "ValueError" in capsys.readouterr().err
 
 
-def test_they_run_after_an_exit_and_not_after_an_error() -> None:
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [(SystemExit(3), ["last", "first"]), (KeyError(), [])],
+    ids=["exit", "error"],
+)
+def test_they_run_after_an_exit_and_not_after_an_error(
+    end: BaseException, expected: list[str]
+) -> None:
     ran: list[str] = []
-    with pytest.raises(SystemExit), exit_functions_run():
-        register_some(ran)
-        sys.exit(3)
-    assert ran == ["last", "first"]
-    with pytest.raises(KeyError), exit_functions_run():
-        register_some(ran)
-        raise KeyError
-    assert ran == ["last", "first"]
+
+    def script() -> None:
+        with exit_functions_run():
+            register_some(ran)
+            raise end
+
+    with pytest.raises(type(end)):
+        script()
+    assert ran == expected

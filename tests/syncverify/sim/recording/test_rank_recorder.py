@@ -250,7 +250,13 @@ def test_operators_of_which_flex_attention_is_made_are_seen(said) -> None:
         mask = create_block_mask(lambda b, h, q, k: q >= k, 1, 1, 2, 3, "cpu")
         with torch.cuda.stream(torch.cuda.Stream()):
             torch.ops.higher_order.flex_attention(
-                query, key, key, lambda score, b, h, q, k: score, mask.as_tuple(), 1.0, {}
+                query,
+                key,
+                key,
+                lambda score, b, h, q, k: score,
+                mask.as_tuple(),
+                1.0,
+                {},
             )
 
     assert "stream 1: matmul reads [0:0-32] writes []" in said(program)
