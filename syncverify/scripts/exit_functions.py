@@ -15,6 +15,9 @@ def exit_functions_run() -> Iterator[None]:
     """Run at the end of a block what it registers to be run at exit, the last one first.
 
     A block that raises runs none of it, unless it raises `SystemExit`.
+
+    Raises:
+        SystemExit: The block raised it.
     """
     registered: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
 
