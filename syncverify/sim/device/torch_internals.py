@@ -46,6 +46,7 @@ RESOLVE_GROUP_BY_NAME = dist.distributed_c10d, "_resolve_process_group"
 PARSE_TO = torch._C._nn, "_parse_to"  # noqa: SLF001
 GROUP_TENSORS = torch._C, "_group_tensors_by_device_and_dtype"  # noqa: SLF001
 NEW_GROUP = dist.distributed_c10d, "_new_group_with_tag"
+Operator = torch._ops.OpOverload  # noqa: SLF001
 _MADE_OF_OPERATORS = frozenset({"flex_attention", "flex_attention_backward"})
 
 
@@ -118,7 +119,7 @@ def function_of_operators(operator: Any) -> Callable[..., Any] | None:
     """
     if operator.name() not in _MADE_OF_OPERATORS:
         return None
-    key = torch._C.DispatchKey.CompositeExplicitAutograd  # type: ignore[attr-defined]  # noqa: SLF001
+    key = torch._C.DispatchKey.CompositeExplicitAutograd  # noqa: SLF001
     found: Callable[..., Any] | None = operator.py_kernels.get(key)
     return found
 

@@ -16,7 +16,10 @@ from torch.utils._python_dispatch import (
 )
 from typing_extensions import override
 
-from syncverify.sim.device.torch_internals import function_of_operators
+from syncverify.sim.device.torch_internals import (
+    Operator,
+    function_of_operators,
+)
 from syncverify.sim.recording.operators import Effects, effects_of
 from syncverify.sim.turns.refusals import refuse
 from syncverify.trace.dispatch_modes import HarnessMode
@@ -74,7 +77,7 @@ class AccessRecording(HarnessMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Run an operator, then note it; one that is made of operators notes each of them."""
-        if isinstance(types, list):  # so torch gives those of `torch.ops.higher_order`
+        if not isinstance(func, Operator):  # one of `torch.ops.higher_order`
             return self._run_parts(func, args, kwargs or {})
         if types not in _KNOWN_TYPES:
             if any(issubclass(kind, FakeTensor) for kind in types):
