@@ -62,6 +62,7 @@ MAY_IMPORT = {
         "deepspeed",
         "lightly",
         "megatron",
+        "numpy",
         "torchtitan",
     },
     # Pages say how the tests are made.

@@ -7,6 +7,9 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
+import studies.timemachine.programs.deepspeed_names  # noqa: F401, before DeepSpeed
+
+# isort: split
 os.environ["DS_ACCELERATOR"] = "cuda"  # DeepSpeed looks for hardware on import
 
 import deepspeed

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+import studies.timemachine.programs.deepspeed_names  # noqa: F401, before DeepSpeed
+
+# isort: split
 os.environ["DS_ACCELERATOR"] = "cpu"  # DeepSpeed looks for hardware on import
 
 import deepspeed
