@@ -9,7 +9,7 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.contract_meshes import has_placements
+from syncverify.scenario.contract_meshes import left_placements
 from syncverify.scenario.feature_table import TABLE
 from syncverify.scenario.specs import (
     ABSENT,
@@ -79,7 +79,7 @@ def _left(
     """List the placements that a contract leaves."""
     if capabilities is None:
         return listed
-    return [placed for placed in listed if has_placements(capabilities, mesh, placed)]
+    return left_placements(capabilities, mesh, listed)
 
 
 @functools.lru_cache

@@ -10,6 +10,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import Feature
@@ -32,6 +33,7 @@ from syncverify.scenario.specs import (
 AXIS_NAMES = ("dp", "tp", "ep")
 # Dtypes of a parameter and of its gradient; None for the same dtype.
 Dtypes = tuple[str, str | None]
+P = TypeVar("P", bound=Placements | None)
 _ALONE = MeshSpec((1,), AXIS_NAMES[:1])
 # Topics that follow from the placements of a parameter alone.
 _OF_PLACEMENTS = frozenset({"reduction", "parameters", "placement"})
@@ -86,7 +88,17 @@ def has_placements(
     capabilities: Capabilities, mesh: MeshSpec, placements: Placements | None
 ) -> bool:
     """Tell whether a contract leaves a parameter's placements on a mesh."""
-    return _has_placements(capabilities, _pattern(mesh), placements)
+    return bool(left_placements(capabilities, mesh, [placements]))
+
+
+def left_placements(
+    capabilities: Capabilities, mesh: MeshSpec, listed: Iterable[P]
+) -> list[P]:
+    """List those of some placements on a mesh that a contract leaves a parameter."""
+    pattern = _pattern(mesh)
+    return [
+        placed for placed in listed if _has_placements(capabilities, pattern, placed)
+    ]
 
 
 def leaves_scalars(capabilities: Capabilities, mesh: MeshSpec) -> bool:

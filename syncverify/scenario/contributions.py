@@ -28,7 +28,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -82,11 +82,7 @@ def contribution(
     contributors = scenario.mesh.num_ranks * accumulations
     index = rank * accumulations + micro_batch
     count = len(contributing_ranks(scenario.mesh, parameter, rank))
-    limits = _narrow(parameter) if parameter.gradient == "cancelling" else parameter
-    unit = _unit(limits, count, _divisor_of_parts(scenario))
-    dtypes = (limits.effective_grad_dtype, parameter.effective_grad_dtype)
-    spacing = max(_spacing(count, dtype) for dtype in dtypes)
-    limit = _one_limit(limits) if spacing else _sum_limit(limits)
+    scale = _scale(parameter, count, contributors, _divisor_of_parts(scenario))
     position = scenario.parameters.index(parameter)
     factor = 1
     if _cancels(scenario, parameter, step):
@@ -97,11 +93,37 @@ def contribution(
         salt=7919 * step + 104_729 * position,
         index=index,
         contributors=contributors,
-        room=limit // unit,
-        span=_span(limits, contributors, unit),
-        spacing=spacing,
+        room=scale.room,
+        span=scale.span,
+        spacing=scale.spacing,
     )
-    return (factor * unit * numbers).reshape(shape)
+    return (numbers * (factor * scale.unit)).reshape(shape)
+
+
+class _Scale(NamedTuple):
+    """The numbers that contributions to a parameter may be; see `_numbers`."""
+
+    unit: int
+    room: int
+    span: int
+    spacing: int
+
+
+# Each micro-batch of each rank asks for it.
+@functools.lru_cache(maxsize=1024)
+def _scale(
+    parameter: ParameterSpec, count: int, contributors: int, least: int
+) -> _Scale:
+    """Return the scale of contributions that `count` of some contributors add up.
+
+    `least` divides each of them.
+    """
+    limits = _narrow(parameter) if parameter.gradient == "cancelling" else parameter
+    unit = _unit(limits, count, least)
+    dtypes = (limits.effective_grad_dtype, parameter.effective_grad_dtype)
+    spacing = max(_spacing(count, dtype) for dtype in dtypes)
+    limit = _one_limit(limits) if spacing else _sum_limit(limits)
+    return _Scale(unit, limit // unit, _span(limits, contributors, unit), spacing)
 
 
 def _cancels(scenario: Scenario, parameter: ParameterSpec, step: int) -> bool:

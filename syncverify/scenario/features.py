@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_row import Feature, Row, ScenarioPart, Topic, base_word
+from syncverify.scenario.feature_row import Feature, ScenarioPart, Topic, base_word
 from syncverify.scenario.feature_table import EVENTS, OPTIONAL, TABLE, is_plain
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -30,8 +30,10 @@ def _words(topic: Topic, *read: Any) -> Iterator[str]:
             yield base_word(word)
 
 
-def _if_occurs(row: Row, *read: Any) -> tuple[str, ...]:
-    return (row.value,) if row.occurs is not None and row.occurs(*read) else ()
+def _if_occurs(occurs: Callable[..., bool], value: str) -> _Reader:
+    """Return a function that lists a value where it occurs; a draw asks for each of them."""
+    found = (value,)
+    return lambda *read: found if occurs(*read) else ()
 
 
 def _readers(part: ScenarioPart) -> Iterator[tuple[str, _Reader]]:
@@ -41,7 +43,7 @@ def _readers(part: ScenarioPart) -> Iterator[tuple[str, _Reader]]:
             yield topic.name, topic.values or partial(_words, topic)
         for row in topic.rows:
             if row.occurs is not None and (row.part or topic.part) == part:
-                yield topic.name, partial(_if_occurs, row)
+                yield topic.name, _if_occurs(row.occurs, row.value)
 
 
 _OF_MESH: Final = (*_readers("mesh"),)
@@ -76,7 +78,8 @@ def parameter_features(
     """Yield the features of one parameter on a mesh, or those of some topics."""
     for topic, values in _OF_PARAMETER:
         if topic in topics:
-            yield from (Feature(topic, value) for value in values(mesh, spec))
+            for value in values(mesh, spec):  # a generator of its own takes longer
+                yield Feature(topic, value)
 
 
 def optional_features(scenario: Scenario) -> Iterator[Feature]:

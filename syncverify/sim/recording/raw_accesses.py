@@ -123,7 +123,8 @@ def merged(
         else:
             is_kept = keeps_everything or entry.stream in given_back
             given_back.discard(entry.stream)
-            found += _access(entry, numbers, is_kept=is_kept)
+            if is_kept or _is_shared(entry):
+                found += _access(entry, numbers, is_kept=is_kept)
     found += map(numbers.renumber, events[done:])
     return found
 
@@ -186,6 +187,14 @@ def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
     )
 
 
+def _is_shared(raw: RawAccess) -> bool:
+    """Tell whether several streams used any memory of an access: mostly none did."""
+    for region in raw.reads:
+        if region[0].is_shared:
+            return True
+    return any(region[0].is_shared for region in raw.writes)
+
+
 def _access(
     raw: RawAccess, numbers: _FinalNumbers, *, is_kept: bool
 ) -> Iterator[Access]:
@@ -212,4 +221,6 @@ def _regions(
         for storage, offset, shape, strides, width in raw_regions
         if storage.is_shared and 0 not in shape
     ]
+    if len(regions) < 2:
+        return tuple(regions)
     return tuple(dict.fromkeys(regions))  # an operator may be given a tensor twice
