@@ -23,7 +23,7 @@ from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_subjects import Doubles
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hardly_shrunk")]
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +86,7 @@ def in_any_order(
     yield from results
 
 
+@pytest.mark.long
 def test_interrupts_and_the_order_of_workers_change_nothing(tmp_path: Path) -> None:
     whole = look(tmp_path / "whole")
     assert whole.num_examples == 10

@@ -12,7 +12,7 @@ from syncverify.report.bound import Bound
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
 from syncverify.scenario.small_scope import SmallScope
-from syncverify.search import sharded_search, shards
+from syncverify.search import sharded_search, shards, shrinking
 from syncverify.search.result import SilentProgress
 from syncverify.search.schedules import (
     COMPLETE,
@@ -24,6 +24,7 @@ from syncverify.verification import CoverageGap, PropertyViolation
 from tests.syncverify.search.search_subjects import Naive, SkipsSecond
 
 pytestmark = pytest.mark.slow
+FEW = 8  # runs to shrink; no test here looks at the size of a scenario
 SMALL = "parameters=1,micro_batches=1,words=none"
 PAIRS = "parameters=2,steps=1,micro_batches=1,words=none"
 
@@ -51,6 +52,8 @@ def of_pairs(tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("pairs")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(shards, "_OF_SCOPE", 5)
+        monkeypatch.setattr(shrinking, "_MAX_SHRINK_RUNS", FEW)
+        monkeypatch.setattr(shrinking, "_MAX_SIMPLER_RUNS", FEW)
         with pytest.raises(PropertyViolation, match="not_reduced") as raised:
             play(SkipsSecond, folder, PAIRS)
     return raised.value.report
@@ -71,6 +74,7 @@ def test_a_right_subject_holds_in_all_scenarios(tmp_path: Path) -> None:
     assert files_in(tmp_path) == []
 
 
+@pytest.mark.long
 def test_a_defect_of_the_last_scenarios_is_reported_as_by_a_search(
     of_pairs: Report,
 ) -> None:
@@ -82,10 +86,13 @@ def test_a_defect_of_the_last_scenarios_is_reported_as_by_a_search(
     assert not bound.is_proof
 
 
+@pytest.mark.long
 def test_the_same_call_goes_on_after_an_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_pairs: Report
 ) -> None:
     monkeypatch.setattr(shards, "_OF_SCOPE", 5)
+    monkeypatch.setattr(shrinking, "_MAX_SHRINK_RUNS", FEW)
+    monkeypatch.setattr(shrinking, "_MAX_SIMPLER_RUNS", FEW)
     with pytest.raises(KeyboardInterrupt):
         play(SkipsSecond, tmp_path, PAIRS, progress=Interrupting(12))
     assert len(files_in(tmp_path)) == 1

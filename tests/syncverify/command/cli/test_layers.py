@@ -73,7 +73,8 @@ def layers(call: Call, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
     forget_layers()
 
 
-@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.usefixtures("hardly_shrunk")
 def test_a_layer_of_a_contract_is_trained_and_replayed(layers: Call) -> None:
     contract = ("--contract", "contract.toml")
     found = layers(*RUN, *contract, "--examples", "60", "--stop-at-first")
@@ -97,7 +98,8 @@ def test_a_layer_of_a_contract_is_trained_and_replayed(layers: Call) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.usefixtures("hardly_shrunk")
 def test_a_run_without_the_contract_keeps_the_violation_for_the_next(
     layers: Call,
 ) -> None:
