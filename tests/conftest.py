@@ -118,8 +118,8 @@ def takes_long(item: pytest.Item) -> bool:
 def seconds_of(item: pytest.Item) -> float:
     """Return about how long a test takes: `long` may say it."""
     long = item.get_closest_marker("long")
-    if long and long.args:
-        return float(long.args[0])
+    if long:
+        return float(long.args[0]) if long.args else 2.0
     return float(item.get_closest_marker("slow") is not None)
 
 
