@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n auto --dist worksteal
 # Some machines set it: each of a thousand processes would compile our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: verify first test long tests lint type fmt check bench peers findings in-d9d releases soak conformance gpu timemachine mutation catalogue clean
+.PHONY: verify first test long lint type fmt check bench peers findings in-d9d releases soak conformance gpu timemachine mutation catalogue clean
 
 verify: first
 	$(RUN) ddp --backend sim --ranks 4 --examples 200 --seed 0
@@ -30,10 +30,6 @@ test: $(INSTALLED)
 # The other tests: searches for planted defects, processes, examples.
 long: $(INSTALLED)
 	$(PYTEST) -m long
-
-# Both in one run, as in CI; the longest tests start first.
-tests: $(INSTALLED)
-	$(PYTEST)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
