@@ -14,7 +14,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import HUGE, MANY, PLAIN, TABLE
+from syncverify.scenario.feature_table import HUGE, MANY, PLAIN, TABLE, VAST
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.layout import local_bytes, reduce_axes
 from syncverify.scenario.scenario import Scenario
@@ -33,17 +33,27 @@ _NUMBERS = {
     "many steps": st.integers(MANY["steps"], 10),
     "many micro-batches": st.sampled_from((MANY["micro-batches"], 9, 17, 16)),
     "huge parameter": st.sampled_from(
-        (HUGE + 1, HUGE, HUGE + 17, 2 * HUGE + 3) * 3 + (2**18 + 5, 2**20, 2**21)
+        (HUGE + 1, HUGE, HUGE + 17, 2 * HUGE + 3) * 3 + (VAST + 5, 2**20, 2**21)
     ),
+    "vast parameter": st.sampled_from((VAST + 5, VAST, 2**20, 2**20 + 3)),
     # Three hundred take seconds, and so do two million elements.
     "many buckets": st.sampled_from(
         (MANY["buckets"], 18, 33, 20, 24, 40, 65, 34) * 4 + (129, 129, 257, 300)
     ),
     "many ranks": st.sampled_from((MANY["ranks"], 6, 7, 8)),
+    "unequal axes": st.sampled_from((6, 8)),
 }
-# Times that each is drawn where a costly one is drawn once: that takes a second.
-_WEIGHTS = {"huge parameter": 1, "many buckets": 1, "many ranks": 2}
+# Times that each is drawn where a costly one is drawn once: that takes a second. A vast
+# parameter is drawn as a huge one, and unequal axes come with many ranks.
+_WEIGHTS = {
+    "huge parameter": 1,
+    "vast parameter": 0,
+    "many buckets": 1,
+    "many ranks": 2,
+    "unequal axes": 0,
+}
 _USUAL_WEIGHT = 5
+_OF_MANY_RANKS = ("many ranks", "unequal axes")
 _ONE_STEP = ("many parameters", *_WEIGHTS)
 
 
@@ -53,6 +63,7 @@ def enlarged_scenarios(
     scenario: Scenario,
     *,
     max_ranks: int = 1,
+    size: str | None = None,
     capabilities: Capabilities,
 ) -> Scenario:
     """Return a scenario itself, or one time out of twelve one with a large number.
@@ -60,11 +71,20 @@ def enlarged_scenarios(
     A few parameters more than usual come with several steps, and with all micro-batches.
 
     Shrinks toward the scenario itself.
+
+    Args:
+        scenario: The scenario, of usual size.
+        max_ranks: Largest usual number of ranks.
+        size: Value of the topic `size` that each scenario gets; None for one out of twelve.
+        capabilities: Contract that the scenario keeps.
     """
     sizes = _sizes(capabilities, has_many_ranks=max_ranks >= MANY["ranks"] - 1)
-    if scenario.module != PLAIN or sizes is None or not draw(_IS_LARGE):
+    if scenario.module != PLAIN:
         return scenario  # a module has its own parameters, and takes longer
-    size = draw(sizes)
+    if size is None:
+        if sizes is None or not draw(_IS_LARGE):
+            return scenario
+        size = draw(sizes)
     small, number = scenario, draw(_NUMBERS[size])
     if size == "many parameters" and number < MANY["parameters"]:
         small = _twice(scenario)
@@ -86,8 +106,8 @@ def _sizes(
 ) -> st.SearchStrategy[str] | None:
     """Generate values of the topic `size`; None if the contract leaves none."""
     left = allowed_words("size", capabilities=capabilities)
-    if not has_many_ranks and "many ranks" in left:
-        left.remove("many ranks")
+    if not has_many_ranks:
+        left = [size for size in left if size not in _OF_MANY_RANKS]
     weighted = [[size] * _WEIGHTS.get(size, _USUAL_WEIGHT) for size in left]
     return st.sampled_from([*itertools.chain(*weighted)]) if left else None
 
@@ -138,8 +158,15 @@ def _with_elements(scenario: Scenario, number: int) -> Scenario:
 
 
 def _with_huge_parameter(scenario: Scenario, number: int) -> Scenario:
-    """Lengthen the first dim of one parameter, with few parameters beside it."""
-    return _with_elements(_with_few_parameters(scenario), number)
+    """Lengthen the first dim of one parameter, with few parameters beside it.
+
+    An odd number leaves room for all of them in its bucket.
+    """
+    large = _with_elements(_with_few_parameters(scenario), number)
+    if number % 2 == 0:
+        return large
+    room = sum(local_bytes(large.mesh, spec, 0) for spec in large.trainable)
+    return replace(large, bucket_cap_bytes=max(large.bucket_cap_bytes, room))
 
 
 def _with_buckets(scenario: Scenario, number: int) -> Scenario:
@@ -226,6 +253,8 @@ _ENLARGE: dict[str, Callable[[Scenario, int], Scenario]] = {
     "many steps": _with_steps,
     "many micro-batches": _with_micro_batches,
     "huge parameter": _with_huge_parameter,
+    "vast parameter": _with_huge_parameter,
     "many buckets": _with_buckets,
     "many ranks": _with_ranks,
+    "unequal axes": _with_ranks,
 }

@@ -49,6 +49,7 @@ def scenarios(
     max_ranks: int = 4,
     capabilities: Capabilities = EVERYTHING,
     focus: str | None = None,
+    size: str | None = None,
 ) -> st.SearchStrategy[Scenario]:
     """Generate scenarios that a subject with the given capabilities must get right.
 
@@ -60,6 +61,8 @@ def scenarios(
         capabilities: Contract of the subject.
         focus: Topic of `syncverify run --focus`, such as `bucket_cap`, of which most
             scenarios then have a special value; None for no focus.
+        size: Value of the topic `size` that each scenario gets if the contract lets it; None
+            for a rare one.
 
     Returns:
         A strategy for scenarios.
@@ -71,6 +74,7 @@ def scenarios(
         max_ranks=max_ranks,
         capabilities=capabilities,
         one_module_in=_ONE_MODULE_IN.get(focus, _ONE_MODULE_IN[None]),
+        size=size,
     )
     if focus is None:
         return drawn
@@ -83,7 +87,12 @@ def scenarios(
 
 @st.composite
 def _scenarios(
-    draw: st.DrawFn, *, max_ranks: int, capabilities: Capabilities, one_module_in: int
+    draw: st.DrawFn,
+    *,
+    max_ranks: int,
+    capabilities: Capabilities,
+    one_module_in: int,
+    size: str | None,
 ) -> Scenario:
     """Generate scenarios of a contract, on up to a number of ranks."""
     # The order of draws is part of the format of a seed: a draw that moves changes every
@@ -120,7 +129,9 @@ def _scenarios(
         scenario = _with_module(draw, scenario, module, capabilities)
     scenario = draw(combined_scenarios(scenario, capabilities=capabilities))
     scenario = draw(
-        enlarged_scenarios(scenario, max_ranks=max_ranks, capabilities=capabilities)
+        enlarged_scenarios(
+            scenario, max_ranks=max_ranks, size=size, capabilities=capabilities
+        )
     )
     scenario = draw(overflowing_scenarios(scenario, capabilities=capabilities))
     return draw(evaluated_scenarios(scenario, capabilities=capabilities))

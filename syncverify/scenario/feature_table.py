@@ -52,6 +52,9 @@ MANY: Final[Mapping[str, int]] = {
 }
 # Least number of elements of a huge parameter: 16 bits do not count them.
 HUGE: Final = 2**16
+# Least number of bytes of a vast one that a rank reduces, and their number of float32 elements.
+_VAST_BYTES: Final = 2**20
+VAST: Final = _VAST_BYTES // 4
 # A scenario. Its module imports this one, to check its words.
 _Scenario = Any
 
@@ -114,6 +117,15 @@ def _has_many_buckets(scenario: _Scenario) -> bool:
     cap = scenario.bucket_cap_bytes
     large = (s for s in scenario.trainable if local_bytes(scenario.mesh, s, 0) >= cap)
     return sum(1 for _ in large) >= MANY["buckets"]
+
+
+def _reduces_vast_one(scenario: _Scenario) -> bool:
+    """Tell whether a rank reduces a gradient of a MiB or more."""
+    return any(
+        local_bytes(scenario.mesh, spec, 0) >= _VAST_BYTES
+        for spec in scenario.trainable
+        if reduce_axes(scenario.mesh, spec)
+    )
 
 
 # Features of a backward that names the tensors whose gradients it computes.
@@ -239,12 +251,18 @@ TOPICS: Final = (
             gone_with=f"accumulations={MAX_ACCUMULATIONS}"),
         Row("huge parameter", is_alone=True, part="parameter", gone_with="size=many elements",
             occurs=lambda _, spec: math.prod(spec.global_shape) >= HUGE),
+        Row("vast parameter", is_alone=True, gone_with="size=huge parameter",
+            occurs=_reduces_vast_one),
         Row("many buckets", is_alone=True, gone_with="size=many parameters",
             occurs=_has_many_buckets,
             never_with=never("many buckets take many caps", "buckets=cap does not split")),
         Row("many ranks", is_alone=True, part="mesh", gone_with="ranks=4",
             occurs=lambda mesh: mesh.num_ranks >= MANY["ranks"],
             never_with=never("a number is few or many", *(f"ranks={n}" for n in (1, 2, 3, 4)))),
+        Row("unequal axes", is_alone=True, part="mesh", gone_with="size=many ranks",
+            occurs=lambda mesh: len({*mesh.shape} - {1}) > 1,
+            never_with=never("two and three ranks an axis are six", "mesh=1 axis",
+                *(f"ranks={n}" for n in (1, 2, 3, 4)))),
     ), one_in=12),
     Topic("placement", (
         Row("sub_mesh", "", "right", lambda _, spec: ABSENT in (spec.placements or ()),

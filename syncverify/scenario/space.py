@@ -84,6 +84,11 @@ class Space:
                 return own.covers("buckets", "cap does not split")
             case ("size", "many ranks"):
                 return self.max_ranks >= MANY["ranks"] - 1
+            case ("size", "unequal axes"):
+                two_axes = {Feature("mesh", f"{n} axes") for n in (2, 3)} & on_meshes
+                return self.max_ranks >= MANY["ranks"] - 1 and bool(two_axes)
+            case ("size", "vast parameter"):
+                return any(Feature("reduction", over) in on_meshes for over in NUM_REDUCED_AXES)
             case ("size", "many buckets"):
                 return own.covers("buckets", "cap splits")
             case ("dtype", "several"):

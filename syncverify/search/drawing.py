@@ -55,6 +55,8 @@ class Drawing:
         num_examples: Largest length of the sequence.
         random_seed: Seed of the sequence; equal seeds give equal sequences.
         focus: Topic of which most scenarios have a special value; None for no focus.
+        size: Value of the topic `size` that each scenario gets if the contract lets it; None
+            for a rare one.
     """
 
     capabilities: Capabilities
@@ -62,6 +64,7 @@ class Drawing:
     num_examples: int
     random_seed: int
     focus: str | None = None
+    size: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a contract that leaves no scenario of so few ranks."""
@@ -111,7 +114,10 @@ class Drawing:
                 raise EndedError from error
 
         drawn = scenarios(
-            max_ranks=self.max_ranks, capabilities=self.capabilities, focus=self.focus
+            max_ranks=self.max_ranks,
+            capabilities=self.capabilities,
+            focus=self.focus,
+            size=self.size,
         )
         with (
             contextlib.suppress(ReproducedError, EndedError),

@@ -22,6 +22,7 @@ from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES
 from syncverify.scenario.features import features_of
+from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.judge import Draw
@@ -29,7 +30,9 @@ from syncverify.search.judge import Draw
 _ONE_RESERVED_IN: Final = 20
 _MAX_DRAWN: Final = 600
 _ALONE: Final = Feature("ranks", "1")
+_UNEQUAL: Final = Feature("size", "unequal axes")
 _NOT_REDUCED: Final = Feature("reduction", "none")
+_NARROW: Final = frozenset({Feature("dtype", "bfloat16"), Feature("dtype", "float16")})
 _SPLITS: Final = Feature("buckets", "cap splits")
 _NEED_A_SPLIT: Final = (_SPLITS, Feature("size", "many buckets"))
 
@@ -76,6 +79,7 @@ def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenari
         space.max_ranks,
         _MAX_DRAWN,
         int.from_bytes(seed[:4]),
+        size=value.value if value.topic == "size" else None,
     )
     found = list[Scenario]()
 
@@ -108,9 +112,6 @@ def _steps_too_short(own: Capabilities, value: Feature) -> set[str]:
 def _asking(own: Capabilities, value: Feature) -> Capabilities:
     """Return a contract in which a value is drawn more often."""
     outside = own.outside
-    if value.topic == "size":
-        others = {str(each) for each in FEATURES if each.topic == "size"}
-        outside |= others - {str(value), FEATURES[value].gone_with}
     if value.topic == "gradient":  # one parameter is special, of plain use
         others = {str(each) for each in FEATURES if each.topic in _BESIDE_GRADIENTS}
         outside |= others - {str(value)} | _steps_too_short(own, value)
@@ -127,4 +128,20 @@ def _tells_little(scenario: Scenario, value: Feature) -> tuple[bool, ...]:
         scenario.mesh.num_ranks == 1 and value != _ALONE,
         _NOT_REDUCED in features and value != _NOT_REDUCED,
         _SPLITS in features and value not in _NEED_A_SPLIT,
+        *(_hides_size(scenario, features) if value.topic == "size" else ()),
+        value == _UNEQUAL and len({*_reduced_over(scenario)}) == 1,
     )
+
+
+def _hides_size(scenario: Scenario, features: set[Feature]) -> tuple[bool, ...]:
+    """Return the reasons why a mistake about a large number may not show."""
+    return (
+        bool(features & _NARROW),  # a narrower message keeps numbers of few bits
+        len(_reduced_over(scenario)) == 1,  # an offset beyond it is that of another one
+    )
+
+
+def _reduced_over(scenario: Scenario) -> list[tuple[int, ...]]:
+    """List the mesh axes over which each reduced gradient is reduced."""
+    listed = (reduce_axes(scenario.mesh, spec) for spec in scenario.trainable)
+    return [axes for axes in listed if axes]

@@ -12,7 +12,7 @@ from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import FEATURES, HUGE
+from syncverify.scenario.feature_table import FEATURES, HUGE, VAST
 from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -55,6 +55,10 @@ COSTLY = [
     (
         large_numbers.SendsLargeOnesNarrow, large_numbers.SendsLargeOnesWhole,
         "huge parameter", of(2, 1, 2**14), of(2, 1, HUGE),
+    ),
+    (
+        large_numbers.SendsMebibytesNarrow, large_numbers.SendsLargeOnesWhole,
+        "vast parameter", of(2, 1, 2 * HUGE), of(2, 1, VAST),
     ),
     (
         large_numbers.MasksBuckets, large_numbers.MasksManyBuckets, "many buckets",

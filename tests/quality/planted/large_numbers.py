@@ -95,6 +95,12 @@ class SendsLargeOnesNarrow(ReducesInWait):
                 dist.all_reduce(bucket.buffer, group=group)
 
 
+class SendsMebibytesNarrow(SendsLargeOnesNarrow):
+    """Buckets of float32 of a MiB and more are sent as bfloat16."""
+
+    most_bytes = 1024 * KIB - 1
+
+
 class SendsLargeOnesWhole(SendsLargeOnesNarrow):
     """All buckets are sent as they are."""
 

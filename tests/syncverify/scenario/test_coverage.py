@@ -50,7 +50,7 @@ def test_nothing_covered_shows_zeros() -> None:
         "gradient": ["inf", "nan", "cancelling"],
         "size": [
             "many parameters", "many elements", "many steps", "many micro-batches",
-            "huge parameter", "many buckets", "many ranks",
+            "huge parameter", "vast parameter", "many buckets", "many ranks",
         ],
         "evaluation": ["before_steps"],
     }  # fmt: skip
