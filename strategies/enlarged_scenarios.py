@@ -73,6 +73,7 @@ def enlarged_scenarios(
     Shrinks toward the scenario itself.
 
     Args:
+        draw: Draws from a strategy.
         scenario: The scenario, of usual size.
         max_ranks: Largest usual number of ranks.
         size: Value of the topic `size` that each scenario gets; None for one out of twelve.
@@ -158,13 +159,11 @@ def _with_elements(scenario: Scenario, number: int) -> Scenario:
 
 
 def _with_huge_parameter(scenario: Scenario, number: int) -> Scenario:
-    """Lengthen the first dim of one parameter, with few parameters beside it.
-
-    An odd number leaves room for all of them in its bucket.
-    """
+    """Lengthen the first dim of one parameter, with few parameters beside it."""
     large = _with_elements(_with_few_parameters(scenario), number)
     if number % 2 == 0:
         return large
+    # An odd number leaves room for all of them in one bucket.
     room = sum(local_bytes(large.mesh, spec, 0) for spec in large.trainable)
     return replace(large, bucket_cap_bytes=max(large.bucket_cap_bytes, room))
 

@@ -18,6 +18,7 @@ class Mistake:
         meaning: The mistake, in one sentence.
         hint: The repair to try first.
         hint_of_means: The repair under a contract of means; "" if it is the same.
+        hint_of_factors: The repair under a contract with a divide factor; "" if it is the same.
         is_vague: Whether it tells the place or the count of an error, but not its reason.
             Another scenario, often a smaller one, may show a better cause of the same defect.
         is_of_value: Whether the value of a gradient tells it. Several mistakes may lead to one
@@ -32,6 +33,7 @@ class Mistake:
     hint: str
     _: KW_ONLY
     hint_of_means: str = ""
+    hint_of_factors: str = ""
     is_vague: bool = False
     is_of_value: bool = False
     shows: Circumstance | None = None
@@ -171,6 +173,10 @@ OF_SEVERAL: Final = (
         hint_of_means=(
             "reduce once, and divide the sum once, by the number of ranks that contribute: "
             "the contract promises the mean"
+        ),
+        hint_of_factors=(
+            "divide each gradient that has a replicated axis once by the declared factor, also on "
+            "axes of one rank; others are not divided"
         ),
         is_of_value=True,
     ),

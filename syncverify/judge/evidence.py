@@ -89,7 +89,7 @@ class WrongGradient(Evidence):
         parameter: Name of the parameter.
         local_shape: Shape of the gradient on the rank.
         contributing_ranks: Ranks whose gradients it has to contain.
-        reduction: `sum` or `mean`.
+        reduction: `sum` or `mean`, or `factor` for a sum over a declared factor.
         expected, observed: First elements, flattened.
         explanation: The mistake that gives this value.
     """

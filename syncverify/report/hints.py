@@ -100,6 +100,5 @@ def _is_beside_frozen(entry: FoundViolation) -> bool:
 def hint_of(cause: str, reduction: str = "sum") -> str:
     """Return the repair of a cause under a contract; `raised_` with a type is one, too."""
     mistake = CAUSES["raised" if is_exception(cause) else cause]
-    if reduction == "mean" and mistake.hint_of_means:
-        return mistake.hint_of_means
-    return mistake.hint
+    special = {"mean": mistake.hint_of_means, "factor": mistake.hint_of_factors}
+    return special.get(reduction) or mistake.hint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Final, Literal, NoReturn, Self
 
@@ -75,8 +75,9 @@ class Capabilities:
         gradients: Ranks that hold the right reduced gradient of a parameter after `wait()`:
             `all ranks` that replicate it, or one `owner` among them (`dist.reduce`, ZeRO-1).
             A subject with a method `owner(parameter)` names the owner.
-        divide_factor: Number by which the subject divides the sum of each gradient that it
-            manages, also where only one rank contributes; 0 for no such number. A power of two:
+        divide_factor: Number by which the subject divides the sum of each gradient that has a
+            replicated axis, also one of a single rank; 0 for no such number. Ordinary tensors
+            and gradients that are sharded on all axes are not divided. A power of two:
             others round. `reduction` is `sum` beside it.
         wire_dtype: Dtype in which ranks sum the gradients of a micro-batch or of a step, if it is
             narrower than theirs. Sums over micro-batches have the dtype of the gradient.
@@ -264,8 +265,19 @@ def _left_out(capabilities: Capabilities) -> frozenset[str]:
         if getattr(capabilities, field) == value
     )
     left_out = capabilities.outside.union(*by_fields)
-    gone = {str(each) for each, row in FEATURES.items() if row.gone_with in left_out}
+    gone = {
+        str(each)
+        for each in FEATURES
+        if not left_out.isdisjoint(_smaller_numbers(each))
+    }
     return left_out | gone
+
+
+def _smaller_numbers(feature: Feature) -> Iterator[str]:
+    """Yield the smaller number of a feature's kind, and the one below that."""
+    while feature in FEATURES and (name := FEATURES[feature].gone_with):
+        yield name
+        feature = Feature.of(name)
 
 
 PLAIN_CONTRACT = Capabilities()

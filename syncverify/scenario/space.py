@@ -88,7 +88,9 @@ class Space:
                 two_axes = {Feature("mesh", f"{n} axes") for n in (2, 3)} & on_meshes
                 return self.max_ranks >= MANY["ranks"] - 1 and bool(two_axes)
             case ("size", "vast parameter"):
-                return any(Feature("reduction", over) in on_meshes for over in NUM_REDUCED_AXES)
+                return any(
+                    Feature("reduction", over) in on_meshes for over in NUM_REDUCED_AXES
+                )
             case ("size", "many buckets"):
                 return own.covers("buckets", "cap splits")
             case ("dtype", "several"):

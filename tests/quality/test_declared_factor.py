@@ -8,6 +8,7 @@ from typing_extensions import override
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.errors import UsageError
+from syncverify.report.hints import hint
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -59,6 +60,10 @@ def test_a_factor_that_is_dropped_on_one_rank_is_found(scenario: Scenario) -> No
     first, *_ = violations(DropsTheFactorOfOneRank, scenario)
     assert first.cause == "scaled"
     assert "divided by 1 or not at all, and the contract divides by 4" in first.summary
+    assert hint(first.cause, first.evidence) == (
+        "divide each gradient that has a replicated axis once by the declared factor, also on "
+        "axes of one rank; others are not divided"
+    )
 
 
 @pytest.mark.parametrize("scenario", SEVERAL)

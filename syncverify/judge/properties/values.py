@@ -370,6 +370,7 @@ def _finding(
     cause = mechanism(expected, observation, cause, judgement.run.ranks[expected.rank])
     is_first = cause.kind not in seen
     seen.add(cause.kind)
+    own = judgement.reference.capabilities
     signs: Signs = frozenset()
     if cause.kind not in apart:  # one finding apart is enough, and the others take long
         signs = other_signs(
@@ -398,7 +399,7 @@ def _finding(
                 judgement.scenario.mesh, expected.spec, expected.rank
             ),
             contributing_ranks=expected.ranks,
-            reduction=judgement.reference.capabilities.reduction,
+            reduction="factor" if own.divide_factor else own.reduction,
             expected=_values(expected.value()),
             observed=_values(observed),
             explanation=cause.text,

@@ -51,6 +51,7 @@ def test_nothing_covered_shows_zeros() -> None:
         "size": [
             "many parameters", "many elements", "many steps", "many micro-batches",
             "huge parameter", "vast parameter", "many buckets", "many ranks",
+            "unequal axes",
         ],
         "evaluation": ["before_steps"],
     }  # fmt: skip
