@@ -25,6 +25,7 @@ from syncverify.strategies.word_choices import allowed_words
 # Not one choice among many: Hypothesis draws large indices unevenly.
 _IS_LARGE = st.sampled_from([*[False] * (TABLE["size"].one_in - 1), True])
 _MAX_PARAMETERS_BESIDE = 3
+_MOST_RANKS = 8
 # At and beside widths of masks and of chunks. Powers of two leave no rest, others do. Below
 # `MANY`, parameters are few enough for several steps of several micro-batches.
 _NUMBERS = {
@@ -40,8 +41,8 @@ _NUMBERS = {
     "many buckets": st.sampled_from(
         (MANY["buckets"], 18, 33, 20, 24, 40, 65, 34) * 4 + (129, 129, 257, 300)
     ),
-    "many ranks": st.sampled_from((MANY["ranks"], 6, 7, 8)),
-    "unequal axes": st.sampled_from((6, 8)),
+    "many ranks": st.sampled_from((MANY["ranks"], 6, 7, _MOST_RANKS)),
+    "unequal axes": st.sampled_from((6, _MOST_RANKS)),
 }
 # Times that each is drawn where a costly one is drawn once: that takes a second. A vast
 # parameter is drawn as a huge one, and unequal axes come with many ranks.
@@ -99,6 +100,25 @@ def enlarged_scenarios(
         ),
     )
     return scenario if features_outside(large, capabilities) else large
+
+
+def with_many_ranks(scenario: Scenario) -> Scenario:
+    """Give a scenario of one step on four ranks five ranks, six or eight.
+
+    It takes no draw. Only short scenarios change, for many ranks cost much, and only those that
+    reduce a parameter. The mesh decides the number, so that shrinking keeps it.
+
+    Returns:
+        The changed scenario, or the scenario itself.
+    """
+    mesh = scenario.mesh
+    if mesh.num_ranks != MANY["ranks"] - 1 or scenario.num_steps > 1:
+        return scenario
+    if not reduce_axes(mesh, _chosen(scenario)):
+        return scenario
+    others = _MOST_RANKS if 1 not in mesh.shape else MANY["ranks"] + 1
+    number = MANY["ranks"] if len(mesh.shape) == 1 else others
+    return _with_ranks(scenario, number)
 
 
 @functools.cache

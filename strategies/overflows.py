@@ -68,6 +68,26 @@ def _can_cancel(scenario: Scenario, spec: ParameterSpec) -> bool:
     return is_used and is_wide and is_long
 
 
+def with_a_term_that_cancels(scenario: Scenario) -> Scenario:
+    """Give the first parameter that can have them terms that cancel out, without a draw.
+
+    Its use becomes a plain product in all losses.
+
+    Returns:
+        The changed scenario, or the scenario itself where no parameter can have them.
+    """
+    plain = {name: TABLE[name].plain_word for name in ("gradient", "use", "used")}
+    listed = [*scenario.parameters]
+    for place, spec in enumerate(listed):
+        simple = replace(spec, **plain)
+        if spec.gradient != plain["gradient"]:
+            return scenario
+        if _is_able(simple) and _can_cancel(scenario, simple):
+            listed[place] = replace(simple, gradient=CANCELLING)
+            return replace(scenario, parameters=tuple(listed))
+    return scenario
+
+
 def _with_terms_that_cancel(scenario: Scenario) -> Scenario:
     listed = (replace(spec, gradient=CANCELLING) for spec in scenario.parameters)
     return replace(scenario, parameters=tuple(listed))

@@ -21,8 +21,8 @@ from syncverify.strategies.accumulations import accumulations
 from syncverify.strategies.bucket_caps import bucket_caps_for, cap_within
 from syncverify.strategies.combined_scenarios import combined_scenarios
 from syncverify.strategies.enlarged_scenarios import enlarged_scenarios
-from syncverify.strategies.evaluations import evaluated_scenarios
 from syncverify.strategies.focused_scenarios import focused_scenarios
+from syncverify.strategies.last_words import scenarios_with_last_words
 from syncverify.strategies.meshes import meshes
 from syncverify.strategies.modules import module_parameter_lists, modules
 from syncverify.strategies.overflows import overflowing_scenarios
@@ -134,7 +134,11 @@ def _scenarios(
         )
     )
     scenario = draw(overflowing_scenarios(scenario, capabilities=capabilities))
-    return draw(evaluated_scenarios(scenario, capabilities=capabilities))
+    return draw(
+        scenarios_with_last_words(
+            scenario, max_ranks=max_ranks, capabilities=capabilities
+        )
+    )
 
 
 # Features of parameters that some way to run backward cannot meet. The strategy of backwards

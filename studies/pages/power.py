@@ -16,7 +16,7 @@ from studies.documents import RESULTS, Document, table
 from syncverify.scenario.contract import EVERYTHING, PLAIN_CONTRACT, Capabilities
 from syncverify.scenario.contributions import magnitude
 from syncverify.scenario.feature_row import base_word
-from syncverify.scenario.feature_table import TABLE, WORDS
+from syncverify.scenario.feature_table import MANY, TABLE, WORDS
 from syncverify.scenario.features import features_of
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
@@ -31,6 +31,7 @@ NUM_SAMPLES = 4000
 _SEED = 0
 _EXAMPLES = (200, 2000)
 _ENOUGH = 0.95
+_MOST_RANKS: Final = 8  # of the feature size=many ranks
 _TINY: Final = "reduced gradients below 2^-24"
 _LEAST_OF_FLOAT16: Final = 2.0**-24
 # A share of which nothing was sampled lies below this many occurrences, with 95 %
@@ -63,6 +64,7 @@ def _counts(capabilities: Capabilities, num_samples: int) -> dict[str, Any]:
     listed = [
         f"{topic}={name}" for topic, names in space.values().items() for name in names
     ]
+    listed += [f"ranks={number}" for number in range(MANY["ranks"], _MOST_RANKS + 1)]
     listed += [*_variants_of(capabilities), _TINY]
     shares = [
         pairs[one, other] / num_samples

@@ -8,7 +8,7 @@ from studies.documents import Document, table
 from syncverify.scenario.feature_row import Feature, base_word
 from syncverify.scenario.feature_table import OPTIONAL, WORDS
 
-_TOPICS: Final = ("event", "used", "readiness", "synchronizers", "launch")
+_TOPICS: Final = ("event", "used", "readiness", "synchronizers", "launch", "replicas")
 
 
 def _words(topic: str) -> str:

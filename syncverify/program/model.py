@@ -248,7 +248,7 @@ class LocalModel:
 def build_model(
     scenario: Scenario, *, rank: int, device: torch.device, mesh: DeviceMesh | None
 ) -> LocalModel:
-    """Return one rank's parameters; replicas have equal values.
+    """Return one rank's parameters; replicas have equal values, but for `replicas=unequal`.
 
     Without a mesh, every parameter is a plain tensor of its local shape.
     """
@@ -266,10 +266,17 @@ def start_value(scenario: Scenario, spec: ParameterSpec, rank: int) -> torch.Ten
     if scenario.module != PLAIN:
         return initial_value(scenario.mesh, spec, rank)
     shape = torch.Size(local_shape(scenario.mesh, spec, rank))
-    # Replicas of one part are equal. Other parts differ, so that a broadcast of what has to
-    # stay local is seen.
-    part = contributing_ranks(scenario.mesh, spec, rank)[0]
+    # Replicas of one part are equal, unless the scenario says otherwise. Other parts differ, so
+    # that a broadcast of what has to stay local is seen.
+    first = contributing_ranks(scenario.mesh, spec, rank)[0]
+    is_equal = scenario.replicas == "equal"
+    part = first if is_equal else _own_part(scenario, spec, rank)
     return ((torch.arange(shape.numel()) + part) % 5 - 2).reshape(shape)
+
+
+def _own_part(scenario: Scenario, spec: ParameterSpec, rank: int) -> int:
+    """Return a number that differs between ranks by other amounts for other parameters."""
+    return (rank + 1) * (1 + scenario.parameters.index(spec) % 4)
 
 
 def _build_parameter(

@@ -38,12 +38,14 @@ class OwnParameters:
 
     Attributes:
         parameters: Parameters of one rank, by name.
+        takes_values: Whether a subject may change values now, to make replicas equal.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self.parameters = parameters
         self._states = _states(parameters)
         self._changed: dict[str, None] = {}
+        self.takes_values = False
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -52,12 +54,28 @@ class OwnParameters:
         yield
         self._states = _states(self.parameters)
 
+    def take_next_values(self) -> None:
+        """Let a subject change values until `take_values`."""
+        self._note_changes()
+        self.takes_values = True
+
+    def take_values(self) -> None:
+        """Keep the values as those of the training program."""
+        self._states = _states(self.parameters)
+        self.takes_values = False
+
+    def values(self) -> dict[str, torch.Tensor]:
+        """Return a copy of each parameter's local part on the host, by name."""
+        return {name: each.value.cpu() for name, each in self._states.items()}
+
     def changed(self) -> tuple[str, ...]:
         """Name the parameters that somebody else has changed until now."""
         self._note_changes()
         return tuple(self._changed)
 
     def _note_changes(self) -> None:
+        if self.takes_values:
+            return
         for name, parameter in self.parameters.items():
             if not self._states[name].is_of(parameter):
                 self._changed[name] = None

@@ -211,6 +211,8 @@ class _RankProgram:
         make = self._subject.factory
         if self._scenario.synchronizers == "two":
             make = functools.partial(TwoSynchronizers, make)
+        if self._scenario.replicas != "equal":
+            self._own.take_next_values()
         with self._streams.for_bind(), self._calling("bind", action.step):
             self._synchronizer = make(
                 self._model.param_groups(action.step),
@@ -229,6 +231,8 @@ class _RankProgram:
         phase = _PHASES[action.method]
         is_outside = phase in {"bind", "unbind"}
         stream = self._streams.for_bind() if is_outside else nullcontext()
+        if action.method == "bind" and self._scenario.replicas != "equal":
+            self._own.take_next_values()
         moment = Moment(phase, action.step)
         named = action.method if action.method == "set_required_accumulations" else None
         with stream, calling(self._recorder, moment, named):
@@ -383,6 +387,9 @@ class _RankProgram:
         return [gradient for name, gradient in gradients.items() if name in owned]
 
     def _observe(self, action: Observe) -> None:
+        if self._own.takes_values:
+            self._own.take_values()
+            self._result.bound = self._result.bound or self._own.values()
         local = self._model.local_gradients()
         is_reduced = action.point == "reduced"
         if is_reduced:

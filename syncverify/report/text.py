@@ -49,6 +49,7 @@ _TITLES: Final = {
     "synchronizers": ("one", ""),
     "module": (PLAIN, "module: {}: "),
     "evaluation": ("none", "evaluation: "),
+    "replicas": ("equal", "replicas: {}: "),
 }
 _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 

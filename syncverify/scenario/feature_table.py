@@ -159,7 +159,15 @@ _MODULE = {
     **never(
         "other features show on sums of products, at a fraction of the cost",
         *("placement", "dtype=float64", "listed", "memory_format", "used", "use"),
-        *("backward", "event", "launch", "readiness", "synchronizers", "evaluation"),
+        *(
+            "backward",
+            "event",
+            "launch",
+            "readiness",
+            "synchronizers",
+            "evaluation",
+            "replicas",
+        ),
     ),
     **never(
         "a module has its own parameters, with dims, on the mesh",
@@ -523,6 +531,11 @@ TOPICS: Final = (
         Row("before_steps", "before each step, a forward without backward, under `no_grad` and "
             "in eval mode"),
     ), plain=Row("none", "each forward has a backward"), one_in=12),
+    Topic("replicas", (
+        Row("unequal", "the replicas of each parameter have other values on each rank at `bind()`: "
+            "the synchronizer makes all of them equal, or leaves all as they are"),
+    ), plain=Row("equal", "the replicas of a parameter have equal values at `bind()`"),
+        promise="right"),
 )
 # fmt: on
 

@@ -43,6 +43,7 @@ class Scenario(Pasteable):
         module: Real module that owns the parameters, a word of its topic, or a layer's name.
         synchronizers: Number of synchronizers, a word of its topic.
         evaluation: Forwards without a backward, a word of its topic.
+        replicas: Values of a parameter's replicas at `bind()`, a word of its topic.
         version: Version of this format.
     """
 
@@ -57,6 +58,7 @@ class Scenario(Pasteable):
     module: str = PLAIN
     synchronizers: str = "one"
     evaluation: str = "none"
+    replicas: str = "equal"
     version: int = SCENARIO_VERSION
 
     def __post_init__(self) -> None:

@@ -158,6 +158,8 @@ class RankRun:
         owned: Names of the parameters with gradients that this rank owns, by the subject's
             method `owner()`; None if there is none.
         held: What the subject held after each step, of programs with many steps.
+        bound: Local part of each parameter as gradients are read for the first time, by name,
+            where replicas are unequal at `bind()`; None where they are equal.
         engine: Backward passes of the rank; empty where they were not watched.
     """
 
@@ -166,6 +168,7 @@ class RankRun:
     leftovers: Leftovers | None = None
     owned: frozenset[str] | None = None
     held: list[Held] = field(default_factory=list)
+    bound: Mapping[str, torch.Tensor] | None = None
     engine: EngineLog = field(default_factory=EngineLog)
 
     def at(

@@ -189,9 +189,10 @@ def test_no_scenario_has_a_pair_that_is_never_together(scenario: Scenario) -> No
     met = sorted(set(features_of(scenario)))
     declared = space.values()
     # `size=many ranks` has more ranks than the largest usual world.
+    has_usual_world = scenario.mesh.num_ranks <= 4
     of_usual_worlds = [each for each in met if each.topic != "ranks"]
     assert [each for each in of_usual_worlds if each[1] not in declared[each[0]]] == []
-    pairs = itertools.combinations(met, 2)
+    pairs = itertools.combinations(met if has_usual_world else of_usual_worlds, 2)
     assert [
         pair for pair in pairs if pair[0][0] != pair[1][0] and space.why_not(*pair)
     ] == []

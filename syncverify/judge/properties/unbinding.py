@@ -9,6 +9,7 @@ from syncverify.judge.cause import Mistake
 from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import Event, Left, Mistimed, ended
 from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.bound_replicas import left_unequal
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
 from syncverify.judge.signs import Circumstance
@@ -29,7 +30,8 @@ def unbind_restores_parameters(judgement: Judgement) -> Iterator[Violation]:
     For all ranks: no hook is left on a parameter or called by a further backward, and the
     training program's own hooks are still there. No two gradients or parameters came to
     share a storage. No parameter keeps a tensor as a new attribute, or changed its value or
-    `requires_grad`. A further backward gives local gradients and issues no collective.
+    `requires_grad`; replicas that are unequal at `bind()` are made equal before gradients are
+    read for the first time: all of them, or none. A further backward gives local gradients and issues no collective.
     Settings of the process are as they were (defaults of torch, environment, hooks on all
     modules), and no random generator was seeded or set back to an earlier state.
 
@@ -42,6 +44,7 @@ def unbind_restores_parameters(judgement: Judgement) -> Iterator[Violation]:
         yield from _late_collectives(judgement, rank)
         yield from _plain_backward(judgement, rank)
     yield from _raised_by_hook_left(judgement)
+    yield from left_unequal(judgement)
 
 
 UNBIND_RESTORES_PARAMETERS = Property(
@@ -68,6 +71,11 @@ UNBIND_RESTORES_PARAMETERS = Property(
             "parameter_changed",
             "a parameter has another value or requires_grad than before",
             "do not change the values of parameters: change gradients only",
+        ),
+        Mistake(
+            "replicas_left_unequal",
+            "replicas of some parameters were made equal, and others stayed unequal",
+            "in bind(), broadcast each parameter from one rank of its group, or none",
         ),
         Mistake(
             "hook_lost",

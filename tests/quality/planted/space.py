@@ -24,8 +24,9 @@ from syncverify.bugbank.numerics.partial_double_reduced import RedistributesWhat
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from tests.quality.planted.bank import LIVE, LOCAL, VALUE
+from tests.quality.planted.bank import LIVE, LOCAL, UNBIND, VALUE
 from tests.quality.planted.planted import each_parameter, planted
+from tests.quality.planted.unequal_replicas import BroadcastsOneParameter
 
 
 class LooksAtTwoAxes(MainGrads):
@@ -158,6 +159,10 @@ def row_major(scenario: Scenario) -> Scenario:
     return replace(scenario, mesh=replace(scenario.mesh, order="row_major"))
 
 
+def equal_replicas(scenario: Scenario) -> Scenario:
+    return replace(scenario, replicas="equal")
+
+
 def placed(old: str, new: str) -> Callable[[Scenario], Scenario]:
     """Exchange the prefix of placement codes."""
 
@@ -214,4 +219,5 @@ SPACE = [
     planted(ReducesPerGroup, (VALUE, "reduced_twice"), "listed=in two groups", without=setting(also_in_next_group=False)),
     planted(HandsBackInTheOrderOfStorage, (VALUE, "partly_wrong"), "memory_format=transposed", without=ROW_BY_ROW),
     planted(WritesChannelsLast, (VALUE, "partly_wrong"), "memory_format=channels_last", without=ROW_BY_ROW, needs=frozenset({"shape=4 dims"}), examples=400),
+    planted(BroadcastsOneParameter, (UNBIND, "replicas_left_unequal"), "replicas=unequal", without=equal_replicas),
 ]  # fmt: skip

@@ -1,0 +1,67 @@
+"""Words that are drawn last, by one choice: at most one of them for a scenario.
+
+Note [The last choice]
+    A word more in a choice moves all later choices, and with them every scenario that a seed
+    stands for. So a new word takes one of the places here that left a scenario as it was.
+    Scenarios without the word stay the same, and so do all scenarios after it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import MANY, PLAIN, TABLE
+from syncverify.scenario.scenario import Scenario
+from syncverify.strategies.enlarged_scenarios import with_many_ranks
+from syncverify.strategies.overflows import CANCELLING, with_a_term_that_cancels
+from syncverify.strategies.word_choices import allowed_words
+
+_Change = Callable[[Scenario], Scenario]
+
+
+@st.composite
+def scenarios_with_last_words(
+    draw: st.DrawFn, scenario: Scenario, *, max_ranks: int, capabilities: Capabilities
+) -> Scenario:
+    """Return a scenario itself, or one with a word more.
+
+    One of twelve evaluates before its steps; see `Note [The last choice]`. Shrinks toward the
+    scenario itself.
+    """
+    if scenario.module != PLAIN:
+        return scenario
+    return draw(_changes(max_ranks, capabilities))(scenario)
+
+
+@functools.cache
+def _changes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[_Change]:
+    if not allowed_words("evaluation", capabilities=capabilities):
+        return st.just(_unchanged)
+    known = _known(max_ranks)
+    covered = [known[name] for name in known if capabilities.covers(*name)]
+    plain = [_unchanged] * (TABLE["evaluation"].one_in - len(covered))
+    return st.sampled_from([*plain, *covered])
+
+
+def _known(max_ranks: int) -> dict[tuple[str, str], _Change]:
+    """Return the changes by topic and value; the order of places is part of a seed's format."""
+    changes: dict[tuple[str, str], _Change] = {}
+    if max_ranks >= MANY["ranks"] - 1:
+        changes["size", "many ranks"] = with_many_ranks
+    changes["gradient", CANCELLING] = with_a_term_that_cancels
+    changes["replicas", "unequal"] = _with_word("replicas", "unequal")
+    changes["evaluation", "before_steps"] = _with_word("evaluation", "before_steps")
+    return changes
+
+
+def _unchanged(scenario: Scenario) -> Scenario:
+    return scenario
+
+
+def _with_word(topic: str, word: str) -> _Change:
+    return lambda scenario: replace(scenario, **{topic: word})
