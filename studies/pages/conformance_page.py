@@ -23,7 +23,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Use in the forward": ("used", "use"),
     "Backward": ("backward",),
     "Steps": ("event",),
-    "Streams and order": ("launch", "readiness", "synchronizers"),
+    "Streams and order": ("launch", "readiness", "synchronizers", "replicas"),
     "Modules": ("module",),
 }
 _MARKS: Final = {"right": "ok", "not tried": "-"}
