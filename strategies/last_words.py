@@ -54,14 +54,12 @@ def _known(max_ranks: int) -> dict[tuple[str, str], _Change]:
     if max_ranks >= MANY["ranks"] - 1:
         changes["size", "many ranks"] = with_many_ranks
     changes["gradient", CANCELLING] = with_a_term_that_cancels
-    changes["replicas", "unequal"] = _with_word("replicas", "unequal")
-    changes["evaluation", "before_steps"] = _with_word("evaluation", "before_steps")
+    changes["replicas", "unequal"] = lambda each: replace(each, replicas="unequal")
+    changes["evaluation", "before_steps"] = lambda each: replace(
+        each, evaluation="before_steps"
+    )
     return changes
 
 
 def _unchanged(scenario: Scenario) -> Scenario:
     return scenario
-
-
-def _with_word(topic: str, word: str) -> _Change:
-    return lambda scenario: replace(scenario, **{topic: word})

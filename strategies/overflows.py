@@ -79,7 +79,7 @@ def with_a_term_that_cancels(scenario: Scenario) -> Scenario:
     plain = {name: TABLE[name].plain_word for name in ("gradient", "use", "used")}
     listed = [*scenario.parameters]
     for place, spec in enumerate(listed):
-        simple = replace(spec, **plain)
+        simple = replace(spec, use=plain["use"], used=plain["used"])
         if spec.gradient != plain["gradient"]:
             return scenario
         if _is_able(simple) and _can_cancel(scenario, simple):
