@@ -1,10 +1,12 @@
 """Free programs, which no scenario describes: functions of a rank that use torch alone."""
 
 import functools
+import multiprocessing
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -40,6 +42,23 @@ _all_gather: Any = getattr(
 _reduce_scatter: Any = getattr(
     functional, "reduce_scatter_single", functional.reduce_scatter_tensor
 )
+
+
+_Result = TypeVar("_Result")
+
+
+def in_new_process(function: Callable[[], _Result]) -> _Result:
+    """Call a function in a new process, for programs that fork.
+
+    A child of the process of the tests destroys what their threads leave behind, and a group of
+    gloo hangs or crashes there: its threads are not in the child.
+
+    Args:
+        function: A function of a module.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as processes:
+        return processes.submit(function).result()
 
 
 def play(program: Program, num_ranks: int, *, device: str = "cpu") -> SimulatedMachine:

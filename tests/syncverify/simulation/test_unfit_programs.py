@@ -18,6 +18,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from syncverify import UsageError, simulate
 from syncverify.simulation.program import Device
 from syncverify.simulation.simulation import Simulation
+from tests.free_programs import in_new_process
 
 
 class _Trainer:
@@ -176,9 +177,12 @@ def _forks(rank: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def _results_of_forks() -> tuple[int, ...]:
+    return simulate(_forks, 1).results
+
+
 def test_a_child_of_a_rank_may_exit() -> None:
-    assert simulate(_forks, 1).results == (5,)
+    assert in_new_process(_results_of_forks) == (5,)
 
 
 def _names(device: Any) -> list[Callable[[], Any]]:

@@ -27,7 +27,13 @@ from torch.utils.data import DataLoader, TensorDataset
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.sim.device.torch_internals import GROUP_TENSORS
 from syncverify.trace.records import HostWait, StorageFreed
-from tests.free_programs import FREE_PROGRAMS, Program, on_its_device, play
+from tests.free_programs import (
+    FREE_PROGRAMS,
+    Program,
+    in_new_process,
+    on_its_device,
+    play,
+)
 
 
 def host_waits(program: Program) -> int:
@@ -203,14 +209,19 @@ def test_a_module_moves_to_the_number_of_a_gpu() -> None:
     play(program, 2, device="cuda")
 
 
-def test_a_thread_of_a_loader_pins_memory() -> None:
-    def program(_: int) -> None:
-        data = TensorDataset(torch.arange(8.0).view(4, 2))
-        loader = DataLoader(data, 2, num_workers=1, pin_memory=True)
-        rows = [batch[0].cuda(non_blocking=True) for batch in loader]
-        assert torch.cat(rows).tolist() == data.tensors[0].tolist()
+def _loads(_: int) -> None:
+    data = TensorDataset(torch.arange(8.0).view(4, 2))
+    loader = DataLoader(data, 2, num_workers=1, pin_memory=True)
+    rows = [batch[0].cuda(non_blocking=True) for batch in loader]
+    assert torch.cat(rows).tolist() == data.tensors[0].tolist()
 
-    play(program, 2, device="cuda")
+
+def _plays_loads() -> None:
+    play(_loads, 2, device="cuda")
+
+
+def test_a_thread_of_a_loader_pins_memory() -> None:
+    in_new_process(_plays_loads)
 
 
 def test_the_memory_of_a_gpu_is_managed_without_one() -> None:
