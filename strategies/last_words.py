@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import MANY, PLAIN, TABLE
+from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.strategies.enlarged_scenarios import with_many_ranks
 from syncverify.strategies.overflows import CANCELLING, with_a_term_that_cancels
@@ -35,7 +36,10 @@ def scenarios_with_last_words(
     """
     if scenario.module != PLAIN:
         return scenario
-    return draw(_changes(max_ranks, capabilities))(scenario)
+    changed = draw(_changes(max_ranks, capabilities))(scenario)
+    if changed is scenario or features_outside(changed, capabilities):
+        return scenario
+    return changed
 
 
 @functools.cache

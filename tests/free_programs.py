@@ -2,6 +2,7 @@
 
 import functools
 import multiprocessing
+import os
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -29,6 +30,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from syncverify import simulate
 from syncverify.errors import RunEndedError
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.turns.stalls import Stall
@@ -59,6 +61,18 @@ def in_new_process(function: Callable[[], _Result]) -> _Result:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as processes:
         return processes.submit(function).result()
+
+
+def _forks(rank: int) -> int:
+    child = os.fork()
+    if child == 0:
+        os._exit(5)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def code_of_a_forked_child() -> tuple[int, ...]:
+    """Return the exit code of the child of a rank."""
+    return simulate(_forks, 1).results
 
 
 def play(program: Program, num_ranks: int, *, device: str = "cpu") -> SimulatedMachine:

@@ -18,7 +18,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from syncverify import UsageError, simulate
 from syncverify.simulation.program import Device
 from syncverify.simulation.simulation import Simulation
-from tests.free_programs import in_new_process
+from tests.free_programs import code_of_a_forked_child, in_new_process
 
 
 class _Trainer:
@@ -170,19 +170,8 @@ def test_an_error_without_words_ends_without_a_colon() -> None:
     assert _summary(simulate(program, 1))[1] == "rank 0 raised KeyboardInterrupt"
 
 
-def _forks(rank: int) -> int:
-    child = os.fork()
-    if child == 0:
-        os._exit(5)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def _results_of_forks() -> tuple[int, ...]:
-    return simulate(_forks, 1).results
-
-
 def test_a_child_of_a_rank_may_exit() -> None:
-    assert in_new_process(_results_of_forks) == (5,)
+    assert in_new_process(code_of_a_forked_child) == (5,)
 
 
 def _names(device: Any) -> list[Callable[[], Any]]:
