@@ -119,7 +119,7 @@ def scales_elsewhere(training: Training) -> None:
 
 
 def gives_a_step_up_elsewhere(training: Training) -> None:
-    """Zero, on another stream, gradients that nobody waited for."""
+    """Zero, on another stream, gradients before any wait for them."""
     training.begin()
     with torch.cuda.stream(training.other):
         training.zero_grad()

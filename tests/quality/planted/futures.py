@@ -68,7 +68,7 @@ class ForgetsTheCallback(WaitsForTheCallback):
 
 
 class IgnoresTheValue(WaitsForTheFuture):
-    """Its callback never asks how the collective ended, so nobody hears of an error."""
+    """The callback never asks how the collective ended, so an error is lost."""
 
     capabilities = Capabilities(features=frozenset({"event=failing_collectives"}))
 

@@ -30,7 +30,7 @@ def _broadcast(parameter: DTensor) -> None:
 
 
 class LeavesReplicas(PlainGrads):
-    """Correct: reduces gradients, whatever the values of the parameters."""
+    """Correct: reduces gradients for all values of the parameters."""
 
     capabilities = Capabilities(
         tensors="local",

@@ -1,4 +1,4 @@
-"""Synchronizers that are right as long as nobody writes gradients and parameters in between."""
+"""Synchronizers that are right as long as the caller writes no gradients and parameters in between."""
 
 import torch
 import torch.distributed as dist

@@ -132,7 +132,7 @@ class LearnsInFirstZeroGrad(ClearsAtAnyTime):
 
 
 class LeavesGradientsToAutograd(PlainGrads):
-    """Reduces `.grad` where it lies, whoever put it there."""
+    """Reduces `.grad` in the memory where it lies."""
 
     capabilities = Capabilities(
         varying_accumulations=True, right=frozenset({"event=set_to_none"})

@@ -27,7 +27,7 @@ BACKENDS = [
 
 
 class OnAStream:
-    """Reduces on a stream of its own, and uses most of what streams offer."""
+    """Reduces on a side stream, and uses most of what streams offer."""
 
     def __init__(self, param_groups: Any, *_: Any) -> None:
         self.parameters = [each for group in param_groups for each in group]

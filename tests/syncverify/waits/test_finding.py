@@ -158,7 +158,7 @@ def test_scenarios_that_are_not_simulated_are_counted_and_left_out() -> None:
 
 
 def test_waits_of_the_training_program_are_none_of_the_subject() -> None:
-    """Its forward has streams of its own, and runs inside of the subject's line."""
+    """The forward of the program has more streams, and runs inside of the subject's line."""
     scenario = replace(SCENARIOS[0], launch="parameter_streams")
     found = search_of(RunsMicroBatches).answers([scenario])
     assert {each.point.line.function for each in found if each.num_scenarios} == {

@@ -15,7 +15,7 @@ from syncverify.scenario.contract import Capabilities
 
 
 class TwoStreams(SideStreams):
-    """Reduces on a stream of its own, with the two waits that this takes."""
+    """Reduces on a side stream, with the two waits that this takes."""
 
     capabilities = Capabilities(
         takes_cuda_streams=True,

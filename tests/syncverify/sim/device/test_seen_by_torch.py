@@ -178,7 +178,7 @@ def test_a_generator_of_cuda_goes_back_to_its_state() -> None:
 
 
 def test_a_state_made_by_hand_may_have_any_seed() -> None:
-    """As that of DTensor's initialization, after a seed of 63 bits: torchtitan draws it."""
+    """DTensor makes one by hand when it draws values, after torchtitan's seed of 63 bits."""
 
     def program(_: int) -> None:
         drawn = []
@@ -338,7 +338,7 @@ def test_memory_of_a_wrapped_tensor_is_held_for_a_stream() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_state_of_an_optimizer_of_fsdp1() -> None:
-    """FSDP1 asks by a name of its own for the device of objects."""
+    """FSDP1 has another name for the device of objects."""
 
     def program(_: int) -> None:
         model = FullyShardedDataParallel(nn.Linear(4, 4).cuda(), use_orig_params=True)
