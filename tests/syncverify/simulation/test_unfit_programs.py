@@ -170,6 +170,7 @@ def test_an_error_without_words_ends_without_a_colon() -> None:
     assert _summary(simulate(program, 1))[1] == "rank 0 raised KeyboardInterrupt"
 
 
+@pytest.mark.long(3)
 def test_a_child_of_a_rank_may_exit() -> None:
     assert in_new_process(code_of_a_forked_child) == (5,)
 

@@ -220,6 +220,7 @@ def _plays_loads() -> None:
     play(_loads, 2, device="cuda")
 
 
+@pytest.mark.long(5)
 def test_a_thread_of_a_loader_pins_memory() -> None:
     in_new_process(_plays_loads)
 
