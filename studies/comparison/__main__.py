@@ -21,25 +21,25 @@ from studies.comparison.outcomes import (
     store,
     stored,
 )
+from studies.crews import with_crew
 from studies.documents import write_part
 from syncverify.bugbank.catalogue import entries
 from syncverify.command.process_exit import run_command
-from syncverify.processes.calls import run_in_processes
+from syncverify.processes.calls import Crew
 
 NOT_FOUND = 1
 
 
 @click.command()
 @click.option("--only", multiple=True, help="An id, or the start of ids; repeatable.")
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Defects to play at once.")  # fmt: skip
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path),
               default=None,
               help="Write outcomes here; an existing file is continued.")  # fmt: skip
 @click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path),
               default=None, help="Write the figures between the marks of this page.")  # fmt: skip
+@with_crew
 def main(
-    only: tuple[str, ...], jobs: int, json_path: Path | None, markdown: Path | None
+    only: tuple[str, ...], crew: Crew, json_path: Path | None, markdown: Path | None
 ) -> int:
     """Compare the methods in use today with syncverify, on the bug bank."""
     torch.set_num_threads(1)
@@ -55,7 +55,7 @@ def main(
         for entry in left
         if (case := case_of(entry)) is not None
     ]
-    for _, outcome in run_in_processes(compared, tasks, jobs=jobs):
+    for _, outcome in crew(compared, tasks):
         outcomes[outcome.id] = outcome
         click.echo(_line(outcome))
         if json_path is not None:

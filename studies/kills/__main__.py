@@ -14,22 +14,23 @@ from typing import Any
 
 import click
 
+from studies.crews import with_crew
 from studies.kills.trial import line_of
 from syncverify.command.process_exit import run_command
-from syncverify.processes.calls import run_in_processes
+from syncverify.processes.calls import Crew
 
 
 @click.command()
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--trials", type=click.IntRange(min=1), default=500, show_default=True)
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
-def main(path: Path, trials: int, jobs: int) -> None:
+@with_crew
+def main(path: Path, trials: int, crew: Crew) -> None:
     """Play the trials that PATH does not have yet, and print what was found."""
     lines = path.read_text().splitlines() if path.exists() else []
     done = {json.loads(line)["number"] for line in lines}
     missing = [number for number in range(trials) if number not in done]
     with path.open("a") as file:
-        for _, line in run_in_processes(line_of, missing, jobs=jobs):
+        for _, line in crew(line_of, missing):
             print(line, file=file, flush=True)  # a file, not the screen
             lines.append(line)
             _tell(json.loads(line))

@@ -14,11 +14,12 @@ import sys
 
 import click
 
+from studies.crews import with_crew
 from studies.mistakes.corpus import mistakes
 from studies.mistakes.document import stored, summary, write
 from studies.mistakes.scoring import EXAMPLES, Score, right_programs, scored
 from syncverify.command.process_exit import run_command
-from syncverify.processes.calls import run_in_processes
+from syncverify.processes.calls import Crew
 
 _NAMES = [mistake.name for mistake in mistakes()]
 
@@ -26,15 +27,15 @@ _NAMES = [mistake.name for mistake in mistakes()]
 @click.command()
 @click.option("--only", multiple=True, type=click.Choice(_NAMES), metavar="NAME",
               help="Play the named mistakes alone, and print their reports.")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--examples", type=click.IntRange(min=1), default=EXAMPLES, show_default=True,
               help="Scenarios; figures are written for the default alone.")  # fmt: skip
-def main(only: tuple[str, ...], jobs: int, examples: int) -> None:
+@with_crew
+def main(only: tuple[str, ...], crew: Crew, examples: int) -> None:
     """Play one-line mistakes, and print what the harness says about each."""
     scores = stored()
     names = [name for name in _NAMES if not only or name in only]
     play = functools.partial(scored, right=right_programs(), examples=examples)
-    for _, score in run_in_processes(play, names, jobs=jobs):
+    for _, score in crew(play, names):
         scores[score.name] = score
         for told in score.told if only else ():
             click.echo(f"{told.text}\n")

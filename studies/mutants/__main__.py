@@ -11,11 +11,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from studies.crews import with_crew
 from studies.mutants.generation import Mutant, mutants, unchanged
 from studies.mutants.results import Outcomes, reasons, store, stored, survivors, table
 from studies.mutants.trial import Outcome, Trial, tried
 from syncverify.command.process_exit import run_command
-from syncverify.processes.calls import run_in_processes
+from syncverify.processes.calls import Crew
 
 SURVIVED, BROKEN = 1, 3
 
@@ -25,10 +26,6 @@ SURVIVED, BROKEN = 1, 3
     "--only", default="", help="An id, or the start of ids, such as an operator."
 )
 @click.option(
-    "--jobs", type=click.IntRange(min=1), default=2, show_default=True,
-    help="Mutants to try at once.",
-)  # fmt: skip
-@click.option(
     "--examples", type=click.IntRange(min=1), default=500, show_default=True,
     help="Scenarios of the longest search for each.",
 )  # fmt: skip
@@ -37,8 +34,9 @@ SURVIVED, BROKEN = 1, 3
     help="Write outcomes here; an existing file is continued.",
 )  # fmt: skip
 @click.option("--again", is_flag=True, help="Try the mutants in the file once more.")
+@with_crew
 def main(
-    only: str, jobs: int, examples: int, json_path: Path | None, *, again: bool
+    only: str, crew: Crew, examples: int, json_path: Path | None, *, again: bool
 ) -> int:
     """Put mistakes into the synchronizer and see whether they are noticed."""
     chosen = [mutant for mutant in mutants() if mutant.id.startswith(only)]
@@ -57,7 +55,7 @@ def main(
         click.echo(f"mutants: unchanged, it fails: {failed}", err=True)
         return BROKEN
     trials = [Trial(each, examples, known.get(each.id, "")) for each in left]
-    for trial, outcome in run_in_processes(tried, trials, jobs=jobs):
+    for trial, outcome in crew(tried, trials):
         mutant = trial.mutant
         outcomes[mutant.id] = outcome
         console.print(_line(mutant, outcome), markup=False)

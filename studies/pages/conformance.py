@@ -5,7 +5,7 @@ cut off; it is observed again where a newer release of its package, or of torch,
 A column is left out if its package is not installed.
 """
 
-import argparse
+import functools
 import json
 import re
 import subprocess
@@ -16,6 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import click
+
+from studies.crews import with_crew
 from studies.pages.conformance_columns import (
     COLUMNS,
     Cell,
@@ -26,22 +29,30 @@ from studies.pages.conformance_columns import (
 )
 from studies.pages.conformance_page import PAGE, SCENARIOS_PAGE
 from studies.pages.front_table import COUNTS, TABLE
+from syncverify.command.process_exit import run_command
+from syncverify.processes.calls import Crew
 
 _SEED: Final = 0
 _PATIENCE_SECONDS: Final = 240.0
 
 
-def main(arguments: Sequence[str]) -> None:
+@click.command()
+@click.option("--only", type=click.Choice([each.name for each in COLUMNS]), multiple=True,
+              metavar="NAME", help="Observe the named columns alone.")  # fmt: skip
+@click.option("--scenarios", type=click.IntRange(min=1), default=3, show_default=True,
+              help="Scenarios of a feature.")  # fmt: skip
+@click.option("--seconds", type=float, default=_PATIENCE_SECONDS, show_default=True,
+              help="Longest time of a column.")  # fmt: skip
+@with_crew
+def main(only: tuple[str, ...], scenarios: int, seconds: float, crew: Crew) -> None:
     """Observe the columns that are missing, then write the pages and the README's table."""
-    names = [column.name for column in COLUMNS]
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=names, action="append", metavar="NAME")
-    parser.add_argument("--scenarios", type=int, default=3, metavar="N")
-    parser.add_argument("--seconds", type=float, default=_PATIENCE_SECONDS, metavar="N")
-    options = parser.parse_args(arguments)
-    for column in missing(options.only or names):
-        sys.stderr.write(
-            f"{column.name}: {_probed(column, options.scenarios, options.seconds)}\n"
+    names = [each.name for each in missing(only or [each.name for each in COLUMNS])]
+    observe = functools.partial(_probed, num_scenarios=scenarios, seconds=seconds)
+    for name, seen in crew(observe, names):
+        if isinstance(seen, Observed):
+            seen.write()
+        click.echo(
+            f"{name}: {'observed' if isinstance(seen, Observed) else seen}", err=True
         )
     for each in (PAGE, SCENARIOS_PAGE, TABLE, COUNTS):
         each.write()
@@ -53,8 +64,9 @@ def missing(names: Sequence[str]) -> Iterator[Column]:
     yield from (each for each in COLUMNS if each.name in names and each not in current)
 
 
-def _probed(column: Column, num_scenarios: int, seconds: float) -> str:
-    """Observe a column in a process of its own, and say in a word how that went."""
+def _probed(name: str, num_scenarios: int, seconds: float) -> Observed | str:
+    """Observe a column in a process of its own; return why it is left out, if it is."""
+    column = next(each for each in COLUMNS if each.name == name)
     if column.installed() is None:
         return f"left out, {column.package} is not installed"
     with tempfile.TemporaryDirectory() as folder:
@@ -73,8 +85,7 @@ def _probed(column: Column, num_scenarios: int, seconds: float) -> str:
             return f"left out, it takes more than {seconds:g} seconds"
         if done.returncode or not report.exists():
             return f"left out, the probe failed:\n{done.stdout}"
-        observed(column, json.loads(report.read_text()), num_scenarios).write()
-    return "observed"
+        return observed(column, json.loads(report.read_text()), num_scenarios)
 
 
 def observed(column: Column, report: dict[str, Any], num_scenarios: int) -> Observed:
@@ -113,4 +124,4 @@ def _inside_of_packages(summary: str) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_command(main, "python -m studies.pages.conformance")

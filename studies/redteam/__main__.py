@@ -14,23 +14,28 @@ import sys
 
 import click
 
+from studies.crews import with_crew
 from studies.redteam.document import write
-from studies.redteam.program import program_named, programs
+from studies.redteam.program import programs
 from studies.redteam.scoring import Score, score_of
-from syncverify.processes.calls import run_in_processes
+from syncverify.command.process_exit import run_command
+from syncverify.processes.calls import Crew
+
+_NAMES = [program.name for program in programs()]
 
 
 @click.command()
 @click.option("--examples", type=click.IntRange(min=1), default=500, show_default=True)
-@click.option("--only", multiple=True, help="Play the named programs alone.")
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--only", multiple=True, type=click.Choice(_NAMES), metavar="NAME",
+              help="Play the named programs alone.")  # fmt: skip
 @click.option("--write", "writes", is_flag=True, help="Write the page and its figures.")
-def main(examples: int, only: tuple[str, ...], jobs: int, *, writes: bool) -> None:
+@with_crew
+def main(examples: int, only: tuple[str, ...], crew: Crew, *, writes: bool) -> None:
     """Play the programs, and print who is caught, missed, accused or silent."""
-    names = [program_named(name).name for name in only] or [p.name for p in programs()]
+    names = [name for name in _NAMES if not only or name in only]
     scores: list[Score] = []
     play = functools.partial(score_of, examples=examples)
-    for _, score in run_in_processes(play, names, jobs=jobs):
+    for _, score in crew(play, names):
         scores.append(score)
         click.echo(_line(score))
     scores.sort(key=lambda score: names.index(score.name))
@@ -56,4 +61,4 @@ def _sums(scores: list[Score]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, "python -m studies.redteam")

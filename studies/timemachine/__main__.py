@@ -1,7 +1,7 @@
 """Play the pairs and write the page.
 
     python -m studies.timemachine                         # all sides that are not stored yet
-    python -m studies.timemachine --again --jobs 2        # all sides, two pairs at a time
+    python -m studies.timemachine --again --jobs 2        # all sides, two at a time
     python -m studies.timemachine --only megatron-3670    # one, again
 
 A round that was cut off goes on with the same command. Exit codes: 0 every pair is as the table
@@ -10,24 +10,28 @@ says, 1 one is not, 2 bad usage.
 
 from __future__ import annotations
 
+import functools
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import click
 
+from studies.crews import with_crew
 from studies.timemachine.page import PAGE
-from studies.timemachine.pairs import Pair, table
-from studies.timemachine.playing import ROOT
-from studies.timemachine.releases import Releases
-from studies.timemachine.results import Result, store, stored, with_side
+from studies.timemachine.pairs import table
+from studies.timemachine.playing import ROOT, Played
+from studies.timemachine.results import (
+    store,
+    stored,
+    version_of,
+    with_side,
+)
 from studies.timemachine.round import Round
+from studies.timemachine.sides import Side, missing, played_of
 from syncverify.command.process_exit import run_command
+from syncverify.processes.calls import Crew
 
-_STORING: Final = threading.Lock()
 _NAMES: Final = [pair.name for pair in table().played]
 
 
@@ -35,15 +39,20 @@ _NAMES: Final = [pair.name for pair in table().played]
 @click.option("--only", multiple=True, type=click.Choice(_NAMES), metavar="NAME",
               help="Play the named pairs, stored or not.")  # fmt: skip
 @click.option("--again", is_flag=True, help="Play stored pairs as well.")
-@click.option("--jobs", type=click.IntRange(min=1), default=1,
-              help="Pairs to play at a time.")  # fmt: skip
 @click.option("--cache", type=click.Path(file_okay=False, path_type=Path),
               default=ROOT / "build" / "timemachine", help="Folder of releases.")  # fmt: skip
-def main(only: tuple[str, ...], jobs: int, cache: Path, *, again: bool) -> None:
+@with_crew
+def main(only: tuple[str, ...], crew: Crew, cache: Path, *, again: bool) -> None:
     """Play real defects of real releases, and write their page."""
     chosen = [each for each in table().played if not only or each.name in only]
     round_ = Round(cache / "round.json") if again and not only else None
-    _play_all(chosen, jobs, _Plays(Releases(cache), bool(only), round_))
+    sides = [
+        side for pair in chosen for side in missing(pair, round_, is_named=bool(only))
+    ]
+    for side, played in crew(functools.partial(played_of, cache=cache), sides):
+        if isinstance(played, Played):
+            _keep(side, played, round_)
+        click.echo(_line(side, played))
     if round_:
         round_.end()
     PAGE.write()
@@ -55,68 +64,24 @@ def main(only: tuple[str, ...], jobs: int, cache: Path, *, again: bool) -> None:
     sys.exit(len(as_told) < len(chosen))
 
 
-@dataclass(frozen=True, slots=True)
-class _Plays:
-    """Plays sides of pairs.
-
-    Attributes:
-        releases: Downloads the releases.
-        is_named: Whether the user has named the pairs: then all sides are played.
-        round: The round that plays all pairs again; None where stored sides count.
-    """
-
-    releases: Releases
-    is_named: bool
-    round: Round | None
-
-    def needs(self, pair: Pair, side: str) -> bool:
-        """Tell whether a side has to be played."""
-        if self.round:
-            return not self.round.has(pair.name, side)
-        result = stored().get(pair.name)
-        return self.is_named or result is None or result.needs(pair, side)
-
-    def play(self, pair: Pair) -> None:
-        """Play the sides of a pair that have to be played."""
-        for side in pair.sides:
-            if self.needs(pair, side):
-                click.echo(f"{pair.name}: {side}: playing, a minute or two", err=True)
-                try:
-                    result = with_side(
-                        stored().get(pair.name), pair, side, self.releases
-                    )
-                except click.ClickException as error:  # the next side may be played
-                    click.echo(error.format_message(), err=True)
-                    continue
-                self._keep(pair, side, result)
-            click.echo(_line(pair, side, stored()[pair.name]))
-
-    def _keep(self, pair: Pair, side: str, result: Result) -> None:
-        with _STORING:
-            store({**stored(), pair.name: result})
-        if self.round:
-            self.round.add(pair.name, side)
+def _keep(side: Side, played: Played, round_: Round | None) -> None:
+    results = stored()
+    known = results.get(side.pair)
+    store(
+        {**results, side.pair: with_side(known, table()[side.pair], side.name, played)}
+    )
+    if round_:
+        round_.add(side.pair, side.name)
 
 
-def _play_all(pairs: list[Pair], jobs: int, plays: _Plays) -> None:
-    """Play pairs; after an interrupt, the played sides are stored."""
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            for played in [pool.submit(plays.play, pair) for pair in pairs]:
-                played.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def _line(pair: Pair, side: str, result: Result) -> str:
-    played = result.side(side)
-    assert played is not None  # it was played just now
-    known = {"good": pair.good, "newest": result.newest_release}
-    version = known.get(side, pair.bad)
+def _line(side: Side, played: Played | str) -> str:
+    pair = table()[side.pair]
+    if isinstance(played, str):
+        return f"{pair.name}: {side.name}: {played}"
+    version = version_of(pair, side.name)
     found = ", ".join(played.violations) or "silent"
     return (
-        f"{pair.name}: {side}, {pair.package} {version}: {found}; "
+        f"{pair.name}: {side.name}, {pair.package} {version}: {found}; "
         f"{played.examples} scenarios, {played.seconds} s"
     )
 

@@ -8,13 +8,13 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
+from filelock import FileLock
 
 from studies.timemachine.pairs import Edit
 
@@ -35,9 +35,10 @@ class Releases:
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
-        self._lock = (
-            threading.RLock()
-        )  # pairs that are played beside each other share files
+        cache.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(
+            cache / "lock"
+        )  # processes that play sides share releases
 
     def unpacked(self, package: str, version: str, part: str = "") -> Path:
         """Return the folder with the top-level packages of a release.
@@ -76,17 +77,14 @@ class Releases:
             return original
         edits = hashlib.sha256(repr(remedy).encode()).hexdigest()[:8]
         copy = self._cache / "repaired" / f"{package}-{version}-{edits}"
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(original, copy)
-        for edit in remedy:
-            file = copy / edit.file
-            text = file.read_text(encoding="utf-8")
-            if text.count(edit.old) != 1:
-                raise click.ClickException(
-                    f"expected the text of a remedy once in {edit.file} of {package} "
-                    f"{version}, found it {text.count(edit.old)} times: {edit.old!r}"
-                )
-            file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+        with self._lock:
+            if not copy.exists():
+                new = copy.with_name(f"{copy.name}.part")
+                shutil.rmtree(new, ignore_errors=True)
+                shutil.copytree(original, new)
+                for edit in remedy:
+                    _apply(edit, new, f"{package} {version}")
+                new.rename(copy)
         return copy
 
     def installed(self, package: str, requirements: Sequence[str]) -> Path:
@@ -109,6 +107,17 @@ class Releases:
             folder.mkdir(parents=True, exist_ok=True)
             _download(f"{package}=={version}", folder, options)
         return _archives(folder)[0]
+
+
+def _apply(edit: Edit, folder: Path, release: str) -> None:
+    file = folder / edit.file
+    text = file.read_text(encoding="utf-8")
+    if text.count(edit.old) != 1:
+        raise click.ClickException(
+            f"expected the text of a remedy once in {edit.file} of {release}, "
+            f"found it {text.count(edit.old)} times: {edit.old!r}"
+        )
+    file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
 
 
 def _download(requirement: str, folder: Path, options: Sequence[str]) -> None:

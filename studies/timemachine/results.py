@@ -76,13 +76,11 @@ class Result:
         return side is not None and side.is_silent and side.examples >= needed
 
 
-def with_side(
-    result: Result | None, pair: Pair, side: str, releases: Releases
-) -> Result:
-    """Play one side of a pair, and return the result with its report."""
+def with_side(result: Result | None, pair: Pair, side: str, played: Played) -> Result:
+    """Return a result with the report about one side, played today."""
     today = datetime.now(UTC).date().isoformat()
     known = result or Result(today, version("torch"))
-    changes: dict[str, Any] = {side: _played(pair, side, releases)}
+    changes: dict[str, Any] = {side: played}
     if side == "newest":
         changes["newest_release"] = newest_release(pair)
     return replace(known, date=today, torch=version("torch"), **changes)
@@ -93,19 +91,37 @@ def newest_release(pair: Pair) -> str:
     return ReleaseTable.read().newest[pair.package].version
 
 
-def _played(pair: Pair, side: str, releases: Releases) -> Played:
+def version_of(pair: Pair, side: str) -> str:
+    """Return the version of the release of a side."""
+    match side:
+        case "good":
+            return pair.good
+        case "newest":
+            return newest_release(pair)
+    return pair.bad
+
+
+def played_side(pair: Pair, side: str, releases: Releases) -> Played:
+    """Play one side of a pair.
+
+    Returns:
+        The report.
+
+    Raises:
+        ClickException: The release cannot be had, or its play ended without a verdict.
+    """
     imports = releases.installed(pair.package, table().imports.get(pair.package, []))
     hides = table()[pair.after].remedy if pair.after else ()
+    release_version = version_of(pair, side)
     match side:
         case "bad":
-            release = releases.repaired(pair.package, pair.bad, hides, pair.part)
+            release = releases.repaired(pair.package, release_version, hides, pair.part)
             return play(pair, [release, imports], examples=EXAMPLES, stops=True)
         case "good" | "newest":
-            chosen = pair.good if side == "good" else newest_release(pair)
-            release = releases.unpacked(pair.package, chosen, pair.part)
+            release = releases.unpacked(pair.package, release_version, pair.part)
             return play(pair, [release, imports], examples=EXAMPLES)
     release = releases.repaired(
-        pair.package, pair.bad, (*hides, *pair.remedy), pair.part
+        pair.package, release_version, (*hides, *pair.remedy), pair.part
     )
     examples = _EXAMPLES_BESIDE if pair.good else EXAMPLES
     return play(pair, [release, imports], examples=examples)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
 
@@ -16,7 +15,6 @@ class Round:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._lock = threading.Lock()
 
     def has(self, pair: str, side: str) -> bool:
         """Tell whether the round has played a side."""
@@ -24,10 +22,9 @@ class Round:
 
     def add(self, pair: str, side: str) -> None:
         """Note that a side was played."""
-        with self._lock:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            played = [*self._played(), [pair, side]]
-            self._file.write_text(json.dumps(played), encoding="utf-8")
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        played = [*self._played(), [pair, side]]
+        self._file.write_text(json.dumps(played), encoding="utf-8")
 
     def end(self) -> None:
         """Forget the round, which is over."""

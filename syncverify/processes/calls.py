@@ -65,8 +65,8 @@ class Crew(Protocol):
         function: Callable[[Item], Result],
         items: Iterable[Item],
         *,
-        hear: Callable[[Any], object],
-        stops: Callable[[], bool],
+        hear: Callable[[Any], object] = ...,
+        stops: Callable[[], bool] = ...,
     ) -> Generator[tuple[Item, Result]]:
         """Yield each item with its result, as `run_in_processes` does."""
 

@@ -57,6 +57,7 @@ MAY_IMPORT = {
     "studies/kills/": {"click", "psutil"},
     "studies/mutants/": {"click", "mutmut", "pytest", "rich"},
     "studies/releases/": {"click", "packaging"},
+    "studies/timemachine/releases.py": {"click", "filelock"},
     "studies/timemachine/programs/": {
         "d9d",
         "deepspeed",
