@@ -12,12 +12,14 @@ from syncverify.waits.answers import (
     NEED_WORDS,
     Answer,
     AnsweredWaits,
+    HarmWithout,
     PlayedSubject,
     WhyUndecided,
 )
 from syncverify.waits.exposed_time import HOST_MICROSECONDS, OPERATOR_MICROSECONDS
 
 COLUMNS: Final = ("line", "call", "word", "without it")
+_LEAST_MICROSECONDS: Final = 0.05  # shown with one digit
 _REASONS: Final[dict[WhyUndecided, str]] = {
     "": "",
     "never ran": "no scenario ran it",
@@ -40,12 +42,24 @@ def _without(answer: Answer) -> str:
         holds = f"holds in {counted(answer.num_scenarios, 'scenario')}"
         if answer.point.kind == "reference":
             return f"{holds}; the memory can go back after its last use"
-        return f"{holds}; a step ends up to {answer.exposed_microseconds:.1f} us sooner"
-    if harm is None:
-        return _REASONS[answer.reason]
-    shown = harm.outcome or "no wrong number was shown"
-    way = "" if harm.is_of_model else ", as a play without the call shows"
-    return f"{harm.property} ({harm.cause}){way}: {shown}"
+        return f"{holds}; {_saved(answer.exposed_microseconds)}"
+    return _REASONS[answer.reason] if harm is None else _broken(harm)
+
+
+def _saved(microseconds: float) -> str:
+    if microseconds < _LEAST_MICROSECONDS:
+        return "no step ends sooner on this link"
+    return f"a step ends up to {microseconds:.1f} us sooner"
+
+
+def _broken(harm: HarmWithout) -> str:
+    """Say what a reader can see first: the wrong gradient, then the property."""
+    broken = f"breaks {harm.property} ({harm.cause})"
+    if not harm.is_of_model:
+        broken += " in a play without the call"
+    if harm.outcome:
+        return f"{harm.outcome}; {broken}"
+    return f"{broken}; no play shows a wrong gradient"
 
 
 def bound_lines(waits: AnsweredWaits) -> Iterator[str]:
@@ -59,6 +73,11 @@ def bound_lines(waits: AnsweredWaits) -> Iterator[str]:
             else ""
         )
         yield from _without_verdict(each)
+    if len(waits.with_word("superfluous")) > 1:
+        yield (
+            "one wait was taken out at a time: remove one superfluous wait, and run this "
+            "command again"
+        )
     link = waits.link
     yield (
         f"times: a link of {link.latency_microseconds:g} us and "
@@ -86,4 +105,7 @@ def verdict(waits: AnsweredWaits) -> str:
     """Return the last line: how many points have each word."""
     counts = Counter(each.word for each in waits.answers)
     words = ", ".join(f"{counts[word]} {word}" for word in NEED_WORDS)
+    never = sum(each.reason == "never ran" for each in waits.answers)
+    if never:
+        words += f" ({never} that no scenario ran)"
     return f"{counted(len(waits.answers), 'WAIT').upper()} of {waits.names}: {words}"

@@ -1,6 +1,9 @@
 """The answers as a table, as lines, as JSON and as a page."""
 
 import json
+from dataclasses import replace
+
+import pytest
 
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.trace.source_lines import SourceLine
@@ -31,14 +34,46 @@ def test_each_answer_says_what_is_known() -> None:
         (
             "needed",
             (
-                "wait_orders_reads_after_reduce (read_before_reduced): gradient of 'p0' is "
-                "wrong"
+                "gradient of 'p0' is wrong; breaks wait_orders_reads_after_reduce "
+                "(read_before_reduced)"
             ),
         ),
         ("superfluous", "holds in 3 scenarios; a step ends up to 12.2 us sooner"),
         ("undecided", "no scenario ran it"),
     ]
-    assert verdict(WAITS) == "3 WAITS of mine: 1 needed, 1 superfluous, 1 undecided"
+    assert verdict(WAITS) == (
+        "3 WAITS of mine: 1 needed, 1 superfluous, 1 undecided (1 that no scenario ran)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (
+            replace(NEEDED, harm=replace(HARM, outcome="", is_of_model=False)),
+            (
+                "breaks wait_orders_reads_after_reduce (read_before_reduced) in a play without "
+                "the call; no play shows a wrong gradient"
+            ),
+        ),
+        (
+            replace(EXTRA, exposed_microseconds=0.04),
+            "holds in 3 scenarios; no step ends sooner on this link",
+        ),
+    ],
+)
+def test_what_is_not_known_or_takes_no_time_is_said(
+    answer: Answer, expected: str
+) -> None:
+    assert cells_of(answer)[3] == expected
+
+
+def test_several_superfluous_waits_are_to_be_removed_one_at_a_time() -> None:
+    """Of two waits that do the same, each is superfluous beside the other."""
+    both = replace(WAITS, answers=(EXTRA, replace(EXTRA, point=at(4))))
+    advice = "one wait was taken out at a time"
+    assert any(line.startswith(advice) for line in bound_lines(both))
+    assert not any(line.startswith(advice) for line in bound_lines(WAITS))
 
 
 def test_a_superfluous_reference_takes_memory_and_no_time() -> None:
