@@ -239,6 +239,7 @@ class StorageFreed:
         engine_streams: Streams with queued work that delays the reuse of the memory,
             because autograd called `record_stream`.
         recorded_at: Line of the subject's call for each of `recorded_streams`.
+        made_at: Line that allocated the memory; `UNKNOWN` for memory of before the subject.
     """
 
     moment: Moment
@@ -248,6 +249,7 @@ class StorageFreed:
     num_bytes: int = 0
     engine_streams: tuple[str, ...] = ()
     recorded_at: tuple[Origin, ...] = field(default=(), repr=False, compare=False)
+    made_at: Origin = field(default=NoLine.UNKNOWN, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

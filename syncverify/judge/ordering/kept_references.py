@@ -35,14 +35,12 @@ class _Memory:
     """One storage so far.
 
     Attributes:
-        is_own: Whether a line of the subject made it: other memory may be kept by the program.
         last: Its last use.
         since: Position after which no reference is needed to queue work.
         is_awaited: Whether a stream or the host has waited for something since then.
         streams: Streams that use it.
     """
 
-    is_own: bool
     last: MemoryUse
     since: int
     is_awaited: bool
@@ -92,9 +90,8 @@ def _kept(trace: Sequence[TraceRecord]) -> Iterator[_Kept]:
             case Access() | CollectiveLaunch():
                 used = {each.storage for each in (*record.reads, *record.writes)}
                 for number in used:
-                    is_own = isinstance(record.source, SourceLine)
                     known = memory.setdefault(
-                        number, _Memory(is_own, record, index, False, set())
+                        number, _Memory(record, index, False, set())
                     )
                     known.last, known.since, known.is_awaited = record, index, False
                     known.streams.add(record.runs_on)
@@ -116,6 +113,8 @@ def _kept(trace: Sequence[TraceRecord]) -> Iterator[_Kept]:
 def _of_freed(index: int, freed: StorageFreed, memory: _Memory) -> Iterator[_Kept]:
     line = memory.last.source
     is_elsewhere = memory.streams - {freed.stream}
-    is_kept = memory.is_own and memory.is_awaited and is_elsewhere
+    # Other memory may be kept by the program, which drops it when it likes.
+    is_own = isinstance(freed.made_at, SourceLine)
+    is_kept = is_own and memory.is_awaited and is_elsewhere
     if is_kept and isinstance(line, SourceLine):
         yield _Kept(SyncPoint(KIND, line), index, memory.since)

@@ -332,8 +332,11 @@ class RankRecorder(Recorder):
                 region if tensor is own and region else self._touch(tensor, stream)
                 for tensor in tensors_at(effects.writes, args, kwargs)
             ]
+        made: list[RawRegion] = []
         if result is not None and not (args and result is args[0]):
-            self._note_results(result, stream, writes if effects.fills else [])
+            self._note_results(result, stream, made)
+            if effects.fills:
+                writes += made
             if place == "host":
                 self._on_host.update(region.storage.number for region in writes)
         if place == "device":
@@ -343,6 +346,8 @@ class RankRecorder(Recorder):
             elif effects.waits_on_host:
                 return  # the values are in host memory: no wait, and no access on a device
         line = subject_frames() or self._outside
+        for region in made:
+            region.storage.made_at = line
         self._raw.append(
             RawAccess(position, self.moment, stream, effects.name, reads, writes, line)
         )
@@ -384,16 +389,16 @@ class RankRecorder(Recorder):
             storage, offset, tensor.shape, tensor.stride(), tensor.itemsize
         )
 
-    def _note_results(self, result: Any, stream: str, filled: list[RawRegion]) -> None:
-        """Register storages that an operator has allocated, and list those it has filled."""
+    def _note_results(self, result: Any, stream: str, made: list[RawRegion]) -> None:
+        """Register the storages that an operator has allocated, and list them."""
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(tensor, (tuple, list)):
-                self._note_results(tensor, stream, filled)
+                self._note_results(tensor, stream, made)
             elif isinstance(tensor, torch.Tensor):
                 known = self.storages.num_seen
                 region = self._touch(tensor, stream)
                 if region.storage.number >= known:
-                    filled.append(region)
+                    made.append(region)
 
     def _note_freed(self, storage: Storage) -> None:
         # The pool orders reuse on a single stream by itself, and memory of the host is given

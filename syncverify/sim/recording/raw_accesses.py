@@ -31,7 +31,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion, strided_region
-from syncverify.trace.source_lines import NoLine
+from syncverify.trace.source_lines import NoLine, Origin
 from syncverify.trace.stacks import RawFrames, frames_of
 
 
@@ -184,7 +184,12 @@ def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
         storage.num_bytes,
         storage.engine_streams,
         storage.recorded_at,
+        _lines(storage.made_at)[0],
     )
+
+
+def _lines(raw: RawFrames | NoLine) -> tuple[Origin, ...]:
+    return (raw,) if isinstance(raw, NoLine) else frames_of(raw)
 
 
 def _is_shared(raw: RawAccess) -> bool:
@@ -200,8 +205,7 @@ def _access(
 ) -> Iterator[Access]:
     reads, writes = _regions(raw.reads, numbers), _regions(raw.writes, numbers)
     if reads or writes or is_kept:
-        lines = (raw.line,) if isinstance(raw.line, NoLine) else frames_of(raw.line)
-        source, *callers = lines
+        source, *callers = _lines(raw.line)
         yield Access(
             raw.moment,
             raw.stream,

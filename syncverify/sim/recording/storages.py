@@ -19,8 +19,8 @@ from typing_extensions import override
 from syncverify.trace.recorder import StorageNumbers
 from syncverify.trace.records import DEFAULT_STREAM
 from syncverify.trace.regions import MemoryRegion, tensor_region
-from syncverify.trace.source_lines import Origin
-from syncverify.trace.stacks import ordering_line
+from syncverify.trace.source_lines import NoLine, Origin
+from syncverify.trace.stacks import RawFrames, ordering_line, subject_frames
 
 _NOWHERE = "nowhere"
 
@@ -40,6 +40,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
         recorded_at: Line of the first call for each of them.
         engine_streams: Streams of autograd's calls of the same function.
         num_bytes: Size in bytes, kept because a freed storage has none.
+        made_at: Lines that called the operator which allocated it, or its origin if none did.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
         "is_on_device",
         "is_shared",
         "key",
+        "made_at",
         "num_bytes",
         "number",
         "recorded_at",
@@ -63,6 +65,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
     recorded_at: tuple[Origin, ...]
     engine_streams: tuple[str, ...]
     num_bytes: int
+    made_at: RawFrames | NoLine
 
     def touch(self, stream: str) -> None:
         """Note a use of the storage on a stream."""
@@ -138,7 +141,7 @@ class StorageTable(StorageNumbers):
         if known is not None:
             self._forget(known)
         if storage.nbytes():
-            self._add(storage, stream)
+            self._add(storage, stream).made_at = subject_frames() or NoLine.UNKNOWN
 
     def close(self) -> None:
         """Forget all storages; later frees are not reported."""
@@ -155,6 +158,7 @@ class StorageTable(StorageNumbers):
         added.recorded_streams = added.engine_streams = ()
         added.recorded_at = ()
         added.num_bytes = storage.nbytes()
+        added.made_at = NoLine.UNKNOWN
         self._count += 1
         self._living[added.key] = added
         return added

@@ -118,6 +118,21 @@ def test_a_reference_that_is_kept_until_a_wait_has_a_word(
     ]
 
 
+def test_memory_of_the_program_is_no_reference_of_the_subject() -> None:
+    """DDP's broadcast is the first use of a parameter, and the program drops it in `move`."""
+    moved = Scenario(
+        PAIR, SPECS[:1], (1,), 8, events=("move",), launch="bind_on_side_stream"
+    )
+    search = WaitSearch(resolve("ddp"), Link(), lambda *_: None, names_torch=True)
+    search.make_calls = call_here
+    kinds = {
+        each.point.kind
+        for each in search.answers([moved])
+        if each.point.line.function == "_sync_params_and_buffers"
+    }
+    assert kinds == {"work_wait"}
+
+
 def test_a_call_that_never_runs_is_undecided() -> None:
     never = [
         each
