@@ -16,7 +16,8 @@ def page_of(waits: AnsweredWaits) -> str:
             "subject": waits.names,
             "verdict": verdict(waits),
             "failed": False,
-            "judged": not waits.with_word("undecided"),
+            # Green says that nothing is to do: a superfluous wait is to be removed.
+            "judged": len(waits.with_word("needed")) == len(waits.answers),
             "facts": [[word, str(len(waits.with_word(word)))] for word in NEED_WORDS],
             "remarks": [*bound_lines(waits)],
             "explored": None,
@@ -24,6 +25,7 @@ def page_of(waits: AnsweredWaits) -> str:
             "violations": [],
             "waits": {
                 "columns": [*COLUMNS],
+                "num_superfluous": len(waits.with_word("superfluous")),
                 "rows": [*map(_row, waits.answers)],
             },
         }
@@ -31,9 +33,10 @@ def page_of(waits: AnsweredWaits) -> str:
 
 
 def _row(answer: Answer) -> dict[str, Any]:
-    line, *others = cells_of(answer)
+    _, *others = cells_of(answer)
     return {
-        "name": line,
+        "place": str(answer.point.line),
+        "code": answer.code,
         "cells": others,
-        "is_superfluous": answer.word == "superfluous",
+        "word": answer.word,
     }

@@ -117,4 +117,22 @@ def test_json_counts_wrong_scenarios_and_has_the_first_few() -> None:
 def test_the_page_escapes_code() -> None:
     page = page_of(WAITS)
     assert "side.wait_stream(&lt;main&gt;)" in page
-    assert page.count('class="off"') == 3
+
+
+@pytest.mark.parametrize(
+    ("answers", "banner", "num_in_colour"),
+    [((NEEDED,), "right", 0), ((NEEDED, EXTRA), "open", 1), ((NEVER,), "open", 0)],
+    ids=["all are needed", "one is to be removed", "one is undecided"],
+)
+def test_the_page_is_green_where_nothing_is_to_do(
+    answers: tuple[Answer, ...], banner: str, num_in_colour: int
+) -> None:
+    page = page_of(replace(WAITS, answers=answers))
+    assert f'class="verdict {banner}"' in page
+    assert page.count('<tr class="superfluous">') == num_in_colour
+    assert ("Each row in colour is superfluous" in page) == (num_in_colour > 0)
+
+
+def test_a_place_and_its_code_are_apart() -> None:
+    row = "sync.py:2 in join<code>side.wait_stream(&lt;main&gt;)</code>"
+    assert row in page_of(WAITS)
