@@ -31,8 +31,8 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion, strided_region
-from syncverify.trace.source_lines import NoLine, Origin
-from syncverify.trace.stacks import RawFrames, frames_of
+from syncverify.trace.source_lines import NoLine
+from syncverify.trace.stacks import RawFrames, frames_of, line_of
 
 
 class RawRegion(NamedTuple):
@@ -174,7 +174,7 @@ class _GivenNumbers(_FinalNumbers):
 
 
 def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
-    storage = raw.storage
+    storage, made_at = raw.storage, raw.storage.made_at
     number = numbers.of(storage.number)
     return StorageFreed(
         raw.moment,
@@ -184,12 +184,8 @@ def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
         storage.num_bytes,
         storage.engine_streams,
         storage.recorded_at,
-        _lines(storage.made_at)[0],
+        made_at if isinstance(made_at, NoLine) else line_of(*made_at[0]),
     )
-
-
-def _lines(raw: RawFrames | NoLine) -> tuple[Origin, ...]:
-    return (raw,) if isinstance(raw, NoLine) else frames_of(raw)
 
 
 def _is_shared(raw: RawAccess) -> bool:
@@ -205,7 +201,8 @@ def _access(
 ) -> Iterator[Access]:
     reads, writes = _regions(raw.reads, numbers), _regions(raw.writes, numbers)
     if reads or writes or is_kept:
-        source, *callers = _lines(raw.line)
+        lines = (raw.line,) if isinstance(raw.line, NoLine) else frames_of(raw.line)
+        source, *callers = lines
         yield Access(
             raw.moment,
             raw.stream,
