@@ -35,6 +35,9 @@ from syncverify.synchronizer.ranks.process_groups import ReductionGroups
 from syncverify.synchronizer.transport.bucket_reduction import BucketReduction
 from syncverify.synchronizer.transport.streams import SideStream, Stream
 
+# Gradients of the host are copied in pieces of this size, a part of a core's own cache.
+PIECE_BYTES = 256 * 2**10
+
 
 class Bucket:
     """A flat buffer whose gradients are counted and reduced together.
@@ -81,6 +84,8 @@ class Bucket:
             for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
         ]
         self.dtensor_views = [view for view in self.views if view.is_dtensor]
+        # A DTensor may have to be redistributed first, by ranks in one order.
+        self._takes_over_soon = not (self._queues or self.dtensor_views)
         self._attachment = Attachment(self.views)
         self.times: BucketTimes | None = None  # before the first step
         self.finite = FiniteCheck(plan, self._owned) if config.check_finite else None
@@ -92,6 +97,9 @@ class Bucket:
         self.incomplete = [*self.plan.offsets_numel]
         # Views that may get further gradients in the running backward.
         self._unsettled: list[GradientView] = []
+        # Complete views whose gradients lie elsewhere, and the bytes of these gradients.
+        self._outside: list[GradientView] = []
+        self._outside_bytes = 0
         # The count of writes after the last gradient.
         self._seen_version = self.version
 
@@ -167,7 +175,7 @@ class Bucket:
             self.settle(view)
             return
         if view.starts_as_none and not view.is_complete:
-            self._take_over(view)
+            self._take_over([view])
 
     def settle(self, view: GradientView) -> None:
         """Count a view if it is complete; `note_complete` has to follow the last one."""
@@ -175,6 +183,8 @@ class Bucket:
             return
         view.is_complete = True
         self.incomplete.pop()
+        if view.starts_as_none and self._takes_over_soon:
+            self._take_over_soon(view)
 
     def end_backward(self) -> None:
         """Complete the views of the running backward, which ends."""
@@ -222,19 +232,24 @@ class Bucket:
         if self.times:
             self.times.note_launched()
 
-    @torch.no_grad()
-    def _take_over(self, view: GradientView) -> None:
-        """Copy a gradient that will grow into its view, on the stream that made it.
+    def _take_over_soon(self, view: GradientView) -> None:
+        """Copy gradients into their views while the caches of the host still have them."""
+        self._outside.append(view)
+        self._outside_bytes += view.local.nbytes
+        if self._outside_bytes >= PIECE_BYTES:
+            self._take_over(self._outside)
+            self._outside.clear()
+            self._outside_bytes = 0
 
-        It would take memory beside the buffer until the last gradient comes.
+    def _take_over(self, views: Iterable[GradientView]) -> None:
+        """Copy gradients into their views, on the stream that made them.
+
+        They would take memory beside the buffer until the last gradient comes.
         """
-        gradient = view.parameter.grad
-        # With a graph, a later backward of the step may differentiate it.
-        if gradient is not None and not gradient.requires_grad:
-            if not view.is_attached():
-                view.local.copy_(view.source(gradient, self._side))
-                view.attach()
-            self._seen_version = self.version
+        movable = [view for view in views if _is_movable(view.parameter.grad)]
+        pack([v for v in movable if not v.is_attached()], self._side, self.label)
+        self._seen_version = self.version
+        for view in movable:
             view.starts_as_none = False  # taken over
 
     def detached(self) -> list[GradientView]:
@@ -348,6 +363,8 @@ class Bucket:
                 view.attach()
         self.incomplete = [*self.plan.offsets_numel]
         self._unsettled.clear()
+        self._outside.clear()
+        self._outside_bytes = 0
         self._seen_version = self.version
         self._is_flushed = self.is_packed = False
         self.state, self._is_open = BucketState.ACCUMULATING, True
@@ -365,6 +382,7 @@ class Bucket:
         self.views, self.dtensor_views = [], []
         self._attachment = Attachment([])
         self._unsettled.clear()
+        self._outside.clear()
         self._flags = None
         del self._buffer
 
@@ -395,6 +413,11 @@ class Bucket:
             label=self.label,
         )
         raise error
+
+
+def _is_movable(gradient: torch.Tensor | None) -> bool:
+    """Tell whether there is a gradient that no later backward may differentiate."""
+    return gradient is not None and not gradient.requires_grad
 
 
 def _write_flags(flags: torch.Tensor, used: Iterable[bool]) -> None:

@@ -15,6 +15,7 @@ from syncverify.synchronizer import (
     ReplacedGradientError,
     SynchronizerConfig,
 )
+from syncverify.synchronizer.bucket.bucket import PIECE_BYTES
 from tests.programs import local
 
 
@@ -77,6 +78,20 @@ def test_what_an_earlier_step_left_is_never_reduced(ranks, unused, nothing) -> N
             return values([used, half, idle, alone])
 
     assert ranks.run(2, program) == [[2, 1, nothing, nothing]] * 2
+
+
+def test_a_large_gradient_is_in_the_buffer_before_the_next_one_comes(one_rank) -> None:
+    early, late = (nn.Parameter(torch.ones(PIECE_BYTES // 4)) for _ in range(2))
+    seen: list[torch.Tensor | None] = []
+    late.register_post_accumulate_grad_hook(lambda _: seen.append(early.grad))
+    with GradientSynchronizer([[early, late]], 1, 1) as synchronizer:
+        for step in range(3):
+            (early * (late * step).sum()).sum().backward()
+            synchronizer.wait()
+            assert seen[-1] is early.grad
+            assert early.grad is not None
+            assert early.grad.unique().item() == step * PIECE_BYTES / 4
+            synchronizer.zero_grad(set_to_none=True)
 
 
 def test_a_none_of_the_user_is_no_none_of_ours(one_rank) -> None:
