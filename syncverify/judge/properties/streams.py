@@ -21,8 +21,8 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.run import Run
 
-# Backwards with a hook of the user behind the synchronizer's own.
-_HAS_LATER_HOOKS = frozenset({"hook_reads_grad", "hook_writes_grad"})
+# Backwards with a hook of the user behind the synchronizer's own, after an accumulation.
+_HAS_LATER_HOOKS = frozenset({"hook_reads_grad", "hook_writes_grad", "hooks_of_others"})
 
 
 def calls_return(judgement: Judgement) -> bool:

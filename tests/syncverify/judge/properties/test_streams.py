@@ -87,6 +87,17 @@ def test_a_subject_that_promises_nothing_is_not_judged() -> None:
     assert list(overlap_is_possible(judged)) == []
 
 
+@pytest.mark.parametrize(
+    "backward", ["hook_reads_grad", "hook_writes_grad", "hooks_of_others"]
+)
+def test_a_subject_may_let_later_hooks_of_the_user_finish(backward: str) -> None:
+    judged = judgement(*steps(LATE, LATE, LATE))
+    scenario = dataclasses.replace(judged.scenario, backward=backward)
+    assert (
+        list(overlap_is_possible(dataclasses.replace(judged, scenario=scenario))) == []
+    )
+
+
 def measured(*steps_in_order: str) -> Overlap:
     judged = judgement(*steps(*steps_in_order))
     return overlap(judged.scenario, judged.run)
