@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -37,6 +39,7 @@ _UNSHARDED = {
 }
 SMALLEST: Final = "smallest scenario"
 SCENARIO: Final = "scenario"
+_MIN_SPAN: Final = 3  # parameters that share a line
 _NUM_RELATED: Final = (
     3  # of each kind; more are a wall of text, and each is of one mistake
 )
@@ -235,6 +238,8 @@ def scenario_lines(
 ) -> Iterator[str]:
     """Describe a scenario, one line for the run and one per parameter.
 
+    Three and more parameters that differ in their names alone share a line.
+
     `tensors` is that of the contract: `local` parameters have no placements. `title` says
     whether it is the smallest.
     """
@@ -251,8 +256,10 @@ def scenario_lines(
             yield f"  step {step}: {event}: {meaning('event', event)}"
     fields = {topic: getattr(scenario, topic, "") for topic in _TITLES}
     yield from _special({**fields, "mesh": scenario.mesh.order})
-    for spec in scenario.parameters:
-        yield f"  {_parameter(spec, tensors)}"
+    unnamed = functools.partial(_parameter, tensors=tensors)
+    for words, alike in itertools.groupby(scenario.parameters, unnamed):
+        for span in _spans([spec.name for spec in alike]):
+            yield f"  {span}: {words}"
 
 
 def _special(words: Mapping[str, str]) -> Iterator[str]:
@@ -272,8 +279,16 @@ def schedule_lines(decisions: Sequence[Decision]) -> Iterator[str]:
             yield f"  timing, decision {number}: {decision.meaning}"
 
 
+def _spans(names: list[str]) -> list[str]:
+    """Return names, or their first and their last one if they are many."""
+    is_short = len(names) < _MIN_SPAN
+    return (
+        names if is_short else [f"{names[0]} to {names[-1]}, {len(names)} parameters"]
+    )
+
+
 def _parameter(spec: ParameterSpec, tensors: str) -> str:
-    words = [f"{spec.name}: shape {spec.global_shape}, {spec.dtype}"]
+    words = [f"shape {spec.global_shape}, {spec.dtype}"]
     if spec.grad_dtype is not None:
         words.append(f"gradient in {spec.grad_dtype}")
     if tensors == "local":

@@ -163,6 +163,21 @@ def test_verdict(
     assert verdict(report) == f"{words} ({examples} scenarios on sim, seed 7, 1.2 s)"
 
 
+def test_many_parameters_that_differ_in_name_alone_share_a_line() -> None:
+    specs = [
+        *(ParameterSpec(f"p{number}", (3,), ("R",)) for number in range(4)),
+        *(ParameterSpec(name, (2,), ("R",)) for name in ("p4", "p5")),
+    ]
+    scenario = Scenario(MeshSpec((2,), ("dp",)), tuple(specs), (1,), 64)
+    _, _, *shown = scenario_lines(scenario)
+    alike = "float32, placements (Replicate), group 0"
+    assert shown == [
+        f"  p0 to p3, 4 parameters: shape (3,), {alike}",
+        f"  p4: shape (2,), {alike}",
+        f"  p5: shape (2,), {alike}",
+    ]
+
+
 def test_scenario_lines_of_one_rank() -> None:
     one = Scenario(
         MeshSpec((1,), ("dp",)), (ParameterSpec("w", (2, 3), ("R",)),), (1,), 64
@@ -371,7 +386,7 @@ def test_a_violation_fits_sixty_lines_and_keeps_what_matters() -> None:
         replace(
             SCENARIO,
             parameters=tuple(
-                ParameterSpec(f"p{n}", (2,), ("R", "R")) for n in range(30)
+                ParameterSpec(f"p{n}", (2 + n % 2,), ("R", "R")) for n in range(30)
             ),
         ),
         related=RELATED.related * 20,
