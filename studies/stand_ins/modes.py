@@ -54,6 +54,12 @@ def _sum_of_copy(bucket: HookBucket) -> Future[torch.Tensor]:
     return future
 
 
+class CollectsInCpp(UsualMode):
+    """Counts the gradients that a hook in C++ has collected."""
+
+    config = replace(UsualMode.config, gradient_hook="cpp")
+
+
 class SumsInAHook(UsualMode):
     """Leaves the sums to a comm hook, which puts them elsewhere first."""
 

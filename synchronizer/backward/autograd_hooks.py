@@ -12,6 +12,7 @@ A parameter has two hooks: one when a gradient arrives, and one after its accumu
 """
 
 import weakref
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -20,6 +21,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
 from syncverify.synchronizer.backward.backward_watch import running_node
+from syncverify.synchronizer.backward.collector import Collector
 from syncverify.synchronizer.backward.exchanged_tensors import address, reconnect_hooks
 from syncverify.synchronizer.backward.partial_gradients import (
     arrival_hook,
@@ -99,13 +101,21 @@ class Attachments:
             )
         return number
 
-    def install_hooks(self, listener: Listener) -> None:
-        """Install hooks on every parameter with a view; reference `listener` weakly."""
+    def install_hooks(self, listener: Listener, collector: Collector | None) -> None:
+        """Install hooks on every parameter with a view; reference `listener` weakly.
+
+        The hook after an accumulation is that of `collector`, if there is one.
+        """
         reference = weakref.ref(listener)
         for parameter, number in self._numbers.items():
             reconnect_hooks(parameter)  # those of an earlier bind() may be disconnected
             is_reduced = may_arrive_partial(self.views[number].plan)
-            handles = _hooks(parameter, number, reference, is_reduced=is_reduced)
+            on_accumulation = (
+                collector.hook(number) if collector else _hook(number, reference)
+            )
+            handles = _hooks(
+                parameter, number, reference, on_accumulation, is_reduced=is_reduced
+            )
             self._handles += handles
             self._counting.append(handles[-1])
             self._hooked.append(address(parameter))
@@ -203,6 +213,7 @@ def _hooks(
     parameter: nn.Parameter,
     number: int,
     listener: weakref.ref[Listener],
+    on_accumulation: Callable[[torch.Tensor], None],
     *,
     is_reduced: bool,
 ) -> list[RemovableHandle]:
@@ -226,10 +237,16 @@ def _hooks(
     if hasattr(parameter, "__tensor_flatten__") and not isinstance(parameter, DTensor):
         handles.append(parameter.register_hook(_refuse_wrapped))
 
+    handles.append(parameter.register_post_accumulate_grad_hook(on_accumulation))
+    return handles
+
+
+def _hook(
+    number: int, listener: weakref.ref[Listener]
+) -> Callable[[torch.Tensor], None]:
     def on_accumulation(_: torch.Tensor) -> None:
         known = listener()
         if known is not None:
             known.note_accumulation(number)
 
-    handles.append(parameter.register_post_accumulate_grad_hook(on_accumulation))
-    return handles
+    return on_accumulation

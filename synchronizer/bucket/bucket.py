@@ -85,13 +85,17 @@ class Bucket:
         ]
         self.dtensor_views = [view for view in self.views if view.is_dtensor]
         # A DTensor may have to be redistributed first, by ranks in one order.
-        self._takes_over_soon = not (self._queues or self.dtensor_views)
+        self._takes_over_soon = not (
+            self._queues or self.dtensor_views or config.gradient_hook == "cpp"
+        )
         self._attachment = Attachment(self.views)
         self.times: BucketTimes | None = None  # before the first step
         self.finite = FiniteCheck(plan, self._owned) if config.check_finite else None
         self._flags: torch.Tensor | None = None
         if (start := plan.flags_offset_numel) is not None:
             self._flags = self._buffer[start : start + len(self.views)]
+        # Whether gradients may be counted some time after they came.
+        self.collects = not self._queues and self._flags is None
         # An element for each view that is not complete. A list, and no number, because
         # `pop` needs no lock.
         self.incomplete = [*self.plan.offsets_numel]

@@ -17,6 +17,7 @@ UnusedPolicy = Literal["error", "zeros", "keep_none"]
 AxisReduction = Literal["sum", "avg", "none"]
 GroupReduction = Literal["sum", "avg"]
 Scaling = Literal["after", "split"]
+GradientHook = Literal["python", "cpp"]
 Mode = Literal["all_reduce", "reduce_scatter"]
 
 

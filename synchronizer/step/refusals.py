@@ -209,6 +209,7 @@ def refuse_reductions_in_flight(sequence: BucketSequence) -> None:
 
 def refuse_started_step(sequence: BucketSequence, *, count: int) -> None:
     """Refuse to change the required accumulations after the first gradient."""
+    sequence.count_collected()
     buckets, required = sequence.buckets, sequence.require_accumulations
     started = [bucket for bucket in buckets if bucket.has_started]
     if started:

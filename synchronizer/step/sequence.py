@@ -2,6 +2,7 @@
 
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
@@ -13,6 +14,7 @@ from syncverify.synchronizer.backward.backward_watch import (
     BackwardWatch,
     running_backward,
 )
+from syncverify.synchronizer.backward.collector import new_collector
 from syncverify.synchronizer.bucket.bucket import Bucket
 from syncverify.synchronizer.bucket.gradient_view import GradientView
 from syncverify.synchronizer.bucket.hook_state import HookState, joined, parted
@@ -77,12 +79,18 @@ class BucketSequence:
         # innermost one that brought the newest gradient.
         self._token = object()
         self._number: int | None = None
+        self._collector = None
+        if config.gradient_hook == "cpp":
+            self._collector = new_collector(_counting(weakref.ref(self)))
+        self._starts_as_none = (
+            False  # whether the step has started with None in `.grad`
+        )
         try:
             self._allocate()
         except BaseException:
             self.release()
             raise
-        self._attachments.install_hooks(self)
+        self._attachments.install_hooks(self, self._collector)
 
     @property
     def in_flight(self) -> list[Bucket]:
@@ -132,6 +140,8 @@ class BucketSequence:
         """Mark the gradients of this step as unusable; `failure` is a noun phrase."""
         self._failure = self._failure or failure
         self._number = None  # so that the next gradient is refused
+        if self._collector:
+            self._collector.stop()
 
     def match_peer_launches(self, *, call: str) -> None:
         """Launch the buckets that peers have launched, in a step that is given up."""
@@ -150,10 +160,7 @@ class BucketSequence:
             if running_backward() != self._number:
                 with self._lock:
                     self._enter_backward()
-            view, bucket = self._views[number], self._bucket_of[number]
-            bucket.accumulate(view, self._token, self._backward_counts)
-            if self._observed is not None:
-                _move_to_end(self._observed, number)
+            bucket = self._count(number)
             if not bucket.incomplete:
                 with self._lock:
                     bucket.note_complete()
@@ -162,6 +169,20 @@ class BucketSequence:
         except Exception:
             self.fail()
             raise
+
+    def _count(self, number: int) -> Bucket:
+        view, bucket = self._views[number], self._bucket_of[number]
+        bucket.accumulate(view, self._token, self._backward_counts)
+        if self._observed is not None:
+            _move_to_end(self._observed, number)
+        return bucket
+
+    def count_collected(self) -> None:
+        """Count the gradients that a hook in C++ has collected."""
+        if self._collector:
+            with self._failing():
+                for number in self._collector.take():
+                    self._count(number)
 
     def _enter_backward(self) -> None:
         """Begin to count another backward, or go on in an outer or an inner one."""
@@ -174,10 +195,14 @@ class BucketSequence:
             self._token = object()
             self._backward.open()
         self._number = running_backward()
+        if self._collector:
+            missing = [len(b.incomplete) if b.collects else 0 for b in self.buckets]
+            self._collector.start(self._number, missing, self._starts_as_none)
 
     @torch.no_grad()
     def mark_ready(self, parameters: Iterable[nn.Parameter]) -> None:
         """Count a gradient of each parameter that no backward has brought."""
+        self.count_collected()
         numbers = [self._attachments.number_of(each) for each in parameters]
         with self._lock, self._failing():
             for number in numbers:
@@ -256,6 +281,9 @@ class BucketSequence:
         self.num_backwards = 0
         self._backward.close()
         self._number = None
+        self._starts_as_none = set_to_none
+        if self._collector:
+            self._collector.stop()
         if self._observed is not None:
             self._observed.clear()
         self._launches.restart()
@@ -276,6 +304,7 @@ class BucketSequence:
         self.buckets.clear()
         self._launches.buckets.clear()
         self._attachments.forget()
+        self._place_views()
         self.plans = tuple(plans)
         self._allocate()
         for view, count in zip(self._views, learned, strict=True):
@@ -329,6 +358,7 @@ class BucketSequence:
         self.buckets.clear()
         self._launches.forget()
         self._attachments.forget()
+        self._place_views()
         self._observed = None
 
     @torch.inference_mode(mode=False)  # autograd cannot add to tensors of that mode
@@ -356,12 +386,23 @@ class BucketSequence:
             self.buckets.append(bucket)
         self._launches.set_buckets(self.buckets)
         self._attachments.attach_views(self.buckets)
+        self._place_views()
+
+    def _place_views(self) -> None:
+        if self._collector:
+            index = {id(bucket): n for n, bucket in enumerate(self.buckets)}
+            self._collector.set_places(
+                [index[id(bucket)] for bucket in self._bucket_of],
+                [view.local for view in self._views],
+                [view.gradient for view in self._views],
+            )
 
     def _end_backward(self) -> None:
         """Complete its gradients, see Note [When a gradient is complete]."""
         if self._failure:
             return
         with self._failing():
+            self.count_collected()
             self.num_backwards += self._backward_counts
             for bucket in self.buckets:
                 bucket.end_backward()
@@ -390,6 +431,18 @@ class BucketSequence:
                 got=f"{type(error).__name__}: {error}",
                 where=bucket.label,
             ) from error
+
+
+def _counting(sequence: weakref.ref[BucketSequence]) -> Callable[[int], None]:
+    """Return what the hook in C++ calls; parameters outlive synchronizers."""
+
+    def count(number: int) -> None:
+        known = sequence()
+        if known is not None:
+            known.count_collected()
+            known.note_accumulation(number)
+
+    return count
 
 
 def _move_to_end(numbers: dict[int, None], number: int) -> None:
