@@ -212,6 +212,20 @@ def _with_ranks(scenario: Scenario, number: int) -> Scenario:
     return replace(scenario, mesh=replace(mesh, shape=tuple(shape)))
 
 
+def _with_unequal_axes(scenario: Scenario, number: int) -> Scenario:
+    """Lengthen an axis, and sum a parameter more over another one."""
+    large = _with_ranks(scenario, number)
+    if large is scenario:
+        return scenario
+    summed = [s for s in large.trainable if len(reduce_axes(large.mesh, s)) == 1]
+    for spec in summed[:1]:
+        across = (spec.placements or ())[::-1]
+        name = f"p{len(large.parameters)}"
+        other = replace(spec, name=name, placements=across, use=PLAIN)
+        large = replace(large, parameters=(*large.parameters, other))
+    return large
+
+
 def _chosen(scenario: Scenario) -> ParameterSpec:
     """Return a trainable parameter, which is reduced if any is."""
     trainable = [spec for spec in scenario.parameters if spec.requires_grad]
@@ -275,5 +289,5 @@ _ENLARGE: dict[str, Callable[[Scenario, int], Scenario]] = {
     "vast parameter": _with_huge_parameter,
     "many buckets": _with_buckets,
     "many ranks": _with_ranks,
-    "unequal axes": _with_ranks,
+    "unequal axes": _with_unequal_axes,
 }

@@ -11,6 +11,7 @@ from types import CodeType, FunctionType
 from typing import Any, Final
 
 from syncverify.backends.sim import SimBackend
+from syncverify.errors import LayerError
 from syncverify.judge.consequences import consequences_of
 from syncverify.judge.ordering.races import is_same_work, judge_orderings
 from syncverify.judge.ordering.remedies import Disorder
@@ -306,7 +307,7 @@ class Game:
         try:
             with self._file(edit.path).in_force(edit) if edit else nullcontext():
                 run = self.backend.run(scenario, self.subject, schedule)
-        except NotEditableError:
+        except (NotEditableError, LayerError):  # a layer is no part of the subject
             return None
         if run.fault is not None:
             self.num_slow_runs += run.fault.kind in SLOW

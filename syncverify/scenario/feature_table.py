@@ -128,6 +128,16 @@ def _reduces_vast_one(scenario: _Scenario) -> bool:
     )
 
 
+def _reduces_over_unequal_axes(scenario: _Scenario) -> bool:
+    """Tell whether two gradients are summed over as many axes, of other numbers of ranks."""
+    shape = scenario.mesh.shape
+    if len({*shape} - {1}) < 2:
+        return False
+    summed = (reduce_axes(scenario.mesh, spec) for spec in scenario.trainable)
+    sizes = {(len(axes), math.prod(shape[axis] for axis in axes)) for axes in summed}
+    return len({num_axes for num_axes, _ in sizes}) < len(sizes)
+
+
 # Features of a backward that names the tensors whose gradients it computes.
 _NAMING_INPUTS = (
     "backward=inputs",
@@ -267,8 +277,8 @@ TOPICS: Final = (
         Row("many ranks", is_alone=True, part="mesh", gone_with="ranks=4",
             occurs=lambda mesh: mesh.num_ranks >= MANY["ranks"],
             never_with=never("a number is few or many", *(f"ranks={n}" for n in (1, 2, 3, 4)))),
-        Row("unequal axes", is_alone=True, part="mesh", gone_with="size=many ranks",
-            occurs=lambda mesh: len({*mesh.shape} - {1}) > 1,
+        Row("unequal axes", is_alone=True, gone_with="size=many ranks",
+            occurs=_reduces_over_unequal_axes,
             never_with=never("two and three ranks an axis are six", "mesh=1 axis",
                 *(f"ranks={n}" for n in (1, 2, 3, 4)))),
     ), one_in=12),

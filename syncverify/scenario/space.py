@@ -27,12 +27,16 @@ from syncverify.scenario.feature_table import (
     NUM_REDUCED_AXES,
     OPTIONAL,
     TABLE,
+    over,
 )
 from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 
 _OF_NO_ROW: Final = Row("")
 _ON_MESH: Final = frozenset({"ranks", "mesh", "parameters", "reduction", "placement"})
+_OVER_ONE: Final = Feature("reduction", over(1))
+_ONE_AXIS: Final = Feature("mesh", "1 axis")
+_SIZE_ONE: Final = Feature("mesh", "axis of size 1")
 # The topic `buckets` of the table; a focus spells it as scenarios do.
 BUCKET_CAP: Final = "bucket_cap"
 FOCUS_TOPICS: Final = tuple(sorted({BUCKET_CAP, *TABLE} - {"buckets"}))
@@ -85,8 +89,7 @@ class Space:
             case ("size", "many ranks"):
                 return self.max_ranks >= MANY["ranks"] - 1
             case ("size", "unequal axes"):
-                two_axes = {Feature("mesh", f"{n} axes") for n in (2, 3)} & on_meshes
-                return self.max_ranks >= MANY["ranks"] - 1 and bool(two_axes)
+                return self.max_ranks >= MANY["ranks"] - 1 and self._sums_over_either()
             case ("size", "vast parameter"):
                 return any(
                     Feature("reduction", over) in on_meshes for over in NUM_REDUCED_AXES
@@ -99,6 +102,13 @@ class Space:
                 counts = numbers("accumulations", MAX_ACCUMULATIONS, own)
                 return len(counts) > 1 and numbers("steps", MAX_STEPS, own)[1:] != []
         return True
+
+    def _sums_over_either(self) -> bool:
+        """Tell whether a gradient may be summed over one of several axes alone."""
+        return any(
+            _OVER_ONE in each and _ONE_AXIS not in each and _SIZE_ONE not in each
+            for each in features_by_mesh(self.capabilities, self.max_ranks)
+        )
 
     def pairs(self) -> Iterator[tuple[Feature, Feature]]:
         """Yield the pairs of features, of two topics, that a search seeks in one scenario."""

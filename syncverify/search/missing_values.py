@@ -30,7 +30,6 @@ from syncverify.search.judge import Draw
 _ONE_RESERVED_IN: Final = 20
 _MAX_DRAWN: Final = 600
 _ALONE: Final = Feature("ranks", "1")
-_UNEQUAL: Final = Feature("size", "unequal axes")
 _NOT_REDUCED: Final = Feature("reduction", "none")
 _NARROW: Final = frozenset({Feature("dtype", "bfloat16"), Feature("dtype", "float16")})
 _SPLITS: Final = Feature("buckets", "cap splits")
@@ -129,7 +128,6 @@ def _tells_little(scenario: Scenario, value: Feature) -> tuple[bool, ...]:
         _NOT_REDUCED in features and value != _NOT_REDUCED,
         _SPLITS in features and value not in _NEED_A_SPLIT,
         *(_hides_size(scenario, features) if value.topic == "size" else ()),
-        value == _UNEQUAL and len({*_reduced_over(scenario)}) == 1,
     )
 
 

@@ -14,9 +14,11 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.program.modules import module_parameters
+from syncverify.program.modules.layers import forget_layers, provide_layers
 from syncverify.repair.fix_search import find_fix
 from syncverify.repair.game import Game
-from syncverify.repair.source_edit import Edit
+from syncverify.repair.source_edit import Edit, source_of
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -250,3 +252,39 @@ def test_the_line_that_raises_is_neither_removed_nor_kept_from_running(
     assert first.cause.startswith("raised_")
     fix = find_fix(FoundViolation(first, scenario), found, backend)
     assert fix is None or "+ if not self.known" in fix.lines[-1]
+
+
+class NoSum(PlainGrads):
+    @override
+    def wait(self) -> None:
+        pass
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(3))
+
+    def forward(self, generator: torch.Generator) -> torch.Tensor:
+        inputs = torch.randn(3, generator=generator).to(self.weight)
+        return (inputs * self.weight).sum().float()
+
+
+@pytest.mark.slow
+def test_a_change_that_breaks_a_layer_of_the_same_file_is_no_fix() -> None:
+    contract = Capabilities(layers=(f"{__name__}:Own",))
+    provide_layers(contract)
+    mesh = MeshSpec((2,), ("dp",))
+    trained = Scenario(mesh, module_parameters("Own", mesh), (1,), 1, module="Own")
+    subject = resolve(NoSum, contract)
+    first, *_ = check(trained, BACKEND.run(trained, subject), contract)
+    game = Game(FoundViolation(first, trained), subject, BACKEND)
+    source = source_of(__file__)
+    assert source is not None
+    line = next(n for n, text in enumerate(source.lines, 1) if "inputs = " in text)
+    statement = source.statement_at(line)
+    assert statement is not None
+    try:
+        assert not game.mends(Edit.instead(source.path, statement, "pass"))
+    finally:
+        forget_layers()

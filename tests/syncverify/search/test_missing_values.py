@@ -7,11 +7,15 @@ import pytest
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
-from syncverify.scenario.contract import PLAIN_CONTRACT
+from syncverify.scenario.contract import PLAIN_CONTRACT, Capabilities
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.features import features_of
+from syncverify.scenario.layout import reduce_axes
+from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search import missing_values
 from syncverify.search.drawing import Drawing
 from syncverify.search.missing_values import (
     num_reserved,
@@ -71,6 +75,31 @@ def test_many_parameters_are_in_one_bucket_on_several_ranks(seed: int) -> None:
     assert len(large.parameters) >= 32
     assert large.mesh.num_ranks > 1
     assert ("buckets", "cap splits") not in {*features_of(large)}
+
+
+def test_some_gradients_are_summed_over_one_of_the_unequal_axes_each() -> None:
+    unequal, means = Feature("size", "unequal axes"), Capabilities(reduction="mean")
+    drawn = missing_values._drawn(Coverage(Space(means, 4)), unequal, 0)
+    shown = min(drawn, key=lambda each: missing_values._tells_little(each, unequal))
+    summed = {reduce_axes(shown.mesh, spec) for spec in shown.trainable}
+    assert summed >= {(0,), (1,)}
+
+
+@pytest.mark.parametrize("placed", [("R", "S0"), ("S0", "R")])
+def test_axes_are_unequal_where_gradients_are_summed_over_either(
+    placed: tuple[str, str],
+) -> None:
+    mesh = MeshSpec((3, 2), ("dp", "tp"))
+    first = ParameterSpec("p0", (6,), ("R", "S0"))
+    second = ParameterSpec("p1", (6,), placed)
+    scenario = Scenario(mesh, (first, second), (1,), 1)
+    unequal = ("size", "unequal axes") in {*features_of(scenario)}
+    assert unequal == (placed == ("S0", "R"))
+
+
+def test_ordinary_tensors_are_summed_over_no_unequal_axes() -> None:
+    local = Capabilities(tensors="local", reduction="mean")
+    assert "unequal axes" not in Space(local, 4).values()["size"]
 
 
 def looked(examples: int) -> SearchResult:
