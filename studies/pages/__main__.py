@@ -57,6 +57,7 @@ PAGES: Final = (
     property_catalogue.PAGE,
     property_catalogue.PART,
     redteam.PAGE,
+    redteam.SECOND_PAGE,
     stored_runs.PART,
     timemachine.COMMITS,
     timemachine.PAGE,

@@ -24,15 +24,15 @@ def write(scores: Sequence[Score], examples: int) -> None:
     text = json.dumps({"examples": examples, "programs": rows}, indent=1)
     FIGURES.write_text(f"{text}\n", encoding="utf-8")
     PAGE.write()
+    SECOND_PAGE.write()
 
 
 def page() -> str:
-    """Return the figures and the programs of the page."""
-    figures = json.loads(FIGURES.read_text(encoding="utf-8"))
+    """Return the figures and the programs of the first team."""
+    figures = _figures()
     rows = figures["programs"]
     parts = [*_summary(rows, figures["examples"]), ""]
-    wrong = [program for program in programs() if program.is_wrong]
-    right = [program for program in programs() if not program.is_wrong]
+    wrong, right = _team(is_second=False)
     for topic, meaning in BLIND_SPOTS.items():
         own = [program for program in wrong if program.topic == topic]
         parts += [f"## Wrong: {topic}", "", f"Blind spot: {meaning}.", ""]
@@ -41,20 +41,55 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def second_page() -> str:
+    """Return the figures and the programs of the second team."""
+    rows = _figures()["programs"]
+    wrong, right = _team(is_second=True)
+    parts = [
+        f"Of {len(wrong)} wrong programs {_count(wrong, rows, 'caught')} are caught.",
+        _right_in_words(right, rows),
+        "",
+        "### Wrong programs of the second team",
+        "",
+        *_table(wrong, rows, "trigger"),
+        "",
+        "### Right programs of the second team",
+        "",
+        *_table(right, rows, "right, since"),
+    ]
+    return "\n".join(parts)
+
+
+def _figures() -> dict[str, Any]:
+    figures: dict[str, Any] = json.loads(FIGURES.read_text(encoding="utf-8"))
+    return figures
+
+
+def _team(*, is_second: bool) -> tuple[list[Program], list[Program]]:
+    """List the wrong and the right programs of a team."""
+    team = [each for each in programs() if each.is_of_second_team == is_second]
+    wrong = [program for program in team if program.is_wrong]
+    return wrong, [program for program in team if not program.is_wrong]
+
+
 def _summary(rows: dict[str, Any], examples: int) -> Iterator[str]:
     yield f"Figures: at most {examples} scenarios a program, up to 4 ranks unless `--ranks` is there, on `sim`, seed 0."
     yield ""
+    wrong, right = _team(is_second=False)
     by_topic = {
-        topic: [p for p in programs() if p.is_wrong and topic in {p.topic, "all"}]
+        topic: [each for each in wrong if topic in {each.topic, "all"}]
         for topic in (*BLIND_SPOTS, "all")
     }
     counted = (
         (t, len(own), _count(own, rows, "caught")) for t, own in by_topic.items()
     )
     yield from table(("blind spot", "wrong programs", "caught"), counted)
-    right = [program for program in programs() if not program.is_wrong]
     yield ""
-    yield (
+    yield _right_in_words(right, rows)
+
+
+def _right_in_words(right: Sequence[Program], rows: dict[str, Any]) -> str:
+    return (
         f"Of {len(right)} right programs {_count(right, rows, 'silent')} are silent, "
         f"{_count(right, rows, 'not judged')} not judged, "
         f"{_count(right, rows, 'accused')} accused."
@@ -88,3 +123,4 @@ def _verdict(row: dict[str, Any] | None) -> list[str]:
 
 
 PAGE: Final = Document("docs/redteam.md", page, "programs")
+SECOND_PAGE: Final = Document("docs/redteam.md", second_page, "second team")

@@ -6,12 +6,14 @@ A class is a program if `wrong` or `right` marks it, as `reported` marks a defec
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from studies.redteam import right as right_ones
+from studies.redteam import second
 from studies.redteam import wrong as wrong_ones
 from syncverify.bugbank.catalogue import marked
 from syncverify.errors import UsageError
@@ -41,6 +43,44 @@ BLIND_SPOTS: Final = {
     "futures": "an order that comes from futures alone",
     "layouts": "collectives move memory, whatever the strides say",
 }
+# Kinds of the second team's wrong programs, each from a list of what was missed before.
+KINDS: Final = (
+    "large numbers",
+    "more than four ranks",
+    "one of several gradients",
+    "one of several is None",
+    "new_group",
+    "polls that give up",
+    "underflow",
+    "gradients added by hand",
+    "gradients that autograd does not write",
+    "hooks of the user",
+    "late host copies",
+    "parameters born after bind",
+    "replicas unequal at bind",
+    "HSDP",
+    "divide factors",
+    "another number of backwards on a rank",
+    "gradients sharing one storage",
+    "many dims",
+    "five dims",
+    "evaluation between steps",
+    "hashes that order launches",
+    "asynchronous errors",
+    "missing stream waits",
+    "events recorded too early",
+    "memory freed early",
+    "accumulation counts",
+    "zero_grad in flight",
+    "placement mistakes with DTensor",
+    "bucket cap edges",
+    "dtype order",
+    "hooks on shared parameters",
+    "unbind that leaves hooks",
+    "ZeRO owners",
+    "two streams",
+    "lifecycle",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +90,8 @@ class Program:
     Attributes:
         subject: The synchronizer.
         is_wrong: Whether some training program gets a wrong result from it.
-        topic: For a wrong program a word of `BLIND_SPOTS`; for a right one the unusual thing.
+        topic: For a wrong program a word of `BLIND_SPOTS`, or of `KINDS` in the second team; for
+            a right one the unusual thing.
         trigger: Smallest training program that shows the defect; for a right program the
             reason that it is right.
         contract: Contract under which it is played.
@@ -63,6 +104,11 @@ class Program:
     trigger: str
     contract: Capabilities
     max_ranks: int = DEFAULT_RANKS
+
+    @property
+    def is_of_second_team(self) -> bool:
+        """Tell whether the program was written without knowledge of the search."""
+        return _is_of_second_team(self.subject)
 
     @property
     def name(self) -> str:
@@ -100,7 +146,7 @@ def wrong(
     """Mark a class as a wrong program.
 
     Args:
-        topic: A word of `BLIND_SPOTS`.
+        topic: A word of `BLIND_SPOTS` or `KINDS`.
         trigger: As in `Program`.
         needs: Features of the contract.
         fields: Other fields of the contract, and `max_ranks`.
@@ -111,8 +157,8 @@ def wrong(
     Raises:
         ValueError: The topic is unknown.
     """
-    if topic not in BLIND_SPOTS:
-        raise ValueError(f"expected a word of BLIND_SPOTS, got {topic!r}")
+    if topic not in {*BLIND_SPOTS, *KINDS}:
+        raise ValueError(f"expected a word of BLIND_SPOTS or KINDS, got {topic!r}")
     return _marking(True, topic, trigger, needs, fields)  # a fact, as below
 
 
@@ -133,14 +179,16 @@ def _marking(
     max_ranks = fields.pop("max_ranks", DEFAULT_RANKS)
 
     def mark(subject: Marked) -> Marked:
+        usual = {"varying_accumulations": True, "takes_cuda_streams": True}
         program = Program(
             subject=subject,
             is_wrong=is_wrong,
             topic=topic,
             trigger=trigger,
-            contract=Capabilities(
-                **{"varying_accumulations": True, "takes_cuda_streams": True, **fields},
-                features=frozenset(needs),
+            contract=(
+                resolve(subject).capabilities
+                if _is_of_second_team(subject)
+                else Capabilities(**{**usual, **fields}, features=frozenset(needs))
             ),
             max_ranks=max_ranks,
         )
@@ -150,14 +198,21 @@ def _marking(
     return mark
 
 
+def _is_of_second_team(subject: type[Any]) -> bool:
+    # Its programs declare their contracts themselves, as a user's synchronizers do.
+    return subject.__module__.startswith("studies.redteam.second.")
+
+
 @functools.cache
 def programs() -> tuple[Program, ...]:
-    """List the programs: wrong ones by blind spot, then right ones by topic."""
-    order = [*BLIND_SPOTS]
+    """List the programs of each team: wrong ones by blind spot, then right ones by topic."""
+    order = [*BLIND_SPOTS, *KINDS]
+    packages = (wrong_ones, right_ones, second)
     return tuple(
         sorted(
-            [*marked(wrong_ones, _MARK), *marked(right_ones, _MARK)],
+            itertools.chain(*(marked(package, _MARK) for package in packages)),
             key=lambda each: (
+                each.is_of_second_team,
                 not each.is_wrong,
                 order.index(each.topic) if each.is_wrong else 0,
                 each.topic,

@@ -1,15 +1,30 @@
 """The red team's programs are well formed, and the page about them is up to date."""
 
+import json
+from collections import Counter
+
 import pytest
 
-from studies.redteam.program import BLIND_SPOTS, program_named, programs, wrong
+from studies.redteam.document import FIGURES, SECOND_PAGE
+from studies.redteam.program import BLIND_SPOTS, KINDS, program_named, programs, wrong
 from studies.redteam.scoring import score_of
 from syncverify.bugbank.catalogue import entries
 from syncverify.errors import UsageError
 
 
 def test_each_blind_spot_has_a_wrong_program() -> None:
-    assert {p.topic for p in programs() if p.is_wrong} == {*BLIND_SPOTS}
+    topics = {p.topic for p in programs() if p.is_wrong}
+    assert topics == {*BLIND_SPOTS, *KINDS}
+
+
+def test_the_page_counts_the_verdicts_of_the_second_team() -> None:
+    team = [each for each in programs() if each.is_of_second_team]
+    rows = json.loads(FIGURES.read_text("utf-8"))["programs"]
+    verdicts = Counter(rows[each.name]["verdict"] for each in team if each.name in rows)
+    page = SECOND_PAGE.file.read_text("utf-8")
+    assert f"Of 49 wrong programs {verdicts['caught']} are caught." in page
+    assert f"Of 23 right programs {verdicts['silent']} are silent" in page
+    assert verdicts["accused"] == 0
 
 
 def test_names_are_unique_and_no_entry_of_the_bank_is_played() -> None:

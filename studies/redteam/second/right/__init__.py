@@ -1,0 +1,1 @@
+"""Right synchronizers of the second red team."""

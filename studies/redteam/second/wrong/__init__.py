@@ -1,0 +1,1 @@
+"""Wrong synchronizers of the second red team."""
