@@ -35,9 +35,9 @@ from syncverify.search.search import explore
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
 
-# Scenarios of a shard. A large one is played anew where a process is lost, and a small one
-# plays more scenarios twice: see `judge_each_scenario`.
-_OF_SCOPE: Final = 100
+# Scenarios of a shard. A large one is played anew where a process is lost. Each shard plays
+# some scenarios twice (`judge_each_scenario`) and puts probes into the subject anew.
+_LEAST_OF_SCOPE: Final = 100
 _LEAST, _MOST = 50, 250
 _LEAST_SHARDS: Final = 40
 _MOST_OF_A_JOB: Final = 1000
@@ -93,11 +93,10 @@ class _Listed:
 
 def size_of_shards(settings: Settings) -> int:
     """Return the number of scenarios of each shard but the last one."""
-    if settings.exhaustive:
-        return _OF_SCOPE
-    if settings.cluster is None:
+    if settings.cluster is None and not settings.exhaustive:
         return min(-(-settings.examples // settings.jobs), _MOST_OF_A_JOB)
-    return max(_LEAST, min(_MOST, settings.examples // _LEAST_SHARDS))
+    least = _LEAST_OF_SCOPE if settings.exhaustive else _LEAST
+    return max(least, min(_MOST, settings.examples // _LEAST_SHARDS))
 
 
 @dataclass(frozen=True, slots=True)

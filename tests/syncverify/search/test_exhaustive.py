@@ -20,6 +20,7 @@ from syncverify.search.schedules import (
     SAME,
     ScheduleCoverage,
 )
+from syncverify.settings import Settings
 from syncverify.verification import CoverageGap, PropertyViolation
 from tests.syncverify.search.search_subjects import Naive, SkipsSecond
 
@@ -51,7 +52,7 @@ def of_pairs(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Return the report of one call that plays all pairs, in parts of 5."""
     folder = tmp_path_factory.mktemp("pairs")
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(shards, "_OF_SCOPE", 5)
+        monkeypatch.setattr(shards, "_LEAST_OF_SCOPE", 5)
         monkeypatch.setattr(shrinking, "_MAX_SHRINK_RUNS", FEW)
         monkeypatch.setattr(shrinking, "_MAX_SIMPLER_RUNS", FEW)
         with pytest.raises(PropertyViolation, match="not_reduced") as raised:
@@ -90,7 +91,7 @@ def test_a_defect_of_the_last_scenarios_is_reported_as_by_a_search(
 def test_the_same_call_goes_on_after_an_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_pairs: Report
 ) -> None:
-    monkeypatch.setattr(shards, "_OF_SCOPE", 5)
+    monkeypatch.setattr(shards, "_LEAST_OF_SCOPE", 5)
     monkeypatch.setattr(shrinking, "_MAX_SHRINK_RUNS", FEW)
     monkeypatch.setattr(shrinking, "_MAX_SIMPLER_RUNS", FEW)
     with pytest.raises(KeyboardInterrupt):
@@ -111,7 +112,7 @@ def test_the_same_call_goes_on_after_an_interrupt(
 def test_parts_of_other_sources_are_played_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "_OF_SCOPE", 2)
+    monkeypatch.setattr(shards, "_LEAST_OF_SCOPE", 2)
     with pytest.raises(KeyboardInterrupt):
         play(Naive, tmp_path, progress=Interrupting(5))
     (path,) = tmp_path.glob("exhaustive-*.shards")
@@ -124,7 +125,7 @@ def test_parts_of_other_sources_are_played_again(
 def test_a_time_limit_leaves_the_rest_to_the_next_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "_OF_SCOPE", 2)
+    monkeypatch.setattr(shards, "_LEAST_OF_SCOPE", 2)
     clock = iter(range(1000))
     monkeypatch.setattr(sharded_search.time, "monotonic", lambda: next(clock))
     with pytest.raises(CoverageGap, match="the same command goes on") as raised:
@@ -139,10 +140,19 @@ def test_two_processes_play_what_one_plays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scope = "parameters=1,words=none"
-    monkeypatch.setattr(shards, "_OF_SCOPE", 5)
+    monkeypatch.setattr(shards, "_LEAST_OF_SCOPE", 5)
     one, two = (play(Naive, tmp_path, scope, jobs=jobs) for jobs in (1, 2))
     assert one.bound == two.bound
     assert one.coverage == two.coverage
+
+
+@pytest.mark.parametrize(
+    ("num_scenarios", "size"), [(8, 100), (4_278, 106), (34_650, 250)]
+)
+def test_a_large_scope_is_played_in_larger_parts(num_scenarios: int, size: int) -> None:
+    """Each part plays some scenarios twice; a part that is interrupted begins anew."""
+    settings = Settings(exhaustive=True, examples=num_scenarios)
+    assert shards.size_of_shards(settings) == size
 
 
 def test_schedules_that_were_not_played_are_no_proof() -> None:
