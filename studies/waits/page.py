@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -38,7 +38,8 @@ def page() -> str:
     stored = [result for _, result in stored_rows(read())]
     lines = [*table(_HEAD, map(_cells, stored)), ""]
     lines += [f"- `{each['command']}`" for each in stored]
-    extra = [*table(("superfluous", "code", "us"), _superfluous(stored))]
+    head = ("superfluous", "code", "us", "rows")
+    extra = [*table(head, _superfluous(stored))]
     return "\n".join([*lines, "", *extra])
 
 
@@ -81,13 +82,18 @@ def _checked(result: Mapping[str, Any]) -> str:
     )
 
 
-def _superfluous(stored: list[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
+def _superfluous(stored: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield each superfluous call once, with the most time, and the rows that list it."""
+    rows = defaultdict[tuple[str, str], dict[str, float]](dict)
     for result in stored:
         for each in result["waits"]:
             if each["word"] == "superfluous" and each["kind"] != REFERENCE:
                 place = each["path"].rpartition("site-packages/")[2]
-                line = f"`{place}:{each['line']}`"
-                yield line, f"`{each['code']}`", f"{each['exposed_microseconds']:g}"
+                call = f"`{place}:{each['line']}`", f"`{each['code']}`"
+                name = f"`{result['subjects'][0]['name']}`"
+                rows[call][name] = each["exposed_microseconds"]
+    for (line, code), times in rows.items():
+        yield line, code, f"{max(times.values()):g}", ", ".join(times)
 
 
 PART: Final = Document("docs/waits.md", page, "waits of built-in subjects")
