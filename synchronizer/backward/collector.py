@@ -61,13 +61,20 @@ def new_collector(count: Callable[[int], None]) -> Collector:
     Raises:
         InvalidArgumentError: The hook cannot be built here.
     """
-    made: Collector = _extension().Collector(count)
+    made: Collector = extension().Collector(count)
     return made
 
 
 @functools.cache
-def _extension() -> Any:
-    """Build the hook, once for all processes of a user, and load it."""
+def extension() -> Any:
+    """Build the hook, once for all processes of a user, and load it.
+
+    Returns:
+        The module.
+
+    Raises:
+        InvalidArgumentError: It cannot be built here.
+    """
     # No import at the top: where CUDA is installed and no GPU is there, torch logs that then.
     from torch.utils import cpp_extension
 

@@ -180,9 +180,12 @@ class BucketSequence:
     def count_collected(self) -> None:
         """Count the gradients that a hook in C++ has collected."""
         if self._collector:
-            with self._failing():
+            try:
                 for number in self._collector.take():
                     self._count(number)
+            except Exception:
+                self.fail()
+                raise
 
     def _enter_backward(self) -> None:
         """Begin to count another backward, or go on in an outer or an inner one."""

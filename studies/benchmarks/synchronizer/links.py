@@ -15,7 +15,7 @@ from studies.benchmarks.rounds import Contestant, Rounds, Times, take_turns
 from studies.benchmarks.synchronizer.link_group import LinkProcessGroup, make_group
 from studies.benchmarks.synchronizer.models import averaging, plain_training
 from studies.benchmarks.synchronizer.ranks import run_on_ranks
-from studies.benchmarks.synchronizer.sizes import Sizes
+from studies.benchmarks.synchronizer.sizes import LinkSize, Sizes
 from studies.benchmarks.synchronizer.steps import (
     DDP,
     NUM_RANKS,
@@ -26,23 +26,22 @@ from studies.benchmarks.synchronizer.steps import (
 )
 
 ALONE = "no communication"
-TARGET = 1.0
 BUCKET_MIB = 1.0
 
 
 def measure_links(sizes: Sizes, rounds: Rounds) -> list[Measure]:
     """Compare exposed communication on each link."""
     times_by_link, _ = run_on_ranks(NUM_RANKS, _times_by_link, sizes, rounds)
-    return [_measure(label, times) for label, times in times_by_link.items()]
+    return [_measure(link, times_by_link[link.label]) for link in sizes.links]
 
 
-def _measure(label: str, times: Times) -> Measure:
-    key = ("exposed_vs_ddp", label)
+def _measure(link: LinkSize, times: Times) -> Measure:
+    key, target = ("exposed_vs_ddp", link.label), link.target
     ours, ddp = _exposed(times, OURS), statistics.median(_exposed(times, DDP))
     if ddp <= 0:
-        return Measure(key, DDP, TARGET, note="DDP exposed nothing")
+        return Measure(key, DDP, target, note="DDP exposed nothing")
     # Divided by the median, not round by round: a round of DDP may expose almost nothing.
-    return summary(key, [each / ddp for each in ours], times, peer=DDP, target=TARGET)
+    return summary(key, [each / ddp for each in ours], times, peer=DDP, target=target)
 
 
 def _exposed(times: Times, name: str) -> list[float]:

@@ -3,6 +3,7 @@
 Compiled once for all processes of a user, which takes 17 s of CPU.
 """
 
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -22,6 +23,10 @@ from syncverify.synchronizer import (
 )
 from syncverify.synchronizer.backward import collector
 
+needs_compiler = pytest.mark.skipif(
+    not (shutil.which("c++") and cpp_extension.is_ninja_available()),
+    reason="no C++ compiler, or no ninja",
+)
 CONFIG = SynchronizerConfig(allow_local_only=True, gradient_hook="cpp")
 
 
@@ -54,6 +59,7 @@ def calls_of_python(
 
 
 @pytest.mark.long
+@needs_compiler
 @pytest.mark.parametrize("set_to_none", [False, True])
 def test_python_is_called_twice_for_a_bucket(
     one_rank: None, monkeypatch: pytest.MonkeyPatch, *, set_to_none: bool
@@ -73,6 +79,7 @@ def test_python_is_called_twice_for_a_bucket(
 
 
 @pytest.mark.long
+@needs_compiler
 def test_gradients_that_are_collected_are_counted_before_a_refusal(
     one_rank: None,
 ) -> None:
@@ -93,6 +100,7 @@ def test_gradients_that_are_collected_are_counted_before_a_refusal(
 
 
 @pytest.mark.long
+@needs_compiler
 def test_a_backward_that_raises_leaves_nothing_for_the_next_step(
     one_rank: None,
 ) -> None:
@@ -117,6 +125,7 @@ def test_a_backward_that_raises_leaves_nothing_for_the_next_step(
 
 
 @pytest.mark.long
+@needs_compiler
 def test_a_moved_gradient_is_left_to_python(one_rank: None) -> None:
     weights = parameters(4)
     with made(weights) as synchronizer:
@@ -136,6 +145,7 @@ def test_a_moved_gradient_is_left_to_python(one_rank: None) -> None:
 
 
 @pytest.mark.long
+@needs_compiler
 def test_the_harness_finds_nothing() -> None:
     verify(CollectsInCpp, backend="sim", ranks=4, examples=15, seed=0)
 
@@ -147,7 +157,7 @@ def test_a_machine_without_a_compiler_is_told_in_one_line(
         raise RuntimeError("Ninja is required to load C++ extensions\n...")
 
     monkeypatch.setattr(cpp_extension, "load", load)
-    monkeypatch.setattr(collector, "_extension", collector._extension.__wrapped__)
+    monkeypatch.setattr(collector, "extension", collector.extension.__wrapped__)
     with pytest.raises(InvalidArgumentError) as caught:
         made(parameters(1)).bind()
     assert str(caught.value).splitlines() == [
