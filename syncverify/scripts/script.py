@@ -12,6 +12,7 @@ from typing import Final
 from syncverify.errors import UsageError
 from syncverify.processes.wire import Wire
 from syncverify.scripts.exit_functions import exit_functions_run
+from syncverify.scripts.forked_processes import forked_processes_end
 from syncverify.sim.apart.rank_machine import RankPlace
 from syncverify.simulation.program import Device
 
@@ -51,7 +52,7 @@ class Script:
 
     def run(self) -> None:
         """Run it as `python` runs it, with what it registers to be run at exit."""
-        with exit_functions_run():
+        with forked_processes_end(), exit_functions_run():
             self._run()
 
     def _run(self) -> None:

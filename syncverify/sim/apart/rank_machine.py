@@ -24,7 +24,7 @@ from syncverify.sim.device.streams import enter_rank as enter_streams
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.torch_internals import keep_from_compilers
 from syncverify.sim.machine import registered_backend
-from syncverify.sim.network.communicator import BACKEND_NAME
+from syncverify.sim.network.communicator import BACKEND_NAME, leave_groups
 from syncverify.sim.network.own_default_group import (
     make_default_group,
     own_default_groups,
@@ -154,6 +154,7 @@ def _leave() -> None:
         streams.unrecorded().__enter__()  # for good
         enter_streams(None)
         enter_rank(None)
+        leave_groups()
 
 
 @contextmanager

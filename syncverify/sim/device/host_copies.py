@@ -17,7 +17,21 @@ from syncverify.sim.device.seen_device import parts_of
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.device.virtual_streams import VirtualStream
 
-_FACTORIES = ("empty", "empty_like", "full", "ones", "zeros", "zeros_like")
+_FACTORIES = (
+    *(
+        "arange",
+        "empty",
+        "empty_strided",
+        "eye",
+        "full",
+        "linspace",
+        "logspace",
+        "ones",
+    ),
+    *("rand", "randint", "randn", "randperm", "tensor", "zeros"),
+    *("empty_like", "full_like", "ones_like", "rand_like", "randint_like"),
+    *("randn_like", "zeros_like"),
+)
 
 
 def _local(tensor: Any) -> Any:

@@ -29,6 +29,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 from syncverify.program.rank_environment import devices_per_machine
 from syncverify.settings import NCCL_NAMES
@@ -173,6 +174,7 @@ def _places() -> Iterator[tuple[Any, str, Replacement]]:
     yield torch.Tensor, "to", _to
     yield torch.Tensor, "type", _type
     yield DeviceMesh, "__init__", _mesh
+    yield FullyShardedDataParallel, "__init__", _fsdp
     yield torch.Tensor, "_make_wrapper_subclass", _wrap
     yield *PARSE_TO, _numbered
 
@@ -392,6 +394,13 @@ def _type(
     if isinstance(dtype, str):
         dtype = dtype.replace("torch.cuda.", "torch.")
     return original(tensor, dtype, **options)
+
+
+def _fsdp(
+    original: Replacement, _: _Line, *args: Any, device_id: Any = None, **options: Any
+) -> None:  # fmt: skip
+    named = None if device_id is None else _device(device_id)
+    original(*args, device_id=named, **options)
 
 
 def _mesh(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -114,7 +114,9 @@ class SimulatedCommunicator(dist.ProcessGroup):
 
     @override
     def shutdown(self) -> None:
-        """Do nothing: there is no connection to close."""
+        """Let later collectives raise, as NCCL does; gloo runs them after the end, too."""
+        if self.is_of_nccl:
+            self._issue = _of_a_destroyed_group
 
     @override
     def __repr__(self) -> str:
@@ -272,6 +274,23 @@ class SimulatedCommunicator(dist.ProcessGroup):
                     ranks, lines, (other.source, launched.source)
                 )
                 raise RunEndedError
+
+
+def _of_a_destroyed_group(*_: Any, **__: Any) -> NoReturn:
+    raise dist.DistBackendError(
+        "NCCL communicator was aborted: the group of this collective was destroyed before"
+    )
+
+
+def leave_groups() -> None:
+    """Let all collectives of this process raise: it was forked, and CUDA does not follow."""
+    SimulatedCommunicator._issue = _in_a_forked_process  # noqa: SLF001  # for good
+
+
+def _in_a_forked_process(*_: Any, **__: Any) -> NoReturn:
+    raise RuntimeError(
+        "CUDA error: initialization error: a process that a rank has forked has no group"
+    )
 
 
 def listed(tensors: Any) -> Tensors:

@@ -254,6 +254,26 @@ def test_a_loader_with_processes_and_pinned_memory_is_right(judged: Play) -> Non
     assert judged(LOADER).is_right
 
 
+FORKS = f"""{HEAD}
+dist.all_reduce(ones)
+for code in (1, 3):
+    child = os.fork()
+    if child == 0 and code == 1:
+        dist.all_reduce(ones)
+    if child == 0:
+        sys.exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
+dist.all_reduce(ones)
+"""
+
+
+def test_a_process_that_a_rank_forks_has_no_group_and_is_no_rank(
+    judged: Play, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert judged(FORKS).is_right
+    assert "a process that a rank has forked has no group" in capfd.readouterr().err
+
+
 SPAWNS = f"""{HEAD}
 import torch.multiprocessing
 

@@ -108,6 +108,14 @@ def compiles_a_read_before_wait(rank: int) -> torch.Tensor:
     return early
 
 
+def uses_a_destroyed_group(rank: int) -> None:
+    ranks = dist.new_group()
+    dist.all_reduce(ones := _ones(rank), group=ranks)
+    dist.destroy_process_group(ranks)
+    dist.all_reduce(ones)
+    dist.all_reduce(ones, group=ranks)  # fault
+
+
 @dataclass(frozen=True)
 class Fault:
     """A program with a fault, and what a simulation has to say of it."""
@@ -124,6 +132,7 @@ class Fault:
 
 _ORDER, _FREED = "streams_order_shared_memory", "memory_outlives_its_streams"
 _MATCH, _WAIT = "collectives_match_across_ranks", "every_wait_completes"
+_END = "every_rank_finishes"
 FAULTS = (
     Fault(reads_before_wait, _ORDER),
     Fault(never_waits, _ORDER),
@@ -136,4 +145,5 @@ FAULTS = (
     Fault(records_the_wrong_stream, _FREED),
     Fault(both_receive_first, _WAIT),
     Fault(one_rank_leaves_early, _WAIT),
+    Fault(uses_a_destroyed_group, _END),
 )

@@ -144,6 +144,16 @@ def makes_its_default_group_again(rank: int) -> torch.Tensor:
     return totals[0] + totals[1]
 
 
+def pins_what_it_makes(rank: int) -> torch.Tensor:
+    drawn = torch.randn(4, pin_memory=True)
+    listed = torch.tensor([rank] * 4, pin_memory=True)
+    assert drawn.is_pinned()
+    assert listed.is_pinned()
+    pinned = torch.rand_like(drawn, pin_memory=True) + drawn + listed
+    dist.all_reduce(total := pinned.cuda(non_blocking=True))
+    return total
+
+
 def compiles_a_functional_collective(rank: int) -> torch.Tensor:
     @torch.compile(backend="eager", fullgraph=True)
     def total_of_doubled(tensor: torch.Tensor) -> torch.Tensor:
@@ -167,5 +177,6 @@ RIGHT: tuple[Callable[[int], Any], ...] = (
     frees_memory_in_flight_before_default_waits,
     exchanges_objects,
     makes_its_default_group_again,
+    pins_what_it_makes,
     compiles_a_functional_collective,
 )

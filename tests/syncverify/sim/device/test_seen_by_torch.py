@@ -339,10 +339,14 @@ def test_memory_of_a_wrapped_tensor_is_held_for_a_stream() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_state_of_an_optimizer_of_fsdp1() -> None:
-    """FSDP1 has another name for the device of objects."""
+    """FSDP1 has another name for the device of objects, and takes the number of a GPU."""
 
     def program(_: int) -> None:
-        model = FullyShardedDataParallel(nn.Linear(4, 4).cuda(), use_orig_params=True)
+        model = FullyShardedDataParallel(
+            nn.Linear(4, 4),
+            device_id=torch.cuda.current_device(),
+            use_orig_params=True,
+        )
         optimizer = torch.optim.Adam(model.parameters())
         model(torch.ones(2, 4, device="cuda")).sum().backward()
         optimizer.step()
