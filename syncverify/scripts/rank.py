@@ -88,7 +88,7 @@ def main(wire: Wire) -> None:
 
 
 def _unless_refused(job: RankJob, machine: RankMachine) -> CameTo | None:
-    refusals = Refusals("sim", wake=lambda: None)
+    refusals = Refusals("sim", lambda: None, "let the main thread of the rank do it")
     with refusals.of_the_process():
         came_to = _come_to(job, machine)
     return CameTo(refused=str(refusals.first)) if refusals.first else came_to

@@ -90,13 +90,21 @@ def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Violation]:
     )
     events = tuple(
         Event(
-            f"rank {rank}: {stuck[rank][0]}; then {stuck[waiting][0]}", stuck[rank][0]
+            f"rank {rank}: {_told(stuck[rank][0], stuck[waiting][0])}", stuck[rank][0]
         )
         for waiting, rank in itertools.pairwise([*cycle, cycle[0]])
     )
     for rank in ranks:
         evidence = Disagreement(events=events)
         yield finding(cause, summary, rank, None, evidence)
+
+
+def _told(first: CollectiveLaunch, later: CollectiveLaunch) -> str:
+    """Name two launches, and their groups where their ranks are the same."""
+    groups = [""] * 2
+    if first.ranks == later.ranks and first.communicator != later.communicator:
+        groups = [f"group {each.communicator}: " for each in (first, later)]
+    return f"{groups[0]}{first}; then {groups[1]}{later}"
 
 
 def _messages(launches: Orders) -> Iterator[Orders]:

@@ -74,8 +74,9 @@ COLLECTIVES_MATCH_ACROSS_RANKS = Property(
             "collective_mismatch",
             "ranks meet in one collective with other arguments",
             (
-                "build and launch buckets in the same order on every rank: not in the order of "
-                "a set, of id() or of a hash"
+                "issue the same collectives, with the same sizes and in the same order, on every "
+                "rank: in no branch of one rank, and not in the order of a set, of id() or of a "
+                "hash"
             ),
             shows=Circumstance.OTHER_CONTENTS,
         ),

@@ -5,7 +5,7 @@ Nothing reads these words back: a finding also carries the race or early free it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from syncverify.judge.evidence import Disordered, Event
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
@@ -77,14 +77,30 @@ def _waits_between(unordered: Unordered, trace: Sequence[TraceRecord]) -> list[s
     """Name the waits that were made in between, and do not order the two uses."""
     if not isinstance(unordered, Race):
         return []
-    marks = {each.mark: each.stream for each in trace if isinstance(each, Mark)}
-    between = trace[unordered.first_index : unordered.second_index]
+    marks = {each.mark: each for each in _marks(trace)}
+    early = {each.mark for each in _marks(trace[: unordered.first_index])}
     waits = [
-        f"{each.stream} waits for {marks.get(each.mark, 'no work')} at {each.source}"
-        for each in between
+        f"{_awaited(each, marks)}{_limit(marks[each.mark]) if each.mark in early else ''}"
+        for each in trace[unordered.first_index : unordered.second_index]
         if isinstance(each, StreamWait) and each.stream == unordered.second.stream
     ]
     return [*dict.fromkeys(waits)][-_SHOWN_WAITS:]
+
+
+def _marks(trace: Sequence[TraceRecord]) -> Iterator[Mark]:
+    return (each for each in trace if isinstance(each, Mark))
+
+
+def _awaited(wait: StreamWait, marks: Mapping[int, Mark]) -> str:
+    mark = marks.get(wait.mark)
+    return (
+        f"{wait.stream} waits for {mark.stream if mark else 'no work'} at {wait.source}"
+    )
+
+
+def _limit(mark: Mark) -> str:
+    """Say that an event was recorded before the first of two uses."""
+    return f", but only for what was queued before the event at {mark.source}"
 
 
 def _uses(unordered: Unordered) -> tuple[MemoryUse, ...]:

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils
 
 from syncverify.program.rank_environment import devices_per_machine
 from syncverify.settings import NCCL_NAMES
@@ -174,7 +174,10 @@ def _places() -> Iterator[tuple[Any, str, Replacement]]:
     yield torch.Tensor, "to", _to
     yield torch.Tensor, "type", _type
     yield DeviceMesh, "__init__", _mesh
+    yield torch, "load", _load
     yield FullyShardedDataParallel, "__init__", _fsdp
+    yield _init_utils, "_get_compute_device", _with_own_device
+    yield _init_utils, "_get_device_from_device_id", _with_own_device
     yield torch.Tensor, "_make_wrapper_subclass", _wrap
     yield *PARSE_TO, _numbered
 
@@ -401,6 +404,22 @@ def _fsdp(
 ) -> None:  # fmt: skip
     named = None if device_id is None else _device(device_id)
     original(*args, device_id=named, **options)
+
+
+def _with_own_device(original: Replacement, line: _Line, *args: Any) -> Any:
+    """Let FSDP1 ask for the device of its rank, and not for a number, which torch refuses."""
+    handle = types.SimpleNamespace(current_device=lambda: line.seen.device)
+    return original(*args[:-1], handle)
+
+
+def _load(
+    original: Replacement, line: _Line, file: Any, map_location: Any = None,
+    *args: Any, **options: Any,
+) -> Any:  # fmt: skip
+    """Load a file; what it holds counts as memory of the device."""
+    if isinstance(map_location, str | torch.device):
+        map_location = _real(line, torch.device(map_location))
+    return original(file, map_location, *args, **options)
 
 
 def _mesh(

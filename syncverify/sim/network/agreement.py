@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
-from syncverify.sim.network.collectives import CollectiveCall, Tensors
+from syncverify.sim.network.collectives import (
+    PART_FOR_EACH_RANK,
+    CollectiveCall,
+    Tensors,
+)
 
-# Layouts that must be equal on all ranks. As on NCCL, the parts of list forms may differ in
-# size, as long as every rank gives each other rank the part that the other rank expects.
-_PART_FOR_EACH_RANK = frozenset({"all_to_all", "all_to_all_single"})
+# Layouts that must be equal on all ranks.
 _SAME_INPUTS = frozenset(
     {"all_reduce", "reduce", "broadcast", "all_gather_single", "gather"}
     | {"reduce_scatter", "reduce_scatter_single"}
@@ -31,7 +33,7 @@ def agree(calls: Sequence[CollectiveCall | None], seat: int, other: int) -> bool
         )
     if _must_be_equal(one) != _must_be_equal(two):
         return False
-    if one.operation in _PART_FOR_EACH_RANK:
+    if one.operation in PART_FOR_EACH_RANK:
         return _fits(one, two, seat, other) and _fits(two, one, other, seat)
     return True
 

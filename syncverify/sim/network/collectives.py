@@ -13,6 +13,9 @@ from syncverify.sim.network.reductions import Factor, reduced
 from syncverify.trace.source_lines import NoLine, Origin
 
 Tensors = list[torch.Tensor]
+# As on NCCL, the parts of these may differ in size, as long as every rank gives each other
+# rank the part that the other rank expects.
+PART_FOR_EACH_RANK = frozenset({"all_to_all", "all_to_all_single"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +51,19 @@ class CollectiveCall:
     def __str__(self) -> str:
         """Say it in words."""
         tensors = self.inputs or self.outputs
-        numel = sum(t.numel() for t in tensors)
         dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else "nothing"
         reduce_op = f" {self.reduce_op}" if self.reduce_op else ""
-        return f"{self.operation}{reduce_op} of {numel} x {dtype}"
+        return f"{self.operation}{reduce_op} of {self._sizes} x {dtype}"
+
+    @property
+    def _sizes(self) -> str:
+        """Numbers of elements: one, or those for each rank and from each rank."""
+        sent, received = (
+            [t.numel() for t in each] for each in (self.inputs, self.outputs)
+        )
+        if self.operation in PART_FOR_EACH_RANK:
+            return f"{sent} for the ranks and {received} from them"
+        return str(sum(sent or received))
 
 
 _Compute = Callable[[Sequence[CollectiveCall], int], Tensors]

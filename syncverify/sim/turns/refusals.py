@@ -26,14 +26,21 @@ class Refusals:
     Args:
         backend: Name of the backend, for messages.
         wake: Ends the run although its rank may wait for ever, for a thread that is refused.
+        instead: What to do about a thread that communicates.
 
     Attributes:
         first: The refusal that counts; None as long as there is none.
     """
 
-    def __init__(self, backend: str, wake: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        backend: str,
+        wake: Callable[[], object],
+        instead: str = "play the subject on gloo",
+    ) -> None:
         self.backend = backend
         self.wake = wake
+        self.instead = instead
         self.first: EnvironmentNotSupportedError | None = None
 
     def note(self, refusal: EnvironmentNotSupportedError | None) -> None:
@@ -101,7 +108,7 @@ def refuse_thread(act: str = "communicate") -> NoReturn:
         run.note(
             EnvironmentNotSupportedError(
                 f"the {run.backend} backend does not simulate threads that {act} beside their "
-                f"rank, as {_own_place()}; play the subject on gloo"
+                f"rank, as {_own_place()}; {run.instead}"
             )
         )
         run.wake()  # the rank may wait for this thread, and so for ever

@@ -274,6 +274,19 @@ def test_a_process_that_a_rank_forks_has_no_group_and_is_no_rank(
     assert "a process that a rank has forked has no group" in capfd.readouterr().err
 
 
+THREAD = f"""{HEAD}
+import threading
+
+beside = threading.Thread(target=dist.all_reduce, args=(ones,))
+beside.start()
+beside.join()
+"""
+
+
+def test_a_thread_that_communicates_is_refused_with_what_to_do(judged: Play) -> None:
+    assert judged(THREAD).refused.endswith("; let the main thread of the rank do it")
+
+
 SPAWNS = f"""{HEAD}
 import torch.multiprocessing
 

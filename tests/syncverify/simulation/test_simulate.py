@@ -117,6 +117,45 @@ def test_a_violation_without_a_remedy_has_a_hint() -> None:
     }
 
 
+def _splits_differ(rank: int) -> None:
+    sizes = [[3, 5], [2, 6]][rank]
+    received = [[3, 2], [4, 6]][rank]  # rank 1 expects four of the five
+    out = torch.empty(sum(received), device="cuda")
+    dist.all_to_all_single(out, torch.ones(8, device="cuda"), received, sizes)
+
+
+def _order_of_twins_differs(rank: int) -> None:
+    groups = [dist.group.WORLD, dist.new_group()]
+    one = torch.ones(2, device="cuda")
+    for group in groups[:: -1 if rank else 1]:
+        dist.all_reduce(one, group=group)
+
+
+def _event_comes_too_early(rank: int) -> None:
+    side, done = torch.cuda.Stream(), torch.cuda.Event()
+    one = torch.ones(2, device="cuda")
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        done.record()
+        one.mul_(2)
+    torch.cuda.current_stream().wait_event(done)
+    one.add_(1)
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (_splits_differ, "all_to_all_single of [2, 6] for the ranks and [4, 6] from"),
+        (_order_of_twins_differs, "group 1: all_reduce SUM of 2 x float32"),
+        (_event_comes_too_early, ", but only for what was queued before the event at "),
+    ],
+)
+def test_a_report_tells_apart_what_differs(
+    program: Callable[[int], None], words: str
+) -> None:
+    assert words in str(simulate(program, 2))
+
+
 def test_ranks_return_their_results() -> None:
     def program(rank: int) -> torch.Tensor:
         total = torch.full((2,), float(rank))

@@ -1,5 +1,6 @@
 """Lines of torch see the CUDA devices that a program sees, and make tensors on the host."""
 
+import io
 from operator import attrgetter
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.distributed._shard.sharded_tensor import (
 )
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import return_and_correct_aliasing
@@ -343,7 +345,8 @@ def test_state_of_an_optimizer_of_fsdp1() -> None:
 
     def program(_: int) -> None:
         model = FullyShardedDataParallel(
-            nn.Linear(4, 4),
+            nn.Sequential(nn.Linear(4, 4)),
+            auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
             device_id=torch.cuda.current_device(),
             use_orig_params=True,
         )
@@ -356,6 +359,20 @@ def test_state_of_an_optimizer_of_fsdp1() -> None:
             FullyShardedDataParallel.optim_state_dict(model, optimizer)
 
     play(program, 2, device="cuda")
+
+
+@pytest.mark.parametrize(
+    "location", ["cuda", torch.device("cuda"), "cuda:0", {"cuda:0": "cuda:1"}, None]
+)
+def test_a_file_is_loaded_on_the_device(location: Any) -> None:
+    def program(rank: int) -> None:
+        saved = io.BytesIO()
+        torch.save({"weight": torch.ones(2, device="cuda")}, saved)
+        saved.seek(0)
+        loaded = torch.load(saved, map_location=location)
+        assert loaded["weight"].device == torch.device("cuda", rank)
+
+    play(program, 1, device="cuda")
 
 
 def test_functions_of_cuda_answer_in_each_module_of_torch() -> None:
