@@ -127,8 +127,12 @@ def _splits_differ(rank: int) -> None:
 def _order_of_twins_differs(rank: int) -> None:
     groups = [dist.group.WORLD, dist.new_group()]
     one = torch.ones(2, device="cuda")
-    for group in groups[:: -1 if rank else 1]:
-        dist.all_reduce(one, group=group)
+    works = [
+        dist.all_reduce(one, group=group, async_op=True)
+        for group in groups[:: -1 if rank else 1]
+    ]
+    for work in works:
+        work.wait()
 
 
 def _event_comes_too_early(rank: int) -> None:

@@ -300,22 +300,22 @@ DISAGREEMENTS = {
         lambda rank: dist.all_to_all(
             [torch.ones(1), torch.ones(1)], [torch.ones(1 + rank), torch.ones(1)]
         ),
-        "all_to_all of 2 x float32",
-        "all_to_all of 3 x float32",
+        "all_to_all of [1, 1] for the ranks and [1, 1] from",
+        "all_to_all of [2, 1] for the ranks and [1, 1] from",
     ),
     "part of the first": (
         lambda rank: dist.all_to_all(
             [torch.ones(1), torch.ones(1)], [torch.ones(1), torch.ones(2 - rank)]
         ),
-        "all_to_all of 3 x float32",
-        "all_to_all of 2 x float32",
+        "all_to_all of [1, 2] for the ranks and [1, 1] from",
+        "all_to_all of [1, 1] for the ranks and [1, 1] from",
     ),
     "expected part": (
         lambda rank: dist.all_to_all(
             [torch.ones(1), torch.ones(2)], [torch.ones(1), torch.ones(1)]
         ),
-        "all_to_all of 2 x float32",
-        "all_to_all of 2 x float32",
+        "all_to_all of [1, 1] for the ranks and [1, 2] from",
+        "all_to_all of [1, 1] for the ranks and [1, 2] from",
     ),
 }
 
