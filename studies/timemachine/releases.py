@@ -53,7 +53,7 @@ class Releases:
         Returns:
             The folder.
         """
-        folder = self._cache / "releases" / f"{package}-{version}"
+        folder = self._cache / "releases" / _name(package, version, part)
         with self._lock:
             if not folder.exists():
                 archive = self._downloaded(package, version, _SMALL if part else ())
@@ -76,12 +76,12 @@ class Releases:
         if not remedy:
             return original
         edits = hashlib.sha256(repr(remedy).encode()).hexdigest()[:8]
-        copy = self._cache / "repaired" / f"{package}-{version}-{edits}"
+        copy = self._cache / "repaired" / f"{_name(package, version, part)}-{edits}"
         with self._lock:
             if not copy.exists():
                 new = copy.with_name(f"{copy.name}.part")
                 shutil.rmtree(new, ignore_errors=True)
-                shutil.copytree(original, new)
+                shutil.copytree(original, new, symlinks=True)  # most of a part
                 for edit in remedy:
                     _apply(edit, new, f"{package} {version}")
                 new.rename(copy)
@@ -107,6 +107,11 @@ class Releases:
             folder.mkdir(parents=True, exist_ok=True)
             _download(f"{package}=={version}", folder, options)
         return _archives(folder)[0]
+
+
+def _name(package: str, version: str, part: str) -> str:
+    """Name the folder of a release: each part of a version has its own."""
+    return "-".join([package, version, *part.split("/")[1:]])
 
 
 def _apply(edit: Edit, folder: Path, release: str) -> None:
