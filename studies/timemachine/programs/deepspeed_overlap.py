@@ -45,7 +45,7 @@ def program(
 ) -> None:
     """Train two steps."""
     os.environ["LOCAL_RANK"] = str(rank)
-    _forget_groups()
+    forget_groups()
     deepspeed.init_distributed(dist_backend="nccl", verbose=False)
     torch.manual_seed(0)
     sizes = [*widths, 1]
@@ -76,7 +76,7 @@ def program(
     engine.destroy()
 
 
-def _forget_groups() -> None:
+def forget_groups() -> None:
     """Forget the groups of the scenario before."""
     deepspeed.comm.comm.cdb = None
     for name, value in list(vars(groups).items()):

@@ -60,9 +60,7 @@ def program(
         raise WrongValueError(f"still sharded where a stage begins: {found}")
 
 
-def _sharded(
-    layers: int, mesh: Any, found: list[str], *, is_nested: bool
-) -> nn.Module:
+def _sharded(layers: int, mesh: Any, found: list[str], *, is_nested: bool) -> nn.Module:
     """Make a stage whose layers are gathered and freed by the schedule alone."""
     stage = nn.Sequential(*[nn.Linear(2, 2) for _ in range(layers)])
     stage.register_forward_pre_hook(

@@ -25,6 +25,7 @@ class Subject(HooksAdapter):
             dist.all_reduce(parameter.grad)
             parameter.grad.div_(1)
 """
+FILES = ("__init__.py", "inner/kept.py", "inner/part/taken.py")
 REMEDY = Edit("subject.py", "div_(1)", "div_(dist.get_world_size())")
 PAIR = Pair(
     "a pair",
@@ -71,28 +72,47 @@ def test_a_release_for_a_newer_python_is_downloaded_for_it(
     assert (folder / "newer.py").exists()
 
 
-def test_a_part_of_a_release_is_laid_over_the_installed_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Releases:
+    """Return releases of an installed package, of which version 2 is downloaded already."""
     installed, released = tmp_path / "installed" / "made", tmp_path / "new" / "made"
     for folder, text in ((installed, "old"), (released, "new")):
         (folder / "inner" / "part").mkdir(parents=True)
-        for file in ("__init__.py", "inner/kept.py", "inner/part/taken.py"):
+        for file in FILES:
             (folder / file).write_text(f"# {text}")
     monkeypatch.syspath_prepend(installed.parent)
     archive = tmp_path / "cache" / "archives" / "made-2" / "made-2"
     archive.parent.mkdir(parents=True)
     shutil.make_archive(str(archive), "zip", released.parent)
-    folder = Releases(tmp_path / "cache").unpacked("made", "2", "made/inner/part")
-    texts = {
-        file: (folder / "made" / file).read_text()
-        for file in ("__init__.py", "inner/kept.py", "inner/part/taken.py")
-    }
-    assert texts == {
-        "__init__.py": "# old",
-        "inner/kept.py": "# old",
-        "inner/part/taken.py": "# new",
-    }
+    return Releases(tmp_path / "cache")
+
+
+def texts(folder: Path) -> list[str]:
+    """Return what the files of an unpacked release say."""
+    return [(folder / "made" / file).read_text() for file in FILES]
+
+
+def test_a_part_of_a_release_is_laid_over_the_installed_package(
+    parts: Releases,
+) -> None:
+    folder = parts.unpacked("made", "2", "made/inner/part")
+    assert texts(folder) == ["# old", "# old", "# new"]
+
+
+def test_each_part_of_a_version_has_a_folder(parts: Releases) -> None:
+    parts.unpacked("made", "2", "made/inner/part")
+    assert texts(parts.unpacked("made", "2", "made/inner")) == [
+        "# old",
+        "# new",
+        "# new",
+    ]
+
+
+def test_a_remedy_of_a_part_copies_no_installed_file(parts: Releases) -> None:
+    remedy = Edit("made/inner/part/taken.py", "new", "right")
+    folder = parts.repaired("made", "2", [remedy], "made/inner/part")
+    assert texts(folder) == ["# old", "# old", "# right"]
+    assert (folder / "made" / "inner" / "kept.py").is_symlink()
 
 
 def test_a_remedy_changes_a_copy(releases: Releases) -> None:
