@@ -35,7 +35,7 @@ def program(rank: int, *, schedule: str, micro_batches: int) -> None:
     ranks = torch.distributed.get_world_size()
     stages = 2 * ranks if schedule == _INTERLEAVED else ranks
     device = torch.device("cuda", torch.cuda.current_device())
-    parts = [
+    parts: list[Any] = [
         PipelineStage(_layer().to(device), number, stages, device)
         for number in range(rank, stages, ranks)
     ]

@@ -40,7 +40,7 @@ def program(
     place, count = mesh["pp"].get_local_rank(), stages * _RANKS_OF_PIPELINE
     device = torch.device("cuda", torch.cuda.current_device())
     found = list[str]()  # a schedule hides the errors of a stage
-    parts = [
+    parts: list[Any] = [
         PipelineStage(
             _sharded(layers, mesh["dp"], found, is_nested=is_nested),
             number, count, device,
@@ -70,7 +70,8 @@ def _sharded(layers: int, mesh: Any, found: list[str], *, is_nested: bool) -> nn
     )
     for layer in stage if is_nested else ():
         fully_shard(layer, mesh=mesh, reshard_after_forward=False)
-    return fully_shard(stage, mesh=mesh, reshard_after_forward=False)
+    fully_shard(stage, mesh=mesh, reshard_after_forward=False)
+    return stage
 
 
 def _loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
