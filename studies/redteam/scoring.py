@@ -10,6 +10,7 @@ import torch
 from studies.redteam.program import Program, program_named
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import SyncverifyError
+from syncverify.program.modules.layers import provide_layers
 from syncverify.program.warnings_once import show_warnings_once
 from syncverify.search.first_violation import first_met
 from syncverify.settings import Settings
@@ -43,6 +44,7 @@ class Score:
 def score_of(name: str, examples: int) -> Score:
     """Search for the first violation of a program, without shrinking."""
     program = program_named(name)
+    provide_layers(program.contract)
     show_warnings_once()
     torch.set_num_threads(1)
     try:

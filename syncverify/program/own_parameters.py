@@ -39,6 +39,7 @@ class OwnParameters:
     Attributes:
         parameters: Parameters of one rank, by name.
         takes_values: Whether a subject may change values now, to make replicas equal.
+        had_forward: Whether a micro-batch has run since; torch's `replicate` changes values in it.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
@@ -46,6 +47,7 @@ class OwnParameters:
         self._states = _states(parameters)
         self._changed: dict[str, None] = {}
         self.takes_values = False
+        self.had_forward = False
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -58,6 +60,7 @@ class OwnParameters:
         """Let a subject change values until `take_values`."""
         self._note_changes()
         self.takes_values = True
+        self.had_forward = False
 
     def take_values(self) -> None:
         """Keep the values as those of the training program."""

@@ -278,6 +278,7 @@ class _RankProgram:
 
     def _run_micro_batch(self, action: Backward) -> None:
         self._has_failed = False
+        self._own.had_forward = True
         failing = suppress(InjectedError) if action.fails else nullcontext()
         with failing, self._calling("backward", action.step, action.micro_batch):
             self._has_failed = action.fails
@@ -387,7 +388,7 @@ class _RankProgram:
         return [gradient for name, gradient in gradients.items() if name in owned]
 
     def _observe(self, action: Observe) -> None:
-        if self._own.takes_values:
+        if self._own.takes_values and self._own.had_forward:
             self._own.take_values()
             self._result.bound = self._result.bound or self._own.values()
         local = self._model.local_gradients()

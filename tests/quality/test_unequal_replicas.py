@@ -48,6 +48,15 @@ def test_right_programs_are_silent(subject: object) -> None:
     assert identities(subject, UNEQUAL) == set()
 
 
+@pytest.mark.parametrize("subject", ["replicate", "ddp"])
+def test_replicas_are_made_equal_in_the_first_forward_after_an_empty_step(
+    subject: str,
+) -> None:
+    assert (
+        identities(subject, replace(UNEQUAL, events=("empty_step", "plain"))) == set()
+    )
+
+
 def test_replicas_that_stay_unequal_are_named() -> None:
     (found,) = violations(planted.MakesFirstEqual, UNEQUAL)
     assert found.summary == (
