@@ -45,8 +45,8 @@ def program(
             _sharded(layers, mesh["dp"], found, is_nested=is_nested),
             number, count, device,
             # Without these it runs a forward to learn them, which gathers a stage.
-            input_args=torch.empty(1, 2, device="meta"),
-            output_args=torch.empty(1, 2, device="meta"),
+            input_args=torch.empty(1, 2, device="meta", requires_grad=True),
+            output_args=torch.empty(1, 2, device="meta", requires_grad=True),
             group=mesh.get_group("pp"),
         )
         for number in range(place, count, _RANKS_OF_PIPELINE)
