@@ -150,8 +150,11 @@ def _gradients(word: str) -> dict[str, torch.Tensor]:
 def _misuse(
     part: torch.Tensor, value: torch.Tensor, gradient: torch.Tensor | None
 ) -> str:
-    """Say that a layer changes or leaves out a parameter, or "", from its value before."""
+    """Say that a layer changes, leaves out or looks up a parameter, or "", from its value before."""
     # The version shows a change that was undone.
     if part._version or not torch.equal(part, value):  # noqa: SLF001
         return "it changes its parameter"
-    return "its loss does not use" if gradient is None else ""
+    if gradient is None:
+        return "its loss does not use"
+    # No scenario knows which rows a sparse gradient has, or how often.
+    return "leave sparse=False; sparse is the gradient of" if gradient.is_sparse else ""

@@ -102,6 +102,16 @@ class ChangingData(Sound):
         return super().forward(generator)
 
 
+class SparseTable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(4, 3))
+
+    def forward(self, generator: torch.Generator) -> torch.Tensor:
+        index = torch.tensor([0, 2, 2])
+        return nn.functional.embedding(index, self.weight, sparse=True).sum().float()
+
+
 class Exiting(Sound):
     def forward(self, generator: torch.Generator) -> torch.Tensor:
         raise SystemExit(3)
@@ -139,6 +149,7 @@ def scenario_of_sound() -> Scenario:
         (Changing, "it changes its parameter 'weight'"),
         (ChangingBack, "it changes its parameter 'weight'"),
         (ChangingData, "it changes its parameter 'weight'"),
+        (SparseTable, "leave sparse=False; sparse is the gradient of 'weight'"),
         (Exiting, "SystemExit: 3"),
     ],
 )
