@@ -32,6 +32,7 @@ from studies.pages import (
 from studies.peers import stored_runs
 from studies.redteam import document as redteam
 from studies.releases.__main__ import PAGES as WITH_FACTS
+from studies.streams import page as streams
 from studies.timemachine import page as timemachine
 from studies.torch_tests import page as torch_tests
 from studies.waits import page as waits
@@ -58,6 +59,7 @@ PAGES: Final = (
     property_catalogue.PART,
     redteam.PAGE,
     redteam.SECOND_PAGE,
+    streams.PART,
     stored_runs.PART,
     timemachine.COMMITS,
     timemachine.PAGE,

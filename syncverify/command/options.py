@@ -312,7 +312,7 @@ def _replay(token: str, options: Mapping[str, Any]) -> None:
 @click.option(
     "--hang-timeout", type=click.FloatRange(min=0, min_open=True), default=30.0,
     metavar="SECONDS", show_default=True,
-    help="Time that a rank may compute without a call of torch.",
+    help="Time that a rank may compute without a call of torch, or that ranks only sleep.",
 )  # fmt: skip
 @report_option
 @page_option
@@ -360,7 +360,7 @@ def simulate(**options: Any) -> None:
 @click.option(
     "--hang-timeout", type=click.FloatRange(min=0, min_open=True), default=60.0,
     metavar="SECONDS", show_default=True,
-    help="Time that a rank may compute without a call of torch.",
+    help="Time that a rank may compute without a call of torch, or that ranks only sleep.",
 )  # fmt: skip
 @report_option
 @page_option

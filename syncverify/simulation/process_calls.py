@@ -4,6 +4,9 @@
 sleep gives the turn away, so that other ranks move meanwhile, and is short: no time passes on
 the simulated machine. A name that a program imported before, as in `from time import sleep`,
 keeps its meaning.
+
+`torch.distributed.checkpoint.async_save` may start a process for each rank, which ask for ranks of
+their own. It is refused.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ from contextlib import contextmanager
 from typing import NoReturn
 from unittest.mock import patch
 
+from syncverify.sim.device.torch_internals import saver_in_a_process
+from syncverify.sim.turns.refusals import refusal
 from syncverify.sim.turns.scheduler import own_rank
 from syncverify.sim.turns.turn_taking import TurnTaking
 from syncverify.trace.stacks import is_subject_above
 
 # A program may wait for another process, and look for it after each sleep.
 _MAX_SLEEP_SECONDS = 0.05
+_REFUSE_SAVER = refusal("checkpoints that another process saves")
 
 
 @contextmanager
@@ -38,10 +44,13 @@ def calls_on_ranks(scheduler: TurnTaking) -> Iterator[None]:
             sleep(seconds)
             return
         scheduler.yield_turn()
-        sleep(min(seconds, _MAX_SLEEP_SECONDS))
+        pause = min(seconds, _MAX_SLEEP_SECONDS)
+        sleep(pause)
+        scheduler.note_pause(pause)
 
     with (
         patch.object(os, "_exit", leave_rank),
         patch.object(time, "sleep", sleep_shortly),
+        patch.object(*saver_in_a_process(), _REFUSE_SAVER),
     ):
         yield

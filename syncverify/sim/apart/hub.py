@@ -7,7 +7,8 @@ Note [Turns between processes]
     can run, the run ends with the stall that threads would end with.
 
     A clock decides in one case alone: a rank that keeps its turn without a sign of life. It is
-    interrupted, and says where it stood.
+    interrupted, and says where it stood. Ranks that only sleep are ended after sleeps of the
+    same length in sum.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from syncverify.sim.apart.messages import (
     TurnOver,
     YourTurn,
 )
+from syncverify.sim.turns.idle_pauses import IdlePauses
 from syncverify.sim.turns.stalls import Position, Stall, deadlock, endless
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.source_lines import NoLine
@@ -129,6 +131,8 @@ class Hub:
         self.passed_stall: Stall | None = None
         self.has_passed = False
         self._num_idle_turns = 0
+        self._pauses = IdlePauses(hang_timeout_seconds, processes)
+        self._max_idle_turns = _MAX_IDLE_TURNS_PER_RANK * len(processes)
         self._num_records_before = -1
 
     def run(self) -> None:
@@ -193,16 +197,18 @@ class Hub:
         with contextlib.suppress(OSError):  # it is gone, and is heard to be
             own.process.send(YourTurn(sent))
         self._hear_from(own)
-        self._count_idle()
+        self._count_idle(own)
 
-    def _count_idle(self) -> None:
+    def _count_idle(self, own: HeardRank) -> None:
         num_records = sum(own.num_records for own in self.ranks)
         moved, self._num_records_before = (
             num_records != self._num_records_before,
             num_records,
         )
         self._num_idle_turns = 0 if moved else self._num_idle_turns + 1
-        if self._num_idle_turns > _MAX_IDLE_TURNS_PER_RANK * len(self.ranks):
+        paused = own.stands.paused_seconds if own.stands else 0.0
+        is_over = paused and self._pauses.are_over(paused, num_records)
+        if is_over or self._num_idle_turns > self._max_idle_turns:
             blocked = frozenset(own.rank for own in self.ranks if not own.can_run)
             self.stall = endless([own.position() for own in self.ranks], blocked)
 

@@ -94,7 +94,7 @@ class TurnOver:
         awaited: What it waits for or asks about; None if nothing.
         line: Line of the program that it has reached.
         updates: What it did to the state that ranks share, in order.
-        num_steps: Operations that it has counted since its last turn.
+        paused_seconds: Length of its sleeps since its last turn.
         num_records: Number of things that it has recorded.
     """
 
@@ -102,7 +102,7 @@ class TurnOver:
     awaited: Awaited | None
     line: CodeLine | NoLine
     updates: tuple[SharedChange, ...]
-    num_steps: int
+    paused_seconds: float
     num_records: int
 
 

@@ -54,7 +54,7 @@ class RemoteTurns:
         self._on_step = on_step
         self._on_pass = on_pass
         self._has_begun = self.has_ended = self._has_passed = False
-        self._num_steps = 0
+        self._paused_seconds = 0.0
         self.updates: list[SharedChange] = []
         self.stack: tuple[CodeLine, ...] = ()
 
@@ -112,8 +112,11 @@ class RemoteTurns:
             RunEndedError: The run has ended.
         """
         self._begin()
-        self._num_steps += 1
         self._on_step()
+
+    def note_pause(self, seconds: float) -> None:
+        """Note that the host has slept."""
+        self._paused_seconds += seconds
 
     def require_values(self) -> None:
         """Let a host read values of a device; where none is known, it stands still.
@@ -160,13 +163,13 @@ class RemoteTurns:
     ) -> TurnOver:
         told = tuple(self.updates)
         self.updates.clear()
-        steps, self._num_steps = self._num_steps, 0
+        paused, self._paused_seconds = self._paused_seconds, 0.0
         return TurnOver(
             can_go_on=ready is None or ready(),
             awaited=None if wait is None else Awaited.of(wait),
             line=_innermost(),
             updates=told,
-            num_steps=steps,
+            paused_seconds=paused,
             num_records=self._num_records(),
         )
 

@@ -10,7 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.distributed as dist
+
+from syncverify.settings import NCCL_NAMES
+
+# Each library moves memory of these devices, unless a program names one for each device.
+_CPU, _CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 class SeenBackends:
@@ -22,11 +28,13 @@ class SeenBackends:
 
     def __init__(self) -> None:
         self.default = "gloo"
+        self._is_named = True
         self._asked: dict[str, str] = {}
 
     def begin_world(self, backend: Any) -> None:
         """Note the backend of a new default group, if it is named; no other group is left."""
         self._asked.clear()
+        self._is_named = backend is not None
         if backend is not None:
             self.default = str(backend).lower()
 
@@ -38,3 +46,13 @@ class SeenBackends:
     def of(self, group_name: str) -> str:
         """Return the backend of a group, by its name."""
         return self._asked.get(group_name, self.default)
+
+    def devices_of(self, group_name: str) -> list[torch.device]:
+        """Return the devices whose memory a group moves, by its name."""
+        if not self._is_named and group_name not in self._asked:
+            return [_CPU, _CUDA]  # torch chooses a library for each device
+        name = self.of(group_name)
+        named = [part.partition(":")[0] for part in name.split(",") if ":" in part]
+        if named:
+            return [torch.device(each) for each in named]
+        return [_CUDA] if name in NCCL_NAMES else [_CPU, _CUDA]

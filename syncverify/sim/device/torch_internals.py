@@ -129,6 +129,12 @@ def num_results(operator: Any) -> int:
     return len(operator._schema.returns)  # noqa: SLF001
 
 
+def saver_in_a_process() -> tuple[Any, str]:
+    """Return owner and name of the class that saves checkpoints in a process of its own."""
+    saver = importlib.import_module("torch.distributed.checkpoint.state_dict_saver")
+    return saver, "_ProcessBasedAsyncCheckpointExecutor"
+
+
 def default_store() -> dist.Store:
     """Return the store of the default group."""
     store: dist.Store = dist.distributed_c10d._get_default_store()  # noqa: SLF001

@@ -37,6 +37,9 @@ from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.stacks import calling_frames, is_called_by
 
 BACKEND_NAME = "simulated"
+# Functions of torch that choose a device of a group. To all others it has none, as it has no
+# backend of torch's for them either.
+_CHOOSE_DEVICE = ("async_save", "_broadcast_tensors")
 
 
 class SimulatedCommunicator(dist.ProcessGroup):
@@ -107,6 +110,15 @@ class SimulatedCommunicator(dist.ProcessGroup):
     def _told_backend(self) -> str:
         streams = own_streams()
         return "gloo" if streams is None else streams.backends.of(self.group_name)
+
+    @property
+    @override
+    def _device_types(self) -> list[torch.device]:
+        """Devices whose memory the group moves, as torch asks for them."""
+        streams = own_streams()
+        if streams is None or not any(map(is_called_by, _CHOOSE_DEVICE)):
+            return []
+        return streams.backends.devices_of(self.group_name)
 
     def getBackendName(self) -> str:  # noqa: N802  # torch's name
         """Name the backend, as `torch.distributed.get_backend` reports it."""

@@ -37,6 +37,7 @@ from syncverify.processes.silence import Silence, ThisProcess, pause_seconds
 from syncverify.processes.thread_signal import Signal
 from syncverify.sim.turns.decisions import SECONDS_BETWEEN_POLLS, Decisions
 from syncverify.sim.turns.held_locks import refusal_of_lock
+from syncverify.sim.turns.idle_pauses import IdlePauses
 from syncverify.sim.turns.passed_time import pass_seconds
 from syncverify.sim.turns.refusals import Refusals, refuse_thread
 from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock, endless
@@ -131,6 +132,7 @@ class Scheduler:
         self._steps_left = max_steps_per_rank * num_ranks
         self._max_idle_steps = _MAX_IDLE_STEPS_PER_RANK * num_ranks
         self._progress_before = -1
+        self._pauses = IdlePauses(hang_timeout_seconds, [ThisProcess()])
         self._stall: Stall | None = None
         self._refusals = Refusals(backend, self._returned.give)
 
@@ -251,8 +253,18 @@ class Scheduler:
         """
         self._current_rank()
         self._steps_left -= 1
-        is_over = self._steps_left < 0 or self._is_idle()
-        if is_over and self._stall is None:
+        self._end_if(self._steps_left < 0 or self._is_idle())
+
+    def note_pause(self, seconds: float) -> None:
+        """Note that the host has slept, after it has let other ranks run.
+
+        Raises:
+            RunEndedError: Ranks only sleep, or the run has ended meanwhile.
+        """
+        self._end_if(self._pauses.are_over(seconds, self._progress()))
+
+    def _end_if(self, is_endless: bool) -> None:  # noqa: FBT001  # the one argument
+        if is_endless and self._stall is None:
             blocked = {own.rank for own in self._ranks if not own.can_run()}
             self._stall = endless(self._positions(), frozenset(blocked))
         if self._ended or self._stall or self._refusals.first:

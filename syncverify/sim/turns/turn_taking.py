@@ -35,5 +35,8 @@ class TurnTaking(Protocol):
     def count_step(self) -> None:
         """Count an operation."""
 
+    def note_pause(self, seconds: float) -> None:
+        """Note that the host has slept, after it has let other ranks run."""
+
     def require_values(self) -> None:
         """Let a host read values of a device."""

@@ -8,7 +8,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from torch import nn
 from torch.distributed import init_process_group
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    set_model_state_dict,
+)
 
 
 def _ones(rank: int, size: int = 4) -> torch.Tensor:
@@ -163,6 +168,14 @@ def compiles_a_functional_collective(rank: int) -> torch.Tensor:
     return total_of_doubled(_ones(rank))
 
 
+def loads_parameters_of_rank_0(rank: int) -> torch.Tensor:
+    model = nn.Linear(4, 2).cuda()
+    known = model.state_dict() if rank == 0 else {}
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, known, options=options)
+    return model(_ones(rank))
+
+
 RIGHT: tuple[Callable[[int], Any], ...] = (
     waits_on_another_stream_first,
     polls_until_done,
@@ -179,4 +192,5 @@ RIGHT: tuple[Callable[[int], Any], ...] = (
     makes_its_default_group_again,
     pins_what_it_makes,
     compiles_a_functional_collective,
+    loads_parameters_of_rank_0,
 )

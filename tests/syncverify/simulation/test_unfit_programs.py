@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoint
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 from syncverify import UsageError, simulate
 from syncverify.simulation.program import Device
@@ -213,9 +215,29 @@ def _uses_symmetric_memory() -> None:
     symmetric.empty(4, device="cuda")
 
 
+def _checkpoint(backend: str) -> dict[str, Any]:
+    """Return what saves a checkpoint over a new group."""
+    group = dist.new_group(backend=backend)
+    state = {"weight": torch.ones(2, device="cuda")}
+    return {"state_dict": state, "checkpoint_id": "unused", "process_group": group}
+
+
+def _saves_in_a_process() -> None:
+    kind = AsyncCheckpointerType.PROCESS
+    checkpoint.async_save(**_checkpoint("gloo"), async_checkpointer_type=kind)
+
+
+def _saves_in_a_thread(backend: str) -> None:
+    checkpoint.async_save(**_checkpoint(backend)).result()
+
+
 @pytest.mark.parametrize(
     ("program", "feature"),
-    [(_starts_rpc, "rpc"), (_uses_symmetric_memory, "symmetric memory")],
+    [
+        (_starts_rpc, "rpc"),
+        (_uses_symmetric_memory, "symmetric memory"),
+        (_saves_in_a_process, "checkpoints that another process saves"),
+    ],
 )
 def test_what_is_not_simulated_is_named(
     program: Callable[[], None], feature: str
@@ -223,6 +245,18 @@ def test_what_is_not_simulated_is_named(
     refused = simulate(program, 2).refused
     assert refused.startswith(f"the sim backend does not simulate {feature}, used at ")
     assert f"in {program.__name__}" in refused
+
+
+def test_a_checkpoint_that_a_thread_saves_is_refused() -> None:
+    simulation = simulate(lambda _: _saves_in_a_thread("gloo"), 2)
+    assert not simulation.violations
+    assert "threads that communicate beside their rank" in simulation.refused
+
+
+def test_a_checkpoint_beside_training_needs_a_group_of_the_host() -> None:
+    cause, summary, _ = _summary(simulate(lambda _: _saves_in_a_thread("nccl"), 2))
+    assert cause == "raised_AssertionError"
+    assert "A CPU backend must be enabled for async save" in summary
 
 
 def test_a_long_sleep_is_short_and_lets_others_move() -> None:
@@ -235,6 +269,16 @@ def test_a_long_sleep_is_short_and_lets_others_move() -> None:
 
     assert simulate(program, 2, hang_timeout_seconds=5).is_right
     assert order == [1, 0]
+
+
+def test_sleeps_without_an_end_are_ended() -> None:
+    def program(rank: int) -> None:
+        while rank == 0:
+            time.sleep(1)
+        dist.barrier()
+
+    cause, _, ranks = _summary(simulate(program, 2, hang_timeout_seconds=0.2))
+    assert (cause, ranks) == ("step_bound", (0,))
 
 
 @pytest.mark.long

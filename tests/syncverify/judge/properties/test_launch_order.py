@@ -24,15 +24,15 @@ def test_opposite_orders_are_a_hazard_with_the_lines_of_both_ranks() -> None:
         "hazard on NCCL"
     )
     assert sorted(each.words for each in one.evidence.events) == [
-        f"rank 0: {A0}; then {B0}",
-        f"rank 1: {B0}; then {A0}",
+        f"rank 0: group a: {A0}; then group b: {B0}",
+        f"rank 1: group b: {B0}; then group a: {A0}",
     ]
 
 
 def test_orders_agree_until_they_do_not() -> None:
     assert found([A0, B0, B1, A1], [A0, B0, B1, A1]) == []
     finding, _ = found([A0, B0, B1, A1], [A0, B0, A1, B1])
-    assert finding.evidence.events[0].words.startswith("rank 1: all_reduce SUM of 4 x")
+    assert finding.evidence.events[0].words.startswith("rank 1: group a: all_reduce")
     assert "a.py:1" in finding.evidence.events[0].words
 
 

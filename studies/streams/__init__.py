@@ -1,0 +1,1 @@
+"""The verdicts of the backends `sim` and `streams` on the same scenarios."""

@@ -1,0 +1,65 @@
+"""Sleeps of ranks while no rank records anything: a loop that waits for what never comes.
+
+A sleep lets other ranks run, and then is short. So a loop of sleeps has turns and no end, and uses no
+processor time. The sleeps themselves are summed up, so no clock decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from syncverify.processes.silence import Watched
+
+_HELPED_SHARE = 0.05
+
+
+class IdlePauses:
+    """The sum of the sleeps since a rank last recorded anything.
+
+    Args:
+        bound_seconds: Sum that no program in order reaches.
+        processes: Processes of the ranks. While one that they have started works, as a compiler
+            does, ranks may sleep on.
+    """
+
+    def __init__(self, bound_seconds: float, processes: Sequence[Watched]) -> None:
+        self._bound_seconds = bound_seconds
+        self._processes = processes
+        self._progress = -1
+        self._seconds = self._helped_seconds = 0.0
+
+    def are_over(self, seconds: float, progress: int) -> bool:
+        """Add a sleep, and tell whether the bound is reached.
+
+        Args:
+            seconds: Length of the sleep.
+            progress: A number that grows while ranks record anything.
+
+        Returns:
+            Whether it is.
+        """
+        if progress != self._progress:
+            self._progress = progress
+            self._begin()
+        self._seconds += seconds
+        if self._seconds < self._bound_seconds:
+            return False
+        return not self._is_helped()
+
+    def _begin(self) -> None:
+        self._seconds = 0.0
+        self._helped_seconds = self._work()[0]
+
+    def _is_helped(self) -> bool:
+        before = self._helped_seconds
+        used, is_ready = self._work()
+        # A sum that shrinks tells of an end, so one of them went on.
+        least = _HELPED_SHARE * self._bound_seconds
+        is_helped = is_ready or abs(used - before) >= least
+        if is_helped:
+            self._begin()
+        return is_helped
+
+    def _work(self) -> tuple[float, bool]:
+        works = [each.work_of_descendants() for each in self._processes]
+        return sum(each.seconds for each in works), any(each.is_ready for each in works)
