@@ -1,0 +1,40 @@
+"""The comparison of `sim` and `streams` sees a difference, and is stored as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from studies.streams import playing
+from studies.streams.page import read
+from studies.streams.playing import NUM_SCENARIOS, RIGHT, compared, defects, drawn
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.catalogue import entry_of
+
+DEFECT = "async-result-read-before-wait"
+
+
+class PlaysTheTwin(SimBackend):
+    """Plays the defect without its mistake, so that its verdict is another one."""
+
+    @override
+    def run(self, scenario: Any, subject: Any, *more: Any) -> Any:
+        return super().run(scenario, entry_of(DEFECT).fixed(), *more)
+
+
+def test_another_verdict_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = entry_of(DEFECT).defect()
+    monkeypatch.setattr(playing, "StreamsBackend", PlaysTheTwin)
+    found = compared(subject, drawn(subject, 2))
+    assert found.num_scenarios == 2
+    assert len(found.different) == found.num_wrong > 0
+
+
+def test_all_subjects_are_stored_and_agree() -> None:
+    stored = read()
+    assert stored.keys() == {*RIGHT, *defects()}
+    for name, row in stored.items():
+        assert (row.num_scenarios, row.different) == (NUM_SCENARIOS, []), name
+        assert bool(row.num_wrong) == (name not in RIGHT), name
