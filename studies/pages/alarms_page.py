@@ -6,7 +6,7 @@ from typing import Final
 from studies.documents import RESULTS, Document, table
 from studies.pages.bank_page import figures
 from studies.pages.soak import lines, sums
-from tests.quality.test_alarms import OF_DDP, OF_DEEPSPEED, PROGRAMS
+from tests.quality.test_alarms import OF_DDP, OF_DEEPSPEED, ON_FAKE, PROGRAMS
 
 FIGURES: Final = RESULTS / "soak.jsonl"  # of `make soak`
 TOLD = """\
@@ -24,6 +24,7 @@ def page() -> str:
     cells = [(name, on, f"{played:,}", alarms) for name, on, played, alarms in rows]
     counted = table(("subject", "backend", "scenarios", "alarms"), cells)
     listed = [f"- `synchronizer`: {name}" for name in PROGRAMS]
+    listed += [f"- `synchronizer` on `fake`: {name}" for name in ON_FAKE]
     listed += [f"- `ddp`: {name}" for name in OF_DDP]
     listed += [f"- `deepspeed-zero1`: {name}" for name in OF_DEEPSPEED]
     return "\n".join([*counted, "", TOLD, *listed])

@@ -16,7 +16,6 @@ list of the ranks of a communicator.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -45,7 +44,7 @@ from syncverify.sim.recording.foreign_threads import (
 )
 from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.sim.sharding_plans import obvious_plans
-from syncverify.sim.turns.scheduler import RankThread, Scheduler
+from syncverify.sim.turns.scheduler import RankThread, Scheduler, own_rank
 from syncverify.sim.turns.stalls import Stall
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder
@@ -53,7 +52,6 @@ from syncverify.trace.run import RankRun, Run
 
 # Up to this size every rank plays: it takes a second, and a fault of any one rank is found.
 MAX_RANKS_PLAYED_IN_FULL = 16
-_THREAD = threading.local()
 
 
 class _FakeRecorder(Recorder):
@@ -78,6 +76,7 @@ class FakeBackend:
         num_ranks = scenario.mesh.num_ranks
         chosen = _chosen_ranks(scenario)
         recorders = [_FakeRecorder() for _ in chosen]
+        streams_by_index = [HostStreams() for _ in chosen]
         played = {rank: RankRun() for rank in chosen}
 
         def program(index: int) -> None:
@@ -90,7 +89,7 @@ class FakeBackend:
             backend=self.name,
         )
         world, own_threads = thread_local_world(), refusing_threads_that_communicate()
-        streams = host_streams(lambda: getattr(_THREAD, "streams", None))
+        streams = host_streams(lambda: _own(streams_by_index))
         with world, own_threads, streams, obvious_plans(), rank_environment():
             threads, stall = scheduler.run(program)
         absent = RankRun()
@@ -104,6 +103,12 @@ class FakeBackend:
 
     def close(self) -> None:
         """Do nothing: no rank outlives its run."""
+
+
+def _own(streams_by_index: Sequence[HostStreams]) -> HostStreams | None:
+    """Return the streams of the calling thread's rank, or None outside of all ranks."""
+    index = own_rank()
+    return None if index is None else streams_by_index[index]
 
 
 def _chosen_ranks(scenario: Scenario) -> tuple[int, ...]:
@@ -125,7 +130,6 @@ def _by_global_rank(
 def _play_rank(
     scenario: Scenario, subject: Subject, rank: int, result: RankRun, recorder: Recorder
 ) -> None:
-    _THREAD.streams = HostStreams()
     init_fake_process_group(rank=rank, world_size=scenario.mesh.num_ranks)
     try:
         with CollectiveRecording(recorder):

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
+from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
@@ -53,6 +54,25 @@ PROGRAMS = {
         accumulations=(1, 1, 1),
         mesh=GRID,
         events=("plain", "plain", "rebind"),
+    ),
+    # A hook of the user comes after the hook that launches, so a launch may wait for it.
+    "reductions behind hooks of others": program(
+        parameter(),
+        parameter("p1", dtype="bfloat16"),
+        accumulations=(1, 1),
+        mesh=MeshSpec((2,), ("dp",)),
+        backward="hooks_of_others",
+    ),
+}
+
+ON_FAKE = {
+    # A thread that the program started had torch's streams, and not those of its rank.
+    "a gradient that is moved on a thread": program(
+        parameter(shape=(7,), use="jacobian_rows"),
+        accumulations=(1, 4),
+        mesh=MeshSpec((4,), ("dp",)),
+        events=("set_to_none/no_backward", "plain"),
+        backward="on_threads",
     ),
 }
 
@@ -106,6 +126,13 @@ PLAYED = [
     *((f"{__name__}:LeavesViewsBehind", each) for each in OF_DEEPSPEED.values()),
 ]
 NAMES = [*PROGRAMS, *OF_DDP, *OF_DEEPSPEED]
+
+
+@pytest.mark.parametrize("scenario", ON_FAKE.values(), ids=ON_FAKE)
+def test_no_alarm_on_fake(scenario: Scenario) -> None:
+    found = resolve("synchronizer")
+    run = FakeBackend().run(scenario, found)
+    assert check(scenario, run, found.capabilities) == []
 
 
 @pytest.mark.parametrize(("subject", "scenario"), PLAYED, ids=NAMES)
