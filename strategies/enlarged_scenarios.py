@@ -18,7 +18,7 @@ from syncverify.scenario.feature_table import HUGE, MANY, PLAIN, TABLE, VAST
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.layout import local_bytes, reduce_axes
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import ParameterSpec, num_pieces
+from syncverify.scenario.specs import ParameterSpec, is_strided, num_pieces
 from syncverify.strategies.bucket_caps import cap_within
 from syncverify.strategies.word_choices import allowed_words
 
@@ -202,7 +202,7 @@ def _with_buckets(scenario: Scenario, number: int) -> Scenario:
 def _with_ranks(scenario: Scenario, number: int) -> Scenario:
     """Lengthen a mesh axis over which a parameter is summed, if one is."""
     mesh = scenario.mesh
-    if any("_" in "".join(spec.placements or ()) for spec in scenario.parameters):
+    if any(any(map(is_strided, spec.placements or ())) for spec in scenario.parameters):
         return scenario  # a strided shard has to be even
     summed = reduce_axes(mesh, _chosen(scenario))
     axis = summed[0] if summed else mesh.shape.index(max(mesh.shape))

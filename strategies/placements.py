@@ -17,6 +17,7 @@ from syncverify.scenario.specs import (
     REPLICATE,
     MeshSpec,
     Placements,
+    is_strided,
     shard,
     strided_shard,
 )
@@ -103,6 +104,6 @@ def _rare(
 def _is_cut_again(placed: Placements) -> bool:
     """Tell whether each strided shard has a later axis that cuts its dim first."""
     return all(
-        not code.startswith("_") or code.removeprefix("_") in placed[axis:]
+        not is_strided(code) or code.removeprefix("_") in placed[axis:]
         for axis, code in enumerate(placed)
     )

@@ -66,7 +66,7 @@ def applied(source: str, fix: Fix) -> str:
     """
     lines = source.splitlines()
     at = fix.place.number - 1
-    old = [line[2:] for line in fix.lines if not line.startswith("+ ")]
+    old = fix.old
     shown = next(line for line in old if line.strip())
     original = next(line for line in lines[at : at + len(old)] if line.strip())
     indent = " " * (len(original) - len(original.lstrip()) - _indent(shown))
@@ -74,7 +74,7 @@ def applied(source: str, fix: Fix) -> str:
         line.strip() for line in old
     ]:
         raise ValueError(f"{fix.place} is another line than {old[0]!r}")
-    new = [indent + line[2:] for line in fix.lines if not line.startswith("- ")]
+    new = [indent + line for line in fix.new]
     return "\n".join([*lines[:at], *new, *lines[at + len(old) :], ""])
 
 

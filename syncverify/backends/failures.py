@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from syncverify.scenario.feature_row import base_word
+from syncverify.scenario.feature_row import base_word, variant
 from syncverify.sim.network.rendezvous import Failures
 
 
@@ -12,5 +12,5 @@ def failures_of(events: Sequence[str]) -> Failures | None:
     """Return the failures of the event of each step; None if no collective fails."""
     for step, event in enumerate(events):
         if base_word(event) == "failing_collectives":
-            return Failures(step, is_first_alone=event.endswith("/first"))
+            return Failures(step, is_first_alone=variant(event) == "first")
     return None

@@ -68,8 +68,7 @@ class Child(Supervised):
 
     Attributes:
         code: The exit code that the child told; None if it was lost.
-        cause: `process_died` or `never_returns`, if it was lost.
-        how: The end in words.
+        lost: How it was lost, if it was; after `finish`, how it ended otherwise.
         lines: The subject's lines in a process that kept Python from running.
         was_interrupted: Whether the user interrupted it.
         has_found: Whether a search had ended, and had told violations.
@@ -87,7 +86,7 @@ class Child(Supervised):
         tick = min(_STILL_LOOK_SECONDS, patience.stillness / 10)
         self._stillness = Silence(self, tick=tick, idle_share=_IDLE_SHARE)
         self.code: int | None = None
-        self.cause, self.how = "process_died", ""
+        self.lost: Lost | None = None
         self.lines = list[CodeLine]()
         self.was_interrupted = self.has_found = self.is_finished = False
 
@@ -96,18 +95,18 @@ class Child(Supervised):
         if self.has_ended() or time.monotonic() > self._deadline:
             return True
         if self.is_stuck(bound):
-            self._note_loss(self.why_silent())
+            self._note_loss(self.hung())
             return True
         stillness = self._patience.stillness
         if self._stillness.finding(stillness, idle_bound=stillness) == "idle":
-            self._note_loss(f"has slept for {stillness:.0f} s")
+            self._note_loss(Lost("never_returns", f"has slept for {stillness:.0f} s"))
             del self.lines[:-1]  # above the innermost line is the command itself
             return True
         return False
 
-    def _note_loss(self, how: str) -> None:
+    def _note_loss(self, lost: Lost) -> None:
         """Note where a lost child is, which ends it unless a signal has stopped it."""
-        self.cause, self.how = "never_returns", how
+        self.lost = lost
         self.lines = frames_in_dump(self.stacks())
 
     @override
@@ -125,7 +124,7 @@ class Child(Supervised):
                 case Found():
                     self.has_found = True
                 case Lost():
-                    self.cause, self.how = word.cause, word.how
+                    self.lost = word
                 case Ends():
                     self.code = word.code
                     self._deadline = time.monotonic() + self._patience.grace
@@ -138,7 +137,7 @@ class Child(Supervised):
         while heard_from([self], 0) and HungUp() not in self.hear():
             pass
         self.signal(signal.SIGKILL)
-        self.how = self.how or f"ended by {self.exit_reason()}"
+        self.lost = self.lost or self.ended()
         self.drop()
         self.is_finished = True
 

@@ -19,6 +19,7 @@ Note [Who owns the end of a command]
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
@@ -39,7 +40,7 @@ from syncverify.command.second_play import Plays
 from syncverify.command.torchrun_job import refuse_jobs_that_start_again
 from syncverify.plain_text import plain
 from syncverify.processes.orphans import adopt_orphans, end_orphans
-from syncverify.processes.process_state import STOPPED
+from syncverify.processes.owner_link import Lost
 from syncverify.scenario.token import renamed
 from syncverify.trace.source_lines import CodeLine
 
@@ -49,10 +50,7 @@ _PROPERTIES = {
 }
 
 # Signals by which users and supervisors end processes.
-_REQUESTS = {f"ended by signal {int(number)}" for number in (1, 2, 15)}
-# These come from a scenario, which may take all memory or stop its process, or from anybody.
-# A random killer hits two processes in a row, and hardly three.
-_FROM_ANYBODY = {"ended by signal 9", STOPPED}
+_REQUESTS = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
 _NUMBERS = {2: "two", 3: "three"}
 
 Record = Callable[[str, str, list[CodeLine], int], None]
@@ -119,10 +117,22 @@ def _own(
         _leave_without_verdict(words)
     losses = [end, plays.second()]
     _leave_unless_confirmed(losses, words)
-    if any(each.how in _FROM_ANYBODY for each in losses):
+    if any(_is_from_anybody(_loss_of(each)) for each in losses):
         losses.append(plays.third())
         _leave_unless_confirmed(losses, words)
     _leave_with_violation(losses, replay_line, record)
+
+
+def _loss_of(child: Child) -> Lost:
+    assert child.lost is not None  # it is finished
+    return child.lost
+
+
+def _is_from_anybody(lost: Lost) -> bool:
+    """Tell whether a loss may come from anybody, and not from the scenario."""
+    # A scenario may take all memory or stop its process. A random killer hits two processes in
+    # a row, and hardly three.
+    return lost.signal == signal.SIGKILL or lost.is_stopped
 
 
 def _leave_unless_confirmed(losses: Sequence[Child], words: str) -> None:
@@ -135,18 +145,19 @@ def _leave_unless_confirmed(losses: Sequence[Child], words: str) -> None:
             f"{words}\n"
             "A new process ends that run, so nothing is known of what came before."
         )
-    if any(each.how in _REQUESTS for each in losses):
+    if any(_loss_of(each).signal in _REQUESTS for each in losses):
         _leave_without_verdict(
-            f"{words}\nA new process was lost as well: it {last.how}."
+            f"{words}\nA new process was lost as well: it {_loss_of(last).how}."
         )
 
 
 def _words_of_loss(end: Child, replay_line: str) -> str:
     """Say how the first child was lost, and how to play its scenario."""
+    how = _loss_of(end).how
     if not end.token:
-        return f"that plays {end.how} before its first scenario{_listed(end.lines)}"
+        return f"that plays {how} before its first scenario{_listed(end.lines)}"
     line = replay_line.replace("{}", end.token)
-    said = f"{end.how} in run {end.num_runs}; to play that one: {line}"
+    said = f"{how} in run {end.num_runs}; to play that one: {line}"
     said += _listed(end.lines)
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return f"that plays {said}"
@@ -160,13 +171,14 @@ def _leave_with_violation(
     losses: Sequence[Child], replay_line: str, record: Record | None
 ) -> NoReturn:
     end, last = losses[0], losses[-1]
-    name = _PROPERTIES[last.cause]
-    token = renamed(end.token, name, last.cause)
+    lost = _loss_of(last)
+    name = _PROPERTIES[lost.cause]
+    token = renamed(end.token, name, lost.cause)
     line = replay_line.replace("{}", token)
     runs = f"in {_NUMBERS[len(losses)]} runs of one scenario"
-    summary = f"the process that plays the ranks {last.how}, {runs}"
+    summary = f"the process that plays the ranks {lost.how}, {runs}"
     click.echo(
-        f"VIOLATION: {name} ({last.cause})\n"
+        f"VIOLATION: {name} ({lost.cause})\n"
         f"  {summary}{_listed(last.lines)}\n\n"
         f"  replay:     {line}\n\n"
         f"1 VIOLATION: found in run {end.num_runs}, which ended the search"

@@ -13,7 +13,7 @@ Note [Elements found elsewhere]
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
@@ -24,6 +24,13 @@ _MAX_CHANCE: Final = 0.001
 # One number after the other is looked up: more take minutes.
 _MAX_NUMEL: Final = 2**17
 _NAN: Final = "nan"  # which equals itself
+
+
+class _Element(NamedTuple):
+    """An element of a gradient: its number in the flat gradient, and the parameter."""
+
+    number: int
+    parameter: str
 
 
 def displaced(
@@ -54,32 +61,38 @@ def displaced(
     found = {index: places[flat[index]] for index in wrong if flat[index] in places}
     if not found or any(flat[index] and index not in found for index in wrong):
         return None
-    own = f" of {expected.spec.name!r}"
     telling = [
         index
         for index, place in found.items()
-        if observed.reshape(-1)[index].isfinite() and not place.endswith(own)
+        if observed.reshape(-1)[index].isfinite()
+        and place.parameter != expected.spec.name
     ]
     chance = min(1.0, len(places) * torch.finfo(observed.dtype).eps / 2)
     if is_proof and (not telling or chance ** len(telling) > _MAX_CHANCE):
         return None
     first, others = (telling or [*found])[0], len(wrong) - 1
     more = f", and {others} more are not in their places either" if others else ""
-    text = f"its element {first} has the value of {found[first]}{more}"
+    text = f"its element {first} has the value of {_words(found[first])}{more}"
     return Cause("misplaced", text)
+
+
+def _words(place: _Element) -> str:
+    return f"element {place.number} of {place.parameter!r}"
 
 
 def _key(number: float) -> float | str:
     return number if number == number else _NAN  # only NaN differs
 
 
-def _places(expected: ExpectedGradient, dtype: torch.dtype) -> dict[float | str, str]:
-    """Return a place in words by the value that belongs there; zeros are everywhere."""
-    places = dict[float | str, str]()
+def _places(
+    expected: ExpectedGradient, dtype: torch.dtype
+) -> dict[float | str, _Element]:
+    """Return a place by the value that belongs there; zeros are everywhere."""
+    places = dict[float | str, _Element]()
     for name, value in _right_gradients(expected):
         for index, number in enumerate(value.to(dtype).reshape(-1).tolist()):
             if number:
-                places.setdefault(_key(number), f"element {index} of {name!r}")
+                places.setdefault(_key(number), _Element(index, name))
     return places
 
 

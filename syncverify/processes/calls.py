@@ -221,9 +221,9 @@ class _Crew(Generic[Item]):
         """Yield each process that has ended, or in which Python does not run any more."""
         for process in [*self.running]:
             if process in self.hung_up:
-                yield process, Lost("process_died", f"ended by {process.exit_reason()}")
+                yield process, process.ended()
             elif process.is_stuck():
-                yield process, Lost("never_returns", process.why_silent())
+                yield process, process.hung()
 
     def stop(self) -> None:
         """Tell all calls once that they are to end early."""

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from syncverify.processes.thread_demand import name_own_thread
 
@@ -54,10 +55,14 @@ class Lost:
     Attributes:
         cause: `process_died` or `never_returns`.
         how: The end of the process in words.
+        signal: Number of the signal that ended the process; 0 for none.
+        is_stopped: Whether a signal has stopped the process, as SIGSTOP does.
     """
 
-    cause: str
+    cause: Literal["process_died", "never_returns"]
     how: str
+    signal: int = 0
+    is_stopped: bool = False
 
 
 Word = Alive | Waits | Starts | Found | Ends | Lost

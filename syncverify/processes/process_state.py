@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import psutil
 
-STOPPED = "does not answer: a signal has stopped it"
 _IF_IT_LIVES = suppress(psutil.Error)
 _READY = {psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP}
 _HALTED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
@@ -77,6 +76,11 @@ class LocalProcess:
 
     def why_silent(self) -> str:
         """Say why the process does not answer, though a thread of it would if Python ran."""
-        if self.is_stopped():
-            return STOPPED
-        return "does not answer: it is in C code that keeps Python from running"
+        return words_of_silence(is_stopped=self.is_stopped())
+
+
+def words_of_silence(*, is_stopped: bool) -> str:
+    """Say why a process does not answer, by whether a signal has stopped it."""
+    if is_stopped:
+        return "does not answer: a signal has stopped it"
+    return "does not answer: it is in C code that keeps Python from running"

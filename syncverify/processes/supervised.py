@@ -25,8 +25,8 @@ import psutil
 from typing_extensions import override
 
 from syncverify.processes.child_process import end_when_closed, interrupts_blocked
-from syncverify.processes.owner_link import Alive, Starts, link_to_owner
-from syncverify.processes.process_state import LocalProcess
+from syncverify.processes.owner_link import Alive, Lost, Starts, link_to_owner
+from syncverify.processes.process_state import LocalProcess, words_of_silence
 from syncverify.processes.silence import (
     SILENCE_SECONDS,
     START_SECONDS,
@@ -176,6 +176,18 @@ class Supervised(LocalProcess):
         if code is None:
             return "the end of its connection"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    def ended(self) -> Lost:
+        """Return the loss of a process that cannot be heard."""
+        code = self.process.exit_code(_END_SECONDS) or 0
+        how = f"ended by {self.exit_reason()}"
+        return Lost("process_died", how, signal=max(0, -code))
+
+    def hung(self) -> Lost:
+        """Return the loss of a process that does not answer."""
+        is_stopped = self.is_stopped()
+        how = words_of_silence(is_stopped=is_stopped)
+        return Lost("never_returns", how, is_stopped=is_stopped)
 
     def signal(self, number: int) -> None:
         """Send a signal to the process and all that it has started."""

@@ -26,7 +26,7 @@ from typing import Literal
 from typing_extensions import override
 
 from syncverify.program.graphs.backwards import num_backwards
-from syncverify.scenario.feature_row import ChangeKind, base_word
+from syncverify.scenario.feature_row import ChangeKind, base_word, variant
 from syncverify.scenario.feature_table import EVENTS, PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.step_plan import (
@@ -314,7 +314,7 @@ class _Writer:
             if backward.is_last:  # after it, reductions may still write
                 continue
             yield Observe("accumulated", step, micro_batch)
-            if event.endswith("/replaced_while_accumulating"):
+            if variant(event) == "replaced_while_accumulating":
                 yield _replacement(event)
 
     def _finish(self, step: int) -> Iterator[Action]:
@@ -325,7 +325,7 @@ class _Writer:
         if EVENTS[event].waits:
             yield Observe("reduced", step)
             yield Update()
-        if event.endswith("/replaced"):
+        if variant(event) == "replaced":
             yield _replacement(event)
         change = EVENTS[event].change
         if change is not None and EVENTS[event].is_before_zero:

@@ -191,9 +191,8 @@ class _Watch(RankRecorder):
             before = self._first.get(path)
             if not _differs(spot, before):
                 continue
-            word = NOT_SET if before is None else before.word
-            is_size = spot.elements is not None
-            each = LeftOver(spot.parts, word, spot.word, step, is_size)
+            shown = NOT_SET if before is None else before.shown
+            each = LeftOver(spot.parts, shown, spot.shown, step)
             new.append(each)
             if spot.is_counted:
                 counted.add(each)
@@ -205,4 +204,4 @@ class _Watch(RankRecorder):
 def _differs(spot: Spot, before: Spot | None) -> bool:
     if before is None:
         return spot.parts[-1].kind == "attribute" and not spot.is_empty
-    return spot.word != before.word
+    return spot.shown != before.shown

@@ -19,7 +19,6 @@ from syncverify.repair.source_edit import Edit, Source
 from syncverify.search.left_over_value import LeftOver
 
 _METHODS: Final = ("zero_grad", "wait")
-_EMPTY: Final = "0 elements"
 _INDENT: Final = "    "
 
 
@@ -68,12 +67,8 @@ def _lines_for(left: LeftOver) -> list[str]:
 def _value(left: LeftOver) -> str | None:
     """Return the end of a statement that sets a value back."""
     if left.is_size:
-        return ".clear()" if left.before == _EMPTY else None
-    try:
-        ast.literal_eval(left.before)
-    except (SyntaxError, ValueError):  # in words
-        return None
-    return f" = {left.before}"
+        return ".clear()" if left.before.size == 0 else None
+    return f" = {left.before.word}" if left.before.is_code else None
 
 
 def _at_end(source: Source, method: ast.FunctionDef, lines: list[str]) -> Edit:

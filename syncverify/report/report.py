@@ -219,8 +219,8 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
         data["left_over"] = [
             {
                 "path": each.path,
-                "before": each.before,
-                "after": each.after,
+                "before": each.before.word,
+                "after": each.after.word,
                 "step": each.step,
             }
             for each in entry.left_over

@@ -26,6 +26,7 @@ from syncverify.scenario.specs import (
     PARTIAL,
     REPLICATE,
     ParameterSpec,
+    is_strided,
     sharded_dim,
 )
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
@@ -319,7 +320,7 @@ def _placement(code: str) -> str:
     dim = sharded_dim(code)
     if dim is None:
         return _UNSHARDED[code]
-    return f"StridedShard({dim})" if code.startswith("_") else f"Shard({dim})"
+    return f"StridedShard({dim})" if is_strided(code) else f"Shard({dim})"
 
 
 def _seen_on(ranks: Sequence[int], parameters: Sequence[str]) -> str:

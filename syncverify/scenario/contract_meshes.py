@@ -25,6 +25,7 @@ from syncverify.scenario.specs import (
     MeshSpec,
     ParameterSpec,
     Placements,
+    is_strided,
     shard,
     sharded_dim,
     strided_shard,
@@ -167,11 +168,11 @@ def _features_of(
         for size, code in zip(mesh.shape, placements or (), strict=False)
         if sharded_dim(code) is not None
     ]
-    is_strided = any(code.startswith("_") for code in placements or ())
+    has_strided = any(map(is_strided, placements or ()))
     may_be = {
         "frozen": True,
         "scalar": not cut,
-        "uneven or empty shard": max(cut, default=1) > 1 and not is_strided,
+        "uneven or empty shard": max(cut, default=1) > 1 and not has_strided,
     }
     for value, is_possible in may_be.items():
         if is_possible and capabilities.covers("parameters", value):
@@ -191,5 +192,5 @@ def _is_legal(mesh: MeshSpec, placements: Placements | None) -> bool:
         return True
     if ABSENT in placements and (not mesh.axis_names or set(placements) == {ABSENT}):
         return False
-    strided = [axis for axis, code in enumerate(placements) if code.startswith("_")]
+    strided = [axis for axis, code in enumerate(placements) if is_strided(code)]
     return all(shard(0) in placements[axis + 1 :] for axis in strided)

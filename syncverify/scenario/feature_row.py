@@ -180,6 +180,11 @@ def base_word(word: str) -> str:
     return word.partition("/")[0]
 
 
+def variant(word: str) -> str:
+    """Return the variant that a word names behind the word of its feature, or ""."""
+    return word.partition("/")[2]
+
+
 def never(reason: str, *names: str) -> dict[str, str]:
     """Return one reason for each of some features or topics."""
     return dict.fromkeys(names, reason)

@@ -33,6 +33,7 @@ from syncverify.scenario.specs import (
     REPLICATE,
     MeshSpec,
     ParameterSpec,
+    is_strided,
     sharded_dim,
 )
 
@@ -288,7 +289,7 @@ TOPICS: Final = (
                 | never("one axis has no axis to leave out", "mesh=1 axis")),
         Row("strided", "", "right",
             # Two axes cut one dim, and a plain mesh has no third one to reduce over.
-            lambda _, spec: any(code.startswith("_") for code in spec.placements or ()),
+            lambda _, spec: any(map(is_strided, spec.placements or ())),
             never_reduced=True,
             never_with=never("it takes two axes to cut one dim", "mesh=1 axis")),
         Row("partial", "", "right_or_error", lambda _, spec: PARTIAL in (spec.placements or ()),

@@ -34,6 +34,11 @@ def strided_shard(dim: int) -> str:
     return f"_S{dim}"
 
 
+def is_strided(placement: str) -> bool:
+    """Tell whether a placement is one of `strided_shard`."""
+    return placement.startswith("_")
+
+
 def sharded_dim(placement: str) -> int | None:
     """Return the tensor dim that a placement cuts, or None."""
     return int(placement.lstrip("_S")) if "S" in placement else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from syncverify.search.plain_state import Part
+from syncverify.search.plain_state import Part, ShownValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,17 +13,15 @@ class LeftOver:
 
     Attributes:
         parts: The path from the synchronizer to the value.
-        before: The value where step 0 began, in words: `0`, `None`, `0 elements`, `not set`.
+        before: The value where step 0 began.
         after: The value where the later step begins.
         step: The later step.
-        is_size: Whether the later value is shown as the number of its elements.
     """
 
     parts: tuple[Part, ...]
-    before: str
-    after: str
+    before: ShownValue
+    after: ShownValue
     step: int
-    is_size: bool
 
     @property
     def path(self) -> str:
@@ -37,9 +35,14 @@ class LeftOver:
         return "self" + "".join(texts)
 
     @property
+    def is_size(self) -> bool:
+        """Whether the later value is shown as the number of its elements."""
+        return self.after.size is not None
+
+    @property
     def is_number(self) -> bool:
         """Whether the later value is a whole number, or the size of a container."""
-        return self.is_size or self.after.removeprefix("-").isdigit()
+        return self.is_size or self.after.is_whole
 
     @property
     def is_grown(self) -> bool:
@@ -53,13 +56,11 @@ class LeftOver:
     @property
     def text(self) -> str:
         """The fact in one line."""
-        verb, past = ("holds", "held") if self.is_size else ("is", "was")
-        before = self.before
-        if self.is_size and before[0].isdigit():
-            before = before.partition(" ")[0]
-        else:
-            past = "was"
+        verb = "holds" if self.is_size else "is"
+        past, size = f"was {self.before.word}", self.before.size
+        if self.is_size and size is not None:
+            past = f"held {size}"
         return (
-            f"{self.path} {verb} {self.after} where step {self.step} begins, "
-            f"and {past} {before} where step 0 began"
+            f"{self.path} {verb} {self.after.word} where step {self.step} begins, "
+            f"and {past} where step 0 began"
         )

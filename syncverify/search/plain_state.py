@@ -10,6 +10,7 @@ Note [State without calls]
 from __future__ import annotations
 
 import enum
+import math
 import sys
 import types
 from collections import OrderedDict, deque
@@ -41,7 +42,25 @@ _mro: Final = type.__dict__["__mro__"].__get__
 _namespace: Final = type.__dict__["__dict__"].__get__
 _name: Final = type.__dict__["__name__"].__get__
 
-NOT_SET: Final = "not set"
+
+@dataclass(frozen=True, slots=True)
+class ShownValue:
+    """A value as a report shows it.
+
+    Attributes:
+        word: The value in words, a container as its size: `0`, `None`, `3 elements`.
+        size: Number of elements of a container; None for any other value.
+        is_whole: Whether it is a whole number that `word` shows.
+        is_code: Whether `word` is an expression with this value.
+    """
+
+    word: str
+    size: int | None = None
+    is_whole: bool = False
+    is_code: bool = False
+
+
+NOT_SET: Final = ShownValue("not set")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +102,12 @@ class Spot:
         return "self" + "".join(part.text for part in self.parts)
 
     @property
-    def word(self) -> str:
-        """The value in words; containers as their size."""
+    def shown(self) -> ShownValue:
+        """The value as a report shows it."""
         if self.elements is not None:
-            return counted(len(self.elements), "element")
-        return _word(self.value)
+            size = len(self.elements)
+            return ShownValue(counted(size, "element"), size)
+        return shown_value(self.value)
 
     @property
     def is_counted(self) -> bool:
@@ -267,15 +287,17 @@ def _is_short(key: object) -> bool:
     return key is None or type(key) is bool or (type(key) is str and len(key) < 20)
 
 
-def _word(value: Any) -> str:
+def shown_value(value: Any) -> ShownValue:
+    """Return what a report shows of a value that is no container."""
     kind = type(value)
-    if value is None:
-        return "None"
     if kind is int and abs(value) >= _LARGE:
-        return "a large number"
-    if kind in _PLAIN:
+        return ShownValue("a large number")
+    if value is None or kind in _PLAIN:
         text = repr(value)
-        return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "..."
+        if len(text) > _MAX_CHARACTERS:
+            return ShownValue(text[:_MAX_CHARACTERS] + "...")
+        is_code = kind is not float or math.isfinite(value)  # no name `nan`, or `inf`
+        return ShownValue(text, is_whole=kind is int, is_code=is_code)
     if enum.Enum in _mro(kind):
-        return f"{_name(kind)}.{_own(value).get('_name_')}"
-    return f"an object of class {_name(kind)}"
+        return ShownValue(f"{_name(kind)}.{_own(value).get('_name_')}")
+    return ShownValue(f"an object of class {_name(kind)}")

@@ -6,11 +6,11 @@ a call in an own process (`processes/calls.py`), and the end of that process is 
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
 
 from syncverify.backends.packed_subject import unpack_subject
 from syncverify.backends.sim import SimBackend
@@ -26,15 +26,12 @@ from syncverify.search.judge import Judge
 from syncverify.search.schedules import RANDOM, ScheduleChoice, ScheduleCoverage
 from syncverify.sim.device.ignored_calls import ignoring
 from syncverify.subjects.subject import Subject
-from syncverify.trace.run import Fault, FaultKind, Run
+from syncverify.trace.run import Fault, Run
 from syncverify.trace.source_files import naming_torch
 from syncverify.trace.sync_points import SyncPoint
 from syncverify.waits.answers import HarmWithout, WhyUndecided
 from syncverify.witness.witness import Witness
 from syncverify.witness.witness_search import find_witness
-
-# By the system, for memory, or by anybody: no verdict on the subject.
-_KILLED: Final = "ended by signal 9"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +96,9 @@ def of_lost_process(part: PlayedPart, token: str, end: Lost) -> PlaysWithout:
         raise InternalError(f"{_ended(end)} before its first scenario")
     if part.breaking:
         return PlaysWithout(harm_of_model(part.breaking, _ended(end)))
-    if end.how == _KILLED:
+    if end.signal == signal.SIGKILL:  # by the system, for memory, or by anybody
         return PlaysWithout(reason="process lost")
-    kind: FaultKind = "process_died" if end.cause == "process_died" else "never_returns"
-    name, cause = fault_identity(Fault(kind, (), end.how))
+    name, cause = fault_identity(Fault(end.cause, (), end.how))
     told = renamed(token, name, cause)
     harm = HarmWithout(name, cause, told, is_of_model=False, outcome=_ended(end))
     return PlaysWithout(harm, token=token)

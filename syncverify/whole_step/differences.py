@@ -16,7 +16,12 @@ from syncverify.whole_step.lower_noise import LOWER_FACTOR
 from syncverify.whole_step.noise import NOISE_FACTOR
 from syncverify.whole_step.rounding import Roundings
 from syncverify.whole_step.training import Own
-from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
+from syncverify.whole_step.values import (
+    NamedTensors,
+    Quantity,
+    RankValues,
+    parameter_of,
+)
 
 # Right programs in float64 were at most 1.7e-14 off; planted defects at least 0.065.
 TOLERANCE: Final = 1e-12
@@ -308,10 +313,8 @@ def own_axes(name: str, own: Own) -> Mapping[str, int]:
     """Return the axes over which an ordinary tensor is split, with their dimensions."""
     if callable(own):
         return {}
-    name = name.split(" ")[
-        0
-    ]  # the state of an optimizer has the parameter's name first
-    return next((axes for key, axes in own.items() if fnmatchcase(name, key)), {})
+    parameter = parameter_of(name)
+    return next((axes for key, axes in own.items() if fnmatchcase(parameter, key)), {})
 
 
 def is_close(

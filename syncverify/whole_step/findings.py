@@ -28,7 +28,7 @@ from syncverify.whole_step.mixtures import Explained
 from syncverify.whole_step.norm_causes import norm_cause
 from syncverify.whole_step.option_causes import frozen_cause, option_cause
 from syncverify.whole_step.own_values import by_own_values
-from syncverify.whole_step.values import NamedTensors, Quantity
+from syncverify.whole_step.values import NamedTensors, Quantity, parameter_of
 
 # Values that follow from earlier ones of a rank are known exactly: any difference is a mistake.
 _EXACT = (Quantity.STATE, Quantity.PARAMETER)
@@ -116,7 +116,7 @@ def _independent(
     if quantity in _EXACT and any(each.quantity in _EXACT for each in found):
         return []
     never = {name for each in found for name in _not_updated(each)}
-    wrong = [each for each in wrong if each.name.split(" ")[0] not in never]
+    wrong = [each for each in wrong if parameter_of(each.name) not in never]
     unexplained = by_own_values(play, quantity, step, wrong, _factors(found))
     if not unexplained:
         return []

@@ -8,7 +8,7 @@ from enum import Enum
 
 from syncverify.whole_step.grouped_names import grouped_names
 from syncverify.whole_step.outcome import LayoutPlay
-from syncverify.whole_step.values import Quantity
+from syncverify.whole_step.values import Quantity, parameter_of
 
 
 class LayoutVerdict(Enum):
@@ -58,7 +58,7 @@ def rows_of(plays: Sequence[LayoutPlay]) -> list[LayoutRow]:
 
     The cells of one row have the same verdict and the same first wrong quantity.
     """
-    names = dict.fromkeys(_parameter(name) for play in plays for name in play.worst)
+    names = dict.fromkeys(parameter_of(name) for play in plays for name in play.worst)
     cells = {name: tuple(_cell(play, name) for play in plays) for name in names}
     kinds = {
         name: tuple(each.kind for each in listed) for name, listed in cells.items()
@@ -75,13 +75,8 @@ def rows_of(plays: Sequence[LayoutPlay]) -> list[LayoutRow]:
     return [rows[name] for name in names if name in rows]
 
 
-def _parameter(name: str) -> str:
-    """Return the parameter of a value: a state of the optimizer has another word after it."""
-    return name.split(" ")[0]
-
-
 def _cell(play: LayoutPlay, parameter: str) -> LayoutCell:
-    worst = [each for n, each in play.worst.items() if _parameter(n) == parameter]
+    worst = [each for n, each in play.worst.items() if parameter_of(n) == parameter]
     if not worst:
         return LayoutCell(LayoutVerdict.NONE)
     wrong = [each for each in worst if each.quantity is not None]
@@ -91,7 +86,7 @@ def _cell(play: LayoutPlay, parameter: str) -> LayoutCell:
         value
         for finding in play.findings
         for value in finding.differences
-        if _parameter(value.name) == parameter
+        if parameter_of(value.name) == parameter
     ]
     if own:
         error = max(value.error for value in own)

@@ -9,6 +9,7 @@ from syncverify.whole_step.causes import OtherlyFrozen, OtherOption
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.factors import axes_with
 from syncverify.whole_step.mesh_play import MeshPlay
+from syncverify.whole_step.values import parameter_of
 
 
 def frozen_cause(
@@ -33,7 +34,7 @@ def frozen_cause(
 
 def option_cause(found: ComparedValue, play: MeshPlay) -> OtherOption | None:
     """Return the first option with which all wrong ranks update a parameter otherwise."""
-    name, step = found.name.split(" ")[0], found.step
+    name, step = parameter_of(found.name), found.step
     plain = play.reference.values.steps[step].options.get(name, {})
     by_rank = [
         play.ranks[r].steps[step].options.get(name, {}) for r in found.wrong_ranks

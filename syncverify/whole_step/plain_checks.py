@@ -8,7 +8,7 @@ from syncverify.errors import UsageError
 from syncverify.whole_step.causes import Clamped, OtherOption
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import RankValues
+from syncverify.whole_step.values import RankValues, parameter_of
 
 
 def check_plain(
@@ -37,7 +37,7 @@ def _own_way(
             return f"cuts each element of a gradient off at {limit:g}"
         case OtherOption(name, value, expected) if training.schedule is None:
             first = found.differences[0]
-            parameter = first.name.split(" ")[0]
+            parameter = parameter_of(first.name)
             built = ranks[first.wrong_ranks[0]].options.get(parameter, {})
             if built.get(name) == expected:
                 return f"sets {name}={value} in step {found.step + 1}"

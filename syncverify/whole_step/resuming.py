@@ -33,7 +33,12 @@ from syncverify.whole_step.saved_steps import (
 )
 from syncverify.whole_step.shards import fill
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
+from syncverify.whole_step.values import (
+    NamedTensors,
+    Quantity,
+    RankValues,
+    parameter_of,
+)
 
 # Each loaded quantity, and the quantity of the step before that it has to be.
 _LOADED: Final = {
@@ -161,7 +166,7 @@ class ResumedPlay:
     def _value(
         self, quantity: Quantity, name: str, value: torch.Tensor | None
     ) -> Iterator[ComparedValue]:
-        parameter = name.split(" ")[0]
+        parameter = parameter_of(name)
         got = {
             rank: each.loaded[quantity].get(name)
             for rank, each in enumerate(self.ranks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -16,6 +16,30 @@ from syncverify.whole_step.shards import KeptParts
 NamedTensors = Mapping[str, torch.Tensor | None]
 # Options of an optimizer by name, such as the learning rate, of each parameter.
 Options = Mapping[str, Mapping[str, object]]
+
+
+class StateName(str):
+    """Name of a tensor that an optimizer keeps of a parameter, such as `up.weight exp_avg`.
+
+    Names of parameters may have spaces, so no reader can find the parameter in the text.
+
+    Attributes:
+        parameter: Name of the parameter.
+    """
+
+    parameter: str
+
+    @classmethod
+    def of(cls, parameter: str, key: str) -> Self:
+        """Make the name of what an optimizer keeps of a parameter by a key of its state."""
+        name = cls(f"{parameter} {key}")
+        name.parameter = parameter
+        return name
+
+
+def parameter_of(name: str) -> str:
+    """Return the name of the parameter to which a value belongs."""
+    return name.parameter if isinstance(name, StateName) else name
 
 
 class Quantity(Enum):

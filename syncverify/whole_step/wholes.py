@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves
 
 from syncverify.whole_step.shards import splits
+from syncverify.whole_step.values import StateName
 
 # Prefixes that wrappers put into the names of parameters.
 _WRAPPERS: Final = ("_orig_mod.", "_checkpoint_wrapped_module.", "module.")
@@ -96,4 +97,4 @@ def state_of(
                     and isinstance(value, torch.Tensor | int | float)
                 ):
                     tensor = torch.as_tensor(value)
-                    yield f"{names[parameter]} {key}", tensor
+                    yield StateName.of(names[parameter], key), tensor

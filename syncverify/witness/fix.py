@@ -27,3 +27,18 @@ class Fix:
     max_ranks: int
     sets_back: bool = False
     change: object = field(default=None, repr=False, compare=False)
+
+    @property
+    def old(self) -> list[str]:
+        """The shown lines as they were."""
+        return [line[2:] for line in self.lines if not line.startswith("+ ")]
+
+    @property
+    def new(self) -> list[str]:
+        """The shown lines with the change."""
+        return [line[2:] for line in self.lines if not line.startswith("- ")]
+
+    @property
+    def num_removed(self) -> int:
+        """Number of lines that go."""
+        return sum(line.startswith("- ") for line in self.lines)

@@ -12,6 +12,12 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("syncverify", "synchronizer", "strategies", "studies")
 # Readers of texts that others write, and the one home of the names of causes.
 ALLOWED: Final = {
+    "studies/mutants/trial.py",  # names of tests
+    "studies/pages/followed.py",  # commands of a page
+    "studies/releases/marks.py",  # marks of a page
+    "studies/torch_tests/page.py",  # messages of skipped tests
+    "syncverify/report/html/moment.py",  # labels, each shorter than the one before
+    "syncverify/witness/fix.py",  # the one home of the marks of its lines
     "studies/benchmarks/report.py",  # lines of /proc/cpuinfo
     "studies/findings/patching.py",  # hunks of patches
     "syncverify/command/export/script.py",  # lines of imports
@@ -22,13 +28,17 @@ ALLOWED: Final = {
     "syncverify/trace/stacks.py",  # stacks that faulthandler has written
 }
 _CUTS = {"partition", "rpartition", "split", "rsplit"}
-_PREFIXES = {"startswith", "removeprefix"}
+_ENDS = {"startswith", "endswith", "removeprefix", "removesuffix"}
 _PLACE = re.compile(r"\\\.py| in |(?<!\\d)[+*]\??\)?:\(?\\d")  # in a regular expression
 _FINDS = {"findall", "finditer", "fullmatch", "match", "search"}
 # What the harness says of a fault or a violation.
-_TOLD = re.compile(r"\.(error|explanation|summary|words)$")
+_TOLD = re.compile(r"(^|\.)(cause|error|explanation|how|summary|words)$")
+_SAID = re.compile(r"\.(explanation|how|summary|words)$")  # an error may be the user's
+_OF_A_WORD = re.compile(
+    r" |^/|/$"
+)  # what separates words, or a feature and its variant
 _WORDS = re.compile(r" [a-z]+ ")  # a word of a sentence, between two others
-_FEATURES = re.compile(r"(^|_)(feature|name|text|topic|word)s?$")
+_FEATURES = re.compile(r"(^|_)(event|feature|name|text|topic|word)s?$")
 _NAMES = re.compile(r"(^|_)(at|code|detail|line|origin|place|source|summary)s?$")
 
 
@@ -41,16 +51,26 @@ def parsed(text: str) -> Iterator[str]:
                 args=[ast.Constant(value=str() as by), *_],
             ):
                 is_cut = name in _CUTS and _separates_places(read, by)
-                is_cause = name in _PREFIXES and (by == "raised_" or _is_told(read))
+                is_cause = name in _ENDS and (
+                    by == "raised_" or _is_told(read) or _OF_A_WORD.search(by)
+                )
                 is_pattern = ast.unparse(read) == "re" and _PLACE.search(by)
                 if is_cut or is_cause or is_pattern:
                     yield ast.unparse(node)
             case ast.Subscript(value=ast.Call(func=ast.Attribute(attr=name), args=[])):
                 if name in _CUTS:
                     yield ast.unparse(node)
+            case ast.Call(func=ast.Attribute(value=read, attr=name), args=[_]) if (
+                name in _ENDS and _is_told(read)
+            ):
+                yield ast.unparse(node)
             case ast.Call(func=ast.Attribute(attr=name), args=args) if name in _FINDS:
                 if any(map(_is_told, args)):
                     yield ast.unparse(node)
+            case ast.Compare(left=text, ops=[ast.Eq() | ast.NotEq() | ast.In()]) if (
+                _SAID.search(ast.unparse(text))
+            ):
+                yield ast.unparse(node)
             case ast.Compare(left=ast.Call(func=ast.Name(id="str")), ops=[ast.In()]):
                 yield ast.unparse(node)
             case ast.Compare(
@@ -72,7 +92,7 @@ def _separates_places(read: ast.expr, by: str) -> bool:
     """Tell whether a separator cuts a sentence, a list of names, a feature or a place."""
     name = ast.unparse(read).rpartition(".")[2]
     is_of_place = by == ":" and _NAMES.search(name) is not None
-    is_of_feature = by == "=" and _FEATURES.search(name) is not None
+    is_of_feature = by in {"=", "/", " "} and _FEATURES.search(name) is not None
     return bool(_WORDS.search(by)) or by == ", " or is_of_place or is_of_feature
 
 
@@ -102,6 +122,12 @@ def test_no_module_parses_what_is_a_value() -> None:
         "num_axes = int(reduction.split()[1])",
         "is_unset = \"'NoneType'\" in fault.error",
         'is_late = violation.summary.startswith("rank 0: nothing orders")',
+        'parameter = value.name.split(" ")[0]',
+        'is_replaced = event.endswith("/replaced")',
+        'own = not place.endswith(" of p0")',
+        'is_first = event.partition("/")[2] == "first"',
+        "is_error = found.violation.cause.startswith(_RAISED)",
+        "is_from_anybody = lost.how in _FROM_ANYBODY",
     ],
 )
 def test_a_planted_reader_is_found(planted: str) -> None:

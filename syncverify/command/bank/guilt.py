@@ -27,8 +27,7 @@ def shows_guilty_line(entry: Entry, found: FoundViolation) -> bool:
     named = {(line.file, line.number) for line in found.lines}
     if found.fix is not None:
         place = found.fix.place
-        num_lines = sum(line.startswith("- ") for line in found.fix.lines)
-        numbers = range(place.number, place.number + max(num_lines, 1))
+        numbers = range(place.number, place.number + max(found.fix.num_removed, 1))
         named |= {(place.file, number) for number in numbers}
     return not named.isdisjoint(guilty_lines(entry))
 

@@ -9,6 +9,7 @@ from syncverify.judge.evidence import PiledUp
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
 from syncverify.judge.violation import Violation, finding
+from syncverify.scenario.feature_row import variant
 from syncverify.scenario.feature_table import MANY, PLAIN
 from syncverify.scenario.scenario import Scenario
 
@@ -84,6 +85,6 @@ def _needs_no_more_later(scenario: Scenario) -> bool:
     """Tell whether a subject may have all that it needs after two steps."""
     # Pools grow with the number of micro-batches, and with parameters that are trained later.
     most = max(scenario.accumulations)
-    is_later = any(spec.used.startswith("never/") for spec in scenario.parameters)
+    is_later = any(variant(spec.used) for spec in scenario.parameters)
     is_plain = {*scenario.events} <= {PLAIN} and not is_later
     return is_plain and max(scenario.accumulations[:2]) == most

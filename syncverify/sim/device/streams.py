@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -66,6 +67,8 @@ class RankStreams:
         self.default = VirtualStream(self, DEFAULT_STREAM)
         self.engine = EngineStreams(self)
         self._numbers = {self.default.name: 0}
+        self._stream_numbers = itertools.count(1)
+        self._callback_numbers = itertools.count(1)
         self._num_marks = 0
         self._previous: list[VirtualStream] = []
         self.callbacks: list[object] = []
@@ -126,9 +129,9 @@ class RankStreams:
 
     def create(self, device: Any = None, priority: int = 0) -> VirtualStream:
         """Make a stream."""
-        number = sum(name.startswith("stream ") for name in self._numbers) + 1
         device = self.default.device if device is None else device
-        stream = VirtualStream(self, f"stream {number}", device, priority)
+        name = f"stream {next(self._stream_numbers)}"
+        stream = VirtualStream(self, name, device, priority)
         self._numbers[stream.name] = len(self._numbers)
         recorder, source = self._recorder, calling_line()
         recorder.trace.append(StreamCreated(recorder.moment, stream.name, source))
@@ -141,8 +144,8 @@ class RankStreams:
 
     def new_callback_stream(self) -> VirtualStream:
         """Make a stream for the callback of a future; subjects cannot see it."""
-        number = sum(name.startswith("callback ") for name in self._numbers) + 1
-        return VirtualStream(self, self.internal(f"callback {number}"))
+        name = f"callback {next(self._callback_numbers)}"
+        return VirtualStream(self, self.internal(name))
 
     def current(self) -> VirtualStream:
         """Return the stream on which the calling thread queues work."""

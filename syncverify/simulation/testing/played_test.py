@@ -6,18 +6,16 @@ import inspect
 import unittest
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Literal
 
 from syncverify.errors import RunEndedError, SyncverifyError
+from syncverify.judge.cause import is_exception
 from syncverify.plain_text import kind_of, message_of
 from syncverify.simulation.outcome import FoundInProgram
 from syncverify.simulation.program import Device
 from syncverify.simulation.simulate import simulate
 from syncverify.simulation.simulation import ProgramIsWrongError
 from syncverify.trace.source_lines import shown_path
-
-# The violation that an exception of the test itself makes.
-_RAISED: Final = "raised"
 
 Judged = Literal["all", "values"]
 
@@ -106,7 +104,7 @@ def node_of(kind: type, name: str) -> str:
 
 def _is_raised(found: FoundInProgram) -> bool:
     """Tell whether a violation is an exception of the test itself."""
-    return found.violation.cause.startswith(_RAISED)
+    return is_exception(found.violation.cause)
 
 
 def _harm(ranks: _Ranks) -> Iterator[str]:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from syncverify.backends.gloo import GlooBackend
-from syncverify.processes.process_state import STOPPED
+from syncverify.processes.process_state import words_of_silence
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
@@ -108,7 +108,7 @@ def test_real_processes_that_are_lost_are_replaced(backend: GlooBackend) -> None
     stopped = backend.run(PAIR, resolve(StopsItself)).fault
     assert stopped is not None
     assert (stopped.kind, stopped.ranks) == ("never_returns", (1,))
-    assert stopped.details[0] == f"rank 1: {STOPPED}"
+    assert stopped.details[0] == f"rank 1: {words_of_silence(is_stopped=True)}"
 
     assert backend.run(PAIR, resolve(Naive)).fault is None
     group = group_of(backend, 1)

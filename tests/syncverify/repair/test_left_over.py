@@ -25,7 +25,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_over_value import LeftOver
-from syncverify.search.plain_state import Part
+from syncverify.search.plain_state import Part, shown_value
 from syncverify.subjects.subject import resolve
 from syncverify.trace.run import Fault, Run
 from syncverify.trace.source_lines import SourceLine
@@ -305,13 +305,12 @@ def test_two_plays_that_hang_are_enough() -> None:
 
 COUNT = LeftOver(
     (Part("attribute", ".count"), Part("key", "[p0]", is_any=True)),
-    "0",
-    "2",
+    shown_value(0),
+    shown_value(2),
     1,
-    is_size=False,
 )
 IS_FIRST = LeftOver(
-    (Part("attribute", ".is_first"),), "True", "False", 1, is_size=False
+    (Part("attribute", ".is_first"),), shown_value(True), shown_value(False), 1
 )
 
 

@@ -5,12 +5,14 @@ import textwrap
 from dataclasses import replace
 
 import pytest
+import torch
 from torch import nn
 from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
+from syncverify.plain_text import counted
 from syncverify.repair.fix_search import find_fix
 from syncverify.repair.left_over import left_over
 from syncverify.repair.set_back import set_back
@@ -20,7 +22,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_over_value import LeftOver
-from syncverify.search.plain_state import Part
+from syncverify.search.plain_state import NOT_SET, Part, ShownValue, shown_value
 from syncverify.subjects.subject import resolve
 
 SUBJECT = """
@@ -53,8 +55,13 @@ def parts(*texts: str) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def left(*texts: str, before: str = "0", is_size: bool = False) -> LeftOver:
-    return LeftOver(parts(*texts), before, "7", 1, is_size)
+def left(*texts: str, before: object = 0) -> LeftOver:
+    return LeftOver(parts(*texts), shown_value(before), shown_value(7), 1)
+
+
+def left_size(*texts: str, before: int = 0) -> LeftOver:
+    sizes = [ShownValue(counted(size, "element"), size) for size in (before, 7)]
+    return LeftOver(parts(*texts), *sizes, 1)
 
 
 def lines(*left_over: LeftOver) -> list[tuple[str, ...]]:
@@ -66,22 +73,19 @@ def lines(*left_over: LeftOver) -> list[tuple[str, ...]]:
     return [edit.lines for edit in edits]
 
 
-EMPTY = "0 elements"
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
         (left(".step"), ("self.step = 0",)),
-        (left(".is_done", before="False"), ("self.is_done = False",)),
-        (left(".works", before=EMPTY, is_size=True), ("self.works.clear()",)),
+        (left(".is_done", before=False), ("self.is_done = False",)),
+        (left_size(".works"), ("self.works.clear()",)),
         (left(".count", "[p0]"), ("for key in self.count:", "    self.count[key] = 0")),
         (
             left(".count", "[3]"),
             ("for index in range(len(self.count)):", "    self.count[index] = 0"),
         ),
         (
-            left(".buckets", "[0]", "['ready']", before=EMPTY, is_size=True),
+            left_size(".buckets", "[0]", "['ready']"),
             ("for each in self.buckets:", "    each['ready'].clear()"),
         ),
         (
@@ -89,7 +93,7 @@ EMPTY = "0 elements"
             ("for each in self.of.values():", "    each.count = 0"),
         ),
         (
-            left(".ready", "[p0]", before=EMPTY, is_size=True),
+            left_size(".ready", "[p0]"),
             ("for each in self.ready.values():", "    each.clear()"),
         ),
     ],
@@ -112,9 +116,11 @@ def test_values_of_one_pattern_are_set_back_once_and_all_patterns_together() -> 
 @pytest.mark.parametrize(
     "value",
     [
-        left(".flat", before="an object of class Tensor"),
-        left(".works", before="2 elements", is_size=True),
-        left(".new", before="not set"),
+        left(".flat", before=torch.zeros(1)),
+        left_size(".works", before=2),
+        LeftOver(parts(".new"), NOT_SET, shown_value(7), 1),
+        left(".rate", before=float("nan")),
+        left(".text", before="x" * 100),
     ],
 )
 def test_what_is_known_in_words_alone_is_not_set_back(value: LeftOver) -> None:

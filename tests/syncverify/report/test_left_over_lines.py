@@ -11,22 +11,29 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_over_value import LeftOver
-from syncverify.search.plain_state import Part
+from syncverify.search.plain_state import Part, ShownValue, shown_value
 from syncverify.trace.source_lines import SourceLine
 from syncverify.witness.fix import Fix
 
 VALUES = (
     LeftOver(
         (Part("attribute", ".count"), Part("key", "[p0]", is_any=True)),
-        "0",
-        "2",
+        shown_value(0),
+        shown_value(2),
         1,
-        is_size=False,
     ),
     LeftOver(
-        (Part("attribute", ".works"),), "0 elements", "1 element", 1, is_size=True
+        (Part("attribute", ".works"),),
+        ShownValue("0 elements", 0),
+        ShownValue("1 element", 1),
+        1,
     ),
-    LeftOver((Part("attribute", ".cache"),), "None", "3 elements", 1, is_size=True),
+    LeftOver(
+        (Part("attribute", ".cache"),),
+        shown_value(None),
+        ShownValue("3 elements", 3),
+        1,
+    ),
 )
 ENTRY = FoundViolation(
     Violation(
@@ -65,7 +72,7 @@ def test_each_value_has_a_line_and_the_hint_tells_what_to_do() -> None:
 
 def test_a_flag_may_be_meant_to_stay_and_gives_no_hint() -> None:
     flag = LeftOver(
-        (Part("attribute", ".is_first"),), "True", "False", 1, is_size=False
+        (Part("attribute", ".is_first"),), shown_value(True), shown_value(False), 1
     )
     of_flag = replace(ENTRY, left_over=(flag,))
     assert "self.is_first is False where step 1 begins" in shown(of_flag)

@@ -30,7 +30,9 @@ class Owner:
 
 
 def words(owner: object, names: dict[int, str] | None = None) -> dict[str, str]:
-    return {path: spot.word for path, spot in state_of(owner, names or {}).items()}
+    return {
+        path: spot.shown.word for path, spot in state_of(owner, names or {}).items()
+    }
 
 
 def test_plain_values_and_sizes_are_reported_by_path() -> None:
@@ -144,8 +146,11 @@ def test_no_code_of_an_object_runs() -> None:
     dict.__setitem__(held, "a", 1)
     object.__setattr__(trap, "count", 2)
     after = state_of(owner, {})
-    assert (told["self.held"], after["self.held"].word) == ("0 elements", "1 element")
-    assert (told["self.trap.count"], after["self.trap.count"].word) == ("1", "2")
+    assert (told["self.held"], after["self.held"].shown.word) == (
+        "0 elements",
+        "1 element",
+    )
+    assert (told["self.trap.count"], after["self.trap.count"].shown.word) == ("1", "2")
     for path, spot in after.items():
         spot.set_to(before.get(path))
     assert words(owner) == told

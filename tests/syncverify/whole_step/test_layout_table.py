@@ -17,7 +17,7 @@ from syncverify.whole_step.layout_table import (
 )
 from syncverify.whole_step.outcome import Comparison, LayoutPlay, worst_errors
 from syncverify.whole_step.page import page_of
-from syncverify.whole_step.values import Quantity
+from syncverify.whole_step.values import Quantity, StateName
 
 
 def _value(quantity: Quantity, name: str, got: float) -> ComparedValue:
@@ -50,8 +50,8 @@ def _wrong() -> LayoutPlay:
         _value(gradient, "b.0.up", 1.0),
         _value(gradient, "b.1.up", 1.0),
         # The state of the optimizer shows it later, and by more.
-        _value(state, "b.0.norm exp_avg", 3.0),
-        _value(state, "b.1.up exp_avg", 1.01),
+        _value(state, StateName.of("b.0.norm", "exp_avg"), 3.0),
+        _value(state, StateName.of("b.1.up", "exp_avg"), 1.01),
         wrong=2,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -34,6 +35,10 @@ from tests.syncverify.whole_step.planted.steps import (
 
 def build() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+
+
+def of_spaced_name() -> nn.Sequential:
+    return nn.Sequential(OrderedDict({"last layer": nn.Linear(4, 4)}))
 
 
 def half_frozen() -> nn.Sequential:
@@ -202,6 +207,8 @@ _OF_DP = frozenset({frozenset({"dp"})})
 _NAMED: list[tuple[dict[str, Any], Quantity, StepMistake, Names]] = [
     ({"optimizer": of_other_rate}, Quantity.PARAMETER,
      OtherOption("lr", 0.2, 0.1, _OF_DP), _ALL),
+    ({"build": of_spaced_name, "optimizer": of_other_rate}, Quantity.PARAMETER,
+     OtherOption("lr", 0.2, 0.1, _OF_DP), ("last layer.weight", "last layer.bias")),
     ({"build": half_frozen, "parallelize": trained_again}, Quantity.PARAMETER,
      OtherlyFrozen((0, 1), are_frozen=False), _FIRST),
     ({"parallelize": frozen}, Quantity.GRADIENT,
