@@ -22,6 +22,7 @@ import torch
 
 import syncverify
 from syncverify.command.process_exit import run_command
+from syncverify.plain_text import counted
 
 FOLDER: Final = "studies.timemachine.programs"
 
@@ -67,7 +68,7 @@ def _violations(module: _Drawn, token: str) -> Iterator[dict[str, Any]]:
     if simulation.violations:
         scenario = ", ".join(f"{name}={value}" for name, value in arguments.items())
         click.echo(str(simulation).rpartition("\n\n")[0])
-        click.echo(f"  scenario:   {ranks} ranks, {scenario}")
+        click.echo(f"  scenario:   {counted(ranks, 'rank')}, {scenario}")
         click.echo(f"  replay:     seed {token}")
     for each in simulation.violations:
         violation = each.violation

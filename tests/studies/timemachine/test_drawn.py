@@ -12,56 +12,56 @@ import torch
 from click.testing import CliRunner
 
 from studies.timemachine import drawn
-from studies.timemachine.comparing import WrongValueError, check_equal
-from studies.timemachine.round import Round
+from studies.timemachine.comparing import check_equal
+
+SEED = 0
+NUM_EXAMPLES = 12
 
 
-def _draw(random: Random) -> dict[str, Any]:
+def draw(random: Random) -> dict[str, Any]:
     return {"ranks": 1, "number": random.randint(1, 4)}
 
 
-def _program(_rank: int, *, number: int) -> None:
+def program(_rank: int, *, number: int) -> None:
+    """Give a wrong value where the number is 4."""
     check_equal("the number", torch.tensor(min(number, 3)), torch.tensor(number))
 
 
-@pytest.fixture(autouse=True)
-def program(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("made")
-    vars(module).update(draw=_draw, program=_program)
-    monkeypatch.setitem(sys.modules, f"{drawn.FOLDER}.made", module)
+# The first example that is wrong.
+FIRST = next(
+    number
+    for number in range(1, NUM_EXAMPLES + 1)
+    if draw(Random(f"{SEED}:{number}"))["number"] == 4
+)
 
 
-@pytest.mark.parametrize(("stops", "examples"), [([], 12), (["--stop-at-first"], None)])
+@pytest.mark.parametrize(
+    ("options", "num_played"), [([], NUM_EXAMPLES), (["--stop-at-first"], FIRST)]
+)
 def test_a_wrong_value_is_a_violation_with_its_scenario(
-    stops: list[str], examples: int | None, tmp_path: Path
+    options: list[str],
+    num_played: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    module = ModuleType("made")
+    vars(module).update(draw=draw, program=program)
+    monkeypatch.setitem(sys.modules, f"{drawn.FOLDER}.made", module)
     report = tmp_path / "report.json"
-    arguments = ["made", "--examples", "12", "--seed", "0", "--json", str(report)]
-    told = CliRunner().invoke(drawn.main, [*arguments, *stops])
+    arguments = [
+        "made", f"--examples={NUM_EXAMPLES}", f"--seed={SEED}", f"--json={report}",
+    ]  # fmt: skip
+    result = CliRunner().invoke(drawn.main, [*arguments, *options])
+    assert result.exit_code == 1
     content = json.loads(report.read_text())
-    (found,) = content["violations"]
-    first = next(n for n in range(1, 13) if _draw(Random(f"0:{n}"))["number"] == 4)
-    assert told.exit_code == 1
-    assert found["property"] == "every_rank_finishes"
-    assert found["evidence"]["cause"] == "raised_WrongValueError"
-    assert found["token"] == f"0:{first}"
-    assert content["examples"] == (examples or first)
-    assert "expected [4], observed [3]" in told.output.replace(".0", "")
-    assert f"scenario:   1 ranks, number=4\n  replay:     seed 0:{first}" in told.output
-
-
-def test_values_are_equal_up_to_rounding_and_have_the_same_shape() -> None:
-    one = torch.ones(2)
-    check_equal("one", one + 1e-6, one)
-    for other in (one + 1e-2, torch.ones(1)):
-        with pytest.raises(WrongValueError, match="one is wrong"):
-            check_equal("one", other, one)
-
-
-def test_a_round_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
-    Round(tmp_path / "round.json").add("a", "bad")
-    again = Round(tmp_path / "round.json")
-    assert again.has("a", "bad")
-    assert not again.has("a", "good")
-    again.end()
-    assert not again.has("a", "bad")
+    assert content["examples"] == num_played
+    assert [
+        (e["property"], e["evidence"], e["token"]) for e in content["violations"]
+    ] == [
+        ("every_rank_finishes", {"cause": "raised_WrongValueError"}, f"{SEED}:{FIRST}")
+    ]
+    assert "the number is wrong: expected [4.0], observed [3.0]" in result.output
+    assert (
+        f"scenario:   1 rank, number=4\n  replay:     seed {SEED}:{FIRST}"
+        in result.output
+    )
