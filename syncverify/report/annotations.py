@@ -28,10 +28,10 @@ def _nothing(_: Report) -> Iterator[str]:
 
 def workflow_commands(report: Report) -> Iterator[str]:
     """Yield a workflow command of GitHub for each violation, or for what else fails a run."""
-    for entry in report.violations:
-        found = entry.violation
-        line = guilty_line(found, report.subject)
-        words = f"{found.property} ({found.cause}): {few_lines(entry, report)}"
+    for found in report.violations:
+        violation = found.violation
+        line = guilty_line(violation, report.subject)
+        words = f"{violation.property} ({violation.cause}): {brief_of(found, report)}"
         yield annotation(words, line.file, line.number) if line else annotation(words)
     if report.has_failed and not report.violations:
         for feature in with_rating(report.beyond, "wrong"):
@@ -54,9 +54,9 @@ def annotation_of_job(violation: Violation) -> str:
     return annotation(lines, place.file, place.number) if place else annotation(lines)
 
 
-def few_lines(entry: FoundViolation, report: Report) -> str:
-    """Return a violation with its hint and the command that replays it."""
+def brief_of(found: FoundViolation, report: Report) -> str:
+    """Return three lines: the summary of a violation, its hint, the command to replay it."""
     replay = replay_line(
-        entry.token, report.subject, report.backend, report.contract_choice
+        found.token, report.subject, report.backend, report.contract_choice
     )
-    return f"{entry.violation.summary}\nhint: {advice(entry)}\nreplay: {replay}"
+    return f"{found.violation.summary}\nhint: {advice(found)}\nreplay: {replay}"

@@ -12,6 +12,8 @@ from typing import Any
 
 from syncverify.judge.violation import Violation
 from syncverify.report.checkout import checkout, path_in_checkout
+from syncverify.subjects.built_in import BUILT_INS
+from syncverify.subjects.subject_options import split_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ def guilty_line(violation: Violation, subject: str) -> FileLine | None:
 
     Args:
         violation: The violation, whose evidence has lines.
-        subject: Path of the subject.
+        subject: Name or path of the subject.
 
     Returns:
         The first place in the checkout, where the user can change something. The definition
@@ -100,12 +102,14 @@ def _resolved(path: object) -> Path | None:
 
 
 def _definition(subject: str) -> Iterator[FileLine]:
-    """Yield the first line of the class or function that a path of a subject names."""
-    written, _, attribute = subject.partition(":")
+    """Yield the first line of the class or function that a name or path of a subject means."""
+    name, _ = split_options(subject)
+    path = BUILT_INS[name].path if name in BUILT_INS else subject
+    written, _, attribute = path.partition(":")
     file = _one_of(_loaded_files(), written) if written.endswith(".py") else None
     for module in _modules():
-        own, name = vars(module).get("__file__"), vars(module).get("__name__")
-        if name != written and (file is None or _resolved(own) != file):
+        own, own_name = vars(module).get("__file__"), vars(module).get("__name__")
+        if own_name != written and (file is None or _resolved(own) != file):
             continue
         try:
             found = operator.attrgetter(attribute)(module)

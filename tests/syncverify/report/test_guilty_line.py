@@ -1,18 +1,23 @@
 """The line to which a violation points, and SARIF, which names it."""
 
 import inspect
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from syncverify import PropertyViolation, verify
 from syncverify.judge.evidence import Ended
 from syncverify.judge.violation import Violation
+from syncverify.report import sarif
 from syncverify.report.guilty_line import FileLine, guilty_line
 from syncverify.report.report import Report
 from syncverify.report.sarif import sarif_log
+from syncverify.subjects.replicate import ReplicateSubject
 from syncverify.trace.source_lines import CodeLine, SourceLine
 
 HERE = Path(__file__)
@@ -72,6 +77,15 @@ def test_line_of_others_counts_where_there_is_no_better_one() -> None:
     assert guilty_line(violation("absent.py", 5), "absent:Subject") is None
 
 
+@pytest.mark.parametrize("name", ["replicate", "replicate:bucket_cap_mb=1"])
+def test_definition_of_a_built_in_subject_counts(name: str) -> None:
+    line = guilty_line(violation("absent.py", 5), name)
+    assert line == FileLine(
+        Path(inspect.getfile(ReplicateSubject)),
+        inspect.getsourcelines(ReplicateSubject)[1],
+    )
+
+
 @pytest.fixture(scope="module")
 def report() -> Report:
     with pytest.raises(PropertyViolation) as raised:
@@ -103,6 +117,20 @@ def test_sarif_has_a_rule_and_a_result_at_the_line(
             }
         }
     ]
+
+
+@pytest.mark.slow
+def test_sarif_names_a_violation_by_subject_property_and_cause(
+    report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def key(log: dict[str, Any]) -> dict[str, str]:
+        return log["runs"][0]["results"][0]["partialFingerprints"]  # type: ignore[no-any-return]
+
+    here = key(sarif_log(report))
+    assert re.fullmatch(r"[0-9a-f]{16}:1", here["primaryLocationLineHash"])
+    monkeypatch.setattr(sarif, "guilty_line", lambda *_: FileLine(HERE, 1))
+    assert key(sarif_log(report)) == here  # the line has moved
+    assert key(sarif_log(replace(report, subject="ddp"))) != here
 
 
 @pytest.mark.slow
