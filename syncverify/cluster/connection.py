@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from syncverify.cluster.versions import PACKAGES, Versions, in_words, versions_here
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.processes.child_process import interrupts_blocked
+from syncverify.processes.interrupts import interrupts_blocked
 
 if TYPE_CHECKING:
     from distributed import Client

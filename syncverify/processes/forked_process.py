@@ -12,7 +12,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from syncverify.processes.child_process import end_when_closed, interrupts_blocked
+from syncverify.processes.child_process import end_when_closed
+from syncverify.processes.interrupts import interrupts_blocked
 from syncverify.processes.process_state import LocalProcess
 from syncverify.processes.supervised import OwnChild, StartedProcess, Supervised
 from syncverify.processes.template import Setup

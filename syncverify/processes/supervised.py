@@ -24,7 +24,8 @@ from typing import Any, Protocol, TypeVar
 import psutil
 from typing_extensions import override
 
-from syncverify.processes.child_process import end_when_closed, interrupts_blocked
+from syncverify.processes.child_process import end_when_closed
+from syncverify.processes.interrupts import interrupts_blocked
 from syncverify.processes.owner_link import Alive, Lost, Starts, link_to_owner
 from syncverify.processes.process_state import LocalProcess, words_of_silence
 from syncverify.processes.silence import (

@@ -7,7 +7,7 @@ from multiprocessing import Pipe
 
 import pytest
 
-from syncverify.processes.child_process import end_when_closed, interrupts_blocked
+from syncverify.processes.child_process import end_when_closed
 
 # No thread of Python runs while this matches, which takes years.
 KEEPS_THE_GIL = (
@@ -30,17 +30,3 @@ def test_closed_pipe_ends_a_process_that_keeps_the_gil() -> None:
         assert child.poll() is None
         writing.close()
         assert child.wait(60) == -signal.SIGKILL
-
-
-def test_interrupt_waits_for_the_end_of_the_block() -> None:
-    reached: list[str] = []
-
-    def interrupt() -> None:
-        with interrupts_blocked():
-            signal.raise_signal(signal.SIGINT)
-            reached.append("the end of the block")
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupt()
-    assert reached
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
