@@ -27,7 +27,7 @@ from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.per_rank.string_hashes import own_hashes
 from syncverify.sim.recording.rank_recorder import RankRecorder
-from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.pauses import short_pauses
 from syncverify.sim.turns.scheduler import HANG_TIMEOUT_SECONDS
 from syncverify.subjects.subject import Subject, SubjectFactory
@@ -81,7 +81,7 @@ class SimBackend:
         """
         decisions = schedule
         if isinstance(decisions, Schedule):
-            decisions = Decisions(Following(decisions))
+            decisions = Decisions(SchedulePolicy(decisions))
         if recorders is not None:
             return self._play(scenario, subject, decisions, recorders)
         num_ranks = scenario.mesh.num_ranks
@@ -91,7 +91,7 @@ class SimBackend:
         run = self._play(scenario, subject, decisions, recorders)
         if any(recorder.lacks_accesses for recorder in recorders):
             self._has_one_stream.discard(subject.factory)
-            again = Decisions(Following(decisions.schedule))
+            again = Decisions(SchedulePolicy(decisions.schedule))
             recorders = self._recorders(num_ranks, records_accesses=True)
             run = self._play(scenario, subject, again, recorders)
         is_one = all(recorder.streams.is_alone for recorder in recorders)

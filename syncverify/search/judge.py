@@ -30,7 +30,7 @@ from syncverify.search.schedules import (
     ScheduleChoice,
     ScheduleCoverage,
 )
-from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.exploration import Exploration
 from syncverify.sim.turns.pct import PriorityRuns
 from syncverify.sim.turns.turn_log import order_matters
@@ -191,7 +191,7 @@ class Judge:
         twice = twice and isinstance(self.backend, ScheduledBackend)
         key = (scenario.digest(), schedule, twice)
         if key not in self._judged_runs:
-            again, decisions = None, Decisions(Following(schedule))
+            again, decisions = None, Decisions(SchedulePolicy(schedule))
             if twice:
                 with shuffled_addresses(), other_chance(int.from_bytes(key[0][:7])):
                     again = self._play(scenario, decisions)
@@ -199,7 +199,7 @@ class Judge:
                 # A time limit before the second run must not hide the verdict, a hang.
                 run, again = again, None
             else:
-                decisions = Decisions(Following(schedule))
+                decisions = Decisions(SchedulePolicy(schedule))
                 run = self._play(scenario, decisions)
             self._judged_runs[key] = self._judged(scenario, decisions, run, again)
         return self._judged_runs[key]

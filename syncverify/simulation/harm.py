@@ -16,7 +16,7 @@ from syncverify.judge.ordering.inversions import Inversion, inversions
 from syncverify.judge.ordering.races import Unordered, is_same_work, judge_orderings
 from syncverify.scenario.schedule import Schedule
 from syncverify.sim.recording.rank_recorder import RankRecorder
-from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.simulation.outcome import Harm
 from syncverify.simulation.playing import play
 from syncverify.simulation.program import SimulatedProgram
@@ -38,11 +38,11 @@ def harm_of(
     Returns:
         None where no order that could be played changes a returned value.
     """
-    return next(_harms(pair, setup, Following(schedule)), None)
+    return next(_harms(pair, setup, SchedulePolicy(schedule)), None)
 
 
 def _harms(
-    pair: Unordered, setup: SimulatedProgram, policy: Following
+    pair: Unordered, setup: SimulatedProgram, policy: SchedulePolicy
 ) -> Iterator[Harm]:
     recorders = [RankRecorder(keeps_everything=True) for _ in range(setup.num_ranks)]
     queued = play(setup, Decisions(policy), recorders)
@@ -60,7 +60,7 @@ def _harms(
 
 
 def _inverted(
-    setup: SimulatedProgram, policy: Following, order: Inversion, traces: Traces
+    setup: SimulatedProgram, policy: SchedulePolicy, order: Inversion, traces: Traces
 ) -> Values:
     """Return the values of another order; none where it cannot be played to the end."""
     adversary = AdversarialRecorder(Lateness.of(order, traces[order.rank]))

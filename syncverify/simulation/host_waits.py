@@ -24,7 +24,7 @@ from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.judge.ordering.device_queues import waits_in_a_circle
 from syncverify.judge.traced import launches_of
 from syncverify.scenario.schedule import Schedule
-from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.stalls import Stall
 from syncverify.simulation.playing import Played, play
 from syncverify.simulation.program import SimulatedProgram
@@ -47,7 +47,7 @@ def refuse_unknown_stall(
     stall = played.stall
     if stall is None or stall.is_certain or played.run.fault is None:
         return
-    policy = Decisions(Following(schedule))
+    policy = Decisions(SchedulePolicy(schedule))
     if not is_deadlock(play(setup, policy, passes_stalls=True)):
         raise EnvironmentNotSupportedError(unknown_stall(stall))
 

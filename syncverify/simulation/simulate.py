@@ -21,7 +21,7 @@ from syncverify.search.schedules import (
     ScheduleChoice,
     ScheduleCoverage,
 )
-from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.exploration import Exploration
 from syncverify.sim.turns.pct import PriorityRuns
 from syncverify.sim.turns.turn_log import order_matters
@@ -160,7 +160,7 @@ class _Plays:
 
     def of(self, choice: ScheduleChoice, schedule: Schedule) -> Iterator[Simulation]:
         """Play all schedules of a choice, and yield what is known after each play."""
-        first = Decisions(Following(schedule))
+        first = Decisions(SchedulePolicy(schedule))
         self._play(first)
         yield self._known()
         coverage = yield from self._play_others(choice, first)

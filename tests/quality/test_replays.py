@@ -25,7 +25,7 @@ from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.scenario.token import Reproducer, decode, encode
-from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.strategies import scenarios, schedules
 from syncverify.subjects.subject import resolve
 from syncverify.trace.run import Run
@@ -84,7 +84,10 @@ def digest(run: Run, violations: list[Violation], decisions: Decisions) -> str:
 def play(
     subject: str, scenario: Scenario, schedule: Schedule
 ) -> tuple[list[Violation], Schedule, str]:
-    resolved, decisions = resolve(SUBJECTS[subject]), Decisions(Following(schedule))
+    resolved, decisions = (
+        resolve(SUBJECTS[subject]),
+        Decisions(SchedulePolicy(schedule)),
+    )
     run = SimBackend().run(scenario, resolved, decisions)
     violations = check(scenario, run, resolved.capabilities)
     return violations, decisions.schedule, digest(run, violations, decisions)

@@ -21,7 +21,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import simplify_schedule
-from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import PropertyViolation
 from tests.quality.planted import timing
@@ -105,7 +105,7 @@ def test_defect_of_timing_is_found_and_replays(
     assert re.fullmatch(meaning, needed)
     assert f": {needed}\n" in violation_text(found, subject="S", backend="sim")
     reproducer = decode(found.token)
-    decisions = Decisions(Following(reproducer.schedule))
+    decisions = Decisions(SchedulePolicy(reproducer.schedule))
     again = SimBackend().run(reproducer.scenario, resolve(subject), decisions)
     assert tuple(decisions.taken) == found.decisions[: len(decisions.taken)]
     assert found.violation in check(
@@ -123,7 +123,7 @@ def test_a_host_that_gives_up_is_found(given_up: type[Any], right: type[Any]) ->
 
     def played(subject: Subject, choice: int) -> set[str]:
         decisions = Decisions(
-            Following(Schedule((0, 0, choice, choice, choice, choice)))
+            SchedulePolicy(Schedule((0, 0, choice, choice, choice, choice)))
         )
         run = SimBackend().run(LEAST, subject, decisions)
         return {each.property for each in check(LEAST, run, subject.capabilities)}

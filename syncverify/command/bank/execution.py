@@ -60,7 +60,7 @@ def execute(options: BankOptions) -> NoReturn:
     for line in summary(rows):
         console.print(line)
     write_json(options.json_path, to_json(rows, budget))
-    code = 0 if all(row.is_as_it_should_be for row in rows) else VIOLATION
+    code = 0 if all(row.is_right for row in rows) else VIOLATION
     tell_end(code)
     raise SystemExit(code)
 

@@ -11,7 +11,7 @@ import torch
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.bugbank.entry import Entry
-from syncverify.command.bank.play import BankBudget, EntryResult, Player
+from syncverify.command.bank.play import BankBudget, BankPlayer, EntryResult
 from syncverify.processes.calls import run_in_processes
 from syncverify.program.warnings_once import show_warnings_once
 
@@ -43,7 +43,7 @@ def play_all(
                 yield from results
         return
     with closing(open_backend(backend, chosen[0].defect())) as opened:
-        player = Player(opened, budget)
+        player = BankPlayer(opened, budget)
         yield from map(player.play, chosen)
 
 
@@ -58,7 +58,7 @@ def _by_twin(chosen: Sequence[Entry]) -> list[tuple[str, ...]]:
 def _play_entries(
     backend: str, budget: BankBudget, entry_ids: Sequence[str]
 ) -> list[EntryResult]:
-    player = Player(_backend(backend), budget)
+    player = BankPlayer(_backend(backend), budget)
     return [player.play(entry_of(entry_id)) for entry_id in entry_ids]
 
 

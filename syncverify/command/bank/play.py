@@ -71,13 +71,13 @@ class Caught:
             return None
         violation, scenario = found.violation, found.scenario
         return cls(
-            violation.property,
-            violation.cause,
-            _smallest_contract(scenario),
-            scenario.mesh.num_ranks,
-            len(scenario.parameters),
-            scenario.num_steps,
-            found.token,
+            property=violation.property,
+            cause=violation.cause,
+            contract=_smallest_contract(scenario),
+            ranks=scenario.mesh.num_ranks,
+            parameters=len(scenario.parameters),
+            steps=scenario.num_steps,
+            token=found.token,
         )
 
 
@@ -85,6 +85,32 @@ def _smallest_contract(scenario: Scenario) -> str:
     """Return the features of a scenario beyond plain training steps, or `plain`."""
     features = sorted({*map(str, optional_features(scenario))})
     return ", ".join(features) or "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The parts of a diagnosis that the bank counts.
+
+    Attributes:
+        is_line_shown: Whether the report shows a guilty line.
+        fix: Lines of the fix that was found and played; empty if none was found.
+    """
+
+    is_line_shown: bool
+    fix: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TwinSearch:
+    """The search of a fixed twin, which several entries may share.
+
+    Attributes:
+        played_for: Id of the first entry with this twin.
+        result: The result of the search.
+    """
+
+    played_for: str
+    result: FirstViolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +130,7 @@ class EntryResult:
         twin_played_for: Id of the entry for which the twin played them: several entries
             may have the same twin.
         alarm: The violation of the twin; None if the twin had none.
-        is_line_shown: Whether the report shows a guilty line; None if it was not looked for.
-        fix: Lines of the fix that was found and played; None likewise, empty for none.
+        diagnosis: The guilty line and the fix; None if they were not looked for.
     """
 
     id: str
@@ -119,17 +144,16 @@ class EntryResult:
     twin_examples: int
     twin_played_for: str
     alarm: Caught | None
-    is_line_shown: bool | None = None
-    fix: tuple[str, ...] | None = None
+    diagnosis: Diagnosis | None = None
 
     @builtins.property
-    def is_as_it_should_be(self) -> bool:
+    def is_right(self) -> bool:
         """Tell whether the defect was caught and the twin was silent."""
         return self.caught is not None and self.alarm is None
 
 
-class Player:
-    """Plays entries, and each twin once.
+class BankPlayer:
+    """Plays entries of the bank, and each twin once.
 
     Entries with the same twin and the same contract draw the same scenarios for the twin.
 
@@ -141,20 +165,16 @@ class Player:
     def __init__(self, backend: AnyBackend, budget: BankBudget) -> None:
         self._backend = backend
         self._budget = budget
-        # Key: twin, contract and number of scenarios. Value: id of the first entry with
-        # this key, and the result of the search.
-        self._twins: dict[tuple[object, ...], tuple[str, FirstViolation]] = {}
+        # Keys: twin, contract and number of scenarios.
+        self._twins: dict[tuple[object, ...], TwinSearch] = {}
 
     def play(self, entry: Entry) -> EntryResult:
         """Search for violations of a defect, and of its twin."""
         first = self._search(entry.defect(), self._budget.examples)
         # With fewer scenarios the twin would not meet the one that shows the defect.
         num_examples = max(self._budget.twin_examples, first.num_examples)
-        played_for, twin = entry.id, FirstViolation(0, 0.0)
-        if self._budget.twin_examples:
-            played_for, twin = self._twin(entry, num_examples)
+        twin = self._search_twin(entry, num_examples)
         caught = Caught.of(first.found)
-        is_line_shown, fix = self._diagnosis(entry, first.found)
         return EntryResult(
             id=entry.id,
             source=entry.source,
@@ -164,27 +184,27 @@ class Player:
             caught=caught,
             seconds_to_shrink=round(first.seconds_to_shrink, 3),
             is_cause_right=caught is not None and caught.cause in entry.causes,
-            twin_examples=twin.num_examples,
-            twin_played_for=played_for,
-            alarm=Caught.of(twin.found),
-            is_line_shown=is_line_shown,
-            fix=fix,
+            twin_examples=twin.result.num_examples,
+            twin_played_for=twin.played_for,
+            alarm=Caught.of(twin.result.found),
+            diagnosis=self._diagnose(entry, first.found),
         )
 
-    def _diagnosis(
-        self, entry: Entry, found: FoundViolation | None
-    ) -> tuple[bool | None, tuple[str, ...] | None]:
-        """Tell whether the report of a violation shows a guilty line, and its fix."""
+    def _diagnose(self, entry: Entry, found: FoundViolation | None) -> Diagnosis | None:
         if found is None or not self._budget.diagnoses:
-            return None, None
-        told = diagnosed(found, entry.defect(), self._backend)
-        is_shown = shows_guilty_line(entry, told)
-        return is_shown, told.fix.lines if told.fix else ()
+            return None
+        violation = diagnosed(found, entry.defect(), self._backend)
+        fix = violation.fix.lines if violation.fix else ()
+        return Diagnosis(shows_guilty_line(entry, violation), fix)
 
-    def _twin(self, entry: Entry, num_examples: int) -> tuple[str, FirstViolation]:
+    def _search_twin(self, entry: Entry, num_examples: int) -> TwinSearch:
+        """Search the twin of an entry, unless another entry has searched it."""
+        if not self._budget.twin_examples:
+            return TwinSearch(entry.id, FirstViolation(num_examples=0, seconds=0.0))
         key = (*entry.contract, num_examples)
         if key not in self._twins:
-            self._twins[key] = (entry.id, self._search(entry.fixed(), num_examples))
+            result = self._search(entry.fixed(), num_examples)
+            self._twins[key] = TwinSearch(entry.id, result)
         return self._twins[key]
 
     def _search(self, subject: Subject, num_examples: int) -> FirstViolation:

@@ -3,16 +3,20 @@
 A policy follows a schedule, explores all schedules, or draws one.
 
 Note [Not yet]
-    "Not yet" is a legal answer about a resource that is done: the news may be on its way.
-    But the news arrives. After `MAX_REFUSALS` answers "not yet" in a row to one rank about
-    one resource, the answer is the truth. A policy that does not try all answers may also
-    choose a delay: `LONG_DELAY` answers "not yet", which show a host that gives up, or
-    `VERY_LONG_DELAY` of them, once in a run. These give no turn away: other ranks wait until
-    they are over.
+    A host asks whether a resource is done. "Not yet" is a legal answer even if the resource is
+    done, because the news may be on its way. But the news arrives: after `MAX_NUM_REFUSALS`
+    answers "not yet" in a row to one rank about one resource, the answer is the truth.
+
+    A policy that does not try all answers may choose a delay:
+
+    | delay | answers "not yet" | turns | shows |
+    |---|---|---|---|
+    | long | `NUM_LONG_REFUSALS` | other ranks run between the questions | a host that gives up soon |
+    | very long | `NUM_VERY_LONG_REFUSALS`, once in a run | other ranks wait | a host that gives up late |
 
     A host may also ask for ever about a resource that is *not* done. A schedule is a finite
     list, and ranks take turns after its end, so other ranks get to complete the resource.
-    An exploration has no such end. There a rank that was refused `MAX_REFUSALS` times is
+    An exploration has no such end. There a rank that was refused `MAX_NUM_REFUSALS` times is
     parked: it cannot take a turn until the resource is done, unless no other rank can run.
 """
 
@@ -21,23 +25,40 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Protocol
 
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
 from syncverify.sim.turns.turn_log import AccessKind, SharedAccess, Turn
 
-MAX_REFUSALS = 2
-LONG_DELAY = 40
-VERY_LONG_DELAY = 1_100  # hosts that give up count to 10, to 100 or to 1,000
-SECONDS_BETWEEN_POLLS = 0.1  # of it, which so takes more than a minute
+MAX_NUM_REFUSALS = 2
+# Hosts that give up count to 10, to 100 or to 1,000.
+NUM_LONG_REFUSALS = 40
+NUM_VERY_LONG_REFUSALS = 1_100
+# A very long delay passes 110 s on the clocks of the rank: some hosts give up after a minute.
+SECONDS_BETWEEN_POLLS = 0.1
+
+
+class Answer(IntEnum):
+    """An answer to a host that asks whether a resource is done, which is done.
+
+    The value is the number of the option in a schedule, so tokens depend on it.
+    """
+
+    DONE = 0
+    NOT_YET = 1
+    LONG_DELAY = 2
+    VERY_LONG_DELAY = 3
 
 
 @dataclass(frozen=True, slots=True)
 class TurnPoint:
     """A point at which one of several ranks takes the next turn.
 
-    `options` are the ranks that can run, the default one first. `eligible` are the options
-    that are not parked, or all of them; see Note [Not yet].
+    Attributes:
+        options: Ranks that can run, the default one first.
+        eligible: The options that are not parked; all options if all are parked. See
+            Note [Not yet].
     """
 
     options: tuple[int, ...]
@@ -45,9 +66,12 @@ class TurnPoint:
 
 
 class Policy(Protocol):
-    """A policy that decides in place of timing."""
+    """A policy that decides in place of timing.
 
-    # Number of answers to a host that asks: yes, not yet, and perhaps a long delay.
+    Attributes:
+        num_answers: The policy chooses among the first `num_answers` members of `Answer`.
+    """
+
     num_answers: int
 
     @property
@@ -61,14 +85,14 @@ class Policy(Protocol):
         """Return the number of an option, for a decision that is not about ranks."""
 
 
-class Following:
-    """The policy that follows a schedule.
+class SchedulePolicy:
+    """Follows a schedule.
 
     A number that is too large for its decision wraps around, so every list of numbers is a
     schedule of every program.
     """
 
-    num_answers = 4
+    num_answers = len(Answer)
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -85,7 +109,7 @@ class Following:
         return point.options[self.choose_answer(len(point.options))]
 
     def choose_answer(self, num_options: int) -> int:
-        """Return the next choice; a decision with one option uses no number up."""
+        """Return the next choice; a decision with one option uses up no number."""
         if num_options == 1 or self.is_done:
             return 0
         self._position += 1
@@ -102,13 +126,15 @@ class Decisions:
     """
 
     def __init__(self, policy: Policy | None = None) -> None:
-        self._policy = policy or Following(DEFAULT_SCHEDULE)
+        self._policy = policy or SchedulePolicy(DEFAULT_SCHEDULE)
+        # Keys: rank and resource. Values: answers "not yet" in a row.
         self._refusals: Counter[tuple[int, str]] = Counter()
-        # Number of answers of a long delay that are still to come.
+        # Keys: rank and resource. Values: answers that a long delay has left.
         self._delays: Counter[tuple[int, str]] = Counter()
+        # Keys: rank and resource. Values: answers that a very long delay has left.
+        self._very_long_delays: Counter[tuple[int, str]] = Counter()
+        # Keys: ranks that ask. Values: the resource, and whether it is done.
         self._asking: dict[int, tuple[str, Callable[[], bool]]] = {}
-        # The same, of a very long delay.
-        self._hidden: Counter[tuple[int, str]] = Counter()
         self.turn_log: list[Turn] = []
         self.taken: list[Decision] = []
         self.met_question = False
@@ -122,7 +148,9 @@ class Decisions:
     def planned(self) -> Schedule:
         """Return the schedule to follow; the default one where the policy draws."""
         policy = self._policy
-        return policy.schedule if isinstance(policy, Following) else DEFAULT_SCHEDULE
+        return (
+            policy.schedule if isinstance(policy, SchedulePolicy) else DEFAULT_SCHEDULE
+        )
 
     @property
     def is_open(self) -> bool:
@@ -132,8 +160,12 @@ class Decisions:
     def next_rank(self, options: Sequence[int]) -> int:
         """Return the rank of the next turn, and begin that turn in the log.
 
-        `options` are the ranks that can run, the default one first; one is enough once no
-        decision is open.
+        Args:
+            options: Ranks that can run, the default one first. One is enough once no
+                decision is open.
+
+        Returns:
+            The rank.
         """
         chosen = options[0]
         if self.is_open:
@@ -146,8 +178,8 @@ class Decisions:
 
     @property
     def was_very_long(self) -> bool:
-        """Whether a host met a very long delay."""
-        return bool(self._hidden)
+        """Tell whether a host met a very long delay."""
+        return bool(self._very_long_delays)
 
     def note_access(self, resource: str, access: AccessKind) -> None:
         """Note that the current turn accesses a shared resource."""
@@ -155,9 +187,9 @@ class Decisions:
 
     def hides(self, rank: int, resource: str) -> bool:
         """Tell whether the answer to a rank is "not yet", as part of a very long delay."""
-        if not self._hidden.get((rank, resource)):
+        if not self._very_long_delays.get((rank, resource)):
             return False
-        self._hidden[rank, resource] -= 1
+        self._very_long_delays[rank, resource] -= 1
         return True
 
     def ask(self, rank: int, resource: str, is_done: Callable[[], bool]) -> None:
@@ -177,7 +209,7 @@ class Decisions:
             self._delays[rank, resource] -= 1
             self.note_access(resource, AccessKind.READ)
             return False
-        no_more_refusals = self._refusals[rank, resource] >= MAX_REFUSALS
+        no_more_refusals = self._refusals[rank, resource] >= MAX_NUM_REFUSALS
         # Once the answer has to be the truth, "done" is no choice: like a wait, it cannot
         # come before the resource is done. Any other answer depends on the order of ranks.
         self.note_access(
@@ -191,16 +223,19 @@ class Decisions:
         return answer
 
     def _looks_done(self, rank: int, resource: str, kind: str) -> bool:
-        # One very long delay of a run is enough, and takes long.
-        number = min(self._policy.num_answers, 3 if self._hidden else 4)
-        chosen = self.decide(kind, number, _answers(rank, kind)[:number])
-        if chosen == 3:
-            self._hidden[rank, resource] = VERY_LONG_DELAY
-        elif chosen == 2:
-            self._delays[rank, resource] = LONG_DELAY
-        if chosen > 1:
-            self._refusals[rank, resource] = MAX_REFUSALS
-        return chosen == 0
+        """Choose an answer about a resource that is done; tell whether it is "done"."""
+        options = _answers(rank, kind)
+        # A very long delay takes long, and one in a run is enough.
+        num_known = Answer.VERY_LONG_DELAY if self._very_long_delays else len(Answer)
+        num_options = min(self._policy.num_answers, num_known)
+        answer = Answer(self.decide(kind, num_options, options[:num_options]))
+        if answer is Answer.VERY_LONG_DELAY:
+            self._very_long_delays[rank, resource] = NUM_VERY_LONG_REFUSALS
+        elif answer is Answer.LONG_DELAY:
+            self._delays[rank, resource] = NUM_LONG_REFUSALS
+        if answer in {Answer.LONG_DELAY, Answer.VERY_LONG_DELAY}:
+            self._refusals[rank, resource] = MAX_NUM_REFUSALS
+        return answer is Answer.DONE
 
     def decide(self, kind: str, num_options: int, meanings: Sequence[str] = ()) -> int:
         """Return the number of the option that the policy chooses; 0 is the default."""
@@ -225,14 +260,15 @@ class Decisions:
         if rank not in self._asking:
             return False
         resource, is_done = self._asking[rank]
-        return self._refusals[rank, resource] >= MAX_REFUSALS and not is_done()
+        return self._refusals[rank, resource] >= MAX_NUM_REFUSALS and not is_done()
 
 
 def _answers(rank: int, question: str) -> tuple[str, ...]:
+    """Return each member of `Answer` in words, in order."""
     start = f"{question}() tells rank {rank}"
     return (
         f"{start} that it is done",
         f"{start} that it is not done yet",
-        f"{start} {LONG_DELAY + 1} times that it is not done yet",
+        f"{start} {NUM_LONG_REFUSALS + 1} times that it is not done yet",
         f"{start} very often that it is not done yet",
     )

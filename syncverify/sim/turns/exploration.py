@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from syncverify.sim.turns.decisions import Decisions, TurnPoint
+from syncverify.sim.turns.decisions import Answer, Decisions, TurnPoint
 from syncverify.sim.turns.turn_log import (
     Order,
     SharedAccess,
@@ -153,9 +153,8 @@ class _Guide:
     """The policy of one run: follows the path so far, then extends it by new choices."""
 
     is_done = False
-    num_answers = (
-        2  # a long delay differs from a short one only for a host that gives up
-    )
+    # A long delay differs from a short one only for a host that gives up.
+    num_answers = Answer.NOT_YET + 1
     decisions: Decisions
 
     def __init__(self, path: list[_RankChoice | _AnswerChoice]) -> None:
@@ -180,9 +179,7 @@ class _Guide:
         if self._position == len(self._path):
             asleep = self._still_asleep()
             awake = [rank for rank in point.eligible if rank not in asleep]
-            if (
-                not awake
-            ):  # every rank that could go on sleeps: the class was played before
+            if not awake:  # all that can go on sleep: the class was played before
                 self._num_useful = len(self.decisions.turn_log)
                 return point.eligible[0]
             self._path.append(_RankChoice(point.eligible, asleep, awake[0], {awake[0]}))

@@ -8,7 +8,7 @@ import pytest
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.bugbank.entry import Entry
-from syncverify.command.bank.play import BankBudget, Caught, EntryResult, Player
+from syncverify.command.bank.play import BankBudget, BankPlayer, Caught, EntryResult
 from syncverify.command.bank.table import line_of, summary, table
 from syncverify.judge.violation import Violation
 from syncverify.scenario.token import decode
@@ -21,7 +21,7 @@ BUDGET = BankBudget(examples=5, twin_examples=3, seed=0)
 
 
 def played(entry: Entry) -> EntryResult:
-    return Player(SimBackend(), BUDGET).play(entry)
+    return BankPlayer(SimBackend(), BUDGET).play(entry)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def caught() -> EntryResult:
 @pytest.mark.slow
 def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
     row = caught
-    assert row.is_as_it_should_be
+    assert row.is_right
     assert row.is_cause_right
     assert row.caught is not None
     assert (row.examples, row.twin_examples, row.alarm) == (1, 3, None)
@@ -40,8 +40,8 @@ def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
     assert (row.caught.ranks, row.caught.parameters, row.caught.steps) == (1, 1, 1)
     reproducer = decode(row.caught.token)
     assert (reproducer.property, reproducer.cause) == (QUICK.property, QUICK.causes[0])
-    told = line_of(row).rpartition(",")[0]
-    assert told == (
+    line = line_of(row).rpartition(",")[0]
+    assert line == (
         "size1-group-self-add: caught by unreduced_stay_local (scaled) after 1 scenario"
     )
 
@@ -81,7 +81,7 @@ def test_same_seed_tells_the_same(caught: EntryResult) -> None:
 def test_what_has_no_defect_is_missed() -> None:
     row = played(replace(QUICK, subject=QUICK.twin))
     assert (row.caught, row.examples, row.is_cause_right) == (None, 5, False)
-    assert not row.is_as_it_should_be
+    assert not row.is_right
     assert line_of(row).endswith(": MISSED in 5 scenarios")
 
 
@@ -89,12 +89,12 @@ def test_what_has_no_defect_is_missed() -> None:
 def test_twin_with_a_defect_is_an_alarm() -> None:
     row = played(replace(QUICK, twin=QUICK.subject))
     assert row.alarm is not None
-    assert not row.is_as_it_should_be
+    assert not row.is_right
     assert "FALSE ALARM about its twin: unreduced_stay_local (scaled)" in line_of(row)
 
 
 def test_another_cause_than_the_entry_names_is_wrong() -> None:
-    player = Player(SimBackend(), replace(BUDGET, twin_examples=0))
+    player = BankPlayer(SimBackend(), replace(BUDGET, twin_examples=0))
     row = player.play(replace(QUICK, causes=("stale",)))
     assert row.caught is not None
     assert not row.is_cause_right
@@ -111,7 +111,7 @@ def test_a_twin_of_two_entries_is_searched_once(
         return find_first(subject, *plan)
 
     monkeypatch.setattr("syncverify.command.bank.play.find_first", search)
-    player = Player(SimBackend(), BUDGET)
+    player = BankPlayer(SimBackend(), BUDGET)
     others = entry_of("size1-branch-overwrites")
     rows = [player.play(QUICK), player.play(replace(others, twin=QUICK.twin))]
     assert searched == [QUICK.id, f"{QUICK.id} (twin)", others.id]

@@ -12,11 +12,11 @@ from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.turns.decisions import (
-    LONG_DELAY,
-    MAX_REFUSALS,
-    VERY_LONG_DELAY,
+    MAX_NUM_REFUSALS,
+    NUM_LONG_REFUSALS,
+    NUM_VERY_LONG_REFUSALS,
     Decisions,
-    Following,
+    SchedulePolicy,
 )
 from syncverify.sim.turns.pct import PriorityRuns
 
@@ -58,7 +58,7 @@ def tickets(_rank: int) -> int:
 def test_who_is_first_is_up_to_the_schedule(
     choices: tuple[int, ...], expected: list[int]
 ) -> None:
-    decisions = Decisions(Following(Schedule(choices)))
+    decisions = Decisions(SchedulePolicy(Schedule(choices)))
     assert on_two_ranks(tickets, decisions)[0] == expected
     assert decisions.schedule == Schedule(choices)
 
@@ -75,13 +75,15 @@ def test_not_yet_is_said_so_often_and_no_more() -> None:
         return refusals, tensor.item()
 
     stubborn, decisions = on_two_ranks(program, Decisions(Stubborn()))
-    assert stubborn == [(MAX_REFUSALS, 2.0)] * 2
+    assert stubborn == [(MAX_NUM_REFUSALS, 2.0)] * 2
     assert on_two_ranks(program, Decisions())[0] == [(0, 2.0)] * 2
-    replayed = Decisions(Following(decisions.schedule))
+    replayed = Decisions(SchedulePolicy(decisions.schedule))
     assert on_two_ranks(program, replayed)[0] == stubborn
 
 
-@pytest.mark.parametrize(("answers", "delay"), [(3, LONG_DELAY), (4, VERY_LONG_DELAY)])
+@pytest.mark.parametrize(
+    ("answers", "delay"), [(3, NUM_LONG_REFUSALS), (4, NUM_VERY_LONG_REFUSALS)]
+)
 def test_a_drawn_schedule_may_delay_an_answer_for_long(
     answers: int, delay: int
 ) -> None:
@@ -94,8 +96,11 @@ def test_a_drawn_schedule_may_delay_an_answer_for_long(
         num_answers = answers
 
     delayed, decisions = on_two_ranks(program, Decisions(Delays()))
-    assert sorted(delayed) == [LONG_DELAY + 1, delay + 1]  # one very long delay a run
-    replayed = Decisions(Following(decisions.schedule))
+    assert sorted(delayed) == [
+        NUM_LONG_REFUSALS + 1,
+        delay + 1,
+    ]  # one very long delay a run
+    replayed = Decisions(SchedulePolicy(decisions.schedule))
     assert on_two_ranks(program, replayed)[0] == delayed
 
 
@@ -115,10 +120,10 @@ def test_an_event_may_not_show_yet() -> None:
         return asked(event.query), asked(event.query), asked(side.query)
 
     stubborn, decisions = on_two_ranks(program, Decisions(Stubborn()))
-    assert stubborn == [(MAX_REFUSALS, 0, 0)] * 2
+    assert stubborn == [(MAX_NUM_REFUSALS, 0, 0)] * 2
     assert "query" in {decision.kind for decision in decisions.taken}
     assert on_two_ranks(program, Decisions())[0] == [(0, 0, 0)] * 2
-    replayed = Decisions(Following(decisions.schedule))
+    replayed = Decisions(SchedulePolicy(decisions.schedule))
     assert on_two_ranks(program, replayed)[0] == stubborn
 
 
@@ -129,7 +134,9 @@ def test_a_stream_may_not_look_idle_yet() -> None:
         side.wait_stream(torch.cuda.current_stream())
         return fresh, asked(side.query)
 
-    assert on_two_ranks(program, Decisions(Stubborn()))[0] == [(0, MAX_REFUSALS)] * 2
+    assert (
+        on_two_ranks(program, Decisions(Stubborn()))[0] == [(0, MAX_NUM_REFUSALS)] * 2
+    )
 
 
 @pytest.mark.parametrize("wait", ["stream", "event", "device", "follower"])

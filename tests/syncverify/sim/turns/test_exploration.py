@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncverify.sim.turns.decisions import Decisions, Following, TurnPoint
+from syncverify.sim.turns.decisions import Decisions, SchedulePolicy, TurnPoint
 from syncverify.sim.turns.exploration import Exploration
 from syncverify.sim.turns.scheduler import Scheduler, Wait
 from syncverify.sim.turns.turn_log import AccessKind, order_of
@@ -225,7 +225,7 @@ def test_every_run_replays_from_its_schedule() -> None:
     for decisions in Exploration(2).runs():
         outcome = Machine(subject, decisions).run()
         schedules.add(decisions.schedule)
-        again = Decisions(Following(decisions.schedule))
+        again = Decisions(SchedulePolicy(decisions.schedule))
         assert Machine(subject, again).run() == outcome
         assert again.schedule == decisions.schedule
         assert again.turn_log == decisions.turn_log
