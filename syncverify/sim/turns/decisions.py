@@ -39,7 +39,7 @@ NUM_VERY_LONG_REFUSALS = 1_100
 SECONDS_BETWEEN_POLLS = 0.1
 
 
-class Answer(IntEnum):
+class PollAnswer(IntEnum):
     """An answer to a host that asks whether a resource is done, which is done.
 
     The value is the number of the option in a schedule, so tokens depend on it.
@@ -69,7 +69,7 @@ class Policy(Protocol):
     """A policy that decides in place of timing.
 
     Attributes:
-        num_answers: The policy chooses among the first `num_answers` members of `Answer`.
+        num_answers: The policy chooses among the first `num_answers` members of `PollAnswer`.
     """
 
     num_answers: int
@@ -92,7 +92,7 @@ class SchedulePolicy:
     schedule of every program.
     """
 
-    num_answers = len(Answer)
+    num_answers = len(PollAnswer)
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -197,7 +197,7 @@ class Decisions:
         self._asking[rank] = (resource, is_done)
 
     def answer(self, rank: int, kind: str) -> bool:
-        """Answer the question of `ask`: whether the resource is done.
+        """PollAnswer the question of `ask`: whether the resource is done.
 
         Returns:
             False if the resource is not done, or if the policy has it look so.
@@ -226,16 +226,18 @@ class Decisions:
         """Choose an answer about a resource that is done; tell whether it is "done"."""
         options = _answers(rank, kind)
         # A very long delay takes long, and one in a run is enough.
-        num_known = Answer.VERY_LONG_DELAY if self._very_long_delays else len(Answer)
+        num_known = (
+            PollAnswer.VERY_LONG_DELAY if self._very_long_delays else len(PollAnswer)
+        )
         num_options = min(self._policy.num_answers, num_known)
-        answer = Answer(self.decide(kind, num_options, options[:num_options]))
-        if answer is Answer.VERY_LONG_DELAY:
+        answer = PollAnswer(self.decide(kind, num_options, options[:num_options]))
+        if answer is PollAnswer.VERY_LONG_DELAY:
             self._very_long_delays[rank, resource] = NUM_VERY_LONG_REFUSALS
-        elif answer is Answer.LONG_DELAY:
+        elif answer is PollAnswer.LONG_DELAY:
             self._delays[rank, resource] = NUM_LONG_REFUSALS
-        if answer in {Answer.LONG_DELAY, Answer.VERY_LONG_DELAY}:
+        if answer in {PollAnswer.LONG_DELAY, PollAnswer.VERY_LONG_DELAY}:
             self._refusals[rank, resource] = MAX_NUM_REFUSALS
-        return answer is Answer.DONE
+        return answer is PollAnswer.DONE
 
     def decide(self, kind: str, num_options: int, meanings: Sequence[str] = ()) -> int:
         """Return the number of the option that the policy chooses; 0 is the default."""
@@ -264,7 +266,7 @@ class Decisions:
 
 
 def _answers(rank: int, question: str) -> tuple[str, ...]:
-    """Return each member of `Answer` in words, in order."""
+    """Return each member of `PollAnswer` in words, in order."""
     start = f"{question}() tells rank {rank}"
     return (
         f"{start} that it is done",

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from syncverify.sim.turns.decisions import Answer, Decisions, TurnPoint
+from syncverify.sim.turns.decisions import Decisions, PollAnswer, TurnPoint
 from syncverify.sim.turns.turn_log import (
     Order,
     SharedAccess,
@@ -154,7 +154,7 @@ class _Guide:
 
     is_done = False
     # A long delay differs from a short one only for a host that gives up.
-    num_answers = Answer.NOT_YET + 1
+    num_answers = PollAnswer.NOT_YET + 1
     decisions: Decisions
 
     def __init__(self, path: list[_RankChoice | _AnswerChoice]) -> None:

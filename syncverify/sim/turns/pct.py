@@ -19,7 +19,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from syncverify.sim.turns.decisions import Answer, Decisions, TurnPoint
+from syncverify.sim.turns.decisions import Decisions, PollAnswer, TurnPoint
 
 DEFAULT_DEPTH = 3
 
@@ -53,7 +53,7 @@ class _Priorities:
     """The policy of one run: the rank with the highest priority takes each turn."""
 
     is_done = False
-    num_answers = Answer.LONG_DELAY + 1
+    num_answers = PollAnswer.LONG_DELAY + 1
 
     def __init__(self, bounds: PriorityRuns, random_numbers: random.Random) -> None:
         self._random = random_numbers
