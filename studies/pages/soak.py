@@ -23,6 +23,7 @@ from syncverify.command.process_exit import run_command
 from syncverify.plain_text import counted
 from syncverify.report.report import Report
 from syncverify.report.reported_search import run_search
+from syncverify.search.campaign_file import forget
 from syncverify.settings import BACKEND_NAMES, Settings
 from syncverify.subjects.subject import resolve
 
@@ -80,8 +81,8 @@ def _played_by(line: dict[str, Any]) -> tuple[str, str]:
     return line["subject"], line.get("backend", "sim")
 
 
-def play(campaign: Campaign, cluster: str) -> dict[str, Any]:
-    """Play a campaign, with the schedules that a plain run plays; return its line."""
+def play(campaign: Campaign, cluster: str) -> Report:
+    """Play a campaign, with the schedules that a plain run plays."""
     torch.set_num_threads(1)
     subject = resolve(campaign.subject)
     settings = Settings(
@@ -92,7 +93,7 @@ def play(campaign: Campaign, cluster: str) -> dict[str, Any]:
         cluster=cluster,
     )
     with closing(open_backend(campaign.backend, subject)) as backend:
-        return as_line(run_search(subject, backend, settings))
+        return run_search(subject, backend, settings)
 
 
 def as_line(report: Report) -> dict[str, Any]:
@@ -132,12 +133,16 @@ def main(
 ) -> None:
     """Search until each subject has played as many scenarios as WANTED, and sum up."""
     for campaign in campaigns(dict(wanted), lines(path), backend):
-        line = play(campaign, cluster)
+        report = play(campaign, cluster)
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(as_line(report)) + "\n")
+        if report.campaign is not None:
+            forget(report.campaign)
     found = lines(path)
     for name, kind, played, alarms in sums(found):
-        click.echo(f"{name} on {kind}: {played} scenarios, {counted(alarms, 'alarm')}")
+        click.echo(
+            f"{name} on {kind}: {counted(played, 'scenario')}, {counted(alarms, 'alarm')}"
+        )
     sys.exit(any(line["violations"] for line in found))
 
 

@@ -27,6 +27,7 @@ from typing import Any, Final, Self
 from filelock import FileLock, Timeout
 from typing_extensions import override
 
+import syncverify
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage
@@ -138,7 +139,7 @@ class CampaignFile:
         contract = _in_order(subject.capabilities)
         name = _digest([subject.key, *contract, *map(repr, _deciding(settings))])
         versions = (version("syncverify"), version("torch"), platform.python_version())
-        key = _digest([name, *versions, *sources(subject)])
+        key = _digest([name, *versions, *sources(subject), *_own_sources()])
         parent = Path(folder) if is_folder else DEFAULT_FOLDER  # type: ignore[arg-type]
         return cls(parent / f"{kind}-{name}.shards", key)
 
@@ -272,10 +273,18 @@ class _PlainUnpickler(pickle.Unpickler):
 def sources(subject: Subject) -> list[str]:
     """Return the digest of each source file of a subject, in the order of their paths."""
     files = {getattr(each, "__file__", None) for each in modules_of(subject.factory)}
-    paths = sorted(Path(each) for each in files if each)
+    return _digests(Path(each) for each in files if each)
+
+
+def _own_sources() -> list[str]:
+    """Return the digests of this package: in a checkout, its version outlives a change."""
+    return _digests(Path(syncverify.__file__).parent.rglob("*.py"))
+
+
+def _digests(paths: Iterable[Path]) -> list[str]:
     return [
         hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in paths
+        for path in sorted(paths)
         if path.is_file()
     ]
 

@@ -1,7 +1,18 @@
 """The page about false alarms gives the figures of the soaks."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from studies.pages import soak
 from studies.pages.alarms_page import FIGURES
 from studies.pages.soak import Campaign, campaigns, lines, sums
+from syncverify.backends.sim import SimBackend
+from syncverify.report.reported_search import run_search
+from syncverify.settings import Settings
+from syncverify.subjects.subject import resolve
 
 
 def test_a_soak_goes_on_where_it_was_cut_off() -> None:
@@ -22,3 +33,17 @@ def test_a_soak_of_another_backend_starts_anew() -> None:
         (subject, "sim"),
         (subject, "fake"),
     ]
+
+
+@pytest.mark.slow
+def test_the_next_soak_plays_scenarios_and_takes_no_result_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(ranks=1, examples=1, seed=0)
+    report = run_search(resolve("ddp"), SimBackend(), settings)
+    file = tmp_path / "campaign-0.shards"
+    file.touch()
+    monkeypatch.setattr(soak, "play", lambda *_: replace(report, campaign=file))
+    result = CliRunner().invoke(soak.main, [f"{tmp_path / 'soak.jsonl'}", "ddp=1"])
+    assert result.output == "ddp on sim: 1 scenario, 0 alarms\n"
+    assert not file.exists()

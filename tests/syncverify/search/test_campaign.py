@@ -125,6 +125,16 @@ def test_each_process_spells_a_contract_in_the_same_way() -> None:
     assert repr(sorted(contract.right)) in spelled
 
 
+def test_a_change_of_the_harness_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        look(tmp_path, Interrupting(4))
+    monkeypatch.setattr(campaign_file, "_own_sources", lambda: ["edited"])
+    look(tmp_path, heard := Interrupting(-1))
+    assert heard.num_played == [*range(1, 11)]
+
+
 def test_two_commands_do_not_play_one_search(tmp_path: Path) -> None:
     with (
         campaign_of(resolve(Doubles), settings_in(tmp_path), frozenset),
