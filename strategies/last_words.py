@@ -18,6 +18,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import MANY, PLAIN, TABLE
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import PARTIAL
 from syncverify.strategies.enlarged_scenarios import with_many_ranks
 from syncverify.strategies.overflows import CANCELLING, with_a_term_that_cancels
 from syncverify.strategies.word_choices import allowed_words
@@ -54,7 +55,7 @@ def _changes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[_C
 
 def _known(max_ranks: int) -> dict[tuple[str, str], _Change]:
     """Return the changes by topic and value; the order of places is part of a seed's format."""
-    changes: dict[tuple[str, str], _Change] = {}
+    changes: dict[tuple[str, str], _Change] = {("update", "in_backward"): _updating}
     if max_ranks >= MANY["ranks"] - 1:
         changes["size", "many ranks"] = with_many_ranks
     changes["gradient", CANCELLING] = with_a_term_that_cancels
@@ -63,6 +64,19 @@ def _known(max_ranks: int) -> dict[tuple[str, str], _Change]:
         each, evaluation="before_steps"
     )
     return changes
+
+
+def _updating(scenario: Scenario) -> Scenario:
+    """Update parameters inside of backward, without words that the update does not go with."""
+    if any(PARTIAL in (spec.placements or ()) for spec in scenario.parameters):
+        return scenario
+    return replace(
+        scenario,
+        events=(),
+        backward=PLAIN,
+        synchronizers=TABLE["synchronizers"].plain_word,
+        update="in_backward",
+    )
 
 
 def _unchanged(scenario: Scenario) -> Scenario:

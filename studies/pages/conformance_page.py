@@ -22,7 +22,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "Use in the forward": ("used", "use"),
     "Backward": ("backward",),
-    "Steps": ("event",),
+    "Steps": ("event", "update"),
     "Streams and order": ("launch", "readiness", "synchronizers", "replicas"),
     "Modules": ("module",),
 }

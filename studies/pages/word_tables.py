@@ -8,7 +8,9 @@ from studies.documents import Document, table
 from syncverify.scenario.feature_row import Feature, base_word
 from syncverify.scenario.feature_table import OPTIONAL, WORDS
 
-_TOPICS: Final = ("event", "used", "readiness", "synchronizers", "launch", "replicas")
+_TOPICS: Final = (
+    *("event", "used", "readiness", "synchronizers", "launch", "replicas", "update"),
+)
 
 
 def _words(topic: str) -> str:

@@ -50,15 +50,19 @@ class OwnParameters:
         self.had_forward = False
 
     @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Allow the training program to change parameters, for the length of a block."""
-        self._note_changes()
+    def changing(self, *names: str) -> Iterator[None]:
+        """Allow the training program to change parameters, for the length of a block.
+
+        Without names it may change all of them.
+        """
+        changed = {name: self.parameters[name] for name in names or self.parameters}
+        self._note_changes(changed)
         yield
-        self._states = _states(self.parameters)
+        self._states |= _states(changed)
 
     def take_next_values(self) -> None:
         """Let a subject change values until `take_values`."""
-        self._note_changes()
+        self._note_changes(self.parameters)
         self.takes_values = True
         self.had_forward = False
 
@@ -73,13 +77,13 @@ class OwnParameters:
 
     def changed(self) -> tuple[str, ...]:
         """Name the parameters that somebody else has changed until now."""
-        self._note_changes()
+        self._note_changes(self.parameters)
         return tuple(self._changed)
 
-    def _note_changes(self) -> None:
+    def _note_changes(self, parameters: Mapping[str, nn.Parameter]) -> None:
         if self.takes_values:
             return
-        for name, parameter in self.parameters.items():
+        for name, parameter in parameters.items():
             if not self._states[name].is_of(parameter):
                 self._changed[name] = None
 

@@ -55,9 +55,11 @@ from syncverify.program.training_program import (
     training_program,
 )
 from syncverify.program.two_synchronizers import TwoSynchronizers
+from syncverify.program.updates_in_backward import UpdatesInBackward
 from syncverify.scenario.distribution import build_mesh
 from syncverify.scenario.feature_table import MANY, PLAIN
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.step_plan import num_micro_batches, used_parameters
 from syncverify.subjects.subject import Subject
 from syncverify.subjects.subject_api import (
     Evaluates,
@@ -144,6 +146,9 @@ class _RankProgram:
         self._own = OwnParameters(model.parameters)
         self._before = Before(model, self._own)
         self._replaced = ReplacedGradients(model.parameters.values())
+        self._updates: UpdatesInBackward | None = None
+        if scenario.update == "in_backward":
+            self._updates = UpdatesInBackward(self._own, recorder, self._update)
         # Whether the last backward raised as the scenario wants.
         self._has_failed = False
         # Names of the parameters whose owner is known.
@@ -235,10 +240,18 @@ class _RankProgram:
             self._own.take_next_values()
         moment = Moment(phase, action.step)
         named = action.method if action.method == "set_required_accumulations" else None
-        with stream, calling(self._recorder, moment, named):
+        with stream, calling(self._recorder, moment, named), self._updating(phase):
             called(*action.arguments)
         if action.method == "bind":
             self._ask_owners(action.step)
+
+    def _updating(self, phase: Phase) -> AbstractContextManager[None]:
+        """Have hooks that update parameters, from `bind()` to `unbind()`."""
+        if self._updates is None or phase not in {"bind", "unbind"}:
+            return nullcontext()
+        if phase == "bind":
+            return self._updates.binding(self._synchronizer)
+        return self._updates.unbinding()
 
     def _ask_owners(self, step: int) -> None:
         """Ask for the owner of each parameter that is new."""
@@ -271,16 +284,30 @@ class _RankProgram:
             for parameter in self._model.parameters.values()
             if parameter.grad is not None and parameter.requires_grad
         ]
+        with self._own.changing(), self._recorder.optimizing():
+            self._update(trained, gradients)
+
+    def _update(
+        self, trained: list[torch.Tensor], gradients: list[torch.Tensor]
+    ) -> None:
         if self._subject.capabilities.owns_parameters:
             trained = []
-        with self._own.changing(), self._recorder.optimizing():
-            update(trained, gradients, keeps_values=self._scenario.module != PLAIN)
+        update(trained, gradients, keeps_values=self._scenario.module != PLAIN)
 
     def _run_micro_batch(self, action: Backward) -> None:
         self._has_failed = False
         self._own.had_forward = True
         failing = suppress(InjectedError) if action.fails else nullcontext()
-        with failing, self._calling("backward", action.step, action.micro_batch):
+        updates = (
+            nullcontext()
+            if self._updates is None
+            else self._updates.in_backward(is_last=action.is_last)
+        )
+        with (
+            failing,
+            updates,
+            self._calling("backward", action.step, action.micro_batch),
+        ):
             self._has_failed = action.fails
             self._run_backward(action)
             self._has_failed = False
@@ -387,6 +414,12 @@ class _RankProgram:
         owned = self._result.owned or ()
         return [gradient for name, gradient in gradients.items() if name in owned]
 
+    def _used_last(self, step: int) -> set[str]:
+        """Name the parameters that this rank's last micro-batch of a step uses."""
+        last = num_micro_batches(self._scenario, step) - 1
+        used = used_parameters(self._scenario, self._model.rank, step, last)
+        return {spec.name for spec in used}
+
     def _observe(self, action: Observe) -> None:
         if self._own.takes_values and self._own.had_forward:
             self._own.take_values()
@@ -397,6 +430,8 @@ class _RankProgram:
             # An optimizer would read here, on the current stream. The copies below are the
             # harness's own, and wait for the device; they stay out of the trace.
             self._recorder.read("read", self._read_by_optimizer(local))
+            if self._updates is not None:
+                local = self._updates.take(local, self._used_last(action.step))
         copies = {
             name: local[name].cpu().clone() if name in local else None
             for name in self._model.parameters

@@ -54,6 +54,7 @@ _TITLES: Final = {
     "module": (PLAIN, "module: {}: "),
     "evaluation": ("none", "evaluation: "),
     "replicas": ("equal", "replicas: {}: "),
+    "update": ("after_wait", "update: {}: "),
 }
 _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 

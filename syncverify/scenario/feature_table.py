@@ -547,6 +547,15 @@ TOPICS: Final = (
             "the synchronizer makes all of them equal, or leaves all as they are"),
     ), plain=Row("equal", "the replicas of a parameter have equal values at `bind()`"),
         promise="right"),
+    Topic("update", (
+        Row("in_backward", "in the last backward of a step, a hook of the user, registered after "
+            "`bind()`, updates each parameter with its gradient, which has been reduced by then, "
+            "and sets `.grad` to None",
+            never_with=never("other words end a step, or run its backward, in their own way",
+                "backward", "event", "module", "synchronizers", "replicas")
+            | never("DTensor reduces a Partial gradient when it is read", "placement=partial")),
+    ), plain=Row("after_wait", "an optimizer updates the parameters after `wait()`"),
+        promise="right"),
 )
 # fmt: on
 

@@ -44,6 +44,7 @@ class Scenario(Pasteable):
         synchronizers: Number of synchronizers, a word of its topic.
         evaluation: Forwards without a backward, a word of its topic.
         replicas: Values of a parameter's replicas at `bind()`, a word of its topic.
+        update: Moment at which parameters are updated, a word of its topic.
         version: Version of this format.
     """
 
@@ -59,6 +60,7 @@ class Scenario(Pasteable):
     synchronizers: str = "one"
     evaluation: str = "none"
     replicas: str = "equal"
+    update: str = "after_wait"
     version: int = SCENARIO_VERSION
 
     def __post_init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
 from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
+from syncverify.subjects.optimizer_in_backward import apply_in_backward, forget
 
 SUBJECTS = {"ddp": "DistributedDataParallelSubject"}
 
@@ -32,11 +33,19 @@ class DistributedDataParallelSubject(ModuleAdapter):
     options: ClassVar[Mapping[str, Any]] = {}
     _device_module: Any = None
     _wrapping_stream: Any = None
+    _step: Callable[[torch.Tensor], None] | None = None
+
+    def step_in_backward(self, step: Callable[[torch.Tensor], None]) -> None:
+        """Have DDP call a function, as it calls torch's optimizers, from the next `bind()` on."""
+        self._step = step
 
     @override
     def bind(self) -> None:
         self._device_module = torch.get_device_module(self.parameters[0].device)
         self._wrapping_stream = self._device_module.current_stream()
+        if self._step is not None:
+            trained = [each for each in self.parameters if each.requires_grad]
+            apply_in_backward(trained, self._step)
         super().bind()
 
     @override
@@ -63,4 +72,5 @@ class DistributedDataParallelSubject(ModuleAdapter):
 
     @override
     def unwrap(self) -> None:
-        """Do nothing: DDP's hooks go with the wrapper, and nothing may be left."""
+        """Leave DDP's hooks to the wrapper, with which they go."""
+        forget(self.parameters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
@@ -152,6 +153,12 @@ class FullyShardedSubject(ParameterHolder):
         """Tell whether every micro-batch reduces, over all ranks or over the shards alone."""
         return "gradient_sync" in cls.options or "all_reduce" in cls.options
 
+    _step: Callable[[torch.Tensor], None] | None = None
+
+    def step_in_backward(self, step: Callable[[torch.Tensor], None]) -> None:
+        """Have FSDP2 call a function, as it calls the user's hooks, from the next `bind()` on."""
+        self._step = step
+
     def bind(self) -> None:
         """Shard copies of the parameters, the last group innermost."""
         self._groups: list[_ShardedGroup] = []
@@ -164,6 +171,19 @@ class FullyShardedSubject(ParameterHolder):
                 self._wrap(sharded, device, number)
                 self._set(sharded)
                 self._groups.insert(0, sharded)
+        for original, shard in self._pairs() if self._step else ():
+            if shard.requires_grad:
+                hook = functools.partial(self._stepped, original)
+                shard.register_post_accumulate_grad_hook(hook)
+
+    def _stepped(self, original: nn.Parameter, shard: torch.Tensor) -> None:
+        """Hand a gradient of which FSDP2 has reduced a shard to the user's function."""
+        assert self._step is not None
+        assert isinstance(shard.grad, DTensor)
+        original.grad = self._mean(shard.grad.full_tensor())
+        self._step(original)
+        if not _has_gradient(original):
+            shard.grad = None
 
     def run_micro_batch(
         self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
@@ -228,6 +248,10 @@ class FullyShardedSubject(ParameterHolder):
 
     def _pairs(self) -> Iterable[tuple[nn.Parameter, nn.Parameter]]:
         return (pair for group in self._groups for pair in group.pairs())
+
+
+def _has_gradient(parameter: nn.Parameter) -> bool:
+    return parameter.grad is not None
 
 
 class HybridShardedSubject(FullyShardedSubject):

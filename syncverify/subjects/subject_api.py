@@ -70,6 +70,21 @@ class MarksByHand(Protocol):
 
 
 @runtime_checkable
+class StepsInBackward(Protocol):
+    """A subject that calls an optimizer by itself, inside of backward.
+
+    Others call hooks of the user, `register_post_accumulate_grad_hook`, once gradients are reduced.
+    """
+
+    def step_in_backward(self, step: Callable[[torch.Tensor], None]) -> None:
+        """Call a function with each parameter, in each backward that has reduced its gradient.
+
+        Called before `bind()`. The function reads `.grad`, writes the parameter, and sets
+        `.grad` to None.
+        """
+
+
+@runtime_checkable
 class RunsMicroBatches(Protocol):
     """A subject that wraps forward and backward itself, as DDP does.
 

@@ -13,7 +13,7 @@ from syncverify.subjects.subject import Subject, same_signature
 
 _OPTIONAL_METHODS: Final = (
     *("flush", "mark_ready", "reset", "run_micro_batch", "evaluate"),
-    "set_required_accumulations",
+    *("set_required_accumulations", "step_in_backward"),
 )
 
 

@@ -83,10 +83,16 @@ class TrainingText:
             case Make(count=count):
                 given = "" if count is None else f", {count}"
                 yield f"synchronizer = {self.make}{given})"
+            case Call(method="bind") if self.scenario.update == "in_backward":
+                yield from self._bound_with_hooks(action)
             case Call():
                 yield from self._call(action)
             case Backward():
+                if action.is_last and self.scenario.update == "in_backward":
+                    yield "taken, is_last = {}, True"
                 yield from self._micro_batch(action)
+                if action.is_last and self.scenario.update == "in_backward":
+                    yield "is_last = False"
             case Evaluate():
                 yield from self._evaluation(action.step)
             case Recover(call=call):
@@ -112,6 +118,25 @@ class TrainingText:
         method = call.method if has_it else call.otherwise
         if method is not None:
             yield f"synchronizer.{method}({', '.join(map(str, call.arguments))})"
+
+    def _bound_with_hooks(self, bind: Call) -> Iterator[str]:
+        """Yield the lines of a hook that updates parameters inside of backward, and of `bind()`."""
+        yield "taken, is_last = {}, False"
+        yield ""
+        yield "def step(parameter):  # a hook of the user, in the last backward of a step"
+        yield "    if is_last and parameter.grad is not None:"
+        yield "        taken[parameter] = local(parameter.grad).clone()"
+        yield "        with torch.no_grad():"
+        yield from (f"            {line}" for line in self._update)
+        yield "        parameter.grad = None"
+        yield ""
+        calls_it = "step_in_backward" in self.methods
+        if calls_it:
+            yield "synchronizer.step_in_backward(step)"
+        yield from self._call(bind)
+        for spec in () if calls_it else self.scenario.trainable:
+            name = self.variables[spec.name]
+            yield f"{name}.register_post_accumulate_grad_hook(step)"
 
     def _replace(self, action: Replace) -> Iterator[str]:
         for name in [*self.variables.values()][action.first :: action.every]:
@@ -151,9 +176,14 @@ class TrainingText:
         listed = ", ".join(self.variables.values())
         yield f"    for parameter in [{listed}]:"
         yield "        if parameter.grad is not None:"
-        yield f"            local(parameter.grad).mul_({GRADIENT_SCALE})"
-        if not self.capabilities.owns_parameters:
-            yield "            local(parameter).add_(1)"
+        yield from (f"            {line}" for line in self._update)
+
+    @property
+    def _update(self) -> list[str]:
+        """The lines of an update of a parameter."""
+        scaled = f"local(parameter.grad).mul_({GRADIENT_SCALE})"
+        keeps = self.capabilities.owns_parameters
+        return [scaled] if keeps else [scaled, "local(parameter).add_(1)"]
 
     def _micro_batch(self, backward: Backward) -> Iterator[str]:
         lines = (

@@ -158,7 +158,9 @@ def overlap(scenario: Scenario, run: Run) -> Overlap:
         return Overlap(0, 0, None)
     # Whoever lets the user's later hooks finish cannot launch from its own, and only calls of
     # `wait()` have one order on all ranks for collectives of two synchronizers.
-    if scenario.backward in _HAS_LATER_HOOKS or scenario.synchronizers == "two":
+    if scenario.backward in _HAS_LATER_HOOKS or scenario.update != "after_wait":
+        return Overlap(0, 0, None)
+    if scenario.synchronizers == "two":
         return Overlap(0, 0, None)
     # Buckets may be cut in the order of the first step, which this one does not repeat.
     if scenario.readiness == "by_rank/by_step":

@@ -50,6 +50,7 @@ from syncverify.sim.device.torch_internals import (
     COLLECT_ALL,
     NEW_GROUP,
     REGISTER_COMM_HOOK,
+    RUN_ALLREDUCE_HOOK,
     SYMMETRIC_MEMORY,
     default_store,
 )
@@ -259,6 +260,10 @@ _DISTRIBUTED: tuple[tuple[Any, str, Replacement], ...] = (
     (
         *REGISTER_COMM_HOOK,
         functools.partial(futures.register_comm_hook, getattr(*REGISTER_COMM_HOOK)),
+    ),
+    (
+        *RUN_ALLREDUCE_HOOK,
+        functools.partial(futures.run_allreduce_hook, getattr(*RUN_ALLREDUCE_HOOK)),
     ),
     (*NEW_GROUP, functools.partial(_new_group, getattr(*NEW_GROUP))),
     *(

@@ -225,3 +225,17 @@ def register_comm_hook(
         return future
 
     original(reducer, state, settled)
+
+
+def run_allreduce_hook(
+    original: Callable[..., torch.futures.Future[Any]],
+    streams: RankStreams,
+    reducer: Any,
+    bucket: Any,
+) -> LazyFuture:
+    """Sum a bucket of DistributedDataParallel for a hook, which waits on a stream of its own."""
+    # The reducer has waited in C++, on the current stream.
+    future = original(reducer, bucket)
+    waited = LazyFuture(streams, OrderedSource(streams, _AllOf([future])))
+    waited.set_result(future.value())
+    return waited

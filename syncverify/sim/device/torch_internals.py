@@ -40,6 +40,8 @@ SYMMETRIC_MEMORY = tuple(
 )
 COLLECT_ALL = torch._C, "_collect_all"  # noqa: SLF001
 REGISTER_COMM_HOOK = dist, "_register_comm_hook"
+# With it, DistributedDataParallel sums a bucket before it calls optimizers in backward.
+RUN_ALLREDUCE_HOOK = dist.Reducer, "_run_allreduce_hook"
 RESOLVE_GROUP = dist.device_mesh, "_resolve_process_group"
 RESOLVE_GROUP_BY_NAME = dist.distributed_c10d, "_resolve_process_group"
 # Reads the arguments of `Module.to`.

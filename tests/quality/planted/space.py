@@ -24,9 +24,10 @@ from syncverify.bugbank.numerics.partial_double_reduced import RedistributesWhat
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from tests.quality.planted.bank import LIVE, LOCAL, UNBIND, VALUE
+from tests.quality.planted.bank import EXCLUSIVE, LIVE, LOCAL, UNBIND, VALUE
 from tests.quality.planted.planted import each_parameter, planted
 from tests.quality.planted.unequal_replicas import BroadcastsOneParameter
+from tests.quality.planted.updates_in_backward import StartsInItsHook
 
 
 class LooksAtTwoAxes(MainGrads):
@@ -163,6 +164,10 @@ def equal_replicas(scenario: Scenario) -> Scenario:
     return replace(scenario, replicas="equal")
 
 
+def updated_after_wait(scenario: Scenario) -> Scenario:
+    return replace(scenario, update="after_wait")
+
+
 def placed(old: str, new: str) -> Callable[[Scenario], Scenario]:
     """Exchange the prefix of placement codes."""
 
@@ -219,5 +224,6 @@ SPACE = [
     planted(ReducesPerGroup, (VALUE, "reduced_twice"), "listed=in two groups", without=setting(also_in_next_group=False)),
     planted(HandsBackInTheOrderOfStorage, (VALUE, "partly_wrong"), "memory_format=transposed", without=ROW_BY_ROW),
     planted(WritesChannelsLast, (VALUE, "partly_wrong"), "memory_format=channels_last", without=ROW_BY_ROW, needs=frozenset({"shape=4 dims"}), examples=400),
+    planted(StartsInItsHook, (EXCLUSIVE, "touched_in_flight"), "update=in_backward", without=updated_after_wait),
     planted(BroadcastsOneParameter, (UNBIND, "replicas_left_unequal"), "replicas=unequal", without=equal_replicas),
 ]  # fmt: skip

@@ -214,7 +214,7 @@ OTHER_VALUES: dict[type, dict[str, object]] = {
         "accumulations": (3, 1), "bucket_cap_bytes": 8, "events": ("wait_twice", "plain"),
         "launch": "step_on_side_stream", "readiness": "by_rank", "backward": "anomaly",
         "module": "mlp", "synchronizers": "two", "evaluation": "before_steps",
-        "replicas": "unequal",
+        "replicas": "unequal", "update": "in_backward",
     },
 }  # fmt: skip
 

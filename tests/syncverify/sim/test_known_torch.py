@@ -29,6 +29,7 @@ NAMES: list[tuple[Any, str]] = [
     (torch.autograd, "_engine_run_backward"),
     (torch.overrides, "_get_current_function_mode_stack"),
     (dist, "_register_comm_hook"),
+    (dist.Reducer, "_run_allreduce_hook"),
     (dist.Backend, "_plugins"),
     (dist.device_mesh, "_resolve_process_group"),
     (dist.distributed_c10d, "_resolve_process_group"),

@@ -18,6 +18,11 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer
 from syncverify.strategies import scenarios
 from syncverify.subjects.subject import Subject, resolve
+from tests.quality.planted.updates_in_backward import (
+    CallsSteps,
+    ReducesAfterBackward,
+    ReducesBeforeLaterHooks,
+)
 from tests.syncverify.command.export.script_verdicts import verdicts
 
 HERE = Path(__file__).parent
@@ -85,6 +90,24 @@ def test_script_tells_a_count_that_the_constructor_does_not_take() -> None:
     ]
     assert "synchronizer = ViewBuckets([[p0]], 1.0, 2)" in given_first
     assert "set_required_accumulations(2)" not in given_first
+
+
+@pytest.mark.parametrize(
+    ("subject", "is_right"),
+    [
+        (ReducesBeforeLaterHooks, True),
+        (CallsSteps, True),
+        (ReducesAfterBackward, False),
+    ],
+)
+def test_script_updates_parameters_in_backward(
+    subject: type,
+    is_right: bool,  # noqa: FBT001  # a case
+) -> None:
+    mesh, placed = MeshSpec((2,), ("dp",)), ParameterSpec("p0", (3,), ("R",))
+    scenario = Scenario(mesh, (placed,), (2, 1), 1 << 20, update="in_backward")
+    text = reproductions(scenario, resolve(subject))[0].text(without_streams=False)
+    assert all(verdicts(text, 2)) == is_right, text
 
 
 @pytest.mark.slow
