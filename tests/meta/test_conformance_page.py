@@ -42,10 +42,17 @@ def test_every_token_decodes_to_a_scenario() -> None:
 
 
 def test_every_column_holds_each_feature_once() -> None:
-    for each in observed_columns():
+    columns = observed_columns()
+    assert columns
+    for each in columns:
         assert [cell.feature for cell in each.cells] == EVERYTHING, each.column.name
-        assert {cell.word for cell in each.cells} <= {*RATINGS}
-        assert all(cell.token and cell.summary for cell in each.explained())
+
+
+def test_every_cell_is_a_rating_and_an_explained_one_has_a_scenario() -> None:
+    cells = [cell for each in observed_columns() for cell in each.cells]
+    assert {"right", "wrong"} <= {cell.word for cell in cells} <= {*RATINGS}
+    explained = [cell for each in observed_columns() for cell in each.explained()]
+    assert {bool(cell.token and cell.summary) for cell in explained} == {True}
 
 
 def test_our_synchronizer_explains_what_its_contract_leaves_out() -> None:

@@ -28,11 +28,12 @@ def test_every_defect_says_what_it_does() -> None:
 )
 def test_every_test_is_there(file: str) -> None:
     module = importlib.import_module(f"tests.quality.{file.removesuffix('.py')}")
-    for row in rows():
-        own, _, rest = row.test.partition("::")
-        name, _, parameter = rest.removesuffix("]").partition("[")
-        if own == file:
-            assert parameter in ids_of(getattr(module, name)), row.test
+    named = [row.test.partition("::") for row in rows()]
+    tests = [test for own, _, test in named if own == file]
+    assert tests
+    for test in tests:
+        name, _, parameter = test.removesuffix("]").partition("[")
+        assert parameter in ids_of(getattr(module, name)), test
 
 
 def ids_of(test: Any) -> Iterator[str]:

@@ -167,8 +167,10 @@ def test_clipping_equals_that_of_torch_on_full_gradients(
     # Both sums of n positive powers are right to n roundings; some more for the powers,
     # the root, the quotient and the sums over ranks. The norm itself enters each gradient once.
     bound = 2 * (sum(map(len, full.values())) + 16) * 2**-53
+    assert len(found) == WORLD_SIZE
     for rank, (norm, owned) in enumerate(found):
         assert abs(norm - expected) <= bound * expected
+        assert owned
         for name, start, values in owned:
             start += shard_start(name, rank)
             wanted = plain[name].grad[start : start + len(values)]

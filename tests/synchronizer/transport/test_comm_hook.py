@@ -251,8 +251,10 @@ def sums_under(
 def test_values_that_bfloat16_holds_are_summed_exactly(ranks) -> None:
     def program(rank: int) -> None:
         gradient = torch.arange(-60.0, 60.0) * (rank + 1)  # sums of up to 180 < 2**8
-        for found in sums_of(bf16_error_feedback, rank, [gradient] * 3):
-            assert torch.equal(found, torch.arange(-60.0, 60.0) * 3)
+        found = sums_of(bf16_error_feedback, rank, [gradient] * 3)
+        torch.testing.assert_close(
+            found, [torch.arange(-60.0, 60.0) * 3] * 3, rtol=0, atol=0
+        )
 
     ranks.run(2, program)
 

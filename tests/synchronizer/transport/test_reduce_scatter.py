@@ -63,6 +63,7 @@ def test_each_rank_owns_one_part_of_a_bucket_and_the_sums_in_it(ranks) -> None:
                 sums.wait()
                 assert [each.grad for each in names] == [None] * 3
                 owned = sums.owned_grads()
+                assert owned
                 for o in owned:
                     expected = torch.arange(o.parameter.numel()) * 6.0
                     end = o.start_numel + o.values.numel()
@@ -180,7 +181,7 @@ def step_on_owned(sums: GradientSynchronizer, weights: list[nn.Parameter]) -> No
 def test_training_on_owned_parts_equals_training_on_full_gradients(ranks) -> None:
     def program(rank: int) -> bool:
         full, parts = train(SynchronizerConfig(), rank), train(SCATTER, rank)
-        assert all(each.abs().sum() for each in full)
+        assert min(each.abs().sum() for each in full) > 0
         return all(torch.equal(*pair) for pair in zip(full, parts, strict=True))
 
     assert ranks.run(4, program) == [True] * 4

@@ -50,8 +50,8 @@ def test_outcome_of_a_run_is_read_as_it_was() -> None:
     found = unpack_result(read.result)
     assert found.trace == result.trace
     assert found.leftovers == result.leftovers
-    pairs = zip(found.observations, result.observations, strict=True)
-    for ours, theirs in pairs:
+    assert found.observations
+    for ours, theirs in zip(found.observations, result.observations, strict=True):
         assert ours.point == theirs.point
         torch.testing.assert_close(dict(ours.gradients), dict(theirs.gradients))
 

@@ -75,11 +75,9 @@ def test_local_shape_of_a_plain_tensor_is_whole() -> None:
 def test_coordinates_are_row_major(mesh: MeshSpec) -> None:
     for rank in range(mesh.num_ranks):
         own = coordinates(mesh, rank)
-        assert all(
-            0 <= index < size for index, size in zip(own, mesh.shape, strict=False)
-        )
         spelled = 0
-        for index, size in zip(own, mesh.shape, strict=False):
+        for index, size in zip(own, mesh.shape, strict=True):
+            assert 0 <= index < size
             spelled = spelled * size + index
         assert spelled == rank
 

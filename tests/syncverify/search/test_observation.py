@@ -364,6 +364,7 @@ def test_a_feature_that_the_backend_does_not_judge_is_not_tried() -> None:
 @pytest.mark.parametrize("event", ["freeze", "unfreeze"])
 def test_an_event_that_freezes_concerns_a_reduced_parameter(event: str) -> None:
     listed = scenarios_of(f"event={event}", Capabilities(), 4, 0).smallest_first(3)
+    assert len(listed) == 3
     for scenario in listed:
         assert event in scenario.events[1:]
         assert any(

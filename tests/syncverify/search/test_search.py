@@ -165,7 +165,9 @@ def test_the_first_violation_ends_the_exploration_where_that_is_asked_for() -> N
 @pytest.mark.slow
 @pytest.mark.usefixtures("hardly_shrunk")
 def test_the_reported_violation_is_that_of_the_reported_scenario() -> None:
-    for found in look(Doubles).violations:
+    violations = look(Doubles).violations
+    assert violations
+    for found in violations:
         again = look_at(Doubles, found.scenario)
         assert found.violation in again
 

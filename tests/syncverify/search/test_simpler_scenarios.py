@@ -78,8 +78,9 @@ def test_a_real_module_keeps_its_parameters() -> None:
     found = list(simpler_scenarios(trained, ANYTHING))
     shapes = [each.mesh.shape for each in found]
     assert shapes == [(4,), (1, 4), (2,), (2, 1), (2, 2), (2, 3)]
-    for each in found:
-        assert each.parameters == module_parameters("mlp", each.mesh)
+    assert [each.parameters for each in found] == [
+        module_parameters("mlp", each.mesh) for each in found
+    ]
 
 
 @pytest.mark.slow

@@ -38,4 +38,4 @@ def test_a_repaired_report_is_right(report: Report) -> None:
     result = play(report, is_repaired=True)
     assert result.is_right, str(result)
     plain = [each for each in result.plays if each.variation is None]
-    assert all(each.num_values > 20 for each in plain)
+    assert min(each.num_values for each in plain) > 20

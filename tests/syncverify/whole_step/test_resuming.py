@@ -70,7 +70,7 @@ def test_a_right_checkpoint_is_right_on_each_layout() -> None:
         ("dp=1,tp=2", "dp=2,tp=2"),
     ]
     halves = [each for each in result.plays if each.saved_on is not None]
-    assert all(each.num_values > 100 for each in halves)
+    assert min(each.num_values for each in halves) > 100
 
 
 Load = Callable[..., None]
@@ -142,7 +142,7 @@ def test_what_is_not_loaded_is_named(load: Load, quantities: set[Quantity]) -> N
 def test_a_lost_step_counter_is_told_from_lost_averages() -> None:
     result = resumed(["dp=2,tp=1"], save=save_distributed, load=load_without_steps)
     (mistake,) = result.mistakes
-    assert all(name.endswith(" step") for name in mistake.finding.names)
+    assert {name.rpartition(" ")[2] for name in mistake.finding.names} == {"step"}
 
 
 def _local(parameter: torch.Tensor) -> torch.Tensor:

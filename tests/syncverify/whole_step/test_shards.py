@@ -64,6 +64,7 @@ def strided() -> Found:
 @pytest.mark.parametrize("program", [placed, strided])
 def test_parts_add_up_to_the_tensor_of_full_tensor(program: object) -> None:
     ranks = simulate(program, 4).results  # type: ignore[arg-type]
+    assert len(ranks) == 4
     fill([kept for _, _, kept in ranks])
     for ours, theirs, kept in ranks:
         assert kept  # else `full_tensor()` was asked for all of them

@@ -82,6 +82,7 @@ def test_no_legal_order_harms_a_right_subject() -> None:
     events = run.ranks[0].trace
     late = [n for n, e in enumerate(events) if isinstance(e, Access | CollectiveLaunch)]
     num_played = 0
+    harmed = []
     for index in late:
         for until in (index + 4, len(events)):
             if (given := lateness(index, until, run)) is None:
@@ -90,9 +91,11 @@ def test_no_legal_order_harms_a_right_subject() -> None:
             again = play([adversary, RankRecorder()])
             late_rank = adversary.corrected(again.ranks[0])
             again = replace(again, ranks=(late_rank, again.ranks[1]))
-            assert wrong(again) == [], (events[index], until)
+            if wrong(again):
+                harmed.append((events[index], until))
             num_played += 1
-    assert num_played > 30
+    assert harmed == []
+    assert num_played > 30  # 46 with torch 2.13; each release launches some others
 
 
 def wrong(run: Run) -> list[str]:

@@ -79,6 +79,7 @@ def test_recipes_are_those_of_the_page(call: Call, tmp_path: Path) -> None:
     shown = {like: blocks for like, *blocks in RECIPE_BLOCKS.findall(PAGE)}
     assert {*shown} == {*RECIPE_NAMES}
     for like, blocks in shown.items():
+        assert blocks, like
         call("init", like, "--like", like)
         written = (tmp_path / like / "my_subject.py").read_text()
         for block in blocks:

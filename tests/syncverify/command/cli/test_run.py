@@ -187,6 +187,7 @@ def test_printed_replay_lines_are_those_of_the_report(search: Call) -> None:
 
 @pytest.mark.slow
 def test_replay_of_a_token_reproduces(call: Call, report: dict[str, Any]) -> None:
+    assert report["violations"]
     for violation in report["violations"]:
         outcome = call("replay", violation["token"], "cli_subjects:Doubles")
         assert (outcome.code, outcome.err) == (1, "")

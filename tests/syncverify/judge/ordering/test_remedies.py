@@ -55,11 +55,13 @@ def test_two_waits_that_are_missing_are_two_disorders() -> None:
 
 def test_pairs_keep_their_places_though_a_remedy_before_adds_records() -> None:
     ranks = traces(without("fork", without("join")))
-    for disorder in disorders(ranks):
-        for found in disorder.found:
-            assert isinstance(found, Race)
-            assert ranks[found.rank][found.first_index] is found.first
-            assert ranks[found.rank][found.second_index] is found.second
+    fork, join = disorders(ranks)
+    races = [*fork.found, *join.found]
+    assert {*map(type, races)} == {Race}
+    for found in races:
+        assert isinstance(found, Race)
+        assert ranks[found.rank][found.first_index] is found.first
+        assert ranks[found.rank][found.second_index] is found.second
 
 
 def test_a_stream_that_has_the_result_is_waited_for_rather_than_the_work() -> None:
@@ -281,9 +283,12 @@ WRONG = [case for case in CASES if case.label != "legal"]
 
 def test_every_labelled_disorder_has_a_remedy_that_holds() -> None:
     """Applied, not believed: the edges make the trace legal."""
+    assert WRONG
     for case in WRONG:
         ranks: Traces = traces(*case.programs)
-        for disorder in disorders(ranks, case.semantics):
+        found = [*disorders(ranks, case.semantics)]
+        assert found, case.name
+        for disorder in found:
             assert disorder.remedy is not None, case.name
             ranks = applied(disorder.remedy.edges, ranks)
         judged = judge_orderings(ranks, case.semantics)
