@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from syncverify.simulation.regions import region as region
     from syncverify.simulation.simulate import simulate as simulate
     from syncverify.simulation.testing.case import SimTestCase as SimTestCase
-    from syncverify.verification import CoverageGap as CoverageGap
-    from syncverify.verification import PropertyViolation as PropertyViolation
-    from syncverify.verification import verify as verify
+    from syncverify.verification.verify import CoverageGap as CoverageGap
+    from syncverify.verification.verify import PropertyViolation as PropertyViolation
+    from syncverify.verification.verify import verify as verify
     from syncverify.whole_step.parity import parity as parity
 
 __all__ = [
@@ -52,11 +52,11 @@ __all__ = [
 # import up here would be a cycle.
 _MODULES = {
     "Capabilities": "syncverify.scenario.contract",
-    "CoverageGap": "syncverify.verification",
+    "CoverageGap": "syncverify.verification.verify",
     "MeshSpec": "syncverify.scenario.specs",
     "ParameterSpec": "syncverify.scenario.specs",
     "PlayedScenario": "syncverify.one_play",
-    "PropertyViolation": "syncverify.verification",
+    "PropertyViolation": "syncverify.verification.verify",
     "Scenario": "syncverify.scenario.scenario",
     "SimTestCase": "syncverify.simulation.testing.case",
     "SyncverifyError": "syncverify.errors",
@@ -67,7 +67,7 @@ _MODULES = {
     "check": "syncverify.pytest_plugin",
     "region": "syncverify.simulation.regions",
     "simulate": "syncverify.simulation.simulate",
-    "verify": "syncverify.verification",
+    "verify": "syncverify.verification.verify",
 }
 
 

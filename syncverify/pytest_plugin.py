@@ -103,7 +103,7 @@ def verify_subject(request: pytest.FixtureRequest) -> Callable[..., Report]:
     def verified(subject: str | SubjectFactory, **options: Any) -> Report:
         __tracebackhide__ = True
         from syncverify.subjects.project_file import project_file
-        from syncverify.verification import verify  # imports torch
+        from syncverify.verification.verify import verify  # imports torch
 
         own = {
             "seed": 0,
@@ -272,7 +272,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def _note_verification(item: pytest.Item, error: BaseException) -> None:
     """Note the result of a verification that failed, also one without the fixture."""
-    verification = sys.modules.get("syncverify.verification")
+    verification = sys.modules.get("syncverify.verification.verify")
     if verification is not None and isinstance(
         error, (verification.PropertyViolation, verification.CoverageGap)
     ):

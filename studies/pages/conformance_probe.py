@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from syncverify.backends.choice import open_backend
-from syncverify.report.reported_search import Observing, run_search
 from syncverify.settings import PROBED_EXAMPLES, PROBED_SIMPLER, Settings
 from syncverify.subjects.subject import resolve
+from syncverify.verification.reported_search import Observing, run_search
 
 
 def main(name: str, backend_name: str, scenarios: str, seed: str, file: str) -> None:

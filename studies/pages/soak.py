@@ -22,10 +22,10 @@ from syncverify.backends.choice import open_backend
 from syncverify.command.process_exit import run_command
 from syncverify.plain_text import counted
 from syncverify.report.report import Report
-from syncverify.report.reported_search import run_search
 from syncverify.search.campaign_file import forget
 from syncverify.settings import BACKEND_NAMES, Settings
 from syncverify.subjects.subject import resolve
+from syncverify.verification.reported_search import run_search
 
 RANKS = 4
 

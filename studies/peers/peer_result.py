@@ -8,9 +8,9 @@ from importlib.metadata import version
 from studies.peers.roster import Peer
 from syncverify.backends.choice import AnyBackend
 from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.report.reported_search import run_search
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
+from syncverify.verification.reported_search import run_search
 
 RANKS = 4
 

@@ -22,11 +22,6 @@ from syncverify.report.found_contract import compared, corrected, found_contract
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.observed_table import table_lines
 from syncverify.report.report import Report
-from syncverify.report.reported_search import (
-    ObservationInterrupted,
-    Observing,
-    run_search,
-)
 from syncverify.report.text import diagnosis, violation_text
 from syncverify.scenario.contract_file import contract_text
 from syncverify.scenario.features import optional_features
@@ -42,6 +37,11 @@ from syncverify.settings import (
 )
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_options import check_worlds
+from syncverify.verification.reported_search import (
+    ObservationInterrupted,
+    Observing,
+    run_search,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

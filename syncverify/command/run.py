@@ -26,12 +26,6 @@ from syncverify.report.annotations import say_annotations
 from syncverify.report.console import CommandConsole, check_folder, say, write_json
 from syncverify.report.observed_table import in_one_line, table_lines
 from syncverify.report.report import Report
-from syncverify.report.reported_search import (
-    ObservationInterrupted,
-    Observing,
-    check_schedules,
-    run_search,
-)
 from syncverify.report.sarif import sarif_log
 from syncverify.report.text import diagnosis
 from syncverify.scenario.small_scope import SmallScope
@@ -41,6 +35,12 @@ from syncverify.search.exhaustive import exhaustive_settings
 from syncverify.settings import DEFAULT_RANKS, SETTINGS, Settings
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_options import check_worlds
+from syncverify.verification.reported_search import (
+    ObservationInterrupted,
+    Observing,
+    check_schedules,
+    run_search,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

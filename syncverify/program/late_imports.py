@@ -29,7 +29,7 @@ def after_imports(play: Callable[[], None]) -> Callable[[], None]:
 
     def imported() -> None:
         with quick_imports():
-            importlib.import_module("syncverify.report.reported_search")
+            importlib.import_module("syncverify.verification.reported_search")
         gc.freeze()
         play()
 

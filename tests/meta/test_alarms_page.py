@@ -10,9 +10,9 @@ from studies.pages import soak
 from studies.pages.alarms_page import FIGURES
 from studies.pages.soak import Campaign, campaigns, lines, sums
 from syncverify.backends.sim import SimBackend
-from syncverify.report.reported_search import run_search
 from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
+from syncverify.verification.reported_search import run_search
 
 
 def test_a_soak_goes_on_where_it_was_cut_off() -> None:

@@ -89,7 +89,7 @@ def test_wheel_ships_every_file_of_the_packages(wheel: Path) -> None:
 def test_installed_modules_come_from_the_wheel(installed: Path) -> None:
     """Of all our modules that the command line loads, not one is the checkout's."""
     script = (
-        "import sys, syncverify.report.reported_search, syncverify.synchronizer\n"
+        "import sys, syncverify.verification.reported_search, syncverify.synchronizer\n"
         "for name, module in sys.modules.items():\n"
         "    if name.partition('.')[0] == 'syncverify': print(module.__file__)"
     )

@@ -30,7 +30,7 @@ from syncverify.search.occurrences import Occurrences
 from syncverify.search.replayed import Replayed
 from syncverify.search.result import SearchResult
 from syncverify.trace.run import Run
-from syncverify.verification import PropertyViolation, verify
+from syncverify.verification.verify import PropertyViolation, verify
 
 Step = tuple[str, int]  # a file below `syncverify/`, and the first line of a function
 Steps = dict[Step, str]  # each with the name of the function

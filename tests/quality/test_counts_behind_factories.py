@@ -13,7 +13,7 @@ from syncverify.bugbank.bases.careful import Careful
 from syncverify.report.report import Report
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject import resolve
-from syncverify.verification import PropertyViolation
+from syncverify.verification.verify import PropertyViolation
 from tests.quality.planted import counts
 
 

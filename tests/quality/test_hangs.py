@@ -23,13 +23,13 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.errors import RunEndedError
 from syncverify.processes import silence
-from syncverify.report.reported_search import run_search
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
+from syncverify.verification.reported_search import run_search
 from tests.programs import violations
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]

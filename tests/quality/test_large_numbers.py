@@ -18,7 +18,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.strategies.enlarged_scenarios import _twice, _with_parameters
 from syncverify.subjects.subject import resolve
-from syncverify.verification import verify
+from syncverify.verification.verify import verify
 from tests.programs import identities
 from tests.quality.planted import large_numbers
 from tests.quality.planted.first_drawn import first_drawn

@@ -15,7 +15,7 @@ from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
 from syncverify.subjects.subject import resolve
-from syncverify.verification import PropertyViolation
+from syncverify.verification.verify import PropertyViolation
 from tests.quality.planted.modules import ModuleGrads
 
 TRIO, GRID = MeshSpec((3,), ("dp",)), MeshSpec((2, 2), ("dp", "tp"))

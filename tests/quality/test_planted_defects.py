@@ -15,7 +15,7 @@ from syncverify.scenario.features import optional_features
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import resolve
-from syncverify.verification import PropertyViolation
+from syncverify.verification.verify import PropertyViolation
 from tests.quality.planted.bank import DEFECTS, LIVE, MATCH, ORDER, WAITS, Defect
 from tests.quality.planted.stream_bank import STREAM_DEFECTS
 

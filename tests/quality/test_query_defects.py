@@ -8,7 +8,7 @@ import pytest
 from studies.redteam.right.waits import QueriesAnEvent
 from syncverify import verify
 from syncverify.report.report import Report
-from syncverify.verification import PropertyViolation
+from syncverify.verification.verify import PropertyViolation
 from tests.quality.planted import timing
 
 NOT_YET = r"query\(\) tells rank \d that it is not done yet"

@@ -12,7 +12,7 @@ from syncverify.report.report import Report
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
-from syncverify.verification import PropertyViolation
+from syncverify.verification.verify import PropertyViolation
 from tests.programs import identities
 from tests.quality.planted import futures, semantics
 

@@ -23,7 +23,7 @@ from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import simplify_schedule
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.verification import PropertyViolation
+from syncverify.verification.verify import PropertyViolation
 from tests.quality.planted import timing
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,6 @@ from syncverify.backends.choice import open_backend
 from syncverify.backends.fake import FakeBackend, _build_own_mesh
 from syncverify.errors import UsageError
 from syncverify.judge.properties import ALL_PROPERTIES, check
-from syncverify.report.reported_search import run_search
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.distribution import build_mesh
 from syncverify.scenario.scenario import Scenario
@@ -21,6 +20,7 @@ from syncverify.settings import Settings
 from syncverify.sim.network.threaded_world import init_fake_process_group
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import CollectiveLaunch
+from syncverify.verification.reported_search import run_search
 
 WIDE = Scenario(
     MeshSpec((8, 2), ("dp", "tp")),

@@ -92,7 +92,7 @@ if second == "bank":  # the part of an entry is played here
     from syncverify.__main__ import main
     fake = SimpleNamespace(BankOptions=dict, execute=lambda _options: act(first))
     sys.modules["syncverify.command.bank.execution"] = fake
-    sys.modules["syncverify.report.reported_search"] = fake  # or the command imports torch for it
+    sys.modules["syncverify.verification.reported_search"] = fake  # or the command imports torch for it
     sys.argv[1:] = ["bank"]
     main()
 owner.owned(lambda: act(first), lambda token: act(second), "play {}")

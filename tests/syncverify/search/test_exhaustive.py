@@ -21,7 +21,7 @@ from syncverify.search.schedules import (
     ScheduleCoverage,
 )
 from syncverify.settings import Settings
-from syncverify.verification import CoverageGap, PropertyViolation
+from syncverify.verification.verify import CoverageGap, PropertyViolation
 from tests.syncverify.search.search_subjects import Naive, SkipsSecond
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from syncverify.search.line_probe import (
     modules_of,
     played_lines,
 )
-from syncverify.verification import CoverageGap
+from syncverify.verification.verify import CoverageGap
 
 pytestmark = pytest.mark.slow  # beside many other objects of a test run
 

@@ -15,7 +15,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.outer_test import is_reported, unexplained
-from syncverify.verification import verify
+from syncverify.verification.verify import verify
 
 QUIET = settings(
     max_examples=5,

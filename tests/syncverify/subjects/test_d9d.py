@@ -14,7 +14,7 @@ from syncverify.backends.choice import limits_of, open_backend
 from syncverify.errors import SubjectError
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.verification import PropertyViolation
+from syncverify.verification.verify import PropertyViolation
 
 
 class OneBucketEach:

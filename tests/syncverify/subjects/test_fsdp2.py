@@ -12,7 +12,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.fsdp2 import FullyShardedSubject
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.verification import PropertyViolation
+from syncverify.verification.verify import PropertyViolation
 
 # The second group is sharded in two halves (HSDP); 3 rows do not divide by 2 or 4.
 IN_HALVES = Scenario(

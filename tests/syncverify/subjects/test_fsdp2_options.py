@@ -11,7 +11,7 @@ from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
-from syncverify.verification import PropertyViolation
+from syncverify.verification.verify import PropertyViolation
 
 
 def scenario(num_ranks: int, dtype: str = "float32") -> Scenario:

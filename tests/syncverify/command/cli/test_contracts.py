@@ -14,7 +14,7 @@ from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.verification import PropertyViolation
+from syncverify.verification.verify import PropertyViolation
 
 Call = Callable[..., Any]
 NAIVE = '''
@@ -63,7 +63,7 @@ OBSERVED = ["event=wait_twice", "event=rebind", "use=twice"]
 def naive(call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
     """Call the command where three features are all that is beyond the contract."""
     monkeypatch.setattr(
-        "syncverify.report.reported_search.features_beyond", lambda _: OBSERVED
+        "syncverify.verification.reported_search.features_beyond", lambda _: OBSERVED
     )
     Path("naive_subjects.py").write_text(NAIVE)
     return call

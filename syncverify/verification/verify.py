@@ -103,9 +103,9 @@ def verify(subject: str | SubjectFactory, settings: Settings) -> Report:
     """
     __tracebackhide__ = True
     from syncverify.backends.choice import open_backend
-    from syncverify.report.reported_search import Observing, run_search
     from syncverify.search.campaign_file import forget
     from syncverify.subjects.subject import resolve
+    from syncverify.verification.reported_search import Observing, run_search
 
     try:
         found = resolve(subject, settings.contract)

@@ -9,14 +9,17 @@ from syncverify.backends.sim import SimBackend
 from syncverify.judge.violation import Violation
 from syncverify.report.observed_table import in_one_line
 from syncverify.report.report import Report
-from syncverify.report.reported_search import ObservationInterrupted, with_features
 from syncverify.report.text import verdict
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.observation import ObservationPlan, RatedFeature, Rating
 from syncverify.subjects.subject import resolve
-from syncverify.verification import PropertyViolation
+from syncverify.verification.reported_search import (
+    ObservationInterrupted,
+    with_features,
+)
+from syncverify.verification.verify import PropertyViolation
 
 PLAN = ObservationPlan(max_ranks=2, num_scenarios=1, num_simpler=0, random_seed=0)
 FEATURES = ["event=rebind", "use=twice", "use=masked"]
@@ -29,7 +32,7 @@ class Observed:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, interrupted_at: str) -> None:
         self.interrupted_at = interrupted_at
         self.log = list[str]()
-        module = "syncverify.report.reported_search"
+        module = "syncverify.verification.reported_search"
         monkeypatch.setattr(f"{module}.features_beyond", lambda _: FEATURES)
         monkeypatch.setattr(f"{module}.observe", self.observe)
 
