@@ -34,11 +34,11 @@ from syncverify.backends.process_faults import Doubt, doubt_about, processes_fau
 from syncverify.backends.worker_gathering import WorkerGathering
 from syncverify.errors import InternalError
 from syncverify.processes.descriptors import require_descriptors
+from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
 
-HANG_TIMEOUT_SECONDS = 5.0
 _MAX_ATTEMPTS = 3
 _MAX_UNEXPLAINED = 3
 

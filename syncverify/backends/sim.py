@@ -13,6 +13,7 @@ from syncverify.backends.failures import failures_of
 from syncverify.backends.faults import threads_fault
 from syncverify.backends.gpu_needs import refusing_what_needs_gpus
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.generators import unlikely_start
 from syncverify.program.graphs import cpp
@@ -29,7 +30,6 @@ from syncverify.sim.per_rank.string_hashes import own_hashes
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.pauses import short_pauses
-from syncverify.sim.turns.scheduler import HANG_TIMEOUT_SECONDS
 from syncverify.subjects.subject import Subject, SubjectFactory
 from syncverify.trace.run import Fault, FaultKind, RankRun, Run
 

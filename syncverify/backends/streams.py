@@ -18,12 +18,12 @@ from syncverify.backends.pool import WorkerPool
 from syncverify.backends.streams_worker import StreamsJob
 from syncverify.errors import EnvironmentNotSupportedError, InternalError
 from syncverify.processes.descriptors import require_descriptors
+from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.apart.hub import HeardRank, Hub
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import RankRun, Run
 
-HANG_TIMEOUT_SECONDS = 5.0
 _WORKER = "syncverify.backends.streams_worker"
 
 

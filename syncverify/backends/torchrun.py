@@ -48,7 +48,7 @@ from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
 
 # NCCL needs seconds to build communicators; a scenario takes milliseconds.
-HANG_TIMEOUT_SECONDS = 60.0
+_HANG_TIMEOUT_SECONDS = 60.0
 # A call of CUDA may keep Python from running for long.
 _SILENCE_SECONDS = {"gloo": 15.0, **dict.fromkeys(NCCL_NAMES, 60.0)}
 _POLL_SECONDS = 0.05
@@ -106,7 +106,7 @@ class TorchrunBackend:
         transport: str,
         subject: Subject,
         *,
-        hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
+        hang_timeout_seconds: float = _HANG_TIMEOUT_SECONDS,
     ) -> None:
         import_dynamo()
         gc.freeze()  # `end_groups` looks at all other objects

@@ -28,6 +28,8 @@ from syncverify.processes.thread_demand import ThreadDemand
 SILENCE_SECONDS = 60.0 if "TORCHELASTIC_RUN_ID" in os.environ else 7.0
 # Before the first scenario: on a busy machine, an import of torch takes a minute.
 START_SECONDS = 120.0
+# Of a rank that keeps its turn, or of all ranks of a scenario, on one machine.
+HANG_TIMEOUT_SECONDS = 5.0
 TICK_SECONDS = 0.5  # between two looks at a silent process
 # Share of the time, which other threads of the process (a progress bar) do not reach. Threads
 # that wait for the GIL wake up two hundred times a second.

@@ -9,6 +9,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.program.process_settings import no_collection_of_cycles
 from syncverify.sim.device.device_modules import virtual_device_modules
 from syncverify.sim.device.streams import enter_rank
@@ -31,7 +32,6 @@ from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.decisions import Decisions
 from syncverify.sim.turns.scheduler import (
-    HANG_TIMEOUT_SECONDS,
     MAX_STEPS_PER_RANK,
     RankThread,
     Scheduler,

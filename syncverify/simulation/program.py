@@ -14,7 +14,7 @@ Program = Callable[..., Any]
 Device = Literal["cuda", "cpu"]
 
 # An import within a program takes seconds.
-HANG_TIMEOUT_SECONDS: Final = 30.0
+PROGRAM_HANG_TIMEOUT_SECONDS: Final = 30.0
 # Each rank is a thread of this process.
 MAX_RANKS: Final = 4096
 
@@ -36,7 +36,7 @@ class SimulatedProgram:
     program: Program
     num_ranks: int
     device: Device = "cuda"
-    hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS
+    hang_timeout_seconds: float = PROGRAM_HANG_TIMEOUT_SECONDS
     names_torch: bool = False
     records_accesses: bool = True
 

@@ -30,7 +30,7 @@ from syncverify.simulation.host_waits import refuse_unknown_stall
 from syncverify.simulation.outcome import FoundInProgram
 from syncverify.simulation.playing import Played, play
 from syncverify.simulation.program import (
-    HANG_TIMEOUT_SECONDS,
+    PROGRAM_HANG_TIMEOUT_SECONDS,
     Device,
     Program,
     SimulatedProgram,
@@ -53,7 +53,7 @@ def simulate(
     schedule: Schedule = DEFAULT_SCHEDULE,
     seed: int = 0,
     names_torch: bool = False,
-    hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
+    hang_timeout_seconds: float = PROGRAM_HANG_TIMEOUT_SECONDS,
 ) -> Simulation:
     """Run a program on simulated ranks, in this process and without a GPU, and judge it.
 

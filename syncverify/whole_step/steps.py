@@ -32,8 +32,8 @@ from syncverify.whole_step.wholes import (
     by_first_names,
     local_squares,
     named_parameters,
+    optimizer_state,
     plain_names,
-    state_of,
 )
 from syncverify.whole_step.wiring import wired_model
 
@@ -256,7 +256,7 @@ def _optimized(
     names = _names(wired)
     return {
         Quantity.STATE: {
-            n: v.detach().clone() for n, v in state_of(wired.optimizers, names)
+            n: v.detach().clone() for n, v in optimizer_state(wired.optimizers, names)
         },
         Quantity.PARAMETER: {
             n: v.detach().clone() for n, v in wired.parameters.items()
@@ -450,7 +450,7 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
         Quantity.STEPPED: read if watch.optimizers else {},
         Quantity.RETURNED: dict(_scalars(returned)),
         Quantity.SKIPPED: {"steps": torch.tensor(float(watch.num_steps))},
-        Quantity.STATE: dict(state_of(dict.fromkeys(watch.optimizers), names)),
+        Quantity.STATE: dict(optimizer_state(dict.fromkeys(watch.optimizers), names)),
         Quantity.PARAMETER: parameters,
     }
     tensors = {
@@ -498,7 +498,7 @@ def held_values(wired: Wired, moment: int) -> dict[Quantity, NamedTensors]:
         wired: The training on this rank.
         moment: A number that differs between calls.
     """
-    state = dict(state_of(wired.optimizers, _names(wired)))
+    state = dict(optimizer_state(wired.optimizers, _names(wired)))
     held: dict[Quantity, NamedTensors] = {
         Quantity.LOADED: _wholes(wired.parameters, Quantity.LOADED, moment, wired.kept),
         Quantity.LOADED_STATE: _wholes(

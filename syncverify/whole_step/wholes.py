@@ -84,7 +84,7 @@ def axes_of(value: torch.Tensor) -> frozenset[str]:
     return frozenset(name for name, placement in placements if splits(placement))
 
 
-def state_of(
+def optimizer_state(
     optimizers: Iterable[torch.optim.Optimizer], names: Mapping[nn.Parameter, str]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors of the state of optimizers, each with its name."""

@@ -33,7 +33,12 @@ from itertools import islice
 from types import FrameType
 
 from syncverify.errors import RunEndedError
-from syncverify.processes.silence import Silence, ThisProcess, pause_seconds
+from syncverify.processes.silence import (
+    HANG_TIMEOUT_SECONDS,
+    Silence,
+    ThisProcess,
+    pause_seconds,
+)
 from syncverify.processes.thread_signal import Signal
 from syncverify.sim.turns.decisions import SECONDS_BETWEEN_POLLS, Decisions
 from syncverify.sim.turns.held_locks import refusal_of_lock
@@ -45,7 +50,6 @@ from syncverify.sim.turns.turn_log import AccessKind
 from syncverify.trace.source_lines import CodeLine, NoLine
 from syncverify.trace.stacks import outermost_frames
 
-HANG_TIMEOUT_SECONDS = 5.0
 # Many times the steps of a rank in a large scenario, and still a fraction of a second.
 MAX_STEPS_PER_RANK = 5_000
 _UNKNOWN_VALUES = Wait("a value of the device", tuple, "values", is_of_stream=True)

@@ -16,8 +16,8 @@ from syncverify.simulation.program import Device
 from syncverify.simulation.testing.played_test import (
     Judged,
     TestOptions,
-    node_of,
     play_test,
+    pytest_id,
 )
 
 _NO_RANK = -1
@@ -158,6 +158,6 @@ def _on_ranks(
             torch.manual_seed(0)
             kind(name).run_on_rank(rank)
 
-        play_test(on_rank, case.world_size, options, name=node_of(kind, name))
+        play_test(on_rank, case.world_size, options, name=pytest_id(kind, name))
 
     return run

@@ -96,7 +96,7 @@ def play_test(
         raise ProgramIsWrongError("\n".join([str(simulation), *_harm(ranks)]))
 
 
-def node_of(kind: type, name: str) -> str:
+def pytest_id(kind: type, name: str) -> str:
     """Return the name of a test of a class, as pytest takes it."""
     file = shown_path(inspect.getsourcefile(kind) or kind.__module__)
     return f"{file}::{kind.__qualname__}::{name}"

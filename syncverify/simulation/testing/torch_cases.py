@@ -29,7 +29,7 @@ from torch.testing._internal import common_distributed as torch_cases
 from torch.testing._internal import common_utils
 
 from syncverify.program.rank_environment import one_device, one_machine
-from syncverify.simulation.testing.played_test import TestOptions, node_of, play_test
+from syncverify.simulation.testing.played_test import TestOptions, play_test, pytest_id
 from syncverify.simulation.testing.without_group import without_group
 
 _NO_RANK: Final = -1
@@ -101,7 +101,7 @@ def _play(
         with without_group(), _skips():
             run(case, name, rank)
 
-    full_name = f"{node_of(kind, name)} {_how(options)}"
+    full_name = f"{pytest_id(kind, name)} {_how(options)}"
     play_test(on_rank, num_ranks, options, name=full_name)
 
 
@@ -175,7 +175,7 @@ def _on_threads_of_a_test(options: TestOptions) -> Any:
                     dist.init_process_group("threaded")
                     func(case, *args, **options_of_test)
 
-            name = f"{node_of(type(case), func.__name__)} {_how(options)}"
+            name = f"{pytest_id(type(case), func.__name__)} {_how(options)}"
             with one_device():
                 play_test(on_rank, world_size, options, name=name)
 
