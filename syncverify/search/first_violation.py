@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing, EndedError
@@ -15,7 +15,7 @@ from syncverify.search.result import (
     distinct_identities,
 )
 from syncverify.search.schedules import ScheduleChoice
-from syncverify.search.search import judge_each_scenario
+from syncverify.search.search import explore, judge_each_scenario
 from syncverify.search.shrinking import shrink
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
@@ -37,9 +37,10 @@ class FirstViolation:
 def find_first(
     subject: Subject, backend: Backend, settings: Settings, progress: Progress
 ) -> FirstViolation:
-    """Return the first violation of a search, shrunk.
+    """Return the first violation of a random sequence, shrunk.
 
-    If a scenario has several violations, the one that a report names first is shrunk.
+    No scenario is drawn for a missing value, so that a longer sequence begins with a shorter
+    one: the twin of a defect plays each scenario of the defect. If a scenario has several violations, the one that a report names first is shrunk.
     `progress` receives each scenario and each run for shrinking.
     """
     started = time.monotonic()
@@ -56,8 +57,16 @@ def find_first(
 def first_met(
     subject: Subject, backend: Backend, settings: Settings
 ) -> tuple[FoundViolation | None, int]:
-    """Return the first violation of a search as it was met, and the scenarios up to it."""
-    return _explore(*_search_of(subject, backend, settings), SilentProgress())
+    """Return the first violation of a search as it was met, and the scenarios up to it.
+
+    Its last scenarios are those of missing values, as in `search`.
+    """
+    drawing, judge = _search_of(subject, backend, settings)
+    until_one = replace(settings, stop_at_first=True)
+    result = explore(judge, drawing, until_one, SilentProgress())
+    own = result.met.own
+    first = next((own[identity] for identity in result.met.told()), None)
+    return first, result.num_examples
 
 
 def _search_of(

@@ -31,7 +31,9 @@ _ONE_RESERVED_IN: Final = 20
 _MAX_DRAWN: Final = 600
 _ALONE: Final = Feature("ranks", "1")
 _NOT_REDUCED: Final = Feature("reduction", "none")
-_NARROW: Final = frozenset({Feature("dtype", "bfloat16"), Feature("dtype", "float16")})
+_WIDE: Final = ("dtype", "float32")
+# Numbers of these dtypes have few bits, so a message of fewer bits may lose none.
+_NARROW: Final = frozenset({"dtype=bfloat16", "dtype=float16"})
 _SPLITS: Final = Feature("buckets", "cap splits")
 _NEED_A_SPLIT: Final = (_SPLITS, Feature("size", "many buckets"))
 
@@ -114,6 +116,9 @@ def _asking(own: Capabilities, value: Feature) -> Capabilities:
     if value.topic == "gradient":  # one parameter is special, of plain use
         others = {str(each) for each in FEATURES if each.topic in _BESIDE_GRADIENTS}
         outside |= others - {str(value)} | _steps_too_short(own, value)
+    if value.topic == "size":  # it shows best alone, and plain steps are drawn fast
+        own = own.plain()
+        outside = own.outside | (_NARROW if own.covers(*_WIDE) else frozenset())
     # Values that may be refused are left out of two scenarios of three.
     return replace(
         own, right=own.right | own.refused, refused=frozenset(), outside=outside
@@ -127,19 +132,10 @@ def _tells_little(scenario: Scenario, value: Feature) -> tuple[bool, ...]:
         scenario.mesh.num_ranks == 1 and value != _ALONE,
         _NOT_REDUCED in features and value != _NOT_REDUCED,
         _SPLITS in features and value not in _NEED_A_SPLIT,
-        *(_hides_size(scenario, features) if value.topic == "size" else ()),
+        value.topic == "size" and _num_reduced(scenario) == 1,
     )
 
 
-def _hides_size(scenario: Scenario, features: set[Feature]) -> tuple[bool, ...]:
-    """Return the reasons why a mistake about a large number may not show."""
-    return (
-        bool(features & _NARROW),  # a narrower message keeps numbers of few bits
-        len(_reduced_over(scenario)) == 1,  # an offset beyond it is that of another one
-    )
-
-
-def _reduced_over(scenario: Scenario) -> list[tuple[int, ...]]:
-    """List the mesh axes over which each reduced gradient is reduced."""
-    listed = (reduce_axes(scenario.mesh, spec) for spec in scenario.trainable)
-    return [axes for axes in listed if axes]
+def _num_reduced(scenario: Scenario) -> int:
+    """Count the reduced gradients; an offset beyond the first is that of another one."""
+    return sum(bool(reduce_axes(scenario.mesh, spec)) for spec in scenario.trainable)
