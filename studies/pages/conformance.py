@@ -2,7 +2,8 @@
 
 A column that was observed already is left as it is, so that the command goes on where it was
 cut off; it is observed again where a newer release of its package, or of torch, is installed.
-A column is left out if its package is not installed.
+Of a feature that is newer than a column, its cell alone is observed, with the same releases. A
+column is left out if its package is not installed.
 """
 
 import functools
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -59,9 +61,25 @@ def main(only: tuple[str, ...], scenarios: int, seconds: float, crew: Crew) -> N
 
 
 def missing(names: Sequence[str]) -> Iterator[Column]:
-    """Yield the columns among `names` that were not observed with the releases of today."""
-    current = [each.column for each in observed_columns() if not each.is_outdated()]
-    yield from (each for each in COLUMNS if each.name in names and each not in current)
+    """Yield the columns among `names` that lack a cell, or the releases of today."""
+    by_name = {each.column.name: each for each in observed_columns()}
+    for column in COLUMNS:
+        known = by_name.get(column.name)
+        if column.name in names and (
+            known is None or known.is_outdated() or _may_grow(known)
+        ):
+            yield column
+
+
+def _may_grow(known: Observed) -> bool:
+    is_full = len(known.stored()) == len(known.cells)
+    return known.is_of_these_releases() and not is_full
+
+
+def _known(column: Column) -> Observed | None:
+    """Return what was observed of a column with the releases of this Python."""
+    known = (each for each in observed_columns() if each.column == column)
+    return next((each for each in known if each.is_of_these_releases()), None)
 
 
 def _probed(name: str, num_scenarios: int, seconds: float) -> Observed | str:
@@ -69,9 +87,12 @@ def _probed(name: str, num_scenarios: int, seconds: float) -> Observed | str:
     column = next(each for each in COLUMNS if each.name == name)
     if column.installed() is None:
         return f"left out, {column.package} is not installed"
+    known = _known(column)
+    features = [cell.feature for cell in known.stored()] if known else []
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         words = [column.subject, column.backend, num_scenarios, _SEED, report]
+        words += features
         command = ["studies.pages.conformance_probe", *map(str, words)]
         try:
             done = subprocess.run(
@@ -85,7 +106,16 @@ def _probed(name: str, num_scenarios: int, seconds: float) -> Observed | str:
             return f"left out, it takes more than {seconds:g} seconds"
         if done.returncode or not report.exists():
             return f"left out, the probe failed:\n{done.stdout}"
-        return observed(column, json.loads(report.read_text()), num_scenarios)
+        seen = observed(column, json.loads(report.read_text()), num_scenarios)
+        return seen if known is None else with_newer(known, seen)
+
+
+def with_newer(known: Observed, seen: Observed) -> Observed:
+    """Add the cells of newer features to a column."""
+    stored = known.stored()
+    listed = {cell.feature for cell in stored}
+    newer = (cell for cell in seen.cells if cell.feature not in listed)
+    return replace(known, cells=(*stored, *newer))
 
 
 def observed(column: Column, report: dict[str, Any], num_scenarios: int) -> Observed:

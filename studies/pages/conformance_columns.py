@@ -15,6 +15,7 @@ from packaging.version import Version
 from syncverify.report.observed import EXPLAINED
 from syncverify.scenario.feature_table import OPTIONAL
 
+_NEWER: Final = "the feature is newer than the observations"
 RESULTS = Path(__file__).parents[1] / "results" / "conformance"
 
 
@@ -127,6 +128,15 @@ class Observed:
             or Version(self.torch) < Version(installed_torch())
         )
 
+    def is_of_these_releases(self) -> bool:
+        """Tell whether this Python has the releases that were observed."""
+        installed = self.column.installed(), installed_torch()
+        return installed == (self.version, self.torch)
+
+    def stored(self) -> list[Cell]:
+        """List the cells of features that were there when the column was observed."""
+        return [cell for cell in self.cells if cell.reason != _NEWER]
+
     def explained(self) -> list[Cell]:
         """List the cells that have a scenario to show."""
         return [cell for cell in self.cells if cell.word in EXPLAINED]
@@ -138,15 +148,14 @@ class Observed:
         head = json.dumps(data, indent=1).removesuffix("\n}")
         rows = ",\n".join(
             json.dumps({key: value for key, value in asdict(cell).items() if value})
-            for cell in self.cells
+            for cell in self.stored()
         )
         RESULTS.mkdir(parents=True, exist_ok=True)
         self.column.file.write_text(f'{head},\n "cells": [\n{rows}\n]}}\n')
 
 
 def _not_tried(feature: str) -> Cell:
-    reason = "the feature is newer than the observations"
-    return Cell(feature, "not tried", reason=reason)
+    return Cell(feature, "not tried", reason=_NEWER)
 
 
 def observed_columns() -> Iterator[Observed]:

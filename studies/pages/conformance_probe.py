@@ -1,8 +1,8 @@
 """The observation of one column, in a process of its own.
 
-    python -m studies.pages.conformance_probe SUBJECT BACKEND SCENARIOS SEED FILE
+    python -m studies.pages.conformance_probe SUBJECT BACKEND SCENARIOS SEED FILE [FEATURE ...]
 
-plays some plain training steps and then each feature alone. `syncverify probe` goes on from
+plays some plain training steps and then each feature alone, but for the named ones. `syncverify probe` goes on from
 there: it mixes the features that were right, and corrects words. A cell is about one feature.
 """
 
@@ -18,10 +18,16 @@ from syncverify.subjects.subject import resolve
 from syncverify.verification.reported_search import Observing, run_search
 
 
-def main(name: str, backend_name: str, scenarios: str, seed: str, file: str) -> None:
-    """Write the report of the observation as JSON."""
+def main(
+    name: str, backend_name: str, scenarios: str, seed: str, file: str, *known: str
+) -> None:
+    """Write the report of the observation as JSON; known features are not played."""
     own = resolve(name)
-    plain = replace(own, capabilities=own.capabilities.plain())
+    plain = replace(
+        own,
+        capabilities=own.capabilities.plain(),
+        not_observed={**own.not_observed, **dict.fromkeys(known, "known")},
+    )
     with closing(open_backend(backend_name, plain)) as backend:
         settings = Settings(examples=PROBED_EXAMPLES, seed=int(seed))
         observing = Observing(int(scenarios), PROBED_SIMPLER)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from studies.pages import conformance_columns
-from studies.pages.conformance import missing, observed
+from studies.pages.conformance import missing, observed, with_newer
 from studies.pages.conformance_columns import COLUMNS, Cell, Column, observed_columns
 from studies.pages.conformance_page import PAGE, SCENARIOS_PAGE
 from syncverify.scenario.feature_table import OPTIONAL
@@ -70,8 +70,29 @@ def test_a_column_is_observed_once(
     monkeypatch.setattr(conformance_columns, "RESULTS", tmp_path)
     first, second, *_ = COLUMNS
     names = [first.name, second.name]
-    observed(first, REPORT, 3).write()
+    observed(first, WHOLE, 3).write()
     assert [*missing(names)] == [second]
+
+
+@pytest.mark.parametrize(("torch", "is_missing"), [("", True), ("99.0", False)])
+def test_a_newer_feature_is_observed_with_the_releases_of_the_column(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    torch: str,
+    is_missing: bool,  # noqa: FBT001  # a column of the table above
+) -> None:
+    monkeypatch.setattr(conformance_columns, "RESULTS", tmp_path)
+    column = COLUMNS[0]
+    first = observed(column, REPORT, 3)
+    replace(first, torch=torch or first.torch).write()
+    assert [*missing([column.name])] == [column] * is_missing
+
+
+def test_the_cells_of_newer_features_are_added() -> None:
+    known = observed(COLUMNS[0], REPORT, 3)
+    grown = with_newer(known, observed(COLUMNS[0], WHOLE, 3))
+    assert grown.cells[:2] == known.cells
+    assert sorted(cell.feature for cell in grown.cells) == sorted(EVERYTHING)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +111,7 @@ def test_a_column_is_observed_again_with_a_newer_release(
 ) -> None:
     monkeypatch.setattr(conformance_columns, "RESULTS", tmp_path)
     first = COLUMNS[0]
-    replace(observed(first, REPORT, 3), **changes).write()
+    replace(observed(first, WHOLE, 3), **changes).write()
     assert ([*missing([first.name])] == [first]) == is_missing
 
 
@@ -144,5 +165,13 @@ REPORT: dict[str, Any] = {
             "token": "sv2-x",
             "diagnosis": "long",
         },
+    ],
+}
+
+WHOLE: dict[str, Any] = {
+    **REPORT,
+    "beyond": [
+        {"feature": name, "word": "right", "scenarios": {"right": 3}}
+        for name in EVERYTHING
     ],
 }
