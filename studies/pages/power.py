@@ -42,7 +42,7 @@ _ENOUGH = 0.95
 _MOST_RANKS: Final = 8  # of the feature size=many ranks
 _TINY: Final = "reduced gradients below 2^-24"
 _LEAST_OF_FLOAT16: Final = 2.0**-24
-# What never occurred in n samples has a share below three in n, with 95 % confidence:
+# A value in none of n samples has a share below three in n, with 95 % confidence:
 # (1 - 3/n)^n is 5 %.
 _RULE_OF_THREE = 3
 
