@@ -39,7 +39,7 @@ def _tests(outcomes: Mapping[str, str]) -> list[str]:
         if outcome != "passed"
     ]
     summary = (
-        f"Of d9d's {len(outcomes)} tests of its synchronizer {passed} pass with our class. "
+        f"{passed} of d9d's {len(outcomes)} tests of its synchronizer pass with our class. "
         f"{len(EDITS)} edits were made, where ours differs by design:"
     )
     return [

@@ -127,7 +127,7 @@ OF_SEVERAL: Final = (
     ),
     Mistake(
         "foreign_contribution",
-        "ranks contribute that hold other parts",
+        "ranks contribute that hold different parts",
         (
             "reduce only over mesh axes on which the parameter is Replicate; ordinary "
             "tensors stay local"

@@ -65,7 +65,6 @@ class Lost:
     is_stopped: bool = False
 
 
-Word = Alive | Waits | Starts | Found | Ends | Lost
 Write = Callable[[object], object]
 _owners: list[Write] = []
 

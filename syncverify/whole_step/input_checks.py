@@ -167,7 +167,7 @@ def _check_same(
     for name in {**ours, **theirs}:
         if not _is_same(ours.get(name), theirs.get(name)):
             raise UsageError(
-                f"{function}() returns other values in each call (first: {name}), though torch "
+                f"{function}() returns different values in each call (first: {name}), though torch "
                 "is seeded before each; draw random numbers from torch's default generator, or "
                 "seed yours inside"
             )

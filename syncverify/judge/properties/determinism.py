@@ -60,17 +60,17 @@ SUBJECT_IS_DETERMINISTIC = Property(
     causes=(
         Mistake(
             "acts_otherwise",
-            "a second run of the same program takes another way",
+            "two runs of the same program act differently",
             "do not use the order of a set, id(), the clock or unseeded random numbers",
         ),
         Mistake(
             "sums_otherwise",
-            "a second run of the same program has other gradients",
+            "two runs of the same program have different gradients",
             "do not use the clock or unseeded random numbers in gradients",
         ),
         Mistake(
             "ends_otherwise",
-            "a second run of the same program ends otherwise",
+            "two runs of the same program end differently",
             "replay a few times: the failure depends on chance",
         ),
     ),
@@ -133,7 +133,7 @@ def _finding(
 ) -> Violation:
     return finding(
         cause,
-        f"a second run of the same scenario and schedule took another way: {place}",
+        f"a second run of the same scenario and schedule acted differently: {place}",
         rank,
         parameter,
         PlayedAgain(first=first, again=second),

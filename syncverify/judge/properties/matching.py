@@ -72,7 +72,7 @@ COLLECTIVES_MATCH_ACROSS_RANKS = Property(
     causes=(
         Mistake(
             "collective_mismatch",
-            "ranks meet in one collective with other arguments",
+            "ranks meet in one collective with different arguments",
             (
                 "issue the same collectives, with the same sizes and in the same order, on every "
                 "rank: in no branch of one rank, and not in the order of a set, of id() or of a "
@@ -96,7 +96,7 @@ COLLECTIVES_MATCH_ACROSS_RANKS = Property(
         ),
         Mistake(
             "buckets_differ",
-            "ranks divide the same parameters into other buckets",
+            "ranks divide the same parameters into different buckets",
             (
                 "fill buckets in the same order and to the same sizes on all ranks: not in the "
                 "order of a set, of id() or of a hash, and not by bytes that only one rank has"
@@ -105,7 +105,7 @@ COLLECTIVES_MATCH_ACROSS_RANKS = Property(
         ),
         Mistake(
             "bucket_mismatch",
-            "one place of a bucket holds other parameters on another rank",
+            "one place of a bucket holds different parameters on different ranks",
             (
                 "put the same parameters into the n-th bucket on every rank, used or not: not "
                 "in the order of a set, of id() or of a hash"

@@ -266,7 +266,7 @@ REPLICAS_AGREE = Property(
     causes=(
         Mistake(
             "replicas_differ",
-            "replicas of one parameter have other gradients",
+            "replicas of one parameter have different gradients",
             "reduce over every mesh axis on which the parameter is Replicate",
         ),
     ),

@@ -95,15 +95,15 @@ def test_a_build_that_uses_the_rank(wrong: Callable[[], nn.Module]) -> None:
 _calls = itertools.count()
 _CHANGED: list[tuple[str, dict[str, Any]]] = [
     (
-        "build() returns other values in each call (first: weight)",
+        "build() returns different values in each call (first: weight)",
         {"build": _of_a_random_generator},
     ),
     (
-        "batch() returns other values in each call (first: tensor 0)",
+        "batch() returns different values in each call (first: tensor 0)",
         {"batch": lambda: torch.full((8, 8), float(next(_calls)))},
     ),
     (
-        "loss() returns other values in each call",
+        "loss() returns different values in each call",
         {"loss": lambda model, batch: model(batch).sum() * random.random()},
     ),
     (
