@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from studies.crews import with_crew
-from studies.mutants.generation import Mutant, mutants, unchanged
+from studies.mutants.generation import Mutant, drawn, mutants, unchanged
 from studies.mutants.results import Outcomes, reasons, store, stored, survivors, table
 from studies.mutants.trial import Outcome, Trial, tried
 from syncverify.command.process_exit import run_command
@@ -33,10 +33,20 @@ SURVIVED, BROKEN = 1, 3
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None,
     help="Write outcomes here; an existing file is continued.",
 )  # fmt: skip
+@click.option(
+    "--sample", type=click.IntRange(min=1), default=None, metavar="N",
+    help="Try N mutants, drawn by a fixed seed, that are not known as equivalent.",
+)  # fmt: skip
 @click.option("--again", is_flag=True, help="Try the mutants in the file once more.")
 @with_crew
 def main(
-    only: str, crew: Crew, examples: int, json_path: Path | None, *, again: bool
+    only: str,
+    crew: Crew,
+    examples: int,
+    json_path: Path | None,
+    sample: int | None,
+    *,
+    again: bool,
 ) -> int:
     """Put mistakes into the synchronizer and see whether they are noticed."""
     chosen = [mutant for mutant in mutants() if mutant.id.startswith(only)]
@@ -45,6 +55,8 @@ def main(
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise click.UsageError(f"cannot write {str(json_path)!r}: no such folder")
     equivalent = {} if only else reasons()
+    if sample is not None:
+        chosen = drawn([m for m in chosen if m.id not in equivalent], sample)
     outcomes = stored(json_path)
     known = {id_: each.killed_by for id_, each in outcomes.items()}
     left = [

@@ -1,8 +1,9 @@
 """All mutants of the synchronizer: the mistake, its place, and the changed file."""
 
 import hashlib
+import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,3 +127,10 @@ def _made(
         added=mutated[line_start : len(mutated) - rest],
         text=mutated,
     )
+
+
+def drawn(chosen: Sequence[Mutant], number: int) -> list[Mutant]:
+    """Return a number of mutants, the same ones for the same mutants."""
+    order = [*chosen]
+    random.Random(0).shuffle(order)
+    return order[:number]

@@ -49,11 +49,18 @@ def store(path: Path, mutants: Sequence[Mutant], outcomes: Outcomes) -> None:
         outcomes: Outcomes, by id of the mutant.
     """
     entries = [
-        {"id": m.id, "place": m.place, "diff": m.diff, **asdict(outcomes[m.id])}
+        {
+            "id": m.id,
+            "operator": m.operator,
+            "place": m.place,
+            "diff": m.diff,
+            **asdict(outcomes[m.id]),
+        }
         for m in mutants
         if m.id in outcomes
     ]
-    path.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+    rows = ",\n".join(map(json.dumps, entries))
+    path.write_text(f"[\n{rows}\n]\n", encoding="utf-8")
 
 
 def survivors(mutants: Iterable[Mutant], outcomes: Outcomes) -> list[Mutant]:

@@ -14,6 +14,7 @@ from studies.findings import front
 from studies.findings import table as findings
 from studies.in_d9d import document as in_d9d
 from studies.mistakes import document as mistakes
+from studies.mutants import page as mutants
 from studies.pages import (
     alarms_page,
     bank_page,
@@ -54,6 +55,7 @@ PAGES: Final = (
     front_table.TABLE,
     in_d9d.PART,
     mistakes.PAGE,
+    mutants.PART,
     power.PAGE,
     property_catalogue.PAGE,
     property_catalogue.PART,

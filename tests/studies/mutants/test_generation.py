@@ -5,9 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from studies.mutants.generation import OPERATORS, PACKAGE, Mutant, mutants, unchanged
-from studies.mutants.results import reasons
+from studies.mutants.generation import (
+    OPERATORS,
+    PACKAGE,
+    Mutant,
+    drawn,
+    mutants,
+    unchanged,
+)
+from studies.mutants.results import reasons, store, stored
 from studies.mutants.targets import TARGETS
+from studies.mutants.trial import Outcome
 
 ALL = mutants()
 
@@ -92,3 +100,17 @@ def test_every_equivalent_one_still_exists_and_says_why() -> None:
     known = reasons()
     assert known.keys() <= {mutant.id for mutant in ALL}
     assert all(len(reason.split()) > 5 for reason in known.values())
+
+
+def test_a_sample_is_the_same_one_and_not_the_first_mutants() -> None:
+    sample = drawn(ALL, 5)
+    assert sample == drawn(ALL, 5) == drawn(ALL, 9)[:5]
+    assert sample != [*ALL][:5]
+
+
+def test_outcomes_are_stored_and_survivors_are_tried_again(tmp_path: Path) -> None:
+    file, (noticed, alive, untried) = tmp_path / "mutants.json", drawn(ALL, 3)
+    outcomes = {noticed.id: Outcome("a", 1, 2.0), alive.id: Outcome("", 9, 9.0)}
+    store(file, [noticed, alive, untried], outcomes)
+    assert len(file.read_text().splitlines()) == 2 + len(outcomes)
+    assert stored(file) == {noticed.id: outcomes[noticed.id]}
