@@ -24,11 +24,13 @@ class BoundRanks:
 
     @property
     def are_shared(self) -> bool:
-        """Whether another bound synchronizer of this rank reduces with one of the peers."""
-        return any(
-            other is not self and not self.peers.isdisjoint(other.peers)
-            for other in self._bound
-        )
+        """Whether another bound synchronizer reduces on this rank, with whatever peers.
+
+        Also without a common peer, ranks may wait in a circle. On a 2 x 2 mesh one
+        synchronizer may reduce over rows and the other one over columns. If each rank
+        launches in another order, each of the four collectives waits for the next one.
+        """
+        return any(other is not self for other in self._bound)
 
     def release(self) -> None:
         """Note that the synchronizer is not bound any more."""

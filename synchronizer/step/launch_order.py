@@ -66,7 +66,7 @@ class LaunchOrder:
 
         Backwards of two synchronizers may take turns in another way on each rank, and a
         collective of the one would meet a collective of the other. Calls of `wait()` have
-        one order on all ranks, so where ranks are shared, buckets are launched there.
+        one order on all ranks, so with a second synchronizer, buckets are launched there.
         """
         if in_backward and self._bound.are_shared:
             return
