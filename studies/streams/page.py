@@ -27,11 +27,14 @@ def write(stored: Mapping[str, Compared]) -> None:
 
 def page() -> str:
     """Return the table of what is stored, and say what is not."""
-    names, stored = (*RIGHT, *defects()), read()
+    stored = read()
+    # A new entry of the bank may displace a defect; its stored result stays.
+    names = dict.fromkeys((*RIGHT, *defects(), *stored))
     head = ("subject", "scenarios", "with a violation", "another verdict")
     rows = [
         (f"`{name}`", row.num_scenarios, row.num_wrong, len(row.different))
-        for name, row in sorted(stored.items(), key=lambda each: names.index(each[0]))
+        for name in names
+        if (row := stored.get(name)) is not None
     ]
     left = f"{len(stored)} of {len(names)} subjects are stored."
     return "\n".join(["", left, "", *table(head, rows), ""])

@@ -19,10 +19,12 @@ CAUGHT = {
     for row in json.loads(FIGURES.read_text(encoding="utf-8"))["entries"]
     if row["caught"]
 }
+# Of a new entry, `tests/meta/test_bank_page.py` says that it has no figures.
+PLAYED = [entry for entry in entries() if entry.id in CAUGHT]
 # Two runs tell, and a token holds one.
 IN_ONE_RUN = [
     entry
-    for entry in entries()
+    for entry in PLAYED
     if CAUGHT[entry.id]["property"] != subject_is_deterministic.__name__
 ]
 
@@ -49,7 +51,7 @@ def test_most_defects_show_in_one_run() -> None:
 def test_entries_name_the_property_that_is_reported_first() -> None:
     wrong = {
         entry.id: CAUGHT[entry.id]["property"]
-        for entry in entries()
+        for entry in PLAYED
         if CAUGHT[entry.id]["cause"] == entry.causes[0]
         and CAUGHT[entry.id]["property"] != entry.property
     }
