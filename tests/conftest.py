@@ -160,6 +160,24 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def num_full_collections() -> int:
+    """Return how often the collector has looked at all objects but frozen ones."""
+    return gc.get_stats()[-1]["collections"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Let no collection look at what an earlier test has left: modules, caches, strategies.
+
+    Each search ends with a full collection. After one, hardly any garbage is left to freeze.
+    """
+    before = num_full_collections()
+    result = yield
+    if num_full_collections() > before:
+        gc.freeze()
+    return result
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """In CI, fail a test that takes long and carries no mark that says so."""

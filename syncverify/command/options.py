@@ -263,15 +263,18 @@ def _play_owned(
 ) -> None:
     """Play in a process of its own, and lose no verdict with that process."""
     from syncverify.command.owner import owned
+    from syncverify.processes.forked_process import prepare
     from syncverify.program.late_imports import after_imports
 
     line = replay_line(
         "{}", options["subject"], options["backend"], options["contract"] or ""
     )
+    has_jobs = options.get("jobs", 1) > 1
     # A second play gives a verdict, and writes nothing.
     named = {name: options[name] for name in ("subject", "contract", "backend")}
     named["shown_as"] = options.get("shown_as", "text")
-    owned(after_imports(play), lambda token: _replay(token, named), line, record)
+    imported = after_imports(play, prepare if has_jobs else None)
+    owned(imported, lambda token: _replay(token, named), line, record)
 
 
 def _replay(token: str, options: Mapping[str, Any]) -> None:

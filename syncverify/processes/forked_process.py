@@ -136,6 +136,12 @@ _READ_BY_IMPORTS = (
 _templates: dict[tuple[int, int, frozenset[tuple[str, str]]], _Template] = {}
 
 
+def prepare() -> None:
+    """Start a template now: it imports torch while this process does."""
+    if hasattr(os, "pidfd_open"):
+        _usable(0)
+
+
 def start(module: str, template: int = 0) -> Supervised:
     """Start a process that runs `main` of a module.
 
@@ -175,6 +181,16 @@ def _spawned(
 def _forked(
     module: str, wire: Wire, theirs: int, lifeline: int, number: int
 ) -> StartedProcess:
+    template = _usable(number)
+    report = template.ask(theirs, lifeline)
+    setup = Setup(module, str(Path.cwd()), _environment(), _import_path())
+    with contextlib.suppress(OSError):  # it has ended already
+        wire.send(setup)
+    return ForkedProcess(template.process, report)
+
+
+def _usable(number: int) -> _Template:
+    """Return a template of the variables as they are now; start it if there is none."""
     variables = _environment().items()
     read = frozenset(each for each in variables if each[0].startswith(_READ_BY_IMPORTS))
     key = (os.getpid(), number, read)
@@ -182,12 +198,7 @@ def _forked(
         _templates.pop(key).close()
     if key not in _templates:
         _templates[key] = _Template()
-    template = _templates[key]
-    report = template.ask(theirs, lifeline)
-    setup = Setup(module, str(Path.cwd()), _environment(), _import_path())
-    with contextlib.suppress(OSError):  # it has ended already
-        wire.send(setup)
-    return ForkedProcess(template.process, report)
+    return _templates[key]
 
 
 def _environment() -> dict[str, str]:

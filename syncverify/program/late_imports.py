@@ -20,14 +20,25 @@ def quick_imports() -> Iterator[None]:
             gc.enable()
 
 
-def after_imports(play: Callable[[], None]) -> Callable[[], None]:
+def after_imports(
+    play: Callable[[], None], meanwhile: Callable[[], None] | None = None
+) -> Callable[[], None]:
     """Return a function that imports what each command needs that plays, and plays.
 
     No later collection looks at the objects of these modules, hundreds of thousands: each
     search ends with a collection, for the lines of finalizers. The subject is not there yet.
+
+    Args:
+        play: Plays.
+        meanwhile: Is called first, and starts what may go on beside the imports.
+
+    Returns:
+        The function.
     """
 
     def imported() -> None:
+        if meanwhile is not None:
+            meanwhile()
         with quick_imports():
             importlib.import_module("syncverify.verification.reported_search")
         gc.freeze()

@@ -82,6 +82,17 @@ def test_template_imports_torch_once_for_all_of_its_processes(start: Start) -> N
     assert worker.processor_seconds() < imported / 4
 
 
+def test_a_template_that_was_prepared_forks_the_next_process(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forked_process, "_templates", {})
+    forked_process.prepare()
+    (prepared,) = forked_process._templates.values()
+    with closing(prepared):
+        assert told(start())[0] == prepared.process.pid
+        assert [*forked_process._templates.values()] == [prepared]
+
+
 def test_neighbours_order_their_sets_differently(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
