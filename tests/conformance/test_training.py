@@ -112,7 +112,8 @@ def test_leaves_the_state_dict_as_it_is(play, is_whole) -> None:
     def program(_: int) -> None:
         model = layers(2, 2, 2, 2)
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        bound = [ours(part) for part in ([model] if is_whole else model)]
+        parts = [model] if is_whole else [*model]
+        bound = [ours(part) for part in parts]
         after = model.state_dict()
         assert [*after] == [*before]
         assert all(torch.equal(after[name], before[name]) for name in before)

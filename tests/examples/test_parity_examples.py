@@ -35,7 +35,8 @@ def test_a_recipe_is_right(file: Path) -> None:
     module.layouts = FEWER.get(file.stem, module.layouts)  # type: ignore[attr-defined]
     result = compared(module)
     assert result.is_right, str(result)
-    assert all(each.num_values > 20 for each in result.plays)
+    # A few parameters, of two steps, have more: a play that compared only losses has fewer.
+    assert min(each.num_values for each in result.plays) > 20
 
 
 def test_the_file_of_plain_fsdp2_has_at_most_20_lines() -> None:

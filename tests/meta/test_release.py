@@ -90,6 +90,6 @@ def test_failed_release_puts_the_tree_back(
     (project / "changelog.d" / "1.feature.md").write_text("A fact.\n")
     git(project, "add", ".")
     git(project, "commit", "-qm", "a change")
-    said = release(project, "1.10.0")
-    assert said.endswith("error: no release; the tree is as before\n")
+    result = release(project, "1.10.0")
+    assert result.endswith("error: no release; the tree is as before\n")
     assert git(project, "tag") == ""

@@ -57,8 +57,10 @@ def problems(defect: type[Any], twin: type[Any]) -> Iterator[str]:
 
 def test_every_entry_is_found_and_its_twin_is_played() -> None:
     pairs = {entry.id: (entry.subject, entry.twin) for entry in ENTRIES} | MEASURED
-    assert len(pairs) > 30
-    assert [(name, told) for name in pairs for told in problems(*pairs[name])] == []
+    assert MEASURED
+    assert [
+        (name, problem) for name in pairs for problem in problems(*pairs[name])
+    ] == []
 
 
 def test_what_the_page_of_known_defects_lists_is_planted() -> None:

@@ -43,9 +43,9 @@ class WaitsForNothing(ReducesInWait):
 
 
 def test_a_reduction_that_nothing_waited_for() -> None:
-    told = texts(WaitsForNothing, program((3,)))
-    assert "nothing waited for the result" in told
-    assert "never reduced" not in told
+    summaries = texts(WaitsForNothing, program((3,)))
+    assert "nothing waited for the result" in summaries
+    assert "never reduced" not in summaries
 
 
 class GivesOneViewToTwo(PlainGrads):
@@ -62,9 +62,9 @@ class GivesOneViewToTwo(PlainGrads):
 
 
 def test_two_gradients_in_the_same_bytes() -> None:
-    told = texts(GivesOneViewToTwo, program((3,), (4,)))
-    assert "its memory is also that of the gradient of 'p1'" in told
-    assert "wrong values" not in told
+    summaries = texts(GivesOneViewToTwo, program((3,), (4,)))
+    assert "its memory is also that of the gradient of 'p1'" in summaries
+    assert "wrong values" not in summaries
 
 
 class LosesTheFirstThree(PlainGrads):
@@ -84,8 +84,8 @@ class LosesTheFirstThree(PlainGrads):
 
 
 def test_the_first_of_many_micro_batches() -> None:
-    told = texts(LosesTheFirstThree, program((3,), count=12, ranks=3))
-    assert "the first 3 of 12 micro-batches are missing on every rank" in told
+    summaries = texts(LosesTheFirstThree, program((3,), count=12, ranks=3))
+    assert "the first 3 of 12 micro-batches are missing on every rank" in summaries
 
 
 class IsOffByOne(PlainGrads):
@@ -116,8 +116,8 @@ class SkipsOne(PlainGrads):
 
 
 def test_the_rank_that_skipped_a_collective_is_named() -> None:
-    told = texts(SkipsOne, replace(program((3,), (4,)), accumulations=(1, 1)))
-    assert "rank 1 skipped all_reduce SUM of 3 x float32" in told
+    summaries = texts(SkipsOne, replace(program((3,), (4,)), accumulations=(1, 1)))
+    assert "rank 1 skipped all_reduce SUM of 3 x float32" in summaries
 
 
 class DropsTheResult(PlainGrads):
@@ -131,9 +131,9 @@ class DropsTheResult(PlainGrads):
 
 
 def test_a_result_that_is_not_copied_back_was_reduced() -> None:
-    told = texts(DropsTheResult, program((3,)))
-    assert "never reduced" not in told
-    assert "and the result never came into `.grad`" in told
+    summaries = texts(DropsTheResult, program((3,)))
+    assert "never reduced" not in summaries
+    assert "and the result never came into `.grad`" in summaries
 
 
 class LosesSome(LosesTheFirstThree):
@@ -172,9 +172,9 @@ class SendsTheParameter(PlainGrads):
 
 def test_a_collective_that_sends_the_parameter_sends_no_gradient() -> None:
     found = violations(SendsTheParameter, program((3,), count=2))
-    told = "\n".join(each.summary for each in found)
+    summaries = "\n".join(each.summary for each in found)
     assert "reduced_early" not in {each.cause for each in found}
-    assert "they sent the parameter 'p0' itself" in told
+    assert "they sent the parameter 'p0' itself" in summaries
 
 
 class Doubles(PlainGrads):
@@ -201,9 +201,9 @@ class RaisesAnId(PlainGrads):
 
 
 def test_a_report_has_no_id_of_an_object() -> None:
-    told = texts(RaisesAnId, program((3,)))
-    assert "KeyError" in told
-    assert not re.search(r"\d{9,}|0x[0-9a-f]{6,}", told)
+    summaries = texts(RaisesAnId, program((3,)))
+    assert "KeyError" in summaries
+    assert not re.search(r"\d{9,}|0x[0-9a-f]{6,}", summaries)
 
 
 class LaunchesAtOnce(SideStreams):
@@ -244,11 +244,11 @@ def test_a_race_of_one_rank_tells_less_than_one_of_two() -> None:
 
 
 def test_the_lines_that_led_to_an_event_are_reported_with_their_code() -> None:
-    (told, *_) = (
+    (unordered, *_) = (
         each
         for each in violations(LaunchesAtOnce, program((3,), (4,)))
         if each.evidence.unordered
     )
-    code = with_code(told.evidence.lines)
+    code = with_code(unordered.evidence.lines)
     assert any(each.code.endswith("self.launch(bucket)") for each in code)
     assert all(Path(each.line.file).is_file() for each in code)

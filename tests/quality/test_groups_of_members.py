@@ -60,9 +60,9 @@ def test_groups_that_members_alone_make_are_named() -> None:
     [found] = check(SCENARIO, run, subject.capabilities)
     assert found.property == "collectives_match_across_ranks"
     assert run.fault is not None
-    told = "\n".join(map(str, run.fault.details))
-    assert "has the ranks [0, 2], used at" in told
-    assert "has the ranks [1, 3], used at" in told
+    details = "\n".join(map(str, run.fault.details))
+    assert "has the ranks [0, 2], used at" in details
+    assert "has the ranks [1, 3], used at" in details
 
 
 @pytest.mark.parametrize("subject", [MeetsMembersAlone, OwnGroups])

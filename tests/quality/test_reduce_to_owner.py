@@ -62,7 +62,7 @@ def test_a_module_is_judged_on_its_owners(subject: type[Any], causes: set[str]) 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("subject", "cause", "said"),
+    ("subject", "cause", "message"),
     [
         (
             owners.ChangesOwner, "wrong_owner",
@@ -85,7 +85,7 @@ def test_a_module_is_judged_on_its_owners(subject: type[Any], causes: set[str]) 
     ],
 )  # fmt: skip
 def test_a_defect_is_found_and_small(
-    subject: type[Any], cause: str | None, said: str | None
+    subject: type[Any], cause: str | None, message: str | None
 ) -> None:
     found = {
         each.violation.cause: each
@@ -98,5 +98,5 @@ def test_a_defect_is_found_and_small(
         least = found[cause].scenario
         # Three ranks of one parameter, or two of two: there the lost rank owns the second.
         assert least.mesh.num_ranks + len(least.parameters) <= 4
-    if said is not None:
-        assert found[cause].violation.summary == said
+    if message is not None:
+        assert found[cause].violation.summary == message

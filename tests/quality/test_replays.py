@@ -69,16 +69,16 @@ Recorded = dict[
 
 
 def digest(run: Run, violations: list[Violation], decisions: Decisions) -> str:
-    told = hashlib.sha256(f"{run.fault}{violations}{decisions.schedule}".encode())
+    hashed = hashlib.sha256(f"{run.fault}{violations}{decisions.schedule}".encode())
     for rank in run.ranks:
-        told.update(f"{rank.trace}{rank.leftovers}".encode())
+        hashed.update(f"{rank.trace}{rank.leftovers}".encode())
         for seen in rank.observations:
-            told.update(f"{seen.point}{seen.step}{seen.micro_batch}".encode())
+            hashed.update(f"{seen.point}{seen.step}{seen.micro_batch}".encode())
             for name, value in seen.gradients.items():
-                told.update(f"{name}{value is None}".encode())
+                hashed.update(f"{name}{value is None}".encode())
                 if value is not None:
-                    told.update(bytes(value.reshape(-1).view(torch.uint8).tolist()))
-    return told.hexdigest()
+                    hashed.update(bytes(value.reshape(-1).view(torch.uint8).tolist()))
+    return hashed.hexdigest()
 
 
 def play(
@@ -106,12 +106,16 @@ def record(subject: str, most: int) -> list[Recorded]:
     @given(scenarios(max_ranks=4, capabilities=capabilities), schedules(60))
     def meet(scenario: Scenario, drawn: Schedule) -> None:
         if len(recorded) < most and scenario.mesh.num_ranks > 1:
-            violations, schedule, told = play(subject, scenario, drawn)
+            violations, schedule, digested = play(subject, scenario, drawn)
             for first in violations[:1]:
                 token = encode(
                     Reproducer(first.property, first.cause, scenario, schedule)
                 )
-                recorded[token] = {"subject": subject, "token": token, "digest": told}
+                recorded[token] = {
+                    "subject": subject,
+                    "token": token,
+                    "digest": digested,
+                }
 
     meet()
     return list(recorded.values())

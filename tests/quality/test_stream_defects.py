@@ -37,14 +37,14 @@ def with_code(text: str) -> str:
 def test_defect_is_found_and_its_remedy_holds(defect: StreamDefect) -> None:
     found = violations(defect.subject, defect.scenario)
     assert {each.property for each in found} == {defect.property, *defect.also}
-    (told,) = (each for each in found if each.property == defect.property)
-    assert told.cause == defect.cause
+    (violation,) = (each for each in found if each.property == defect.property)
+    assert violation.cause == defect.cause
     text = violation_text(
-        FoundViolation(told, defect.scenario), subject="Subject", backend="sim"
+        FoundViolation(violation, defect.scenario), subject="Subject", backend="sim"
     )
     assert re.search(r"^  hint: +\S", text, re.MULTILINE)
     assert defect.says in with_code(text)
-    remedy = remedy_of(told) or None
+    remedy = remedy_of(violation) or None
     assert remedy is None or re.search(
         rf"^  remedy: +{re.escape(remedy)}$", text, re.MULTILINE
     )
@@ -61,8 +61,8 @@ def test_a_stream_of_the_training_program_is_distinguished() -> None:
     )
     found = resolve(ForksFromLastGradient)
     run = SimBackend().run(scenario, found)
-    (told,) = check(scenario, run, found.capabilities)
-    theirs, ours = told.evidence.streams
+    (violations,) = check(scenario, run, found.capabilities)
+    theirs, ours = violations.evidence.streams
     assert re.fullmatch(r"stream \d is made by the training program", theirs)
     assert re.fullmatch(r"stream \d is made at \S+\.py:\d+ in bind", ours)
 

@@ -46,10 +46,10 @@ def test_a_broadcast_of_values_that_stay_local_is_found(
     scenario = Scenario(MeshSpec((2, 2), ("dp", "tp")), (spec,), (1,), 1024)
     found = resolve(BroadcastsEverything)
     run = SimBackend().run(scenario, found)
-    (told,) = check(scenario, run, found.capabilities)
-    assert told.identity == ("unbind_restores_parameters", "parameter_changed")
+    (violations,) = check(scenario, run, found.capabilities)
+    assert violations.identity == ("unbind_restores_parameters", "parameter_changed")
     ranks = {None: (1, 2, 3), ("S0", "R"): (2, 3), ("R", "S0"): (1, 3)}
-    assert told.ranks == ranks[placements]
+    assert violations.ranks == ranks[placements]
 
 
 @pytest.mark.parametrize("subject", [RestoresParameters, ReadsParametersLate])

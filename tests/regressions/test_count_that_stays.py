@@ -25,11 +25,11 @@ PAIR = Scenario(
 class Notes(ViewBuckets):
     """Writes down the numbers that are announced."""
 
-    told: list[int] = []  # noqa: RUF012  # of all instances of a test
+    noted: list[int] = []  # noqa: RUF012  # of all instances of a test
 
     @override
     def set_required_accumulations(self, require_accumulations: int) -> None:
-        self.told.append(require_accumulations)
+        self.noted.append(require_accumulations)
         super().set_required_accumulations(require_accumulations)
 
 
@@ -60,7 +60,7 @@ def causes(factory: type[ViewBuckets], *counts: int) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("counts", "told"),
+    ("counts", "noted"),
     [
         ((1, 1), []),
         ((1, 1, 1), [1]),
@@ -70,11 +70,11 @@ def causes(factory: type[ViewBuckets], *counts: int) -> set[str]:
     ],
 )
 def test_a_number_that_stays_is_said_before_every_other_step(
-    monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...], told: list[int]
+    monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...], noted: list[int]
 ) -> None:
-    monkeypatch.setattr(Notes, "told", [])
+    monkeypatch.setattr(Notes, "noted", [])
     assert not causes(Notes, *counts)
-    assert sorted(Notes.told) == sorted(2 * told)  # of two ranks
+    assert sorted(Notes.noted) == sorted(2 * noted)  # of two ranks
 
 
 def test_a_number_that_is_added_shows_where_it_stays() -> None:

@@ -132,9 +132,11 @@ def test_values_that_need_one_left_out_are_gone_as_well(
 
 def test_a_mesh_that_nothing_fits_on_is_not_drawn() -> None:
     """Each parameter is reduced, so one rank and a mesh without replicas are left out."""
-    able = contract("reduction=none", "parameters=replicated", "mesh=axis of size 1")
-    assert Space(able, MAX_RANKS).values()["ranks"] == ["4"]
-    assert {scenario.mesh.shape for scenario in drawn(able, 20)} == {(2, 2)}
+    capabilities = contract(
+        "reduction=none", "parameters=replicated", "mesh=axis of size 1"
+    )
+    assert Space(capabilities, MAX_RANKS).values()["ranks"] == ["4"]
+    assert {scenario.mesh.shape for scenario in drawn(capabilities, 20)} == {(2, 2)}
 
 
 @pytest.mark.parametrize(

@@ -148,12 +148,12 @@ def test_default_search_leaves_no_feature_out(default_searches: list[Scenario]) 
 
 @pytest.mark.slow
 def test_capabilities_leave_out_what_they_rule_out_and_no_more() -> None:
-    able = resolve("ddp").capabilities
-    listed = drawn(able)
-    assert never_met(listed, able) == []
+    capabilities = resolve("ddp").capabilities
+    listed = drawn(capabilities)
+    assert never_met(listed, capabilities) == []
     assert {name.partition("=")[2] for name in never_met(listed, PLAIN_STEPS)} == {
         "sharded", "uneven or empty shard", "ordinary",
-        *(["varying"] if not able.varying_accumulations else []),
+        *(["varying"] if not capabilities.varying_accumulations else []),
     }  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def test_a_pair_that_is_never_together_is_not_combined(
     events = frozenset(each for each in OPTIONAL if each.topic == "event")
     table = {each: events for each in OPTIONAL if each.topic == "launch"}
     monkeypatch.setattr("syncverify.strategies.combined_scenarios.NEVER_WITH", table)
-    able = Capabilities(features=frozenset({"launch", "event"}))
+    capabilities = Capabilities(features=frozenset({"launch", "event"}))
     plain = Scenario(
         MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 8
     )
@@ -212,7 +212,7 @@ def test_a_pair_that_is_never_together_is_not_combined(
 
     @seed(0)
     @settings(max_examples=100, phases=[Phase.generate], database=None)
-    @given(combined_scenarios(plain, capabilities=able))
+    @given(combined_scenarios(plain, capabilities=capabilities))
     def draw(scenario: Scenario) -> None:
         listed.append(scenario)
 

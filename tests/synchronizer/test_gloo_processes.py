@@ -42,7 +42,8 @@ def ranks_disagree_about_what_is_ready_first(rank: int) -> None:
     with GradientSynchronizer([group], KIB_MB, 2) as sums:
         for step in range(3):
             for micro_batch in (1, 10):
-                for each in reversed(group) if rank else group:
+                ordered = group[::-1] if rank else group
+                for each in ordered:
                     accumulate(each, micro_batch * 2**rank + step)
             sums.wait()
             assert all(holds(each, 11 * 3 + 4 * step) for each in group)
@@ -157,7 +158,8 @@ def sums_are_scattered_and_measured(rank: int) -> None:
     config = SynchronizerConfig(mode="reduce_scatter", check_finite=True)
     with GradientSynchronizer([group], KIB_MB, 1, config=config) as sums:
         for _ in range(2):
-            for each in group if rank else reversed(group):
+            ordered = group if rank else group[::-1]
+            for each in ordered:
                 accumulate(each, 2**rank)
             sums.wait()
             owned = sums.owned_grads()

@@ -50,7 +50,7 @@ class WrongTextError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (ValueError("bad \x1b[31m"), r"bad \x1b[31m"),
         (WithoutTextError(), "(its message cannot be read: RuntimeError)"),
@@ -61,8 +61,8 @@ class WrongTextError(Exception):
         ),
     ],
 )
-def test_every_exception_has_a_message(error: Exception, said: str) -> None:
-    assert message_of(error) == said
+def test_every_exception_has_a_message(error: Exception, message: str) -> None:
+    assert message_of(error) == message
 
 
 def test_class_of_an_exception_has_a_short_name() -> None:

@@ -183,7 +183,7 @@ def test_it(verify_subject):
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ("--syncverify-ranks=-1", "expected a positive number, got '-1'"),
         ("--syncverify-examples=0", "expected a positive number, got '0'"),
@@ -193,13 +193,13 @@ def test_it(verify_subject):
     ],
 )
 def test_an_option_that_cannot_hold_ends_the_run_in_one_line(
-    run: Run, option: str, said: str
+    run: Run, option: str, message: str
 ) -> None:
     shown = run(option)
     assert shown.ret == pytest.ExitCode.USAGE_ERROR
     name = option.partition("=")[0]
     (error,) = [line for line in shown.errlines if ": error: " in line]
-    assert error.endswith(f": error: argument {name}: {said}")
+    assert error.endswith(f": error: argument {name}: {message}")
     assert not shown.outlines  # nothing is collected
 
 

@@ -94,8 +94,9 @@ class CallsSteps(ReducesBeforeLaterHooks):
     @override
     def note(self, parameter: nn.Parameter) -> None:
         super().note(parameter)
-        for step in self.steps if self.counts[parameter] == self.required else ():
-            step(parameter)
+        if self.counts[parameter] == self.required:
+            for step in self.steps:
+                step(parameter)
 
 
 class ForgetsSteps(CallsSteps):

@@ -178,7 +178,8 @@ class DropsInFirstZeroGrad(LeavesGradientsToAutograd):
 
     @override
     def wait(self) -> None:
-        for parameter in self.parameters if self.managed is None else self.managed:
+        managed = self.parameters if self.managed is None else self.managed
+        for parameter in managed:
             if parameter.grad is not None:
                 self.reduce(parameter.grad)
 

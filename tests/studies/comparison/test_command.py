@@ -20,16 +20,16 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_an_unknown_defect_is_refused() -> None:
-    told = CliRunner().invoke(main, ["--only", "nothing-like-it"])
-    assert told.exit_code == 2
-    assert "no defect has an id that starts with" in told.output
+    result = CliRunner().invoke(main, ["--only", "nothing-like-it"])
+    assert result.exit_code == 2
+    assert "no defect has an id that starts with" in result.output
 
 
 @pytest.mark.nightly
 def test_one_defect_goes_through_all_methods(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
-    told = command("--only", "handles-never-kept", "--json", str(kept))
-    assert told.returncode == 0, told.stderr
+    result = command("--only", "handles-never-kept", "--json", str(kept))
+    assert result.returncode == 0, result.stderr
     (outcome,) = json.loads(kept.read_text("utf-8"))
     assert set(outcome["defect"]) == {method.id for method in METHODS}
     assert outcome["defect"]["cuda_sanitizer"]["alarmed"]
@@ -40,14 +40,14 @@ def test_one_defect_goes_through_all_methods(tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_what_is_known_is_not_played_again(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
-    said = {method.id: {"alarmed": True, "words": "x"} for method in METHODS}
+    verdicts = {method.id: {"alarmed": True, "words": "x"} for method in METHODS}
     outcome = {
         "id": "handles-never-kept",
         "section": "ordering",
         "is_silent": True,
-        "defect": said,
-        "twin": said,
+        "defect": verdicts,
+        "twin": verdicts,
     }
     kept.write_text(json.dumps([outcome]), encoding="utf-8")
-    told = command("--only", "handles-never-kept", "--json", str(kept))
-    assert (told.returncode, told.stdout) == (0, "")
+    result = command("--only", "handles-never-kept", "--json", str(kept))
+    assert (result.returncode, result.stdout) == (0, "")

@@ -15,10 +15,10 @@ FIGURES = ROOT / "studies" / "results" / "comparison.json"
 def outcome(
     name: str, *, caught: str, alarmed: str = "", silent: bool = True
 ) -> Outcome:
-    def said(method: str) -> dict[str, Verdict]:
+    def verdicts_of(method: str) -> dict[str, Verdict]:
         return {m.id: alarm("a | b") if m.id == method else SILENT for m in METHODS}
 
-    return Outcome(name, "numerics", silent, said(caught), said(alarmed))
+    return Outcome(name, "numerics", silent, verdicts_of(caught), verdicts_of(alarmed))
 
 
 OUTCOMES = [
@@ -48,7 +48,9 @@ def test_a_false_alarm_is_no_catch() -> None:
 
 def test_a_case_that_was_not_played_is_not_missed() -> None:
     first, second = OUTCOMES
-    left = {name: said for name, said in first.defect.items() if name != "allclose"}
+    left = {
+        name: verdict for name, verdict in first.defect.items() if name != "allclose"
+    }
     text = page_of([replace(first, defect=left), second], 2)
     summary, _ = rows(text, "cross-rank `allclose`")
     assert summary == ["cross-rank `allclose`", "1", "1", "0 of 0", "0", "0"]

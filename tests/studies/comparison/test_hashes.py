@@ -13,21 +13,21 @@ pytestmark = pytest.mark.nightly
 
 def test_another_factor_is_seen(rigs: Rigs, case: Callable[[str], Case]) -> None:
     found = case("avg-divides-by-numel")
-    said = [
+    verdicts = [
         DEBUG_MODE.judge(rigs.play(DEBUG_MODE.rig, found, subject))
         for subject in (found.defect, found.twin)
     ]
-    assert [each.alarmed for each in said] == [True, False]
-    assert "aten::div_" in said[0].words
+    assert [each.alarmed for each in verdicts] == [True, False]
+    assert "aten::div_" in verdicts[0].words
 
 
 def test_logs_of_other_operators_are_no_finding(
     rigs: Rigs, case: Callable[[str], Case]
 ) -> None:
     found = case("avg-single-rank-tail-lost")
-    said = DEBUG_MODE.judge(rigs.play(DEBUG_MODE.rig, found, found.defect))
-    assert not said.alarmed
-    assert said.words.startswith("other operators than in the trusted run: ")
+    verdict = DEBUG_MODE.judge(rigs.play(DEBUG_MODE.rig, found, found.defect))
+    assert not verdict.alarmed
+    assert verdict.words.startswith("other operators than in the trusted run: ")
 
 
 def test_a_process_that_dies_ends_the_run(

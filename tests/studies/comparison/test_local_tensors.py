@@ -67,6 +67,6 @@ def test_an_operation_that_is_missing_there_is_no_finding(
     case: Callable[[str], Case],
 ) -> None:
     found = case("messages-one-by-one")
-    said = verdict(found, found.defect)
-    assert said.words.startswith("cannot be played: ")
-    assert not said.alarmed
+    judged = verdict(found, found.defect)
+    assert judged.words.startswith("cannot be played: ")
+    assert not judged.alarmed

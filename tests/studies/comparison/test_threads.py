@@ -73,10 +73,10 @@ def test_an_error_is_reported_while_other_ranks_wait(backend: OneWorker) -> None
 def test_values_are_those_of_the_subject(case: Callable[[str], Case]) -> None:
     found = case("avg-divides-by-numel")
     scenario, judge = found.reproducer.scenario, THREADED_GROUP.judge
-    said = []
+    alarms = []
     for subject in (found.defect, found.twin):
         answer = play_on_threads(scenario, subject)
         run = Run("threads", tuple(map(unpack_result, answer.results)), answer.fault)
         owed = reference(scenario, subject.capabilities)
-        said.append(judge(Judgement(scenario, run, owed)).alarmed)
-    assert said == [True, False]
+        alarms.append(judge(Judgement(scenario, run, owed)).alarmed)
+    assert alarms == [True, False]

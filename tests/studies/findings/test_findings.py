@@ -69,7 +69,7 @@ def test_no_search_finds_the_second_division_with_the_patch(
     here: Environment, tmp_path: Path
 ) -> None:
     patch = ROOT / "examples" / "findings" / "fsdp2_divides_twice.patch"
-    told = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-m", "syncverify", "run", DIVIDES_TWICE, "--examples", "20",
          "--seed", "0", "--no-beyond", "--no-database", "--quiet"],
         env={**os.environ, **path_of(patched_folder(patch, here.folder.parent, tmp_path))},
@@ -77,7 +77,7 @@ def test_no_search_finds_the_second_division_with_the_patch(
         text=True,
         check=False,
     )  # fmt: skip
-    assert told.returncode == 0, told.stdout + told.stderr
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_a_patch_that_does_not_fit_is_reported(tmp_path: Path) -> None:

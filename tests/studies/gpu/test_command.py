@@ -31,9 +31,9 @@ def code_and_output(
     monkeypatch: pytest.MonkeyPatch, *results: Result, arguments: tuple[str, ...] = ()
 ) -> tuple[int, str]:
     monkeypatch.setattr(command, "PARTS", parts(*results))
-    told = CliRunner().invoke(command.main, arguments, standalone_mode=False)
-    assert told.exception is None, told.exception
-    return told.return_value, told.output
+    result = CliRunner().invoke(command.main, arguments, standalone_mode=False)
+    assert result.exception is None, result.exception
+    return result.return_value, result.output
 
 
 def test_parts_that_did_not_run_do_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,12 +61,12 @@ def test_an_error_of_a_part_is_a_failure_and_the_others_go_on(
     monkeypatch.setattr(command, "PARTS", (Part("a", "A", "?", broken), *parts(PASSED)))
     place = tmp_path / "page.md"
     place.write_text("<!-- parts --><!-- end of parts -->")
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         command.main, ["--markdown", str(place)], standalone_mode=False
     )
-    assert told.return_value == 1
+    assert result.return_value == 1
     assert "ValueError: no such thing" in place.read_text()
-    assert "part-0: passed" in told.output
+    assert "part-0: passed" in result.output
 
 
 def test_the_page_names_the_device_of_each_part() -> None:

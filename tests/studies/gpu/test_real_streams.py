@@ -45,7 +45,7 @@ def case(entry_id: str) -> Case:
     return found
 
 
-def said(subject: Subject, case: Case) -> set[str]:
+def violations_of(subject: Subject, case: Case) -> set[str]:
     scenario = case.reproducer.scenario
     verdicts = verdicts_on_streams(scenario, subject, CPU)
     return {each for _, found in verdicts for each in found}
@@ -68,11 +68,11 @@ def test_right_subjects_are_right_there(name: str) -> None:
 @pytest.mark.parametrize("entry_id", LATE)
 def test_a_result_that_nobody_waits_for_is_not_there(entry_id: str) -> None:
     played = case(entry_id)
-    told = said(played.defect, played)
+    found = violations_of(played.defect, played)
     # By its values alone, a sum that comes too late looks like one that is dropped.
     late = ("rank_contribution_missing", "result_dropped")
-    assert any(cause in each for cause in late for each in told), told
-    assert said(played.twin, played) == set()
+    assert any(cause in each for cause in late for each in found), found
+    assert violations_of(played.twin, played) == set()
 
 
 @pytest.mark.slow

@@ -88,16 +88,16 @@ def test_edits_leave_what_is_asked_after_unbind() -> None:
 
 def test_without_d9d_the_command_says_what_installs_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "d9d", None)
-    told = CliRunner().invoke(main, [])
-    assert isinstance(told.exception, UsageError)
-    assert "make in-d9d" in str(told.exception)
+    result = CliRunner().invoke(main, [])
+    assert isinstance(result.exception, UsageError)
+    assert "make in-d9d" in str(result.exception)
 
 
 @pytest.mark.long
 @pytest.mark.nightly
 def test_the_trainer_of_d9d_is_right_with_ours() -> None:
     pytest.importorskip("d9d.loop.run", reason=MISSING)
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         main, ["--only", "replicated, sleeps", "--only", "sharded"]
     )
-    assert told.exit_code == 0, told.output
+    assert result.exit_code == 0, result.output

@@ -104,7 +104,7 @@ def test_a_fix_is_compared_with_the_right_program(
 
 
 def test_a_cause_that_is_certain_and_wrong_is_counted() -> None:
-    told = [
+    diagnoses = [
         Told(
             "gradient_equals_reference (not_reduced)", "not_reduced", "certain: ...", ""
         ),
@@ -112,11 +112,13 @@ def test_a_cause_that_is_certain_and_wrong_is_counted() -> None:
         Told("gradient_equals_reference (view_lost)", "view_lost", "certain: ...", ""),
     ]
     fixes = (OfferedFix(("- a", "+ b"), "adds a launch"), OfferedFix(("+ c",), "ok"))
-    score = Score("hook-on-first-parameter-only", tuple(told), fixes)
+    score = Score("hook-on-first-parameter-only", tuple(diagnoses), fixes)
     assert (score.is_right, score.wrong_certain) == (True, ("view_lost",))
     assert score.regressions == fixes[:1]
-    assert not Score("hook-on-first-parameter-only", tuple(told[1:])).is_right
-    assert not Score("counter-not-reset", tuple(told)).is_right  # it says too little
+    assert not Score("hook-on-first-parameter-only", tuple(diagnoses[1:])).is_right
+    assert not Score(
+        "counter-not-reset", tuple(diagnoses)
+    ).is_right  # it says too little
 
 
 @pytest.mark.long
@@ -137,5 +139,5 @@ def test_a_right_program_is_not_accused_and_costs_the_same_twice(base: str) -> N
 @pytest.mark.slow
 def test_a_mistake_is_found() -> None:
     mistake = mistake_named("hooks-stay")
-    told = told_about(mistake.base, mistake.source, examples=3)
-    assert Score(mistake.name, tuple(each for each, _ in told)).is_right
+    violations = told_about(mistake.base, mistake.source, examples=3)
+    assert Score(mistake.name, tuple(each for each, _ in violations)).is_right

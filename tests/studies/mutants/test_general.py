@@ -120,12 +120,12 @@ def test_an_explanation_has_a_reason_for_several_changes(tmp_path: Path) -> None
 def test_files_in_the_settings_of_mutmut_exist() -> None:
     """A path that nothing has is a target that nothing mutates."""
     root = Path(__file__).parents[3]
-    told = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["mutmut"]
-    paths = [*told["only_mutate"], *told["pytest_add_cli_args_test_selection"]]
+    options = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["mutmut"]
+    paths = [*options["only_mutate"], *options["pytest_add_cli_args_test_selection"]]
     assert [path for path in paths if not any(root.glob(path))] == []
     modules = [
         ".".join(file.relative_to(root).with_suffix("").parts) + "."
-        for path in told["only_mutate"]
+        for path in options["only_mutate"]
         for file in root.glob(path)
     ]
     prefixes = [prefix for own in TARGETS.values() for prefix in own]

@@ -21,9 +21,9 @@ FINDINGS = (ROOT / "docs" / "findings.md").read_text("utf-8")
 @pytest.mark.slow
 @pytest.mark.usefixtures("hardly_shrunk")
 def test_a_violation_that_is_known_is_no_news() -> None:
-    told = CliRunner().invoke(main, ["ddp-static-graph", "--examples", "6"])
-    assert told.exit_code == 0, told.output
-    assert "accumulation_is_local_until_reduced" in told.output
+    result = CliRunner().invoke(main, ["ddp-static-graph", "--examples", "6"])
+    assert result.exit_code == 0, result.output
+    assert "accumulation_is_local_until_reduced" in result.output
 
 
 @pytest.mark.slow
@@ -32,16 +32,16 @@ def test_a_violation_that_is_not_known_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(PEERS, "ddp-static-graph", PEERS["ddp"])
-    told = CliRunner().invoke(main, ["ddp-static-graph", "--examples", "6"])
-    assert told.exit_code == 1
+    result = CliRunner().invoke(main, ["ddp-static-graph", "--examples", "6"])
+    assert result.exit_code == 1
 
 
 def test_a_peer_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "d9d.internals.grad_sync", None)
     monkeypatch.delitem(sys.modules, "syncverify.subjects.d9d", raising=False)
-    told = CliRunner().invoke(main, ["d9d"])
-    assert told.exit_code == 0
-    (line,) = (line for line in told.output.splitlines() if "skipped" in line)
+    result = CliRunner().invoke(main, ["d9d"])
+    assert result.exit_code == 0
+    (line,) = (line for line in result.output.splitlines() if "skipped" in line)
     assert line.startswith("d9d: skipped: ")
 
 

@@ -33,8 +33,8 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def answer(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     """Let the index say that a version is the newest."""
     newest = {"megatron-core": Release(version, "2026-02-01", ">=3.12")}
-    told = ReleaseTable("2026-02-02", newest)
-    monkeypatch.setattr(command, "asked", lambda names: told)
+    table = ReleaseTable("2026-02-02", newest)
+    monkeypatch.setattr(command, "asked", lambda names: table)
 
 
 def test_marks_are_filled_in() -> None:
@@ -98,25 +98,25 @@ def test_all_is_true_where_the_index_says_so(
     page: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(monkeypatch, "0.19.2")
-    told = CliRunner().invoke(command.main, [])
-    assert told.exit_code == 0, told.output
+    result = CliRunner().invoke(command.main, [])
+    assert result.exit_code == 0, result.output
 
 
 def test_a_newer_release_is_reported_with_its_line(
     page: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(monkeypatch, "0.20.0")
-    told = CliRunner().invoke(command.main, [])
-    assert told.exit_code == 1
-    assert "page.md:1: says newest megatron-core: 0.19.2; it is 0.20.0" in told.output
+    result = CliRunner().invoke(command.main, [])
+    assert result.exit_code == 1
+    assert "page.md:1: says newest megatron-core: 0.19.2; it is 0.20.0" in result.output
 
 
 def test_a_newer_release_is_stored_and_filled_in(
     page: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(monkeypatch, "0.20.0")
-    told = CliRunner().invoke(command.main, ["--update"])
-    assert told.exit_code == 0, told.output
+    result = CliRunner().invoke(command.main, ["--update"])
+    assert result.exit_code == 0, result.output
     assert "0.20.0" in page.read_text()
     assert ReleaseTable.read().newest["megatron-core"].version == "0.20.0"
 
@@ -128,6 +128,6 @@ def test_an_index_that_does_not_answer_is_bad_usage(
         raise TimeoutError("no route")
 
     monkeypatch.setattr(command, "asked", silent)
-    told = CliRunner().invoke(command.main, [])
-    assert told.exit_code == 2
-    assert "the package index does not answer: no route" in told.output
+    result = CliRunner().invoke(command.main, [])
+    assert result.exit_code == 2
+    assert "the package index does not answer: no route" in result.output

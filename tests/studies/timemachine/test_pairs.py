@@ -111,6 +111,6 @@ def test_the_newest_release_is_played_again_when_there_is_a_newer_one(
 
 
 def test_an_unknown_pair_is_one_line() -> None:
-    told = CliRunner().invoke(main, ["--only", "nothing"])
-    assert told.exit_code == 2
-    assert "Invalid value for '--only': 'nothing' is not one of" in told.output
+    result = CliRunner().invoke(main, ["--only", "nothing"])
+    assert result.exit_code == 2
+    assert "Invalid value for '--only': 'nothing' is not one of" in result.output

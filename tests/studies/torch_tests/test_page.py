@@ -73,4 +73,6 @@ def test_each_difference_has_a_reason() -> None:
         for ways in page.Stored.read().files.values()
         for each in page.verdicts(ways)
     ]
-    assert [said for _, _, said in found if said.startswith("not explained")] == []
+    assert [
+        reason for _, _, reason in found if reason.startswith("not explained")
+    ] == []

@@ -33,7 +33,8 @@ class NewStorages(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        for each in result if isinstance(result, tuple | list) else [result]:
+        results = result if isinstance(result, tuple | list) else [result]
+        for each in results:
             if isinstance(each, torch.Tensor):
                 storage = each.untyped_storage()
                 self.found.setdefault(storage.data_ptr(), storage)

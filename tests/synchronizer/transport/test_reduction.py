@@ -120,7 +120,8 @@ def test_buckets_are_launched_in_plan_order_whatever_becomes_ready_first(
         sizes = (256, 512, 768)  # 1, 2 and 3 KiB: one bucket each
         parameters = [parameter(mesh, Replicate(), numel=n) for n in sizes]
         with GradientSynchronizer([parameters], KIB_MB, 1) as synchronizer:
-            for each in parameters if rank else reversed(parameters):
+            ordered = parameters if rank else parameters[::-1]
+            for each in ordered:
                 accumulate(each, each.numel() * 2**rank)
             synchronizer.wait()
             return [value(each) for each in parameters]

@@ -319,6 +319,7 @@ def test_descriptors_and_threads_of_a_worker_stay_few(backend: GlooBackend) -> N
         scenario = Scenario(mesh, (parameter,), (1,), 64)
         assert backend.run(scenario, resolve("synchronizer")).fault is None
     process = Path(f"/proc/{pids(backend)[0]}")
+    # One of each for each of the 60 scenarios would be more.
     assert len([*(process / "fd").iterdir()]) < 40
     assert len([*(process / "task").iterdir()]) < 20
 

@@ -60,9 +60,9 @@ def test_a_name_that_torch_drops_is_refused_in_one_line(
     monkeypatch.delattr(owner, name)
     with pytest.raises(EnvironmentNotSupportedError) as caught:
         open_backend(backend, resolve("synchronizer"))
-    said = str(caught.value)
-    assert said.startswith(f"torch {torch.__version__} is not known to work: ")
-    assert said.count("\n") == 0
+    message = str(caught.value)
+    assert message.startswith(f"torch {torch.__version__} is not known to work: ")
+    assert message.count("\n") == 0
 
 
 def test_an_operator_of_another_name_is_refused(

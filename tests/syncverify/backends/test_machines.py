@@ -105,8 +105,8 @@ class Machines:
         """Return exit code, output and complaints; they come when no process is left."""
         out, err = self.agents[number].communicate()
         assert "Exception in thread" not in err, err
-        said = re.findall(r"^syncverify: (?:.|\n  )*", err, re.MULTILINE)
-        return self.agents[number].returncode, out, "".join(said).strip()
+        messages = re.findall(r"^syncverify: (?:.|\n  )*", err, re.MULTILINE)
+        return self.agents[number].returncode, out, "".join(messages).strip()
 
 
 @pytest.fixture

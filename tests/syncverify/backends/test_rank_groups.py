@@ -71,9 +71,9 @@ class Idle:
 
 
 class WaitingGroup(dist.ProcessGroup):
-    def __init__(self, rank: int, size: int, said: list[Any]) -> None:
+    def __init__(self, rank: int, size: int, calls: list[Any]) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
-        self._said, self._name = said, ""
+        self._calls, self._name = calls, ""
 
     @property
     @override
@@ -95,23 +95,23 @@ class WaitingGroup(dist.ProcessGroup):
 
     @override
     def shutdown(self) -> None:
-        self._said.append("shutdown")
+        self._calls.append("shutdown")
 
     @override
     def abort(self) -> None:
-        self._said.append("abort")
+        self._calls.append("abort")
 
 
 @dataclass
 class StandIn:
-    said: list[Any] = field(default_factory=list)
+    calls: list[Any] = field(default_factory=list)
     timeouts: list[timedelta] = field(default_factory=list)
 
     def create(
         self, _store: dist.Store, rank: int, size: int, timeout: timedelta
     ) -> dist.ProcessGroup:
         self.timeouts.append(timeout)
-        return WaitingGroup(rank, size, self.said)
+        return WaitingGroup(rank, size, self.calls)
 
 
 @pytest.fixture
@@ -133,11 +133,11 @@ def played(subject: Any, stand_in: StandIn) -> list[Any]:
     def tell(outcome: JobOutcome) -> None:
         assert dist.is_initialized()
         assert outcome.harness_error is None, outcome.harness_error
-        stand_in.said.append(outcome.fault and outcome.fault.identity)
+        stand_in.calls.append(outcome.fault and outcome.fault.identity)
 
     play_rank(part_of(membership, subject), tell)
     assert not dist.is_initialized()
-    return stand_in.said
+    return stand_in.calls
 
 
 def test_a_rank_tells_its_outcome_before_its_groups_end(stand_in: StandIn) -> None:
@@ -211,11 +211,11 @@ def test_torch_ends_no_process_before_the_verdict(
 def test_a_job_ends_with_its_transports(
     leader: TorchrunBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(leader._player._kept, "drop", lambda: said.append("dropped"))
+    calls: list[str] = []
+    monkeypatch.setattr(leader._player._kept, "drop", lambda: calls.append("dropped"))
     leader.run(ALONE, resolve(Idle))
     leader.close()
-    assert said == ["dropped"]
+    assert calls == ["dropped"]
 
 
 class MakesGroups(GradientSynchronizer):
@@ -283,23 +283,23 @@ class Nccl2:
     """Stands for `ProcessGroupNCCL2`, which is not in every build of torch."""
 
     Options = object
-    said: ClassVar[list[str]] = []
+    calls: ClassVar[list[str]] = []
 
     def __init__(self, *_: Any) -> None:
         pass
 
     def abort(self) -> None:
-        self.said.append("abort")
+        self.calls.append("abort")
 
 
 class Nccl(Nccl2):
     """Stands for `ProcessGroupNCCL`, which aborts its communicators together."""
 
     def _group_start(self) -> None:
-        self.said.append("start")
+        self.calls.append("start")
 
     def _group_end(self) -> None:
-        self.said.append("end")
+        self.calls.append("end")
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_communicators_are_kept_and_aborted_together(
     stand_in: type[Nccl2],
     around: tuple[list[str], list[str]],
 ) -> None:
-    Nccl2.said.clear()
+    Nccl2.calls.clear()
     monkeypatch.setattr(c10d, name, stand_in, raising=False)
     monkeypatch.setattr(
         c10d,
@@ -338,7 +338,7 @@ def test_communicators_are_kept_and_aborted_together(
     assert len({id(each) for each in rounds[0]}) == 3
     kept.drop()
     start, end = around
-    assert Nccl2.said == [*start, "abort", "abort", "abort", *end]
+    assert Nccl2.calls == [*start, "abort", "abort", "abort", *end]
 
 
 @pytest.fixture

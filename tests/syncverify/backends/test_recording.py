@@ -161,8 +161,8 @@ NAMES = pytest.mark.parametrize("name", COLLECTIVES)
 
 
 def signature_of(name: str, num_ranks: int) -> tuple[str, str, str, int]:
-    *said, numel = COLLECTIVES[name][1]
-    return (*said, numel * (num_ranks if name in CONTRIBUTES_ALL else 1))
+    *fields, numel = COLLECTIVES[name][1]
+    return (*fields, numel * (num_ranks if name in CONTRIBUTES_ALL else 1))
 
 
 @NAMES

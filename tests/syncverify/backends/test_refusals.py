@@ -222,11 +222,11 @@ def refusal_on(
 def test_a_feature_that_is_not_simulated_is_not_judged(
     name: str, handling: type[Reduces]
 ) -> None:
-    said = refusal_on(SimBackend(), handling, ON_THE_RANK[name])
-    assert said.startswith(
+    refusal = refusal_on(SimBackend(), handling, ON_THE_RANK[name])
+    assert refusal.startswith(
         f"the sim backend does not simulate {name.partition(' (')[0]}"
     )
-    assert "test_refusals.py:" in said
+    assert "test_refusals.py:" in refusal
 
 
 THREADS: dict[str, Ask] = {
@@ -246,13 +246,13 @@ def test_a_thread_beside_its_rank_is_not_judged(
         **THREADS,
         **{key: on_a_thread(act) for key, act in STREAMS_ON_A_THREAD.items()},
     }
-    said = refusal_on(SimBackend(), handling, acts[name])
+    refusal = refusal_on(SimBackend(), handling, acts[name])
     does = "communicate" if name in THREADS else "use CUDA"
-    assert said.startswith(
+    assert refusal.startswith(
         f"the sim backend does not simulate threads that {does} beside their rank, as at "
     )
-    assert said.endswith("; play the subject on gloo") or name not in THREADS
-    assert "test_refusals.py:" in said
+    assert refusal.endswith("; play the subject on gloo") or name not in THREADS
+    assert "test_refusals.py:" in refusal
 
 
 def test_a_thread_without_a_line_is_named_by_the_line_that_started_it() -> None:
@@ -260,9 +260,9 @@ def test_a_thread_without_a_line_is_named_by_the_line_that_started_it() -> None:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(dist.all_reduce, torch.zeros(1)).result()
 
-    said = refusal_on(SimBackend(), Reduces, ask)
-    assert "as in the thread that was started at" in said
-    assert "test_refusals.py:" in said
+    refusal = refusal_on(SimBackend(), Reduces, ask)
+    assert "as in the thread that was started at" in refusal
+    assert "test_refusals.py:" in refusal
 
 
 @pytest.mark.slow
@@ -271,8 +271,8 @@ def test_a_thread_without_a_line_is_named_by_the_line_that_started_it() -> None:
 def test_a_thread_that_communicates_is_not_judged_without_data(
     name: str, handling: type[Reduces]
 ) -> None:
-    said = refusal_on(FakeBackend(), handling, THREADS[name])
-    assert said.startswith(
+    refusal = refusal_on(FakeBackend(), handling, THREADS[name])
+    assert refusal.startswith(
         "the fake backend does not simulate threads that communicate beside their rank, as "
         "at "
     )
@@ -283,8 +283,8 @@ def test_a_kernel_below_a_seen_device_is_not_judged(handling: type[Reduces]) -> 
     def launch(_: Any) -> None:
         raise RuntimeError("Triton Error [CUDA]: context is destroyed")
 
-    said = refusal_on(SimBackend(), handling, launch, device="cuda")
-    assert said.startswith(
+    refusal = refusal_on(SimBackend(), handling, launch, device="cuda")
+    assert refusal.startswith(
         "the sim backend simulates CUDA for the subject's Python code, "
     )
 

@@ -146,5 +146,7 @@ def test_more_ranks_than_processes_is_refused_in_one_line(tmp_path: Path) -> Non
         num_processes=1,
     )  # fmt: skip
     assert done.returncode == 1
-    said = [line for line in done.stderr.splitlines() if line.startswith("syncverify:")]
-    assert said == ["syncverify: expected ranks <= 1, the torchrun job's, got 3"]
+    messages = [
+        line for line in done.stderr.splitlines() if line.startswith("syncverify:")
+    ]
+    assert messages == ["syncverify: expected ranks <= 1, the torchrun job's, got 3"]

@@ -25,8 +25,8 @@ def test_bank_is_wide() -> None:
 
 
 def test_no_defect_is_reported_twice() -> None:
-    for told in ("id", "source", "subject"):
-        values = [getattr(entry, told) for entry in entries()]
+    for field in ("id", "source", "subject"):
+        values = [getattr(entry, field) for entry in entries()]
         assert [value for value in {*values} if values.count(value) > 1] == []
 
 

@@ -42,6 +42,7 @@ def test_type_of_an_argument_is_enough(scenario: Scenario) -> None:
 @FEW
 @given(st.from_type(Scenario), st.builds(Case))
 def test_types_are_found(scenario: Scenario, case: Case) -> None:
+    # The plugin draws meshes of up to 4 ranks.
     assert scenario.mesh.num_ranks <= 4
     assert isinstance(case.scenario, Scenario)
     assert case.mesh.num_ranks <= 4

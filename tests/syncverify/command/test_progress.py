@@ -44,6 +44,7 @@ def test_progress_takes_few_lines(
             progress.observed("use=twice", number, 112, None)
             progress.observed("use=twice", number, 112, "right")
     searching, _, observing = capsys.readouterr().out.partition(" beyond it\n")
+    # Four on progress, and one that ends the search.
     assert len(searching.splitlines()) <= 5
     assert observing.splitlines() == [
         "observing: 50 of 112 features",

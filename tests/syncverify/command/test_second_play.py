@@ -86,6 +86,7 @@ def test_a_subject_that_is_slow_in_each_scenario_is_not_played_twice_in_each(
     first = ";".join([PLAYS, "naps(0.8)"] * 3)
     second = f"open({str(starts)!r},'a').write('x');{BLOCKS}"
     assert played(f"{first};ends(0)", second, patience=NO_END)[0] == 0
+    # A nap that the machine makes longer may be a second suspicion, and no third one.
     assert 1 <= len(starts.read_text()) <= 2
 
 

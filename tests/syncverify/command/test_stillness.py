@@ -50,6 +50,6 @@ def test_a_process_that_works_is_not_lost(works: str) -> None:
 
 
 def test_a_wait_for_another_command_is_not_lost() -> None:
-    told = "owner_link.tell_owner(owner_link.Waits)"
-    waits = ";".join([f"naps(0.3);{told}"] * 6)
+    statement = "owner_link.tell_owner(owner_link.Waits)"
+    waits = ";".join([f"naps(0.3);{statement}"] * 6)
     assert played(f"{waits};{PLAYS};ends(0)", patience=SHORT)[0] == 0

@@ -67,9 +67,9 @@ def test_real_numbers_are_computed_where_the_ranks_computed_them(
     """Whole numbers are the same everywhere, and the CPU needs no copies."""
     devices: list[str] = []
 
-    def build(*args: Any, device: torch.device, **told: Any) -> LocalModel:
+    def build(*args: Any, device: torch.device, **options: Any) -> LocalModel:
         devices.append(device.type)
-        return build_model(*args, device=torch.device("cpu"), **told)
+        return build_model(*args, device=torch.device("cpu"), **options)
 
     monkeypatch.setattr(judge_reference, "build_model", build)
     run = SimBackend().run(scenario, resolve("synchronizer"))

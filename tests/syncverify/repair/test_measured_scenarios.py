@@ -34,6 +34,7 @@ def test_they_have_several_of_everything(capabilities: Capabilities) -> None:
     needs = [Needs.of(each) for each in found]
     assert any(each.of_buckets < each.of_parameters for each in needs)
     assert any(each.early_bytes for each in needs)
+    # One is so large that a copy of all gradients is no noise of its costs.
     assert max(each.num_bytes for each in needs) > 10_000
 
 

@@ -20,12 +20,12 @@ FULL = replace(GAPS, missing_values=(), applied={"zero_grad_clears": 7})
 
 
 def test_properties_that_judged_nothing_are_named_with_the_reason() -> None:
-    told = replace(
+    gaps = replace(
         GAPS,
         applied={**GAPS.applied, "frees": 0},
         not_promised=frozenset({"overlap_is_possible"}),
     )
-    assert list(told.lines()) == [
+    assert list(gaps.lines()) == [
         "coverage: 58 of 60 feature values, 1,400 of 1,500 pairs",
         "not judged (no scenario applies): frees",
         "not judged (not promised by the contract): overlap_is_possible",

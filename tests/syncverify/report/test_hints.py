@@ -110,8 +110,8 @@ def test_a_frozen_parameter_beside_one_that_is_not_reduced_is_reported(
     scenario = Scenario(MeshSpec((2,), ("dp",)), parameters, (1,), 1 << 20)
     violation = Violation("gradient_equals_reference", cause, "", parameters=("p0",))
     words = hints.advice(FoundViolation(violation, scenario))
-    told = words.removeprefix(hints.hint_of(cause))
-    assert bool(told) == is_told
+    addition = words.removeprefix(hints.hint_of(cause))
+    assert bool(addition) == is_told
     assert ("count only parameters that require one" in words) == is_told
 
 

@@ -62,9 +62,9 @@ def test_diagnoses_of_many_wrong_features_fit_on_one_screen() -> None:
 
 
 def test_a_table_beside_violations_says_that_words_may_come_from_them() -> None:
-    said = "  the contract is violated too, and may cause some of these ratings"
-    assert said in list(table_lines(REPORT.beyond, is_violated=True))
-    assert said not in list(table_lines(REPORT.beyond))
+    note = "  the contract is violated too, and may cause some of these ratings"
+    assert note in list(table_lines(REPORT.beyond, is_violated=True))
+    assert note not in list(table_lines(REPORT.beyond))
 
 
 def test_an_early_end_names_a_few_of_the_features_that_were_left() -> None:

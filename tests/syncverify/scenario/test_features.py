@@ -15,13 +15,15 @@ def test_features_that_may_be_refused_are_left_out() -> None:
 
 
 def test_promised_features_are_no_excuse() -> None:
-    able = replace(EVERYTHING, right=frozenset({"listed=twice", "event"}))
-    strict = without_clear_errors(able)
+    capabilities = replace(EVERYTHING, right=frozenset({"listed=twice", "event"}))
+    strict = without_clear_errors(capabilities)
     assert strict.covers("listed", "twice")
     assert strict.covers("event", "tail")
     assert not strict.covers("used", "never")
 
 
 def test_features_outside_stay_outside() -> None:
-    able = replace(EVERYTHING, outside=frozenset({"use", "event", "listed=twice"}))
-    assert without_clear_errors(able).outside >= able.outside
+    capabilities = replace(
+        EVERYTHING, outside=frozenset({"use", "event", "listed=twice"})
+    )
+    assert without_clear_errors(capabilities).outside >= capabilities.outside

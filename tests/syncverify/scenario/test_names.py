@@ -67,13 +67,13 @@ REFUSED: dict[str, tuple[dict[str, set[str]], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("fields", "said"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("fields", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_name_that_means_nothing_is_refused(
-    fields: dict[str, Any], said: str
+    fields: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         check_names(Capabilities(**fields), subject="mine")
-    assert str(caught.value) == f"contract of subject 'mine': {said}"
+    assert str(caught.value) == f"contract of subject 'mine': {message}"
 
 
 @pytest.mark.parametrize(
@@ -91,17 +91,17 @@ def test_names_with_a_meaning_pass(capabilities: Capabilities) -> None:
 
 
 def test_a_contract_that_leaves_no_scenario_is_refused() -> None:
-    able = Capabilities(outside={"mesh=1 axis", "mesh=2 axes"})  # type: ignore[arg-type]
+    capabilities = Capabilities(outside={"mesh=1 axis", "mesh=2 axes"})  # type: ignore[arg-type]
     with pytest.raises(
         UsageError, match=r"^expected a contract that leaves some 'ranks'"
     ):
-        check_names(able, subject="mine")
+        check_names(capabilities, subject="mine")
 
 
 def test_any_collection_of_features_becomes_a_set() -> None:
-    able = Capabilities(outside=["dtype=float16"], features=("event",))  # type: ignore[arg-type]
-    assert able.outside == frozenset({"dtype=float16"})
-    assert hash(able) == hash(
+    capabilities = Capabilities(outside=["dtype=float16"], features=("event",))  # type: ignore[arg-type]
+    assert capabilities.outside == frozenset({"dtype=float16"})
+    assert hash(capabilities) == hash(
         Capabilities(
             outside=frozenset({"dtype=float16"}), features=frozenset({"event"})
         )

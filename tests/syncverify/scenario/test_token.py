@@ -74,6 +74,7 @@ def test_token_survives_a_shell(scenario: Scenario) -> None:
 
 
 def test_token_of_a_shrunk_scenario_is_short() -> None:
+    # It fits two lines of a terminal.
     assert len(TOKEN) <= 200
 
 
@@ -86,13 +87,13 @@ def test_token_of_a_few_late_choices_is_short() -> None:
 def test_token_of_another_version_is_refused(version: str, tmp_path: Path) -> None:
     token = f"sv{version}-{TOKEN.removeprefix('sv2-')}"
     shown = token[:40] + "..."
-    said = (
+    message = (
         f"token {shown!r} is of version {version}, and this syncverify reads version 2: "
         "record the violation again, or replay it with the syncverify that wrote it"
     )
-    assert refusal(token) == said
+    assert refusal(token) == message
     for file in (written(tmp_path, token), written(tmp_path, report(token))):
-        assert load_refusal(file) == said
+        assert load_refusal(file) == message
 
 
 def test_equal_recordings_have_equal_tokens() -> None:
@@ -209,10 +210,12 @@ TOO_LARGE = {
 
 
 @pytest.mark.parametrize(
-    ("said", "content"), TOO_LARGE.items(), ids=range(len(TOO_LARGE))
+    ("message", "content"), TOO_LARGE.items(), ids=range(len(TOO_LARGE))
 )
-def test_token_that_asks_for_too_much_is_refused(said: str, content: list[Any]) -> None:
-    assert refusal(token_of(content)) == f"malformed scenario: {said}"
+def test_token_that_asks_for_too_much_is_refused(
+    message: str, content: list[Any]
+) -> None:
+    assert refusal(token_of(content)) == f"malformed scenario: {message}"
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\nb", "x" * 201])
@@ -236,6 +239,7 @@ def test_module_of_a_token_is_not_imported(
 def test_bad_token_is_refused_in_one_line(token: str) -> None:
     message = refusal(token)
     assert "\n" not in message
+    # However long the token is.
     assert len(message) < 300
     assert message.startswith(
         ("unreadable token 'sv2-", "malformed scenario: ", "malformed schedule: ")

@@ -42,19 +42,19 @@ class Failing:
 
 @dataclass
 class Listening(SilentProgress):
-    said: list[tuple[str, object, int]] = field(default_factory=list)
+    events: list[tuple[str, object, int]] = field(default_factory=list)
 
     def played(self, num_examples: int, num_violations: int) -> None:
-        self.said.append(("played", num_violations, num_examples))
+        self.events.append(("played", num_violations, num_examples))
 
     def found(self, violation: FoundViolation) -> None:
-        self.said.append(("found", violation.violation.identity, 1))
+        self.events.append(("found", violation.violation.identity, 1))
 
     def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
-        self.said.append(("shrinking", identity, num_runs))
+        self.events.append(("shrinking", identity, num_runs))
 
     def shrunk(self, violation: FoundViolation) -> None:
-        self.said.append(("shrunk", violation.violation.identity, 1))
+        self.events.append(("shrunk", violation.violation.identity, 1))
 
 
 def look(

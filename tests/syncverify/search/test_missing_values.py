@@ -72,6 +72,7 @@ def test_many_parameters_are_in_one_bucket_on_several_ranks(seed: int) -> None:
         for each in scenarios_of_missing_values(coverage, seed)
         if many in features_of(each)
     )
+    # What the table calls many.
     assert len(large.parameters) >= 32
     assert large.mesh.num_ranks > 1
     assert ("buckets", "cap splits") not in {*features_of(large)}
@@ -133,6 +134,7 @@ def test_two_scenarios_have_a_world_of_two_ranks(seed: int) -> None:
     coverage = played(PLAIN_CONTRACT, seed, 2 - num_reserved(2))
     complete(coverage, seed)
     assert set(coverage.table()["ranks"]) != {"1"}
+    # Both are the reserve for missing values.
     assert coverage.num_scenarios <= 2
 
 

@@ -224,8 +224,9 @@ class DoublesOfMany(Remembers):
 
     def wait(self) -> None:
         super().wait()
-        for parameter in self.parameters if len(self.parameters) > 3 else ():
-            if parameter.grad is not None:
+        is_wrong = len(self.parameters) > 3
+        for parameter in self.parameters:
+            if is_wrong and parameter.grad is not None:
                 parameter.grad.mul_(2)
 
 
@@ -397,6 +398,7 @@ def test_scenarios_of_a_feature_depend_on_the_seed_alone() -> None:
 
     assert drawn(TWICE, 0) == drawn(TWICE, 0) != drawn(TWICE, 1)
     events = [drawn(f"event={event}", 0) for event in ("rebind", "cast")]
+    # Three scenarios of each event: were the seeds equal, only events would differ.
     assert len({replace(each, events=()) for listed in events for each in listed}) > 3
 
 

@@ -81,11 +81,11 @@ def test_another_form_is_listed_after_the_consequences() -> None:
 
 def test_only_violations_that_count_are_reported_and_each_once() -> None:
     occurrences = Occurrences()
-    told = [
+    identities = [
         [entry.violation.identity for entry in occurrences.add(run_of(*run))]
         for run in ((MISMATCH, SCALED), (MISMATCH,), (SCALED,), (LOCAL,), (STALE,))
     ]
-    assert told == [[MISMATCH], [], [SCALED], [], [STALE]]
+    assert identities == [[MISMATCH], [], [SCALED], [], [STALE]]
 
 
 def test_a_consequence_in_one_process_may_be_a_violation_in_another() -> None:
@@ -196,7 +196,7 @@ def test_some_violation_counts_where_a_run_has_any(
         for one in occurrences.own
         if joined.get(one) in occurrences.own
     }
-    told = occurrences.told()
-    listed = {(one.property, one.cause) for each in told.values() for one in each}
-    assert told
-    assert listed == occurrences.first.keys() - told.keys()
+    reported = occurrences.told()
+    listed = {(one.property, one.cause) for each in reported.values() for one in each}
+    assert reported
+    assert listed == occurrences.first.keys() - reported.keys()

@@ -40,16 +40,16 @@ pytestmark = pytest.mark.slow
 @dataclass
 class Listening(SilentProgress):
     num_played: list[int] = field(default_factory=list)
-    told: list[tuple[str, Identity]] = field(default_factory=list)
+    events: list[tuple[str, Identity]] = field(default_factory=list)
 
     def played(self, num_examples: int, num_violations: int) -> None:
         self.num_played.append(num_examples)
 
     def found(self, violation: FoundViolation) -> None:
-        self.told.append(("found", violation.violation.identity))
+        self.events.append(("found", violation.violation.identity))
 
     def shrunk(self, violation: FoundViolation) -> None:
-        self.told.append(("shrunk", violation.violation.identity))
+        self.events.append(("shrunk", violation.violation.identity))
 
 
 def shares_of(settings: Settings) -> list[Settings]:
@@ -70,10 +70,10 @@ def look(
     crew = crew_of(settings)
     assert crew is not None
     with closing(open_backend("sim", found)) as backend:
-        told = heard or Listening()
+        listening = heard or Listening()
         return search(
-            *(found, backend, settings, told),
-            elsewhere=lambda: explore_in_shards(found, settings, told, crew, None),
+            *(found, backend, settings, listening),
+            elsewhere=lambda: explore_in_shards(found, settings, listening, crew, None),
         )
 
 
@@ -88,7 +88,7 @@ def test_same_seed_and_jobs_same_result() -> None:
     assert heard.num_played == [1, 2, 3, 4, 5]
     for identity in (each.violation.identity for each in one.violations):
         first, last = ("found", identity), ("shrunk", identity)
-        assert heard.told.index(first) < heard.told.index(last)
+        assert heard.events.index(first) < heard.events.index(last)
 
 
 @pytest.mark.long
@@ -96,7 +96,7 @@ def test_the_first_violation_of_any_process_ends_all_explorations() -> None:
     heard = Listening()
     result = look(Doubles, examples=10_000, heard=heard, stop_at_first=True)
     assert 1 <= result.num_examples < 10_000
-    assert {kind for kind, _ in heard.told} == {"found", "shrunk"}
+    assert {kind for kind, _ in heard.events} == {"found", "shrunk"}
     assert result.violations
 
 

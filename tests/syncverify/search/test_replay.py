@@ -89,7 +89,7 @@ def test_what_needs_more_ranks_is_left_for_another_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "able",
+    "capabilities",
     [
         Capabilities(scalars=False, features=frozenset({"launch"})),
         Capabilities(
@@ -98,13 +98,15 @@ def test_what_needs_more_ranks_is_left_for_another_run(tmp_path: Path) -> None:
         Capabilities(),
     ],
 )
-def test_what_is_not_promised_any_more_is_not_played(able: Capabilities) -> None:
+def test_what_is_not_promised_any_more_is_not_played(
+    capabilities: Capabilities,
+) -> None:
     scenario = Scenario(
         PAIR.mesh, (ParameterSpec("p0", (), ("R",)),), (1,), 64,
         launch="parameter_streams",
     )  # fmt: skip
     kept = SavedViolations(
-        InMemoryExampleDatabase(), Subject("it", Doubles, able), "sim"
+        InMemoryExampleDatabase(), Subject("it", Doubles, capabilities), "sim"
     )
     kept.save(encode(Reproducer("p", "c", scenario)))
     assert list(kept.reproducers(4)) == []
@@ -224,11 +226,11 @@ def test_what_an_interrupted_run_left_is_shrunk_by_the_next(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_contract_without_single_ranks_is_shrunk_within(tmp_path: Path) -> None:
     kept, replay = interrupted(tmp_path)
-    able = replace(kept.subject.capabilities, outside=frozenset({"ranks=1"}))
+    capabilities = replace(kept.subject.capabilities, outside=frozenset({"ranks=1"}))
     result = shrink_replayed(
         replay,
         [],
-        replace(kept.subject, capabilities=able),
+        replace(kept.subject, capabilities=capabilities),
         SimBackend(),
         SilentProgress(),
     )

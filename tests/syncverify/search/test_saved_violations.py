@@ -30,7 +30,7 @@ class Listening(SilentProgress):
     """Notes each call, and the number of tokens in the store at that moment."""
 
     saved: SavedViolations
-    said: list[tuple[str, str, int, int]] = field(default_factory=list)
+    events: list[tuple[str, str, int, int]] = field(default_factory=list)
 
     def found(self, violation: FoundViolation) -> None:
         self._note("found", violation)
@@ -40,7 +40,7 @@ class Listening(SilentProgress):
 
     def _note(self, kind: str, violation: FoundViolation) -> None:
         counts = len([*self.saved.unshrunk(4)]), len([*self.saved.reproducers(4)])
-        self.said.append((kind, violation.violation.cause, *counts))
+        self.events.append((kind, violation.violation.cause, *counts))
 
 
 def keeping(folder: Path) -> tuple[KeepingProgress, Listening]:
@@ -52,7 +52,7 @@ def keeping(folder: Path) -> tuple[KeepingProgress, Listening]:
 def test_a_violation_is_saved_before_it_is_reported(tmp_path: Path) -> None:
     kept, listening = keeping(tmp_path)
     kept.found(met("scaled", ranks=3))
-    assert listening.said == [("found", "scaled", 1, 0)]
+    assert listening.events == [("found", "scaled", 1, 0)]
     assert [*map(encode, kept.saved.unshrunk(4))] == [met("scaled", ranks=3).token]
 
 
@@ -62,7 +62,7 @@ def test_one_identity_is_reported_and_saved_once(tmp_path: Path) -> None:
         kept.found(met("scaled", ranks=ranks))
     kept.shrunk(met("scaled", ranks=2))
     kept.found(met("scaled", ranks=4))
-    assert [kind for kind, *_ in listening.said] == ["found", "shrunk"]
+    assert [kind for kind, *_ in listening.events] == ["found", "shrunk"]
     assert [*kept.saved.unshrunk(4)] == []
 
 
@@ -70,7 +70,7 @@ def test_the_shrunk_violation_takes_the_place_of_the_first(tmp_path: Path) -> No
     kept, listening = keeping(tmp_path)
     kept.found(met("scaled", ranks=3))
     kept.shrunk(met("scaled", ranks=2))
-    assert listening.said[-1] == ("shrunk", "scaled", 0, 1)
+    assert listening.events[-1] == ("shrunk", "scaled", 0, 1)
     assert [*map(encode, kept.saved.reproducers(4))] == [met("scaled", ranks=2).token]
 
 

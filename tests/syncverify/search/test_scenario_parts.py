@@ -40,11 +40,12 @@ def test_a_part_that_lacks_one_thing_comes_last() -> None:
         last.parameters == WHOLE.parameters,
         last.accumulations == WHOLE.accumulations,
     ]
+    # All of three but one.
     assert kept.count(True) >= 2
 
 
 def test_words_and_events_are_left_out_first() -> None:
-    told = Scenario(
+    scenario = Scenario(
         MeshSpec((1,), ("dp",)),
         (ParameterSpec("p0", (), ("R",)),),
         (1,),
@@ -52,7 +53,7 @@ def test_words_and_events_are_left_out_first() -> None:
         events=("wait_twice",),
         launch="step_on_side_stream",
     )
-    first, *others = parts_of(told, EVERYTHING)
+    first, *others = parts_of(scenario, EVERYTHING)
     assert (first.events, first.launch) == ((), "current_stream")
     assert {(part.events, part.launch) for part in others} == {
         (("wait_twice",), "current_stream"),

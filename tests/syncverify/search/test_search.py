@@ -115,18 +115,19 @@ def test_no_scenario_is_played_twice(
 ) -> None:
     _, backend, progress = third
     assert max(backend.played.values()) == 1
-    simpler = sum(kind == "shrinking" for kind, _, _ in progress.said)
+    simpler = sum(kind == "shrinking" for kind, _, _ in progress.events)
     assert simpler > 0
+    # `third` searches 30 examples.
     assert len(backend.played) <= 30 + simpler
 
 
 def test_progress_hears_of_every_scenario_and_every_simpler_one(
     third: tuple[SearchResult, Counting, Listening],
 ) -> None:
-    said = third[2].said
-    played = [count for kind, _, count in said if kind == "played"]
+    events = third[2].events
+    played = [count for kind, _, count in events if kind == "played"]
     assert played == list(range(1, 31))
-    simpler = [(name, n) for kind, name, n in said if kind == "shrinking"]
+    simpler = [(name, n) for kind, name, n in events if kind == "shrinking"]
     numbered = Counter(identity for identity, _ in simpler)
     assert numbered
     for identity, count in numbered.items():
@@ -139,13 +140,13 @@ def test_progress_hears_of_a_violation_before_the_scenario_after_it(
     result, _, progress = third
     for entry in result.violations:
         identity = entry.violation.identity
-        met = progress.said.index(("found", identity, 1))
+        met = progress.events.index(("found", identity, 1))
         kind, num_violations, _ = next(
-            each for each in progress.said[met:] if each[0] != "found"
+            each for each in progress.events[met:] if each[0] != "found"
         )
         assert (kind, bool(num_violations)) == ("played", True)
-        assert progress.said.index(("shrunk", identity, 1)) > met
-    assert {name for kind, name, _ in progress.said if kind == "shrunk"} == {
+        assert progress.events.index(("shrunk", identity, 1)) > met
+    assert {name for kind, name, _ in progress.events if kind == "shrunk"} == {
         entry.violation.identity for entry in result.violations
     }
 
@@ -154,10 +155,10 @@ def test_progress_hears_of_a_violation_before_the_scenario_after_it(
 def test_the_first_violation_ends_the_exploration_where_that_is_asked_for() -> None:
     progress = Listening()
     result = look(Doubles, examples=40, progress=progress, stop_at_first=True)
-    played = [count for kind, _, count in progress.said if kind == "played"]
+    played = [count for kind, _, count in progress.events if kind == "played"]
     assert played == list(range(1, result.num_examples + 1))
     assert result.num_examples < 40
-    met = [name for kind, name, _ in progress.said if kind == "found"]
+    met = [name for kind, name, _ in progress.events if kind == "found"]
     assert met == identities(result)
     assert len(met) == 1
 
@@ -312,7 +313,7 @@ def test_known_violations_are_not_made_small_again() -> None:
     progress = Listening()
     again = search(resolve(Doubles), SimBackend(), settings, progress, known)
     assert again.violations == []
-    assert "shrinking" not in {kind for kind, _, _ in progress.said}
+    assert "shrinking" not in {kind for kind, _, _ in progress.events}
 
 
 def test_error_of_the_harness_ends_the_search_unchanged() -> None:

@@ -85,11 +85,11 @@ def test_hypothesis_reads_the_same_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_it_is_used() -> None:
-    said = (
+    message = (
         "cannot make the folder '/proc/no/such' of the database: '/proc' takes no new folder "
         "(No such file or directory); name another one"
     )
-    with pytest.raises(UsageError, match=f"^{re.escape(said)}$"):
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         ViolationFolder("/proc/no/such", [])
 
 
@@ -101,7 +101,7 @@ def test_a_folder_that_can_be_made_is_made_by_the_first_entry(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("x" * 5000, "^cannot use the database 'x{5000}': .*File name too long"),
         ("a\0b", "^cannot use the database .*null (byte|character)"),
@@ -110,9 +110,9 @@ def test_a_folder_that_can_be_made_is_made_by_the_first_entry(tmp_path: Path) ->
     ],
 )
 def test_path_that_can_be_no_folder_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         ViolationFolder(name, [])

@@ -41,7 +41,7 @@ def traced() -> Callable[..., list[TraceRecord]]:
 
 
 @pytest.fixture
-def said(traced: Callable[..., list[TraceRecord]]) -> Callable[..., list[str]]:
+def lines_of(traced: Callable[..., list[TraceRecord]]) -> Callable[..., list[str]]:
     """Return the events of rank 0 in few words."""
 
     def run(program: Callable[[int], Any], num_ranks: int = 1) -> list[str]:

@@ -88,9 +88,9 @@ def test_a_name_that_torch_drops_is_refused_in_one_line(
     with pytest.raises(EnvironmentNotSupportedError) as caught:
         open_backend("sim", resolve("synchronizer"))
     monkeypatch.undo()
-    said = str(caught.value)
-    assert said.startswith(f"torch {torch.__version__} is not known to work: ")
-    assert said.count("\n") == 0
+    message = str(caught.value)
+    assert message.startswith(f"torch {torch.__version__} is not known to work: ")
+    assert message.count("\n") == 0
 
 
 DROPPED = [
@@ -125,13 +125,15 @@ def test_a_name_that_is_gone_at_import_is_refused_as_well(
         [sys.executable, "-c", COMMAND, module, name, backend],
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
-    said = [line for line in done.stderr.splitlines() if line.startswith("syncverify:")]
-    assert (done.returncode, done.stdout, len(said)) == (2, "", 1), done.stderr
+    messages = [
+        line for line in done.stderr.splitlines() if line.startswith("syncverify:")
+    ]
+    assert (done.returncode, done.stdout, len(messages)) == (2, "", 1), done.stderr
     release = torch.__version__.partition("+")[
         0
     ]  # the metadata of a wheel has no build
-    assert re.search(rf"torch {release}\S* is not known to work: ", said[0])
-    assert repr(name) in said[0]
+    assert re.search(rf"torch {release}\S* is not known to work: ", messages[0])
+    assert repr(name) in messages[0]
 
 
 def test_an_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,6 +180,6 @@ def test_a_subject_that_takes_a_name_from_torch_ends_in_one_line(
     command = (sys.executable, "-m", "syncverify", "run", "deletes.py:Sums", "-q")
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 2
-    (said,) = ended.stderr.splitlines()
-    assert "or what it imports, has changed torch" in said
-    assert "'_resolve_process_group'. Nothing was judged" in said
+    (messages,) = ended.stderr.splitlines()
+    assert "or what it imports, has changed torch" in messages
+    assert "'_resolve_process_group'. Nothing was judged" in messages

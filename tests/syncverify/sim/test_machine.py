@@ -38,7 +38,7 @@ def test_no_machine_outlives_its_run(
     for _ in range(3):
         assert SimBackend().run(SCENARIO, resolve(name)).fault is None
     gc.collect()
-    assert len(machines) >= 3
+    assert len(machines) >= 3  # a run may make more than one
     assert [machine for machine in machines if machine() is not None] == []
 
 

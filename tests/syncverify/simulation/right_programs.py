@@ -128,13 +128,13 @@ def frees_memory_in_flight_before_default_waits(rank: int) -> torch.Tensor:
 def exchanges_objects(rank: int) -> list[object]:
     everyone: list[object] = [None, None]
     dist.all_gather_object(everyone, {"rank": rank})
-    told = [f"from {rank}"]
-    dist.broadcast_object_list(told, 0)
+    sent = [f"from {rank}"]
+    dist.broadcast_object_list(sent, 0)
     gathered: list[object] | None = [None, None] if rank == 0 else None
     dist.gather_object(rank, gathered, 0)
     own: list[object] = [None]
     dist.scatter_object_list(own, ["a", "b"] if rank == 0 else None, 0)
-    return [everyone, told, gathered, own]
+    return [everyone, sent, gathered, own]
 
 
 def makes_its_default_group_again(rank: int) -> torch.Tensor:

@@ -57,7 +57,8 @@ def polls_before_it_tells(rank: int) -> None:
 def waits_on_other_streams(rank: int) -> None:
     """Legal with NCCL: no stream that waits holds a collective."""
     groups = [dist.new_group([0, 1]) for _ in range(2)]
-    for group in groups if rank else reversed(groups):
+    ordered = groups if rank else groups[::-1]
+    for group in ordered:
         work = dist.all_reduce(torch.ones(2, device="cuda"), group=group, async_op=True)
         with torch.cuda.stream(torch.cuda.Stream()):
             assert work is not None
@@ -101,7 +102,8 @@ def test_it_is_one_with_gloo() -> None:
 
 def waits_in_a_circle_of_streams(rank: int) -> None:
     groups = [dist.new_group([0, 1]) for _ in range(2)]
-    for group in groups if rank else reversed(groups):
+    ordered = groups if rank else groups[::-1]
+    for group in ordered:
         dist.all_reduce(torch.ones(2, device="cuda"), group=group)
 
 

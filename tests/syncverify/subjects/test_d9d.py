@@ -90,16 +90,16 @@ def test_d9d_that_is_missing_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "d9d.internals.grad_sync", None)
     monkeypatch.delitem(sys.modules, "syncverify.subjects.d9d", raising=False)
-    with pytest.raises(SubjectError, match="pip install --no-deps d9d") as told:
+    with pytest.raises(SubjectError, match="pip install --no-deps d9d") as message:
         resolve("d9d")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(message.value)
 
 
 @pytest.mark.parametrize("backend", ["gloo", "fake"])
 def test_the_order_of_streams_is_not_judged_where_there_is_none(backend: str) -> None:
     takes = Capabilities(takes_cuda_streams=True)
-    (said,) = [each for each in limits_of(backend, takes) if "streams" in each]
-    assert said == (
+    (limits,) = [each for each in limits_of(backend, takes) if "streams" in each]
+    assert limits == (
         f"not judged on {backend}: the order of streams, since all work runs at once there; "
         "play the subject on sim as well"
     )

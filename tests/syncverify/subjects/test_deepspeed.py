@@ -32,9 +32,9 @@ def test_deepspeed_that_is_missing_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     monkeypatch.delitem(sys.modules, "syncverify.subjects.deepspeed", raising=False)
-    with pytest.raises(SubjectError, match="pip install deepspeed") as told:
+    with pytest.raises(SubjectError, match="pip install deepspeed") as message:
         resolve("deepspeed-zero1")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(message.value)
 
 
 @pytest.mark.parametrize("backend", ["sim", "fake"])
@@ -57,11 +57,11 @@ def test_only_declared_subjects_may_reduce_in_each_micro_batch() -> None:
     subject = Subject("each", SyncsEachTime, strict)
     run = SimBackend().run(SEVERAL_DTYPES, subject)
     declared = replace(strict, reduces_each_micro_batch=True)
-    told, excused = (
+    causes, excused = (
         {violation.cause for violation in check(SEVERAL_DTYPES, run, capabilities)}
         for capabilities in (strict, declared)
     )
-    assert "reduced_early" in told
+    assert "reduced_early" in causes
     assert "reduced_early" not in excused
 
 

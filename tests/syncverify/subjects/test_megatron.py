@@ -21,9 +21,9 @@ def test_megatron_that_is_missing_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "megatron.core.distributed", None)
     monkeypatch.setitem(sys.modules, "megatron", None)
     monkeypatch.delitem(sys.modules, "syncverify.subjects.megatron", raising=False)
-    with pytest.raises(SubjectError, match="pip install --no-deps megatron") as told:
+    with pytest.raises(SubjectError, match="pip install --no-deps megatron") as message:
         resolve("megatron")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(message.value)
 
 
 @pytest.mark.slow

@@ -31,9 +31,11 @@ def test_a_package_that_is_missing_says_how_to_get_it(
         monkeypatch.delitem(
             sys.modules, f"syncverify.subjects.{adapter}", raising=False
         )
-    with pytest.raises(SubjectError, match=f"pip install --no-deps {package}") as told:
+    with pytest.raises(
+        SubjectError, match=f"pip install --no-deps {package}"
+    ) as message:
         resolve(name)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(message.value)
 
 
 def test_a_part_that_a_package_needs_is_named() -> None:

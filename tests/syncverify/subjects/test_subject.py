@@ -327,9 +327,9 @@ def test_a_count_may_come_either_way() -> None:
 
 
 def test_what_a_function_makes_has_to_take_a_count() -> None:
-    with pytest.raises(SubjectError) as told:
+    with pytest.raises(SubjectError) as caught:
         check_methods(TwoArguments([], 1.0), "made", takes_count=False)
-    assert str(told.value) == (
+    assert str(caught.value) == (
         "subject 'made' lacks set_required_accumulations(): a subject has bind(), wait(), "
         "zero_grad(), unbind(), set_required_accumulations()"
     )

@@ -78,8 +78,8 @@ def test_several_superfluous_waits_are_to_be_removed_one_at_a_time() -> None:
 
 def test_a_superfluous_reference_takes_memory_and_no_time() -> None:
     kept = SyncPoint("reference", SourceLine("sync.py", 4, "launch"))
-    *_, told = cells_of(Answer(kept, "all_reduce(sent)", "superfluous", 1))
-    assert told == "holds in 1 scenario; the memory can go back after its last use"
+    *_, cells = cells_of(Answer(kept, "all_reduce(sent)", "superfluous", 1))
+    assert cells == "holds in 1 scenario; the memory can go back after its last use"
 
 
 def test_the_bound_and_the_machine_are_printed() -> None:
@@ -110,8 +110,11 @@ def test_json_has_no_number_that_json_lacks() -> None:
 
 
 def test_json_counts_wrong_scenarios_and_has_the_first_few() -> None:
-    told = WAITS.to_json()["subjects"][0]
-    assert (told["wrong"], told["first_wrong"]) == (4, ["sv2-w", "sv2-x", "sv2-y"])
+    document = WAITS.to_json()["subjects"][0]
+    assert (document["wrong"], document["first_wrong"]) == (
+        4,
+        ["sv2-w", "sv2-x", "sv2-y"],
+    )
 
 
 def test_the_page_escapes_code() -> None:

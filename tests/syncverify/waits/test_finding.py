@@ -65,12 +65,14 @@ NEEDED = {("fork", "stream_wait"): "needed", ("join", "stream_wait"): "needed"}
 
 def test_the_waits_that_two_streams_take_are_needed() -> None:
     found = answers_of(TwoStreams)
-    told = {each.point.line.function: each.harm for each in found if each.harm}
-    assert {name: (harm.property, harm.is_of_model) for name, harm in told.items()} == {
+    harms = {each.point.line.function: each.harm for each in found if each.harm}
+    assert {
+        name: (harm.property, harm.is_of_model) for name, harm in harms.items()
+    } == {
         "fork": ("reduce_reads_after_accumulation", True),
         "join": ("wait_orders_reads_after_reduce", True),
     }
-    for harm in told.values():
+    for harm in harms.values():
         assert harm.outcome.startswith("gradient of 'p")
         assert harm.observed != harm.expected
     assert len(found) == 2

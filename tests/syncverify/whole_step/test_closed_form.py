@@ -168,8 +168,8 @@ def test_another_norm_is_told_and_no_mistake() -> None:
     result = play("sum of norms")
     assert result.is_right, str(result)
     total = 12**0.5 + 4**0.5 + 8**0.5 + 2**0.5
-    said = f"is [{total:.6g}], and not [{NUM_ELEMENTS**0.5:.6g}]"
-    assert said in str(result)
+    values = f"is [{total:.6g}], and not [{NUM_ELEMENTS**0.5:.6g}]"
+    assert values in str(result)
 
 
 @pytest.mark.slow

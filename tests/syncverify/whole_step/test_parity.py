@@ -24,7 +24,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
 def test_a_right_step_is_right(parallelize: object, layouts: list[str]) -> None:
     result = parity(build, parallelize, batch, loss, layouts=layouts, clip=0.1)
     assert result.is_right, str(result)
-    assert all(each.num_values > 100 for each in result.plays)
+    # All of a dozen parameters, in each step: gradients, values and states of AdamW.
+    assert min(each.num_values for each in result.plays) > 100
     assert max(each.worst_error for each in result.plays) < 1e-13
 
 

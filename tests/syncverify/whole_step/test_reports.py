@@ -38,4 +38,5 @@ def test_a_repaired_report_is_right(report: Report) -> None:
     result = play(report, is_repaired=True)
     assert result.is_right, str(result)
     plain = [each for each in result.plays if each.variation is None]
+    # The smallest report has one layer: its gradients, values and states in two steps.
     assert min(each.num_values for each in plain) > 20

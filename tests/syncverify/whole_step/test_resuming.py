@@ -70,6 +70,7 @@ def test_a_right_checkpoint_is_right_on_each_layout() -> None:
         ("dp=1,tp=2", "dp=2,tp=2"),
     ]
     halves = [each for each in result.plays if each.saved_on is not None]
+    # All parameters and states, before and after loading.
     assert min(each.num_values for each in halves) > 100
 
 

@@ -36,8 +36,8 @@ def says(*events: TraceRecord) -> str:
 
 
 def test_writes_on_two_streams_are_a_race() -> None:
-    said = says(CREATED, writes("default"), writes("side"))
-    assert said == "rank 0: data race: aten.add_ on side, and aten.add_ before it"
+    reports = says(CREATED, writes("default"), writes("side"))
+    assert reports == "rank 0: data race: aten.add_ on side, and aten.add_ before it"
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_what_a_backend_cannot_play_is_named(call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (
             ("--only", "work-handle-emty"),
@@ -70,11 +70,11 @@ def test_what_a_backend_cannot_play_is_named(call: Call) -> None:
     ],
 )
 def test_bad_usage_is_refused_in_one_line(
-    call: Call, arguments: tuple[str, ...], said: str
+    call: Call, arguments: tuple[str, ...], message: str
 ) -> None:
     outcome = call("bank", *arguments)
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.complaint == said
+    assert outcome.complaint == message
 
 
 @pytest.mark.nightly

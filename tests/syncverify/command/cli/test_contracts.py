@@ -90,10 +90,12 @@ def test_an_ordinary_synchronizer_is_not_condemned(naive: Call) -> None:
     assert words["use=twice"] == "right"
     wrong = [f for f, word in words.items() if word == "wrong"]
     number = 1 + wrong.index("event=wait_twice")
-    told = naive("explain", f"report.json#wrong/{number}")
-    assert told.code == 0
-    assert told.out.startswith("event=wait_twice, beyond the contract\n\nVIOLATION: ")
-    assert "naive_subjects.py:" in told.out
+    explanation = naive("explain", f"report.json#wrong/{number}")
+    assert explanation.code == 0
+    assert explanation.out.startswith(
+        "event=wait_twice, beyond the contract\n\nVIOLATION: "
+    )
+    assert "naive_subjects.py:" in explanation.out
     token = report["beyond"][list(words).index("event=wait_twice")]["token"]
     again = naive("replay", token, "naive_subjects:Naive")
     assert again.code == 1

@@ -37,6 +37,7 @@ def test_script_shows_the_wrong_gradient(call: Callable, tmp_path: Path) -> None
     text = (tmp_path / "wrong.py").read_text(encoding="utf-8")
     assert "from cli_subjects import Doubles" in text
     assert "syncverify" not in text
+    # A person reads it.
     assert len(text.splitlines()) < 80
     again = call("export", DOUBLED, "cli_subjects:Doubles", "--script", "wrong.py")
     assert again.code == 2

@@ -56,9 +56,9 @@ SAID = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sim", "fake"])
-@pytest.mark.parametrize(("subject", "said"), SAID.items(), ids=SAID.keys())
+@pytest.mark.parametrize(("subject", "message"), SAID.items(), ids=SAID.keys())
 def test_hostile_exception_is_a_violation(
-    call: Call, tmp_path: Path, subject: str, said: str, backend: str
+    call: Call, tmp_path: Path, subject: str, message: str, backend: str
 ) -> None:
     (tmp_path / "cli_subjects.py").write_text(HOSTILE)
     outcome = call(
@@ -66,7 +66,7 @@ def test_hostile_exception_is_a_violation(
         "--ranks", "1", "--backend", backend,
     )  # fmt: skip
     assert (outcome.code, outcome.err) == (1, "")
-    assert f"rank 0 raised {said}" in outcome.out
+    assert f"rank 0 raised {message}" in outcome.out
     assert "\x1b" not in outcome.out
 
 

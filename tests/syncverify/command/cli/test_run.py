@@ -226,8 +226,8 @@ def test_replay_says_where_a_schedule_is_not_followed(
     token = encode(dataclasses.replace(reproducer, schedule=Schedule((0, 1, 0, 2))))
     note = "note: the token changes the default timing 2 times, "
     assert note not in call("replay", token, "cli_subjects:Doubles").out
-    told = call("replay", token, "cli_subjects:Doubles", "--backend", "fake").out
-    assert told.splitlines()[0] == (
+    output = call("replay", token, "cli_subjects:Doubles", "--backend", "fake").out
+    assert output.splitlines()[0] == (
         f"{note}and only --backend sim can follow it; on fake the machine decides"
     )
 
@@ -258,14 +258,16 @@ def test_violations_are_kept_and_played_first_by_the_next_run(call: Call) -> Non
     kept = (*SEARCH, "--database", ".syncverify")
     first = call("run", "cli_subjects:Doubles", *kept)
     again = call("run", "cli_subjects:Doubles", *kept, "--examples", "1")
-    told = re.search(r"played first: (\d+) scenarios?, with (\d+) distinct", again.out)
-    assert told is not None
+    matched = re.search(
+        r"played first: (\d+) scenarios?, with (\d+) distinct", again.out
+    )
+    assert matched is not None
     tokens = [
         re.findall(r"replay:     \S+ replay (sv2-\S+)", out)
         for out in (first.out, again.out)
     ]
     assert tokens[0] == tokens[1]
-    assert (int(told[1]), again.code) == (len(tokens[0]), 1)
+    assert (int(matched[1]), again.code) == (len(tokens[0]), 1)
     other = call("run", "cli_subjects:Doubles", *kept, "--no-database")
     assert "played first" not in other.out
     assert re.findall(r"replay:     \S+ replay (sv2-\S+)", other.out) == tokens[0]
@@ -280,14 +282,16 @@ def test_a_violation_is_printed_the_moment_it_is_met(call: Call, search: Call) -
     outcome = search("cli_subjects:Doubles")
     lines = outcome.out.splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith("FOUND "))
-    told = re.match(r"FOUND (\w+ \(\w+\)): \S", lines[first])
-    assert told is not None
+    matched = re.match(r"FOUND (\w+ \(\w+\)): \S", lines[first])
+    assert matched is not None
     assert first < next(n for n, line in enumerate(lines) if "shrinking" in line)
     title, _, command = lines[first + 1].partition(": ")
     assert title == "  if this run is cut off"
     replayed = call(*command.split()[1:])
     assert replayed.code == 1
-    assert f"REPRODUCED: cli_subjects:Doubles violates {told[1]} on sim" in replayed.out
+    assert (
+        f"REPRODUCED: cli_subjects:Doubles violates {matched[1]} on sim" in replayed.out
+    )
 
 
 @pytest.mark.slow

@@ -44,10 +44,10 @@ def test_a_class_that_always_raises_takes_few_lines(call: Call) -> None:
     outcome = call("run", "cli_subjects:FailsAtOnce", *SEARCH, beyond=True)
     assert outcome.code == 1
     assert len(on_a_screen(outcome.out)) <= MAX_LINES
-    told = outcome.out.split("\nVIOLATION: ")[1].splitlines()
-    assert told[0].endswith("raised ValueError in step 0, bind: never binds")
-    assert told[1].startswith("  at cli_subjects.py:")
-    assert told[2].startswith("  all 5 scenarios raised it at this line; not tried: ")
+    report = outcome.out.split("\nVIOLATION: ")[1].splitlines()
+    assert report[0].endswith("raised ValueError in step 0, bind: never binds")
+    assert report[1].startswith("  at cli_subjects.py:")
+    assert report[2].startswith("  all 5 scenarios raised it at this line; not tried: ")
 
 
 @pytest.mark.long

@@ -162,16 +162,16 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "said"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_bad_usage_is_refused_in_one_line(
-    call: Call, arguments: tuple[str, ...], said: str | None
+    call: Call, arguments: tuple[str, ...], message: str | None
 ) -> None:
     outcome = call(*arguments)
     assert outcome.code == 2
     # What a function returns is known when it is called.
     assert outcome.out == "" or "makes_nothing" in arguments[1]
-    if said is not None:
-        assert outcome.complaint == said
+    if message is not None:
+        assert outcome.complaint == message
     else:
         assert outcome.complaint
 

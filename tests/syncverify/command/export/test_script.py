@@ -78,11 +78,11 @@ class ToldCount(ViewBuckets):
 def test_script_tells_a_count_that_the_constructor_does_not_take() -> None:
     mesh, placed = MeshSpec((2,), ("dp",)), ParameterSpec("p0", (3,), ("R",))
     scenario = Scenario(mesh, (placed,), (2, 3), 1 << 20)
-    told, given_first = (
+    set_later, given_first = (
         reproductions(scenario, resolve(subject))[-1].text(without_streams=False)
         for subject in (ToldCount, ViewBuckets)
     )
-    lines = [line.strip() for line in told.splitlines()]
+    lines = [line.strip() for line in set_later.splitlines()]
     made = lines.index("synchronizer = ToldCount([[p0]], 1.0)")
     assert lines[made + 1 : made + 3] == [
         "synchronizer.bind()",

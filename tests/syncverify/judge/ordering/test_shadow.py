@@ -33,6 +33,7 @@ def test_a_long_cell_is_not_looked_for_among_short_ones() -> None:
     shadow = shadow_of((0, 2_000), *[(n, n + 8) for n in range(0, 2_000, 8)])
     found = shadow.cell(MemoryRegion(0, 800, 804)).neighbours
     assert bounds(found) == [(0, 2_000), (800, 804), (800, 808)]
+    # Of 250 short cells those that touch the region, and the long one.
     assert len(list(shadow._near(MemoryRegion(0, 800, 804)))) <= 4
 
 

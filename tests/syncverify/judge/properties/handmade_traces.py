@@ -28,7 +28,7 @@ def launch(
     **changes: object,
 ) -> CollectiveLaunch:
     """Write down an all-reduce; slots are names and offsets, of 16 bytes each."""
-    said = {
+    fields = {
         "moment": Moment("wait", 0),
         "operation": "all_reduce",
         "reduce_op": "SUM",
@@ -41,7 +41,7 @@ def launch(
         **changes,
     }
     return CollectiveLaunch(
-        communicator=communicator, ranks=ranks, sequence=sequence, **said
+        communicator=communicator, ranks=ranks, sequence=sequence, **fields
     )
 
 

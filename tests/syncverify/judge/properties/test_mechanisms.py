@@ -229,13 +229,13 @@ def test_gradient_that_the_caller_moved_is_lost(
     of_value = explain(expected, wrong)
     assert of_value is not None
     assert of_value.kind == "stale"
-    for launched, said in (
+    for launched, cause in (
         (launch(names=()), kind),
         (launch(names=(), step=0), "stale"),
         (launch(names=(), regions=(ELSEWHERE,)), "stale"),
     ):
         rank_run = RankRun([seen], [*returns[:-1], launched, returns[-1]])
-        assert mechanism(expected, seen, of_value, rank_run).kind == said
+        assert mechanism(expected, seen, of_value, rank_run).kind == cause
 
 
 def test_own_gradient_that_the_caller_moved_is_lost() -> None:
@@ -280,7 +280,7 @@ def test_what_comes_later_does_not_explain_what_is_seen_between_micro_batches() 
 
 
 @pytest.mark.parametrize(
-    ("alone", "kind", "said"),
+    ("alone", "kind", "message"),
     [
         (
             launch(names=("w",)),
@@ -301,11 +301,11 @@ def test_what_comes_later_does_not_explain_what_is_seen_between_micro_batches() 
     ids=["of_it", "of_another", "of_another_step"],
 )
 def test_a_reduction_over_one_rank_is_reported(
-    alone: CollectiveLaunch, kind: str, said: str
+    alone: CollectiveLaunch, kind: str, message: str
 ) -> None:
     _, cause = told(OWN, replace(alone, ranks=(0,)))
     assert cause.kind == kind
-    assert said in cause.text
+    assert message in cause.text
 
 
 def test_reductions_over_one_rank_are_reported_of_zeros_too() -> None:

@@ -97,8 +97,8 @@ def test_a_contribution_that_is_lost_is_found_on_the_owner(
     owned_by: set[int] | None,
 ) -> None:
     findings = found(judged({1}, {1}, owned_by=owned_by, lost=True))
-    told = {(each.cause, each.rank) for each in findings}
-    assert told == {("rank_contribution_missing", 1)}
+    causes = {(each.cause, each.rank) for each in findings}
+    assert causes == {("rank_contribution_missing", 1)}
 
 
 def test_reports_count_no_comparison_of_replicas() -> None:

@@ -31,18 +31,18 @@ SENDS_OTHER = replace(
 
 
 @pytest.mark.parametrize(
-    ("events", "said"),
+    ("events", "message"),
     [
         ((), "no collective of the step sent it: none was launched"),
         ((SENDS_OTHER,), "no collective of the step sent it: they sent other"),
     ],
 )
 def test_zeros_that_nobody_sends_are_not_reduced(
-    events: tuple[TraceRecord, ...], said: str
+    events: tuple[TraceRecord, ...], message: str
 ) -> None:
     _, cause = told(ZEROS, *events, shown_at=IN_BUCKET)
     assert (cause.kind, cause.is_certain) == ("not_reduced", True)
-    assert said in cause.text
+    assert message in cause.text
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_accumulations_are_as_many_as_said(word: str) -> None:
     calls: list[torch.Tensor] = []
     a = model.parameters["a"]
     a.register_post_accumulate_grad_hook(calls.append)
-    run_backward(word, model.losses(mark_ready=lambda *told: calls.extend(told)))
+    run_backward(word, model.losses(mark_ready=lambda *marked: calls.extend(marked)))
     assert sum(each is a for each in calls) == (
         2 if feature_table.BACKWARDS[word].halves else 1
     )

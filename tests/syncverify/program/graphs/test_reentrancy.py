@@ -26,8 +26,8 @@ def test_all_nodes_are_on_the_device_of_the_loss(
     """The engine orders the nodes of one device; on another thread the graph is freed early."""
     ones, devices = torch.ones, set[str]()
 
-    def noted(*args: Any, **told: Any) -> torch.Tensor:
-        made = ones(*args, **told)
+    def noted(*args: Any, **options: Any) -> torch.Tensor:
+        made = ones(*args, **options)
         devices.add(made.device.type)
         return made
 

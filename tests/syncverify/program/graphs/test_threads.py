@@ -32,22 +32,22 @@ class Streams:
 class Term:
     device = torch.device("cuda", 1)
 
-    def __init__(self, streams: Streams, said: list[str]) -> None:
-        self._streams, self._said = streams, said
+    def __init__(self, streams: Streams, streams_of_calls: list[str]) -> None:
+        self._streams, self._streams_of_calls = streams, streams_of_calls
 
     def backward(self) -> None:
-        self._said.append(self._streams.current_stream())
+        self._streams_of_calls.append(self._streams.current_stream())
 
 
 def test_a_backward_on_a_thread_is_on_the_stream_of_the_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    streams, said = Streams(), list[str]()
+    streams, streams_of_calls = Streams(), list[str]()
     monkeypatch.setattr(torch, "get_device_module", lambda _: streams)
-    terms: Any = {name: Term(streams, said) for name in ("v", "w")}
+    terms: Any = {name: Term(streams, streams_of_calls) for name in ("v", "w")}
     with streams.stream("side"):
         on_threads(Losses(terms, {}, lambda: nullcontext))
-    assert said == ["side", "side"]
+    assert streams_of_calls == ["side", "side"]
     assert streams.current_stream() == "default"
 
 

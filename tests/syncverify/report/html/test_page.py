@@ -94,8 +94,8 @@ def test_gradients_stand_beside_the_right_ones() -> None:
 def test_collective_that_the_words_name_is_reported() -> None:
     name = "accumulation_is_local_until_reduced"
     made = model(TOO_OFTEN, name, "reduced_early")["violations"][0]
-    told = [each for each in made["timeline"]["events"] if each["told"]]
-    assert {each["name"] for each in told} == {"all_reduce SUM"}
+    named = [each for each in made["timeline"]["events"] if each["told"]]
+    assert {each["name"] for each in named} == {"all_reduce SUM"}
 
 
 def test_violation_that_ends_the_process_is_not_played() -> None:

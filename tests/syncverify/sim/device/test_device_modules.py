@@ -140,8 +140,8 @@ def waits_for_all_of_a_device_module(_: int) -> None:
         waits_for_all_of_a_device_module,
     ],
 )
-def test_all_styles_of_asking_for_streams_lead_to_the_same(said, program) -> None:
-    assert said(program) == [
+def test_all_styles_of_asking_for_streams_lead_to_the_same(lines_of, program) -> None:
+    assert lines_of(program) == [
         "mark 1 in default",
         "stream 1 waits for 1",
         "mark 2 in stream 1",
@@ -163,7 +163,7 @@ def test_all_styles_of_asking_for_streams_lead_to_the_same(said, program) -> Non
 def test_what_is_not_simulated_says_so_and_where(traced, program, what) -> None:
     with pytest.raises(EnvironmentNotSupportedError) as caught:
         traced(program)
-    told = str(caught.value)
-    assert told.startswith(f"the sim backend does not simulate {what}")
-    assert "test_device_modules.py:" in told
-    assert "\n" not in told
+    message = str(caught.value)
+    assert message.startswith(f"the sim backend does not simulate {what}")
+    assert "test_device_modules.py:" in message
+    assert "\n" not in message

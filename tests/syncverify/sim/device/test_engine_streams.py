@@ -17,7 +17,7 @@ def streams_seen(parameter: torch.Tensor) -> list[str]:
     return seen
 
 
-def test_backward_runs_where_forward_ran_and_joins_at_the_end(said) -> None:
+def test_backward_runs_where_forward_ran_and_joins_at_the_end(lines_of) -> None:
     def program(_: int) -> None:
         side = torch.cuda.Stream()
         leaf = nn.Parameter(torch.ones(2))
@@ -29,7 +29,9 @@ def test_backward_runs_where_forward_ran_and_joins_at_the_end(said) -> None:
         leaf.grad.add_(1)
 
     orders = [
-        line for line in said(program) if "reads" not in line and "freed" not in line
+        line
+        for line in lines_of(program)
+        if "reads" not in line and "freed" not in line
     ]
     assert orders == [
         "mark 1 in default",  # the first node waits for the caller
@@ -39,7 +41,7 @@ def test_backward_runs_where_forward_ran_and_joins_at_the_end(said) -> None:
     ]
 
 
-def test_accumulation_stays_on_the_stream_of_its_node(said) -> None:
+def test_accumulation_stays_on_the_stream_of_its_node(lines_of) -> None:
     def program(_: int) -> None:
         side = torch.cuda.Stream()
         leaf = nn.Parameter(torch.ones(2))
@@ -54,7 +56,7 @@ def test_accumulation_stays_on_the_stream_of_its_node(said) -> None:
             del loss
         assert seen == ["default", "stream 1"]
 
-    lines = said(program)
+    lines = lines_of(program)
     accumulations = [line for line in lines if line.startswith("default waits")]
     assert accumulations == ["default waits for 1"]  # the producer was on the side
     assert "stream 1 waits for 2" in lines  # the join of the first backward
@@ -81,7 +83,7 @@ def test_a_node_that_a_subject_makes_beside_the_default_stream_stays_there(
     traced(program)
 
 
-def test_everything_on_one_side_stream_needs_no_order(said) -> None:
+def test_everything_on_one_side_stream_needs_no_order(lines_of) -> None:
     def program(_: int) -> None:
         leaf = nn.Parameter(torch.ones(2))
         seen = streams_seen(leaf)
@@ -89,7 +91,7 @@ def test_everything_on_one_side_stream_needs_no_order(said) -> None:
             (leaf * 3).sum().backward()
         assert seen == ["stream 1"]
 
-    assert not [line for line in said(program) if "waits" in line]
+    assert not [line for line in lines_of(program) if "waits" in line]
 
 
 def test_what_a_hook_makes_current_ends_with_its_node(traced) -> None:
@@ -118,7 +120,7 @@ def test_a_side_stream_in_a_hook_leaves_other_nodes_alone(traced) -> None:
     traced(program)
 
 
-def test_final_callbacks_run_after_the_join(said) -> None:
+def test_final_callbacks_run_after_the_join(lines_of) -> None:
     def program(_: int) -> None:
         side = torch.cuda.Stream()
         leaf = nn.Parameter(torch.ones(2))
@@ -135,7 +137,7 @@ def test_final_callbacks_run_after_the_join(said) -> None:
             loss = (leaf * 3).sum()
         loss.backward()
 
-    orders = [line for line in said(program) if "mark" in line or "waits" in line]
+    orders = [line for line in lines_of(program) if "mark" in line or "waits" in line]
     assert orders[2:] == [
         "mark 2 in stream 1",
         "default waits for 2",
@@ -182,7 +184,7 @@ def test_a_leaf_whose_memory_was_freed_has_the_stream_of_its_use(traced) -> None
     traced(program)
 
 
-def test_memory_of_a_gradient_that_changes_streams_waits_for_both(said) -> None:
+def test_memory_of_a_gradient_that_changes_streams_waits_for_both(lines_of) -> None:
     def program(_: int) -> None:
         mesh = init_device_mesh("cpu", (1,))
         local = DTensor.from_local(torch.ones(2), mesh, [Replicate()], run_check=False)
@@ -197,12 +199,12 @@ def test_memory_of_a_gradient_that_changes_streams_waits_for_both(said) -> None:
         (leaf.to_local() * 3).sum().backward()
         del held
 
-    lines = said(program)
+    lines = lines_of(program)
     assert "stream 1: add_ reads [0:0-8 1:0-8] writes [0:0-8]" in lines
     assert "storage 1 of default freed, passed to stream 1" in lines
 
 
-def test_a_gradient_that_is_asked_for_is_waited_for(said) -> None:
+def test_a_gradient_that_is_asked_for_is_waited_for(lines_of) -> None:
     def program(_: int) -> None:
         leaf = nn.Parameter(torch.ones(2))
         held = leaf.view_as(leaf)  # and with it the node, on the default stream
@@ -212,16 +214,16 @@ def test_a_gradient_that_is_asked_for_is_waited_for(said) -> None:
         torch.autograd.grad(loss, leaf)
         del held
 
-    lines = said(program)
+    lines = lines_of(program)
     assert "mark 2 in stream 1" in lines
     assert "default waits for 2" in lines
 
 
-def test_memory_that_backward_starts_with_is_kept_for_the_first_node(said) -> None:
+def test_memory_that_backward_starts_with_is_kept_for_the_first_node(lines_of) -> None:
     def program(_: int) -> None:
         leaf = nn.Parameter(torch.ones(2))
         with torch.cuda.stream(torch.cuda.Stream()):
             loss = (leaf * 3).sum()
         loss.backward(torch.ones(()))
 
-    assert "storage 1 of default freed, passed to stream 1" in said(program)
+    assert "storage 1 of default freed, passed to stream 1" in lines_of(program)

@@ -183,7 +183,7 @@ def triton(_: Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("needs", "said"),
+    ("needs", "message"),
     [
         (no_kernel, "arguments from the 'CPU' backend"),
         (own_check, "RuntimeError: weight must be a CUDA tensor"),
@@ -192,11 +192,11 @@ def triton(_: Tensor) -> None:
     ],
 )
 def test_a_need_of_a_real_gpu_is_no_violation(
-    needs: Callable[[Tensor], Any], said: str
+    needs: Callable[[Tensor], Any], message: str
 ) -> None:
     with pytest.raises(EnvironmentNotSupportedError) as caught:
         violations(needs)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "device/test_seen_names.py:" in str(caught.value)
     assert str(caught.value).startswith("the sim backend ")
 
@@ -273,7 +273,7 @@ def test_the_backend_is_seen_as_on_real_ranks(
     def asks(_: Tensor) -> None:
         mixed = dist.new_group(backend="cpu:gloo,cuda:nccl")
         groups = (None, dist.new_group(), dist.new_group(backend="gloo"), mixed)
-        said = [dist.get_backend(group) for group in groups]
-        assert said == [default, default, "gloo", "cpu:gloo,cuda:nccl"]
+        names = [dist.get_backend(group) for group in groups]
+        assert names == [default, default, "gloo", "cpu:gloo,cuda:nccl"]
 
     assert not violations(asks, capabilities)

@@ -39,13 +39,13 @@ def test_contexts_nest_and_end_even_after_an_error(traced) -> None:
     traced(program)
 
 
-def test_wait_stream_waits_for_what_is_queued_now(said) -> None:
+def test_wait_stream_waits_for_what_is_queued_now(lines_of) -> None:
     def program(_: int) -> None:
         one, other = side_by_side()
         one.wait_stream(torch.cuda.current_stream())
         other.wait_stream(one)
 
-    assert said(program) == [
+    assert lines_of(program) == [
         "mark 1 in default",
         "stream 1 waits for 1",
         "mark 2 in stream 1",
@@ -53,7 +53,7 @@ def test_wait_stream_waits_for_what_is_queued_now(said) -> None:
     ]
 
 
-def test_an_event_stands_for_its_last_record(said) -> None:
+def test_an_event_stands_for_its_last_record(lines_of) -> None:
     def program(_: int) -> None:
         one, other = side_by_side()
         event = torch.cuda.Event(enable_timing=True)
@@ -69,7 +69,7 @@ def test_an_event_stands_for_its_last_record(said) -> None:
         event.synchronize()
         assert start.elapsed_time(event) > 0
 
-    assert said(program) == [
+    assert lines_of(program) == [
         "mark 1 in stream 1",
         "stream 2 waits for 1",
         "mark 2 in stream 1",
@@ -90,14 +90,14 @@ def test_elapsed_time_refuses_as_torch_does(traced) -> None:
     traced(program)
 
 
-def test_the_host_waits_for_a_stream_or_for_all(said) -> None:
+def test_the_host_waits_for_a_stream_or_for_all(lines_of) -> None:
     def program(_: int) -> None:
         one, _other = side_by_side()
         one.synchronize()
         assert one.query()
         torch.cuda.synchronize()
 
-    assert said(program) == [
+    assert lines_of(program) == [
         "mark 1 in stream 1",
         "host waits for 1",
         "mark 2 in stream 1",
@@ -111,12 +111,12 @@ def test_the_host_waits_for_a_stream_or_for_all(said) -> None:
     ]
 
 
-def test_one_stream_needs_no_order(said) -> None:
+def test_one_stream_needs_no_order(lines_of) -> None:
     def program(_: int) -> None:
         torch.zeros(3).add_(1).sum().item()
         torch.cuda.current_stream().record_event().synchronize()
 
-    assert said(program) == []
+    assert lines_of(program) == []
 
 
 def test_each_rank_has_streams_of_its_own(traced) -> None:

@@ -80,7 +80,8 @@ def test_waits_may_come_in_another_order(on_ranks: OnRanks) -> None:
     def program(rank: int) -> list[float]:
         tensors = [own(rank, 1), 2 * own(rank, 1)]
         works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
-        for work in works if rank else reversed(works):
+        ordered = works if rank else works[::-1]
+        for work in ordered:
             work.wait()
         return [tensor.item() for tensor in tensors]
 
@@ -275,7 +276,8 @@ def test_swapped_collectives_of_equal_size_meet_silently(on_ranks: OnRanks) -> N
 
     def program(rank: int) -> list[float]:
         tensors = [own(rank, 1), -own(rank, 1)]
-        for tensor in tensors if rank else reversed(tensors):
+        ordered = tensors if rank else tensors[::-1]
+        for tensor in ordered:
             dist.all_reduce(tensor)
         return [tensor.item() for tensor in tensors]
 
@@ -334,12 +336,12 @@ def test_collectives_are_recorded_with_their_waits() -> None:
     machine = SimulatedMachine(2)
     machine.run(program)
     for recorder in machine.recorders:
-        said = [
+        records = [
             (type(e).__name__, getattr(e, "operation", ""), e.sequence)
             for e in recorder.trace
             if isinstance(e, (CollectiveLaunch, CollectiveWait))
         ]
-        assert said == [
+        assert records == [
             ("CollectiveLaunch", "all_reduce", 0),
             ("CollectiveLaunch", "barrier", 1),
             ("CollectiveWait", "", 1),

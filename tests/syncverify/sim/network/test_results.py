@@ -54,13 +54,13 @@ def test_a_handle_answers_as_the_work_that_it_stands_for(on_ranks: OnRanks) -> N
     def program(rank: int) -> list[Any]:
         tensor = torch.full((1,), rank + 1.0)
         handle = dist.all_reduce(tensor, async_op=True)
-        said = [handle.is_success(), handle.exception(), str(handle.launched_at)[:5]]
+        answers = [handle.is_success(), handle.exception(), str(handle.launched_at)[:5]]
         while not handle.is_completed():
             pass
-        said += [handle.is_success(), handle.result()[0] is tensor, tensor.item()]
+        answers += [handle.is_success(), handle.result()[0] is tensor, tensor.item()]
         handle.block_current_stream()
         handle.synchronize()
-        return [*said, handle.wait()]
+        return [*answers, handle.wait()]
 
     expected = [False, None, "tests", True, True, 3.0, True]
     assert on_ranks(2, program) == [expected] * 2

@@ -13,7 +13,7 @@ from syncverify.sim.recording.operators import effects_of
 aten = torch.ops.aten
 
 
-def test_accesses_are_exact_bytes_of_shared_storages(said) -> None:
+def test_accesses_are_exact_bytes_of_shared_storages(lines_of) -> None:
     def program(_: int) -> None:
         side = torch.cuda.Stream()
         matrix = torch.zeros(2, 4)
@@ -22,7 +22,7 @@ def test_accesses_are_exact_bytes_of_shared_storages(said) -> None:
             matrix[1].copy_(torch.ones(4))  # the source is nobody else's
         torch.zeros(5).mul_(2)  # nor is this
 
-    assert said(program) == [
+    assert lines_of(program) == [
         "default: zeros reads [] writes [0:0-32]",
         "stream 1: add_ reads [0:4-24x2@16] writes [0:4-24x2@16]",
         "stream 1: copy_ reads [] writes [0:16-32]",
@@ -30,7 +30,7 @@ def test_accesses_are_exact_bytes_of_shared_storages(said) -> None:
     ]
 
 
-def test_out_and_foreach_and_new_results_are_seen(said) -> None:
+def test_out_and_foreach_and_new_results_are_seen(lines_of) -> None:
     def program(_: int) -> None:
         side = torch.cuda.Stream()
         a, b = torch.ones(2), torch.empty(2)
@@ -40,7 +40,7 @@ def test_out_and_foreach_and_new_results_are_seen(said) -> None:
             c = a + b
         c.sum()
 
-    events = [line for line in said(program) if "freed" not in line]
+    events = [line for line in lines_of(program) if "freed" not in line]
     assert events == [
         "default: ones reads [] writes [0:0-8]",
         "stream 1: add reads [0:0-8] writes [1:0-8]",
@@ -50,13 +50,13 @@ def test_out_and_foreach_and_new_results_are_seen(said) -> None:
     ]
 
 
-def test_bytes_seen_as_another_dtype_are_the_same_bytes(said) -> None:
+def test_bytes_seen_as_another_dtype_are_the_same_bytes(lines_of) -> None:
     def program(_: int) -> None:
         buffer = torch.zeros(16, dtype=torch.uint8)
         with torch.cuda.stream(torch.cuda.Stream()):
             buffer[8:].view(torch.float32).add_(1)
 
-    assert said(program)[:2] == [
+    assert lines_of(program)[:2] == [
         "default: zeros reads [] writes [0:0-16]",
         "stream 1: add_ reads [0:8-16] writes [0:8-16]",
     ]
@@ -101,13 +101,13 @@ def test_effects_follow_the_schema(operator, reads, writes, fills) -> None:
         lambda x: torch.equal(x, x),
     ],
 )
-def test_the_host_waits_for_values(said, copy) -> None:
+def test_the_host_waits_for_values(lines_of, copy) -> None:
     def program(_: int) -> None:
         x = torch.ones(2)
         with torch.cuda.stream(torch.cuda.Stream()):
             copy(x)
 
-    marks = [line for line in said(program) if "mark" in line or "host" in line]
+    marks = [line for line in lines_of(program) if "mark" in line or "host" in line]
     assert marks == ["mark 1 in stream 1", "host waits for 1"]
 
 
@@ -120,16 +120,16 @@ def test_the_host_waits_for_values(said, copy) -> None:
         lambda x: torch.tensor([1, 2])[0].item(),
     ],
 )
-def test_the_host_does_not_wait_for_what_it_has(said, copy) -> None:
+def test_the_host_does_not_wait_for_what_it_has(lines_of, copy) -> None:
     def program(_: int) -> None:
         x = torch.ones(2)
         with torch.cuda.stream(torch.cuda.Stream()):
             copy(x)
 
-    assert not [line for line in said(program) if "host" in line]
+    assert not [line for line in lines_of(program) if "host" in line]
 
 
-def test_memory_goes_back_when_the_last_reference_goes(said) -> None:
+def test_memory_goes_back_when_the_last_reference_goes(lines_of) -> None:
     def program(_: int) -> None:
         side = torch.cuda.Stream()
         x = torch.zeros(2)
@@ -142,7 +142,7 @@ def test_memory_goes_back_when_the_last_reference_goes(said) -> None:
         del view
         torch.cuda.current_stream().wait_stream(side)
 
-    assert said(program)[2:] == [
+    assert lines_of(program)[2:] == [
         "mark 1 in default",
         "stream 1 waits for 1",
         "storage 0 of default freed, held for stream 1",
@@ -151,7 +151,7 @@ def test_memory_goes_back_when_the_last_reference_goes(said) -> None:
     ]
 
 
-def test_a_storage_resized_to_nothing_is_freed(said) -> None:
+def test_a_storage_resized_to_nothing_is_freed(lines_of) -> None:
     def program(_: int) -> None:
         x = torch.zeros(2)
         with torch.cuda.stream(torch.cuda.Stream()):
@@ -160,14 +160,14 @@ def test_a_storage_resized_to_nothing_is_freed(said) -> None:
             x.untyped_storage().resize_(8)
             x.zero_()
 
-    assert said(program) == [
+    assert lines_of(program) == [
         "default: zeros reads [] writes [0:0-8]",
         "stream 1: add_ reads [0:0-8] writes [0:0-8]",
         "storage 0 of default freed",
     ]
 
 
-def test_cycles_are_not_collected_during_a_run(said) -> None:
+def test_cycles_are_not_collected_during_a_run(lines_of) -> None:
     def program(_: int) -> None:
         cycle = [torch.zeros(2)]
         cycle.append(cycle)
@@ -176,11 +176,11 @@ def test_cycles_are_not_collected_during_a_run(said) -> None:
         del cycle
         [[] for _ in range(10_000)]  # allocations, which would start a collection
 
-    assert not [line for line in said(program) if "freed" in line]
+    assert not [line for line in lines_of(program) if "freed" in line]
     assert gc.isenabled()
 
 
-def test_collectives_run_where_nccl_runs_them(said) -> None:
+def test_collectives_run_where_nccl_runs_them(lines_of) -> None:
     def program(_: int) -> None:
         side, x = torch.cuda.Stream(), torch.ones(2)
         work = dist.all_reduce(x, async_op=True)
@@ -188,7 +188,7 @@ def test_collectives_run_where_nccl_runs_them(said) -> None:
             work.wait()
             dist.all_reduce(x)
 
-    assert said(program, num_ranks=2) == [
+    assert lines_of(program, num_ranks=2) == [
         "default: ones reads [] writes [0:0-8]",
         "all_reduce from default on nccl stream of ranks [0, 1]",
         "stream 1 waits for collective 0",
@@ -198,7 +198,7 @@ def test_collectives_run_where_nccl_runs_them(said) -> None:
     ]
 
 
-def test_groups_of_the_same_ranks_have_streams_of_their_own(said) -> None:
+def test_groups_of_the_same_ranks_have_streams_of_their_own(lines_of) -> None:
     def program(_: int) -> None:
         works = [
             dist.all_reduce(torch.ones(1), group=group, async_op=True)
@@ -207,7 +207,7 @@ def test_groups_of_the_same_ranks_have_streams_of_their_own(said) -> None:
         for work in works:
             work.wait()
 
-    launches = [line for line in said(program, num_ranks=2) if "all_reduce" in line]
+    launches = [line for line in lines_of(program, num_ranks=2) if "all_reduce" in line]
     name = "nccl stream of ranks [0, 1]"
     assert launches == [
         f"all_reduce from default on {name}",
@@ -215,7 +215,7 @@ def test_groups_of_the_same_ranks_have_streams_of_their_own(said) -> None:
     ]
 
 
-def test_a_collective_holds_its_memory_until_it_is_waited_for(said) -> None:
+def test_a_collective_holds_its_memory_until_it_is_waited_for(lines_of) -> None:
     def program(_: int) -> None:
         work = dist.all_reduce(torch.ones(2), async_op=True)
         torch.cuda.current_stream().record_event()
@@ -223,7 +223,7 @@ def test_a_collective_holds_its_memory_until_it_is_waited_for(said) -> None:
         del work
         torch.cuda.current_stream().record_event()
 
-    assert said(program, num_ranks=2)[2:] == [
+    assert lines_of(program, num_ranks=2)[2:] == [
         "mark 1 in default",
         "default waits for collective 0",
         "storage 0 of default freed",
@@ -231,7 +231,7 @@ def test_a_collective_holds_its_memory_until_it_is_waited_for(said) -> None:
     ]
 
 
-def test_a_barrier_blocks_the_host_and_a_device_synchronize_delivers(said) -> None:
+def test_a_barrier_blocks_the_host_and_a_device_synchronize_delivers(lines_of) -> None:
     def program(_: int) -> None:
         x = torch.ones(2)
         dist.all_reduce(x, async_op=True)
@@ -239,12 +239,12 @@ def test_a_barrier_blocks_the_host_and_a_device_synchronize_delivers(said) -> No
         assert x.tolist() == [2, 2]
         dist.barrier()
 
-    lines = said(program, num_ranks=2)
+    lines = lines_of(program, num_ranks=2)
     assert "host waits for 2" in lines  # the communication stream, too
     assert lines[-3:-1] == ["mark 4 in default", "host waits for 4"]
 
 
-def test_operators_of_which_flex_attention_is_made_are_seen(said) -> None:
+def test_operators_of_which_flex_attention_is_made_are_seen(lines_of) -> None:
     def program(_: int) -> None:
         query, key = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 3, 4)
         mask = create_block_mask(lambda b, h, q, k: q >= k, 1, 1, 2, 3, "cpu")
@@ -259,14 +259,14 @@ def test_operators_of_which_flex_attention_is_made_are_seen(said) -> None:
                 {},
             )
 
-    assert "stream 1: matmul reads [0:0-32] writes []" in said(program)
+    assert "stream 1: matmul reads [0:0-32] writes []" in lines_of(program)
 
 
-def test_another_operator_that_runs_functions_is_refused(said) -> None:
+def test_another_operator_that_runs_functions_is_refused(lines_of) -> None:
     def program(_: int) -> None:
         torch.ops.higher_order.cond(
             torch.tensor(True), torch.neg, torch.abs, (torch.ones(2),)
         )
 
     with pytest.raises(EnvironmentNotSupportedError, match="the operator cond"):
-        said(program)
+        lines_of(program)

@@ -164,10 +164,10 @@ def test_done_is_not_said_before_all_arrived() -> None:
         if rank == 1:
             c10d._get_default_store().get("asked")
         work = dist.all_reduce(torch.ones(1), async_op=True)
-        told = work.is_completed()
+        is_done = work.is_completed()
         c10d._get_default_store().set("asked", "")
         work.wait()
-        return told
+        return is_done
 
     assert on_two_ranks(program, Decisions())[0][0] is False
 

@@ -35,10 +35,10 @@ class World:
 
     def wait_for(self, rank: int, word: str) -> None:
         """Block until another rank has said something."""
-        said = f"{rank}{word}"
+        word_of_rank = f"{rank}{word}"
         self.scheduler.block_until(
-            lambda: said in self.log,
-            Wait(f"waiting for {said!r}", lambda: (rank,), said),
+            lambda: word_of_rank in self.log,
+            Wait(f"waiting for {word_of_rank!r}", lambda: (rank,), word_of_rank),
         )
 
 

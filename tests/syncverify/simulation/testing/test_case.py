@@ -37,8 +37,8 @@ def _run(test: type[unittest.TestCase], name: str) -> unittest.TestResult:
 
 
 def _said(result: unittest.TestResult) -> str:
-    ((_, said),) = result.failures
-    return said
+    ((_, message),) = result.failures
+    return message
 
 
 def test_fixtures_run_on_each_rank() -> None:
@@ -67,9 +67,9 @@ def test_error_of_a_rank_is_that_of_the_test() -> None:
         def test_rank(self) -> None:
             self.assertTrue(self.rank == 0, "not the first rank")  # noqa: PT009
 
-    said = _said(_run(Test, "test_rank"))
-    assert 'self.assertTrue(self.rank == 0, "not the first rank")' in said
-    assert said.rstrip().endswith(
+    message = _said(_run(Test, "test_rank"))
+    assert 'self.assertTrue(self.rank == 0, "not the first rank")' in message
+    assert message.rstrip().endswith(
         "AssertionError: False is not true : not the first rank"
     )
 
@@ -79,10 +79,10 @@ def test_race_fails_a_test_whose_assertions_hold() -> None:
         def test_late(self) -> None:
             assert self.sum_late().shape == (2,)
 
-    said = _said(_run(Test, "test_late"))
-    assert "streams_order_shared_memory (race)" in said
-    assert "insert `work.wait()` of the all_reduce" in said
-    assert "::test_late (2 ranks, simulated cuda" in said
+    message = _said(_run(Test, "test_late"))
+    assert "streams_order_shared_memory (race)" in message
+    assert "insert `work.wait()` of the all_reduce" in message
+    assert "::test_late (2 ranks, simulated cuda" in message
 
 
 def test_race_counts_for_nothing_where_values_are_judged() -> None:
@@ -114,9 +114,9 @@ def test_error_that_comes_of_a_race_tells_both() -> None:
                 2.0,
             ]  # 1.0 or 2.0 as nothing orders it
 
-    said = _said(_run(Test, "test_late"))
-    assert "AssertionError" in said
-    assert "streams_order_shared_memory (race)" in said
+    message = _said(_run(Test, "test_late"))
+    assert "AssertionError" in message
+    assert "streams_order_shared_memory (race)" in message
 
 
 def test_skips_and_expected_failures_keep_their_meaning() -> None:
@@ -132,8 +132,8 @@ def test_skips_and_expected_failures_keep_their_meaning() -> None:
         def test_wrong(self) -> None:
             assert self.rank == 0
 
-    assert [said for _, said in _run(Test, "test_never").skipped] == ["never"]
-    assert [said for _, said in _run(Test, "test_some_rank").skipped] == [
+    assert [reason for _, reason in _run(Test, "test_never").skipped] == ["never"]
+    assert [reason for _, reason in _run(Test, "test_some_rank").skipped] == [
         "not on this rank"
     ]
     result = _run(Test, "test_wrong")

@@ -1,0 +1,58 @@
+"""Code of tests has no condition inside of an expression that acts, and no riddle as a name."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# A name says what a value is: `result`, `message`, `violations`, `capabilities`.
+RIDDLES = {"able", "said", "told"}
+
+
+def problems(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the remedy of each place that a reader reads twice."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.For(iter=ast.IfExp() as choice):
+                yield choice.lineno, "name what the loop runs over in a line before it"
+            case ast.comprehension(iter=ast.IfExp() as choice):
+                yield choice.lineno, "name what the loop runs over in a line before it"
+            case ast.Expr(value=ast.IfExp()):
+                yield node.lineno, "use an `if` statement"
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                if name in RIDDLES:
+                    yield node.lineno, f"name the thing that `{name}` is"
+
+
+def test_code_of_tests_reads_once() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{line}: {remedy}"
+        for file in sorted((ROOT / "tests").rglob("*.py"))
+        for line, remedy in problems(file.read_text())
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for each in a if b else c: f(each)",
+        "found = [each for each in (a if b else c)]",
+        "f() if b else g()",
+        "told = f()",
+        "def f(able): ...",
+        "with f() as said: ...",
+    ],
+)
+def test_planted_riddle_is_found(source: str) -> None:
+    assert len([*problems(source)]) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["for each in a: f(each)", "found = a if b else c", "found = each.told"],
+)
+def test_a_plain_statement_is_fine(source: str) -> None:
+    assert [*problems(source)] == []
