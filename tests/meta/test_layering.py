@@ -138,7 +138,7 @@ def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_files_hold() -> None:
+def test_each_file_imports_what_its_folder_may() -> None:
     assert problems(ROOT) == []
 
 
@@ -151,7 +151,7 @@ def test_at_most_ten_loose_modules() -> None:
 
 
 @pytest.mark.long
-def test_layers_hold() -> None:
+def test_imports_follow_the_table_of_folders() -> None:
     linted = lint_imports(ROOT)
     assert linted.returncode == 0, linted.stdout
 

@@ -125,7 +125,9 @@ def test_packages_that_are_installed(python: Path, installed: Path) -> None:
     run(python, "-c", BOTH, cwd=installed)
 
 
-def test_folders_without_init(python: Path, tmp_path: Path) -> None:
+def test_folders_without_init_keep_their_names_beside_ours(
+    python: Path, tmp_path: Path
+) -> None:
     folder = write_mine(tmp_path)
     for name in MINE:
         (folder / name / "__init__.py").unlink()

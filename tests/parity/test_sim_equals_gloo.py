@@ -89,12 +89,12 @@ def compare(
 
 
 @pytest.mark.long(20)
-def test_synchronizer(gloo: GlooBackend) -> None:
+def test_synchronizer_has_equal_gradients_on_both(gloo: GlooBackend) -> None:
     compare("synchronizer", 50, gloo)
 
 
 @pytest.mark.long
-def test_ddp(gloo: GlooBackend) -> None:
+def test_ddp_has_equal_gradients_on_both(gloo: GlooBackend) -> None:
     compare("ddp", 10, gloo)
 
 
@@ -103,7 +103,7 @@ def test_ddp(gloo: GlooBackend) -> None:
 @pytest.mark.parametrize(
     ("name", "num_scenarios"), [("synchronizer", 350), ("ddp", 150)]
 )
-def test_a_thousand(
+def test_a_thousand_scenarios_have_equal_gradients_on_both(
     name: str, num_scenarios: int, max_ranks: int, gloo: GlooBackend
 ) -> None:
     compare(name, num_scenarios, gloo, max_ranks)

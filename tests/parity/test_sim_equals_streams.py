@@ -78,11 +78,13 @@ def sampled(num_entries: int) -> list[Subject]:
 @pytest.mark.parametrize(
     "name", ["synchronizer", pytest.param("ddp", marks=pytest.mark.nightly)]
 )
-def test_right_subjects(name: str, streams: StreamsBackend) -> None:
+def test_right_subjects_have_the_verdict_of_sim(
+    name: str, streams: StreamsBackend
+) -> None:
     assert compare(resolve(name), 10, streams) == 0
 
 
-def test_defects(streams: StreamsBackend) -> None:
+def test_defects_have_the_verdict_of_sim(streams: StreamsBackend) -> None:
     assert sum(compare(subject, 4, streams) for subject in sampled(5)) > 0
 
 
@@ -94,5 +96,7 @@ def test_right_subjects_in_many_scenarios(name: str, streams: StreamsBackend) ->
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("subject", sampled(20), ids=lambda subject: subject.name)
-def test_twenty_defects(subject: Subject, streams: StreamsBackend) -> None:
+def test_twenty_defects_have_the_verdict_of_sim(
+    subject: Subject, streams: StreamsBackend
+) -> None:
     compare(subject, 10, streams)

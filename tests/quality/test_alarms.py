@@ -136,7 +136,7 @@ def test_no_alarm_on_fake(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize(("subject", "scenario"), PLAYED, ids=NAMES)
-def test_no_alarm(subject: str, scenario: Scenario) -> None:
+def test_a_right_subject_raises_no_alarm(subject: str, scenario: Scenario) -> None:
     found = resolve(subject)
     run = SimBackend().run(scenario, found)
     assert run.fault is None

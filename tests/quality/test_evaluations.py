@@ -36,6 +36,6 @@ def test_a_search_of_plain_steps_meets_them() -> None:
     assert first_drawn(lambda each: each.evaluation != "none", Capabilities(), 100)
 
 
-def test_a_token_keeps_them() -> None:
+def test_a_token_keeps_evaluations() -> None:
     reproducer = Reproducer("any", "cause", EVALUATED)
     assert decode(encode(reproducer)) == reproducer

@@ -157,7 +157,7 @@ def test_capabilities_leave_out_what_they_rule_out_and_no_more() -> None:
     }  # fmt: skip
 
 
-def test_public_names() -> None:
+def test_strategies_of_each_part_are_public() -> None:
     assert {getattr(strategies, name) for name in strategies.__all__} >= {
         scenarios, meshes, parameters, placements, shapes, accumulations, bucket_caps,
     }  # fmt: skip

@@ -36,7 +36,7 @@ _FAILED = Result("failed", "RuntimeError: no such thing")
         ),
     ],
 )
-def test_verdict(
+def test_verdict_compares_simulation_and_gloo(
     monkeypatch: pytest.MonkeyPatch,
     simulated: Result,
     on_gloo: Result | None,

@@ -68,7 +68,7 @@ def test_a_sharded_axis_is_no_sum(shape: tuple[int, ...]) -> None:
     GradientSynchronizer([[*model.parameters()]], 1, 1).bind()
 
 
-def test_the_facts_about_fsdp() -> None:
+def test_ranks_that_fsdp_sums_are_those_of_its_mesh() -> None:
     model = sharded((2, 2), ("replicate", "shard"))
     summed = ranks_summed_by_fsdp([*model.parameters(), nn.Parameter()])
     assert {*map(id, summed)} == {*map(id, model.parameters())}

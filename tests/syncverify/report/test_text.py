@@ -62,7 +62,7 @@ REPORT = Report(
 )
 
 
-def test_full_diagnosis() -> None:
+def test_diagnosis_has_violation_values_place_and_replay_line() -> None:
     assert (
         diagnosis(REPORT)
         == f"""\
@@ -156,7 +156,7 @@ def test_replay_line_can_be_pasted_into_a_shell() -> None:
         (20, (ENTRY, ENTRY), "2 VIOLATIONS: mine:Sync"),
     ],
 )
-def test_verdict(
+def test_verdict_counts_violations_and_scenarios(
     examples: int, violations: tuple[FoundViolation, ...], words: str
 ) -> None:
     report = replace(REPORT, examples=examples, violations=violations)
@@ -238,7 +238,7 @@ def test_each_field_of_a_scenario_is_reported() -> None:
             assert [*scenario_lines(other)] != plain, name
 
 
-def test_json_report() -> None:
+def test_json_report_has_each_field() -> None:
     data = REPORT.to_json()
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     (violation,) = data.pop("violations")

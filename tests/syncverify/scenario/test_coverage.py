@@ -59,7 +59,7 @@ def test_nothing_covered_shows_zeros() -> None:
     assert table == {topic: dict.fromkeys(of, 0) for topic, of in names.items()}
 
 
-def test_small_scenario() -> None:
+def test_small_scenario_counts_once_in_each_topic() -> None:
     coverage = Coverage()
     coverage.add(SMALL)
     assert nonzero(coverage) == {
@@ -74,7 +74,7 @@ def test_small_scenario() -> None:
     }
 
 
-def test_large_scenario() -> None:
+def test_large_scenario_counts_each_of_its_values() -> None:
     coverage = Coverage()
     coverage.add(LARGE)
     assert nonzero(coverage) == {

@@ -54,7 +54,7 @@ def test_strided_shards_are_torchs(codes: tuple[str, ...], factors: list[int]) -
         ("channels_last", (0, 3, 4, 5), (60, 20, 5, 1)),
     ],
 )
-def test_memory_formats(
+def test_memory_format_changes_strides_and_no_value(
     memory_format: str, shape: tuple[int, ...], order: tuple[int, ...]
 ) -> None:
     tensor = torch.arange(math.prod(shape)).reshape(shape)

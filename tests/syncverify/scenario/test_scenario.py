@@ -62,7 +62,7 @@ def test_scenario_is_an_immutable_value() -> None:
         SCENARIO.bucket_cap_bytes = 1  # type: ignore[misc]  # the point
 
 
-def test_counts() -> None:
+def test_scenario_derives_ranks_steps_groups_and_dtypes() -> None:
     assert SCENARIO.mesh.num_ranks == 4
     assert SCENARIO.num_steps == 2
     assert SCENARIO.groups == ((WEIGHT,), (BIAS,))

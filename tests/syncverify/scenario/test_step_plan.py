@@ -41,7 +41,9 @@ def with_used(used: str) -> Scenario:
         ("raise_in_backward", 2),
     ],
 )
-def test_number_of_backwards(event: str, count: int) -> None:
+def test_an_event_changes_the_number_of_backwards_of_its_step(
+    event: str, count: int
+) -> None:
     assert step_plan.num_micro_batches(with_event(event), 0) == count
     assert step_plan.num_micro_batches(with_event(event), 1) == 2
     assert step_plan.num_agreed_micro_batches(with_event(event), 0) == 2

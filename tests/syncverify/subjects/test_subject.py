@@ -99,12 +99,15 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
-def test_built_in_names() -> None:
+def test_our_synchronizer_is_built_in_and_promises_all_but_one_event() -> None:
     ours = resolve("synchronizer")
     assert ours.name == "synchronizer"
     assert inspect.getmro(ours.factory)[:2] == (OwnSynchronizer, GradientSynchronizer)
     assert features_beyond(ours.capabilities) == ["event=unbind_early"]
     assert ours.capabilities.overlaps_backward
+
+
+def test_ddp_is_built_in_with_its_contract() -> None:
     ddp = resolve("ddp")
     assert ddp.factory is DistributedDataParallelSubject
     assert ddp.capabilities == Capabilities(
@@ -276,7 +279,7 @@ def test_module_that_exits_on_import_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_not_callable() -> None:
+def test_a_name_that_is_not_callable_is_refused() -> None:
     assert refusal("mine_ok:number") == (
         "subject 'mine_ok:number' is not callable: expected a class or factory"
     )

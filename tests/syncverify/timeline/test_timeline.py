@@ -122,7 +122,7 @@ def test_call_lasts_until_its_return() -> None:
         (SourceLine("a.py", 1, ""), "operator"),
     ],
 )
-def test_kind_of_work(source: Origin, kind: str) -> None:
+def test_kind_of_work_follows_from_its_origin(source: Origin, kind: str) -> None:
     assert timeline_of([[work(source)]]).events[0, 0].kind == kind
 
 

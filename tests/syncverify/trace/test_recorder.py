@@ -163,7 +163,7 @@ def test_collective_without_tensors_is_recorded() -> None:
     assert (event.dtype, event.numel, event.regions) == ("", 0, ())
 
 
-def test_words() -> None:
+def test_a_launch_is_shown_with_arguments_ranks_and_line() -> None:
     event = launch(Recorder(), floats(5))
     assert (
         str(event) == "all_reduce SUM of 5 x float32 over ranks [0, 1], at a.py:1 in f"

@@ -33,5 +33,5 @@ def test_gradient_without_bytes_lies_nowhere() -> None:
     assert find_slots({"w": empty}, [region(0, 0, 32)]) == ()
 
 
-def test_words() -> None:
+def test_a_slot_is_shown_with_parameter_and_byte() -> None:
     assert str(ParameterSlot("w", 8, 16)) == "w at byte 8"

@@ -44,6 +44,8 @@ def test_a_sample_of_random_trainings(check: Callable[[int], None]) -> None:
 @pytest.mark.nightly
 @CHECKS
 @pytest.mark.parametrize("chunk", CHUNKS, ids=str)
-def test_random_trainings(check: Callable[[int], None], chunk: range) -> None:
+def test_random_trainings_are_right_in_lower_dtypes(
+    check: Callable[[int], None], chunk: range
+) -> None:
     for seed in chunk:
         check(seed)

@@ -47,7 +47,7 @@ def test_writes_on_two_streams_are_a_race() -> None:
         [Mark(NOW, "default", 0, ""), HostWait(NOW, 0, "")],
     ],
 )
-def test_a_wait_orders_them(order: list[TraceRecord]) -> None:
+def test_writes_with_a_wait_between_are_no_race(order: list[TraceRecord]) -> None:
     assert not says(CREATED, writes("default"), *order, writes("side"))
 
 

@@ -27,14 +27,14 @@ def write(folder: Path, *sizes: int) -> None:
         (folder / f"rank_{rank}").write_bytes(pickle.dumps(values))
 
 
-def test_right_dumps(call: Call, tmp_path: Path) -> None:
+def test_right_dumps_have_no_violation(call: Call, tmp_path: Path) -> None:
     write(tmp_path, 4, 4)
     outcome = call("read", "rank_0", "rank_1")
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out == "NO VIOLATION: 1 collective in 2 dumps\n"
 
 
-def test_ranks_that_disagree(call: Call, tmp_path: Path) -> None:
+def test_ranks_that_disagree_are_a_violation(call: Call, tmp_path: Path) -> None:
     folder = tmp_path / "dumps"
     folder.mkdir()
     write(folder, 4, 5)
@@ -68,7 +68,7 @@ def test_ranks_that_disagree(call: Call, tmp_path: Path) -> None:
         (("empty",), "expected a dump in the folder, which holds no file"),
     ],
 )
-def test_unusable_files(
+def test_unusable_files_are_refused_in_one_line(
     call: Call, tmp_path: Path, arguments: tuple[str, ...], complaint: str
 ) -> None:
     write(tmp_path, 4, 4)

@@ -27,7 +27,7 @@ def without_seconds(out: str) -> str:
 
 
 @pytest.mark.slow
-def test_right_subject(call: Call) -> None:
+def test_right_subject_ends_with_code_0_and_its_verdict(call: Call) -> None:
     outcome = call("run", "synchronizer", *SEARCH)
     assert (outcome.code, outcome.err) == (0, "")
     first = outcome.out.partition("\n")[0]

@@ -34,7 +34,7 @@ from tests.syncverify.judge.ordering.micro_traces import traces
         ),
     ],
 )
-def test_a_circle(programs: tuple[str, ...]) -> None:
+def test_waits_in_a_circle_are_found(programs: tuple[str, ...]) -> None:
     assert waits_in_a_circle(traces(*programs))
 
 
@@ -53,5 +53,5 @@ def test_a_circle(programs: tuple[str, ...]) -> None:
         ("until default m; reduce c b[0:8] default>nccl; mark m default",) * 2,
     ],
 )
-def test_no_circle(programs: tuple[str, ...]) -> None:
+def test_waits_in_order_are_no_circle(programs: tuple[str, ...]) -> None:
     assert not waits_in_a_circle(traces(*programs))

@@ -82,7 +82,7 @@ def test_each_recorded_stream_has_to_be_done() -> None:
         "recorded by autograd",
     ],
 )
-def test_nothing_is_held(program: str) -> None:
+def test_memory_that_is_free_at_once_is_not_held(program: str) -> None:
     assert most(program) == (0, 0, 0)
 
 

@@ -67,7 +67,9 @@ def test_early_free_names_the_last_use_and_the_free() -> None:
         ("r b[0:8] one; w b[8:16] one; w b[0:16] two", [(0, 0, 2), (0, 1, 2)]),
     ],
 )
-def test_pairs(program: str, expected: list[tuple[int, int, int]]) -> None:
+def test_unordered_accesses_of_one_byte_race(
+    program: str, expected: list[tuple[int, int, int]]
+) -> None:
     assert pairs(program) == expected
 
 

@@ -30,6 +30,7 @@ OWNERS = (
     dist.distributed_c10d,
     dist.rpc,
     dist._symmetric_memory,
+    dist.Reducer,
 )
 
 

@@ -246,7 +246,9 @@ def test_barrier_holds_until_all_arrived(on_ranks: OnRanks, size: int) -> None:
 
 @OLD_NAMES
 @SIZES
-def test_functional_collectives(on_ranks: OnRanks, size: int) -> None:
+def test_functional_collectives_give_the_values_of_torch(
+    on_ranks: OnRanks, size: int
+) -> None:
     def program(rank: int) -> list[torch.Tensor]:
         group = dist.group.WORLD
         return [

@@ -29,7 +29,9 @@ def lists(tensors: list[torch.Tensor]) -> list[list[int]]:
 
 
 @SIZES
-def test_all_to_all(on_ranks: OnRanks, size: int) -> None:
+def test_all_to_all_gives_each_rank_its_part_of_each_peer(
+    on_ranks: OnRanks, size: int
+) -> None:
     def program(rank: int) -> list[list[int]]:
         outputs = [torch.zeros(2, dtype=torch.int64) for _ in range(size)]
         dist.all_to_all(outputs, [part(rank, peer) for peer in range(size)])
@@ -251,7 +253,7 @@ def test_a_batch_of_torch_may_ask_the_backend_of_the_group(on_ranks: OnRanks) ->
     assert on_ranks(2, program) == [False, False]
 
 
-def test_message_to_oneself(on_ranks: OnRanks) -> None:
+def test_a_message_to_oneself_arrives(on_ranks: OnRanks) -> None:
     def program(rank: int) -> list[int]:
         received = torch.zeros(2, dtype=torch.int64)
         works = [dist.isend(part(rank, 0), rank), dist.irecv(received, rank)]

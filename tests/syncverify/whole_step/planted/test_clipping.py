@@ -109,7 +109,7 @@ def _play(step: object, **more: object) -> Parity:
 
 
 @pytest.mark.slow
-def test_unscaling_after_clipping() -> None:
+def test_unscaling_after_clipping_is_named() -> None:
     late = functools.partial(scaled_step, unscales_late=True)
     result = _play(late, scaler=scaler)
     (mistake,) = result.mistakes

@@ -134,7 +134,7 @@ def test_a_mean_of_means_of_unequal_numbers_of_tokens() -> None:
 
 
 @pytest.mark.slow
-def test_a_wrong_divide_factor() -> None:
+def test_a_wrong_divide_factor_is_named() -> None:
     result = _play(divided_twice, "dp=2")
     (mistake,) = result.mistakes
     assert mistake.finding.quantity is Quantity.GRADIENT
