@@ -44,6 +44,10 @@ OBSERVED_SIMPLER = 10
 WAITS_EXAMPLES = 200  # drawn scenarios of `syncverify waits`, beside those of its scope
 WAITS_SCOPE = "parameters=2,words=event+launch"
 LATENCY_MICROSECONDS, GIGABYTES_PER_SECOND = 20.0, 50.0
+# Time without progress after which a rank counts as hung. An import within a program takes
+# seconds, and one of a script longer.
+PROGRAM_HANG_TIMEOUT_SECONDS = 30.0
+SCRIPT_HANG_TIMEOUT_SECONDS = 60.0
 PROBED_EXAMPLES = 100  # plain scenarios of a probe
 CONFIRMING_EXAMPLES = 150  # scenarios under the contract that a probe found
 PROBED_SCENARIOS = 12

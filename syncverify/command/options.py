@@ -21,10 +21,13 @@ from syncverify.command.shared_options import (
     backend_with_data,
     contract_option,
     count_option,
+    device_option,
     examples,
     format_option,
+    hang_timeout_option,
     json_file,
     json_option,
+    names_torch_option,
     page_option,
     replay_files,
     report_option,
@@ -43,7 +46,9 @@ from syncverify.settings import (
     GIGABYTES_PER_SECOND,
     LATENCY_MICROSECONDS,
     PROBED_SCENARIOS,
+    PROGRAM_HANG_TIMEOUT_SECONDS,
     RECIPE_NAMES,
+    SCRIPT_HANG_TIMEOUT_SECONDS,
     SETTINGS,
     WAITS_EXAMPLES,
     WAITS_SCOPE,
@@ -296,10 +301,7 @@ def _replay(token: str, options: Mapping[str, Any]) -> None:
 @setting_option(
     "ranks", default=DEFAULT_RANKS, help="Number of ranks.", show_default=True
 )
-@click.option(
-    "--device", type=click.Choice(("cuda", "cpu")), default="cuda", show_default=True,
-    help="Device that torch names to the program.",
-)  # fmt: skip
+@device_option("program")
 @click.option(
     "--schedules", default="default", metavar="WHICH", show_default=True,
     help="Orders of the ranks to play: default, all[:N], pct[:N].",
@@ -309,14 +311,8 @@ def _replay(token: str, options: Mapping[str, Any]) -> None:
     help="Choices of the first run, as a report prints them: it plays that run again.",
 )  # fmt: skip
 @seed_option(0)
-@click.option(
-    "--names-torch", is_flag=True, help="Name torch's own lines in the report too."
-)
-@click.option(
-    "--hang-timeout", type=click.FloatRange(min=0, min_open=True), default=30.0,
-    metavar="SECONDS", show_default=True,
-    help="Time that a rank may compute without a call of torch, or that ranks only sleep.",
-)  # fmt: skip
+@names_torch_option
+@hang_timeout_option(PROGRAM_HANG_TIMEOUT_SECONDS)
 @report_option
 @page_option
 def simulate(**options: Any) -> None:
@@ -349,22 +345,13 @@ def simulate(**options: Any) -> None:
 @click.option(
     "-m", "is_module", is_flag=True, help="SCRIPT is a module, as after `python -m`."
 )
-@click.option(
-    "--device", type=click.Choice(("cuda", "cpu")), default="cuda", show_default=True,
-    help="Device that torch names to the script.",
-)  # fmt: skip
+@device_option("script")
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=None,
     metavar="FOLDER", help="Write the traces here.  [recorded-SCRIPT]",
 )  # fmt: skip
-@click.option(
-    "--names-torch", is_flag=True, help="Name torch's own lines in the report too."
-)
-@click.option(
-    "--hang-timeout", type=click.FloatRange(min=0, min_open=True), default=60.0,
-    metavar="SECONDS", show_default=True,
-    help="Time that a rank may compute without a call of torch, or that ranks only sleep.",
-)  # fmt: skip
+@names_torch_option
+@hang_timeout_option(SCRIPT_HANG_TIMEOUT_SECONDS)
 @report_option
 @page_option
 @click.argument("script")

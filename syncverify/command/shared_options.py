@@ -130,6 +130,26 @@ def seed_option(default: int) -> Option:
     return setting_option("seed", default=default, show_default=True, help=words)
 
 
+def device_option(noun: str) -> Option:
+    """Return the option of the device that torch names to a program or a script."""
+    return click.option(
+        "--device", type=click.Choice(("cuda", "cpu")), default="cuda", show_default=True,
+        help=f"Device that torch names to the {noun}.",
+    )  # fmt: skip
+
+
+def hang_timeout_option(default: float) -> Option:
+    """Return the option of the time without progress."""
+    return click.option(
+        "--hang-timeout", type=click.FloatRange(min=0, min_open=True), default=default,
+        metavar="SECONDS", show_default=True,
+        help="Time that a rank may compute without a call of torch, or that ranks only sleep.",
+    )  # fmt: skip
+
+
+names_torch_option = click.option(
+    "--names-torch", is_flag=True, help="Name torch's own lines in the report too."
+)
 subject_argument = click.argument("subject")
 backend_with_data = setting_option(
     "backend", type=click.Choice(("sim", "streams", "gloo"))

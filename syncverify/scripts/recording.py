@@ -11,6 +11,7 @@ from syncverify.errors import InternalError
 from syncverify.processes.forked_process import start
 from syncverify.scripts.rank import CameTo
 from syncverify.scripts.script import RankJob, Script
+from syncverify.settings import SCRIPT_HANG_TIMEOUT_SECONDS
 from syncverify.sim.apart.hub import Hub
 from syncverify.simulation.host_waits import is_deadlock, unknown_stall
 from syncverify.simulation.playing import Played
@@ -49,7 +50,7 @@ def record(
     num_ranks: int,
     *,
     device: Device = "cuda",
-    hang_timeout_seconds: float = 60.0,
+    hang_timeout_seconds: float = SCRIPT_HANG_TIMEOUT_SECONDS,
     names_torch: bool = False,
 ) -> Recording:
     """Run a script as torchrun does, with a simulated machine in the process of each rank.

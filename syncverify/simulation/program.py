@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 from syncverify.errors import UsageError
+from syncverify.settings import PROGRAM_HANG_TIMEOUT_SECONDS
 from syncverify.sim.recording.rank_recorder import RankRecorder
 
 Program = Callable[..., Any]
 Device = Literal["cuda", "cpu"]
 
-# An import within a program takes seconds.
-PROGRAM_HANG_TIMEOUT_SECONDS: Final = 30.0
 # Each rank is a thread of this process.
 MAX_RANKS: Final = 4096
 

@@ -21,6 +21,7 @@ from syncverify.search.schedules import (
     ScheduleChoice,
     ScheduleCoverage,
 )
+from syncverify.settings import PROGRAM_HANG_TIMEOUT_SECONDS
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.exploration import Exploration
 from syncverify.sim.turns.pct import PriorityRuns
@@ -29,12 +30,7 @@ from syncverify.simulation.harm import harm_of
 from syncverify.simulation.host_waits import refuse_unknown_stall
 from syncverify.simulation.outcome import FoundInProgram
 from syncverify.simulation.playing import Played, play
-from syncverify.simulation.program import (
-    PROGRAM_HANG_TIMEOUT_SECONDS,
-    Device,
-    Program,
-    SimulatedProgram,
-)
+from syncverify.simulation.program import Device, Program, SimulatedProgram
 from syncverify.simulation.simulation import Simulation
 from syncverify.subjects.subject_path import path_of
 from syncverify.trace.run import Run
