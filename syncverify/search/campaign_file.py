@@ -27,7 +27,6 @@ from typing import Any, Final, Self
 from filelock import FileLock, Timeout
 from typing_extensions import override
 
-import syncverify
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage
@@ -278,7 +277,7 @@ def sources(subject: Subject) -> list[str]:
 
 def _own_sources() -> list[str]:
     """Return the digests of this package: in a checkout, its version outlives a change."""
-    return _digests(Path(syncverify.__file__).parent.rglob("*.py"))
+    return _digests(Path(__file__).parents[1].rglob("*.py"))
 
 
 def _digests(paths: Iterable[Path]) -> list[str]:
