@@ -399,7 +399,7 @@ class GradientSynchronizer:
         Args:
             norm_type: p of the p-norm, above 0; infinite for the largest absolute
                 value.
-            stages: Ranks with other parameters, one of each pipeline stage, this one
+            stages: Ranks with different parameters, one of each pipeline stage, this one
                 included. They call it together, and their gradients count as well.
 
         Returns:
@@ -432,7 +432,7 @@ class GradientSynchronizer:
             norm_type: p of the p-norm, as for `grad_norm()`.
             error_if_nonfinite: Whether to raise where the norm is not finite. The host
                 then waits for the device.
-            stages: Ranks with other parameters, as for `grad_norm()`.
+            stages: Ranks with different parameters, as for `grad_norm()`.
 
         Returns:
             The norm before, as from `grad_norm()`.

@@ -176,7 +176,7 @@ def _log(task: _Task, subject: Subject, result: RankRun) -> list[Any]:
 
 
 # Begins the remark on logs that cannot be compared, which is no finding.
-OTHER_OPERATORS = "other operators than in the trusted run"
+DIFFERENT_OPERATORS = "operators differ from the trusted run"
 
 
 def _difference(right: list[Any], observed: list[Any]) -> str:
@@ -184,7 +184,7 @@ def _difference(right: list[Any], observed: list[Any]) -> str:
     try:
         found = DebugMode.check_hash_mismatches(right, observed)
     except ValueError as error:
-        return f"{OTHER_OPERATORS}: {error}"
+        return f"{DIFFERENT_OPERATORS}: {error}"
     counted = [each for each in found if each["call"] not in _uncounted(observed)]
     if not counted:
         return ""

@@ -56,7 +56,7 @@ def _compared(device: torch.device, size: Size, rounds: int) -> Compared:
         theirs.append(_times(peer, device))
     pairs = zip(model.parameters(), other.parameters(), strict=True)
     wrong = [
-        f"parameter {number} of {size} has another gradient than under DDP"
+        f"parameter {number} of {size} has a gradient different from that under DDP"
         for number, (own, their) in enumerate(pairs)
         if own.grad is None
         or their.grad is None

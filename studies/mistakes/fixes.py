@@ -73,7 +73,7 @@ def applied(source: str, fix: Fix) -> str:
     if [line.strip() for line in lines[at : at + len(old)]] != [
         line.strip() for line in old
     ]:
-        raise ValueError(f"{fix.place} is another line than {old[0]!r}")
+        raise ValueError(f"{fix.place} is not the line {old[0]!r}")
     new = [indent + line for line in fix.new]
     return "\n".join([*lines[:at], *new, *lines[at + len(old) :], ""])
 

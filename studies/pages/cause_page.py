@@ -8,7 +8,12 @@ from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties.registry import CAUSES
 from syncverify.report.hints import certainty
 
-_COLUMNS: Final = ("cause", "the mistake", "by itself", "repair to try first")
+_COLUMNS: Final = (
+    "cause",
+    "the mistake",
+    "certainty without the trace",
+    "repair to try first",
+)
 
 
 def page() -> str:

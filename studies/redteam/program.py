@@ -27,7 +27,7 @@ _MARK = "__red_team_program__"
 BLIND_SPOTS: Final = {
     "device": "the device is a CPU that claims to be a GPU, or not even that",
     "training": "somebody writes gradients and parameters between steps",
-    "initial values": "parameters begin with other values on each rank",
+    "initial values": "parameters begin with different values on each rank",
     "metadata": "`.grad` is more than its local numbers",
     "values": "numbers that are not finite, tiny, huge or inexact",
     "sizes": "many elements, parameters, groups, steps, micro-batches or ranks",

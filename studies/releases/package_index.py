@@ -1,6 +1,6 @@
 """The newest release of a package, asked of the package index.
 
-`pip index versions` hides each release that needs another Python than pip's own. The index
+`pip index versions` hides each release that does not run under pip's own Python. The index
 itself lists all files: https://packaging.python.org/en/latest/specifications/simple-repository-api/
 """
 

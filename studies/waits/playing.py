@@ -28,7 +28,7 @@ from syncverify.waits.joined import joined
 RANKS: Final = 4
 _SCOPE: Final = "parameters=2,steps=1,words=launch"
 PART_SIZE: Final = 200  # scenarios of one part of a check
-_CHECK_SEED: Final = 1  # of other scenarios than those of the words
+_CHECK_SEED: Final = 1  # scenarios different from those that choose the words
 
 
 @dataclass(frozen=True, slots=True)

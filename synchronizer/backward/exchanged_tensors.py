@@ -4,7 +4,7 @@
 `p._post_accumulate_grad_hooks`. But autograd runs the hooks of the tensor, and those are with
 `q` now. `Module.to()` exchanges each DTensor in this way, so its hooks never run again, and
 hooks that are registered later do not either: torch finds the dict of the old ones, and adds to
-it. Other parameters stay the same tensor, with other memory.
+it. Other parameters stay the same tensor, in new memory.
 
 No public attribute tells any of this, so this module uses private ones.
 """

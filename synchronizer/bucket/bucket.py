@@ -257,7 +257,7 @@ class Bucket:
             view.starts_as_none = False  # taken over
 
     def detached(self) -> list[GradientView]:
-        """List the views that are not `.grad` any more, or have other memory."""
+        """List the views that are no longer `.grad`, or no longer lie in the buffer."""
         return self._attachment.detached()
 
     def _pack(self) -> None:
@@ -352,8 +352,8 @@ class Bucket:
         current = self._side.current()
         # What overlaps: nothing. Zeros or gradients overwrite the results of the
         # reduction. `wait()` has ordered the reduction before its own current stream,
-        # which may be another stream than this one. So this stream waits as well, and
-        # for the writers of a step that nobody waited for.
+        # which may differ from this stream. So this stream waits for the reduction as
+        # well, and for the writers of a step that no caller waited for.
         if self.state is not BucketState.REDUCED:
             self._side.wait_for(self._writers)
         self._side.release_to(current)

@@ -23,7 +23,7 @@ class Attachment:
         self._are_plain = not any(view.is_dtensor for view in views)
 
     def detached(self) -> list[GradientView]:
-        """List the views that are not `.grad` any more, or have other memory."""
+        """List the views that are no longer `.grad`, or no longer lie in the buffer."""
         # Without a call of Python for each plain gradient, because this is part of backward.
         if self._are_plain:
             gradients = [view.gradient for view in self._views]

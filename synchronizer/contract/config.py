@@ -56,7 +56,7 @@ class SynchronizerConfig:
               device.
         rebuild: Whether the first `zero_grad()` after a reduced step cuts the buckets
             anew, in the order in which gradients of that step became complete. Every
-            `.grad` is then another tensor than before.
+            `.grad` is then a new tensor.
         mode: "all_reduce" gives all sums to every rank. "reduce_scatter" gives one
             equal part of a bucket's sums to each of its ranks, for half the traffic.
             The other parts hold no gradients after `wait()`. So `.grad` is None until

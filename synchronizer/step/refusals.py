@@ -49,7 +49,7 @@ def refuse_replaced_parameters(sequence: BucketSequence, module: nn.Module) -> N
     ]
     if replaced:
         raise UnfrozenParameterError(
-            "a module has other parameters than at bind()",
+            "the parameters of a module have changed since bind()",
             expected="the same parameters, as load_state_dict(assign=False) keeps them",
             got=f"another parameter at {', '.join(replaced)}",
             where="no bucket: nothing would sum its gradient",

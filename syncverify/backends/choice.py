@@ -23,7 +23,7 @@ from syncverify.sim.known_torch import require_known_torch, require_tested_torch
 from syncverify.subjects.subject import Subject
 
 # Features that a backend cannot play. A collective of `fake` moves no data, and ranks agree by
-# one: on an order of buckets, where gradients become ready in other orders, and on what a rank
+# one: on an order of buckets, where gradients become ready in different orders, and on what a rank
 # had launched of a step that is thrown away. Real networks do not fail on request.
 # Representatives of a permuted mesh are not chosen.
 _FAILING: Final = Feature("event", "failing_collectives")

@@ -33,7 +33,7 @@ def connected(place: str) -> Iterator[Client]:
         place: `local`, `local:N`, the address of a scheduler, or a scheduler's file.
 
     Raises:
-        UsageError: There is no such cluster, or a worker has other versions.
+        UsageError: There is no such cluster, or the versions of a worker differ.
         EnvironmentNotSupportedError: The package `distributed` is not installed.
     """
     try:

@@ -49,12 +49,12 @@ OF_SEVERAL: Final = (
     ),
     Mistake(
         "wrong_shape",
-        "the gradient has another shape than its parameter",
+        "the shape of the gradient is different from that of its parameter",
         "give every gradient the local shape of its parameter",
     ),
     Mistake(
         "wrong_dtype",
-        "the gradient has another dtype than its parameter requires",
+        "the dtype of the gradient is different from the one that its parameter requires",
         "accumulate and reduce in the gradient's dtype, `param.grad_dtype` if set",
     ),
     Mistake(
@@ -81,7 +81,7 @@ OF_SEVERAL: Final = (
     ),
     Mistake(
         "view_lost",
-        "`.grad` does not lie any more in the memory that is reduced",
+        "`.grad` no longer lies in the memory that is reduced",
         "in every backward, check that `.grad` is the view, and copy it back if not",
     ),
     Mistake(
@@ -104,7 +104,7 @@ OF_SEVERAL: Final = (
     ),
     Mistake(
         "not_reduced",
-        "no collective with other ranks has the gradient in that step",
+        "no collective of that step with other ranks has the gradient",
         (
             "launch every bucket, the last one too, over all ranks with replicas, before "
             "wait() returns"
@@ -127,7 +127,7 @@ OF_SEVERAL: Final = (
     ),
     Mistake(
         "foreign_contribution",
-        "ranks contribute that hold different parts",
+        "ranks that hold other parts of the parameter contribute",
         (
             "reduce only over mesh axes on which the parameter is Replicate; ordinary "
             "tensors stay local"
@@ -136,7 +136,7 @@ OF_SEVERAL: Final = (
     ),
     Mistake(
         "reduced_early",
-        "it was reduced before its last micro-batch",
+        "the gradient was reduced before its last micro-batch",
         "reduce once per step, after the backward of its last micro-batch",
         is_of_value=True,
     ),
@@ -182,13 +182,13 @@ OF_SEVERAL: Final = (
     ),
     Mistake(
         "stale",
-        "it contains gradients of an earlier step",
+        "the gradient contains gradients of an earlier step",
         "clear the memory that is reduced, and point `.grad` at it again in zero_grad()",
         is_of_value=True,
     ),
     Mistake(
         "misplaced",
-        "the values are those of another parameter",
+        "the gradient has the values of another parameter's gradient",
         (
             "use the same bucket offset where a gradient is written and where it is read, "
             "and fill buckets in the same order on every rank"
@@ -202,13 +202,13 @@ OF_SEVERAL: Final = (
     ),
     Mistake(
         "rounded",
-        "it was summed in a narrower dtype",
+        "the gradient was summed in a narrower dtype",
         "accumulate and reduce in the gradient's dtype, on every leg of the reduction",
         is_of_value=True,
     ),
     Mistake(
         "out_of_bound",
-        "it is farther off than rounding in its dtype can be",
+        "the gradient is farther off than rounding in its dtype can be",
         "send and sum gradients in their dtype, and each in its parameter's memory format",
         is_vague=True,
     ),

@@ -1,6 +1,6 @@
 """The order in which one defect violates properties: each causes some of the later ones.
 
-Ranks that issue other collectives than their peers wait for ever, so gradients stay as they
+Ranks whose collectives differ from those of their peers wait for ever, so gradients stay as they
 are, so replicas differ. Four properties are violated then, by one defect.
 """
 

@@ -26,7 +26,7 @@ class GlobalHooks:
         }
 
     def changed(self) -> tuple[str, ...]:
-        """Say which registries have other hooks now."""
+        """Say in which registries the hooks have changed."""
         return tuple(
             f"the number of {name} is {len(registry)}, was {len(self._hooks[name])}"
             for name, registry in hook_registries().items()

@@ -5,7 +5,7 @@ Note [Small changes]
     case for one rank, one step more or less in a comparison. So a statement is left out, an
     expression gives way to a part of it, a number to the attribute that other comparisons
     have in its place. `structure.py` changes cases, the order of statements, and overrides. A
-    missing statement is found in no other way than these. A statement that counts, communicates
+    missing statement is found only by these changes. A statement that counts, communicates
     or registers hooks is never left out: a subject that does nothing breaks no rule of order.
 """
 

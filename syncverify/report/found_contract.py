@@ -72,7 +72,7 @@ def corrected(
         diagnosis: The violation as text.
 
     Returns:
-        The observations, with other ratings for the features of the scenario.
+        The observations, with changed ratings for the features of the scenario.
     """
     blamed = set(map(str, optional_features(found.scenario)))
     return [

@@ -54,7 +54,7 @@ class Row:
             gradient or a clear error. None for the topic's promise.
         occurs: Tells whether a part of a scenario has the feature. None if the topic reads
             the word itself.
-        part: Part that `occurs` takes, if it is another one than the topic's.
+        part: Part that `occurs` takes, if it differs from the topic's.
         never_with: Reasons by the features with which no scenario combines this one. A topic
             alone stands for all its values.
         rare: Reason why it is played on request, and never drawn.

@@ -543,7 +543,7 @@ TOPICS: Final = (
             "in eval mode"),
     ), plain=Row("none", "each forward has a backward"), one_in=12),
     Topic("replicas", (
-        Row("unequal", "the replicas of each parameter have other values on each rank at `bind()`: "
+        Row("unequal", "the replicas of each parameter have different values on each rank at `bind()`: "
             "the synchronizer makes all of them equal, or leaves all as they are"),
     ), plain=Row("equal", "the replicas of a parameter have equal values at `bind()`"),
         promise="right"),

@@ -23,7 +23,7 @@ class DistributedDataParallelSubject(ModuleAdapter):
     parameters. It learns of the last micro-batch from `no_sync`, and decides in forward
     whether the coming backward reduces, so it runs micro-batches itself.
 
-    Steps may run on another stream than the stream of the wrapping, and torch warns of it:
+    Steps may run on a stream different from that of the wrapping, and torch warns of it:
     DDP keeps AccumulateGrad nodes, which allocate gradients on the stream on which the nodes
     were made. That stream has to wait for readers of a gradient before the gradient is freed.
     """

@@ -247,7 +247,7 @@ def _(cause: NotClipped, _quantity: Quantity) -> CauseWords:
 @words_of.register
 def _(cause: OtherCoefficient, quantity: Quantity) -> CauseWords:
     listed = ", ".join(f"rank {r}: {c:g}" for r, c in cause.coefficients.items())
-    text = f"clipped by another coefficient than {cause.expected:g} ({listed})"
+    text = f"clipped by a coefficient different from {cause.expected:g} ({listed})"
     if cause.norm is None:
         return CauseWords(
             text, "clip the parameters' gradients on all ranks by one norm"

@@ -31,7 +31,7 @@ class LacksSum:
 
 @dataclass(frozen=True, slots=True)
 class ReducedOver:
-    """The gradients of other ranks than the right ones are added.
+    """The gradients of the wrong ranks are added.
 
     Attributes:
         axes: Axes over which gradients are added.
@@ -165,7 +165,7 @@ class RanksDiffer:
 
 @dataclass(frozen=True, slots=True)
 class NormOf:
-    """The norm of other gradients than all of them.
+    """The norm leaves gradients out, or counts some twice.
 
     Attributes:
         names: Parameters whose part is wrong.
@@ -268,7 +268,7 @@ class OtherlyFrozen:
 
 @dataclass(frozen=True, slots=True)
 class OtherOption:
-    """The optimizers of ranks have another option than the one of one rank.
+    """An option of the optimizers on the mesh differs from that of the optimizer on one rank.
 
     Attributes:
         name: Name of the option.

@@ -1,4 +1,4 @@
-"""Norms of gradients with known elements, and the mistakes that give other ones."""
+"""Norms of gradients with known elements, and the mistakes that give wrong norms."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class KnownNorm:
     def mistake(
         self, norms: Mapping[int, float], relative: float
     ) -> NormMistake | None:
-        """Return the mistake that gives other norms; None where none is known.
+        """Return the mistake that gives the wrong norms; None where none is known.
 
         Args:
             norms: Norm of each rank.

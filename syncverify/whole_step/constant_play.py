@@ -27,7 +27,7 @@ class ConstantPlay:
     """A step on a mesh, with gradients of one number each.
 
     Attributes:
-        play: The play; its reference has other gradients.
+        play: The play; its reference has different gradients.
         numbers: The numbers that were put into gradients.
     """
 
@@ -124,7 +124,7 @@ def constant_play(
         training: The training.
         layout: The layout.
         numbers: The numbers.
-        reference: Values with other gradients; the shapes of parameters are taken from them.
+        reference: Values whose gradients are different; only the shapes of their parameters are used.
         device: Device that torch names to the program.
         num_steps: Number of steps.
 

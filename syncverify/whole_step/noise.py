@@ -1,6 +1,6 @@
 """Rounding noise: how far a right step may be from the reference.
 
-A right step on a mesh adds in another order than one rank does. A training can make much of so
+The order of additions on a mesh differs from that on one rank. A training can amplify so
 small a difference: AdamW divides a gradient by its own size, so the noise of a gradient that is
 zero in exact arithmetic decides about a whole step of the parameter. So the reference is played
 again with rounding noise. How far these plays are from the reference is what rounding can do to

@@ -73,7 +73,7 @@ def _shows(
     # A gate of one expert is constant: then a part of the model no longer trains.
     if not {*played.zero} <= {*best.played.zero}:
         return None
-    # A smaller model may have other names: after one layer less, that of the last layer is.
+    # Names of a smaller model may differ: with one layer less, the last layer has a new name.
     known, before = (
         {*reference.tensors(finding.quantity, finding.step)},
         {*best.played.worst},

@@ -100,7 +100,7 @@ class Training:
             checkpoint to the folder `path`. None takes torch's distributed checkpoint.
         load: Takes the same; reads the checkpoint into them.
         beside: Where `step` makes the values to compare with; None with a loss.
-        draws_others: Whether steps draw other random numbers than else.
+        draws_others: Whether steps draw from the second seed, `seed + 1`.
     """
 
     build: Function

@@ -91,7 +91,7 @@ def check_batches(
     """Check that ranks train on parts of the batch of one rank.
 
     Raises:
-        UsageError: A rank has other values.
+        UsageError: The values of ranks differ.
     """
     if callable(training.split):
         return

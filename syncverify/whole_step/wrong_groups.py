@@ -1,4 +1,4 @@
-"""Gradients that are reduced over another group than the right one."""
+"""Gradients that are reduced over a wrong group."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Lateness:
         operator_results: Numbers of operators with late results.
         results: Numbers of collectives with late results.
         until: Counts of operators, collectives and waits after which the late work runs.
-        overwritten: Number of the storage that has other contents by then; None for none.
+        overwritten: Number of the storage whose contents have changed by then; None for none.
     """
 
     operators: frozenset[int]

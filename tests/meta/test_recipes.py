@@ -51,7 +51,10 @@ NOTHING_IS_BROADCAST = Property(
 )
 '''
 DEFECT = '''\
-"""Reported in owner/project#1."""
+"""Each step sends the parameters again.
+
+Reported in owner/project#1.
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,6 +1,6 @@
 """The hashes of torch's DebugMode."""
 
-from studies.comparison.hashes import OTHER_OPERATORS
+from studies.comparison.hashes import DIFFERENT_OPERATORS
 from studies.comparison.methods.method import Method
 from studies.comparison.verdicts import SILENT, Verdict, alarm, one_line
 from syncverify.judge.properties.judgement import Judgement
@@ -17,7 +17,7 @@ def hashes_agree(judgement: Judgement) -> Verdict:
     """
     remarks = judgement.run.remarks
     for remark in remarks:
-        if not remark.startswith((OTHER_OPERATORS, "the trusted run")):
+        if not remark.startswith((DIFFERENT_OPERATORS, "the trusted run")):
             return alarm(remark)
     return Verdict(alarmed=False, words=one_line(remarks[0])) if remarks else SILENT
 

@@ -1,4 +1,4 @@
-"""syncverify itself."""
+"""The method "syncverify": all properties of the harness judge one run on `sim`."""
 
 from studies.comparison.methods.method import Method
 from studies.comparison.verdicts import SILENT, Verdict, alarm
@@ -7,21 +7,23 @@ from syncverify.judge.properties.judgement import Judgement
 
 
 def all_properties_hold(judgement: Judgement) -> Verdict:
-    """Check all properties.
+    """Judge a run by all properties, as `syncverify run` does.
 
     Args:
-        judgement: A run on `sim`.
+        judgement: A run on `sim`, its reference, and a second run of the same scenario.
 
     Returns:
-        An alarm at the first property that does not hold.
+        An alarm with the first violation, as `property (cause)`; SILENT if there is none.
     """
-    found = check(
+    violations = check(
         judgement.scenario,
         judgement.run,
         judgement.reference.capabilities,
         again=judgement.again,
     )
-    return alarm(f"{found[0].property} ({found[0].cause})") if found else SILENT
+    if not violations:
+        return SILENT
+    return alarm(f"{violations[0].property} ({violations[0].cause})")
 
 
 HARNESS = Method(

@@ -1,4 +1,4 @@
-"""Sums over ranks by other collectives than `all_reduce`."""
+"""Sums over ranks by collectives that are not `all_reduce`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buckets of other sizes than the cap promises."""
+"""Buckets whose sizes differ from what the cap promises."""
 
 from __future__ import annotations
 

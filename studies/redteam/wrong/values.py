@@ -1,4 +1,4 @@
-"""Defects that need other numbers than small whole ones."""
+"""Defects that small whole numbers do not show."""
 
 from __future__ import annotations
 

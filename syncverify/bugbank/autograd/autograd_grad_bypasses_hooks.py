@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#47562."""
+"""Counts in a tensor hook, which `torch.autograd.grad` calls as well.
+
+Reported in pytorch/pytorch#47562.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#63812."""
+"""Remembers the gradient tensor, which `create_graph=True` replaces.
+
+Reported in pytorch/pytorch#63812.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""Reported in pytorch/torchtitan#4505."""
+"""The flag of the first micro-batch is captured, and replayed with all others.
+
+Reported in pytorch/torchtitan#4505.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#24005."""
+"""A hook is taken to be called once a micro-batch; nested backwards call it again.
+
+Reported in pytorch/pytorch#24005.
+"""
 
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 from syncverify.bugbank.entry import reported

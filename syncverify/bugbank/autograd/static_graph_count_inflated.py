@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#187732."""
+"""Counts of micro-batches that were not to be reduced stay, and nothing fits again.
+
+Reported in pytorch/pytorch#187732.
+"""
 
 from typing_extensions import override
 

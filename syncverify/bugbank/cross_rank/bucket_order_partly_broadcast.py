@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#35137."""
+"""The order of parameters was agreed upon, sizes of buckets were not.
+
+Reported in pytorch/pytorch#35137.
+"""
 
 from collections.abc import Iterator
 

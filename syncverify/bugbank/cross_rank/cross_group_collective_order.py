@@ -1,4 +1,7 @@
-"""Reported in meta-pytorch/torchrec#4149."""
+"""Half of the ranks start with the other axis, to keep all links busy.
+
+Reported in meta-pytorch/torchrec#4149.
+"""
 
 from torch.distributed.tensor import DTensor
 from typing_extensions import override

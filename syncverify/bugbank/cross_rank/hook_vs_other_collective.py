@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#72843."""
+"""A hook's reduction on one rank meets another collective on the other.
+
+Reported in pytorch/pytorch#72843.
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,7 @@
-"""Reported in NVIDIA/Megatron-LM#107."""
+"""Buckets are launched as they become ready, which differs between ranks.
+
+Reported in NVIDIA/Megatron-LM#107.
+"""
 
 from typing_extensions import override
 

@@ -1,4 +1,7 @@
-"""Reported in NVIDIA/nccl#479."""
+"""Both ranks send before they receive, and messages of a pair run one by one.
+
+Reported in NVIDIA/nccl#479.
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#174862."""
+"""Only gradients that came are packed, so that ranks pack different ones.
+
+Reported in pytorch/pytorch#174862.
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,7 @@
-"""Reported in ai-dynamo/modelexpress#497."""
+"""The loop that asks for completion has no bound, and a rank is absent.
+
+Reported in ai-dynamo/modelexpress#497.
+"""
 
 from typing_extensions import override
 

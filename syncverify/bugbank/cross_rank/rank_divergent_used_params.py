@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#158719."""
+"""Only parameters that this rank's data used are reduced.
+
+Reported in pytorch/pytorch#158719.
+"""
 
 import torch.distributed as dist
 from torch import nn

@@ -1,4 +1,7 @@
-"""Reported in facebookresearch/fairscale#754."""
+"""A rank that finds its own gradients useless does not reduce them.
+
+Reported in facebookresearch/fairscale#754.
+"""
 
 from typing_extensions import override
 

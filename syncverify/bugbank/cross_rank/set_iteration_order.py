@@ -1,4 +1,7 @@
-"""Reported in NVIDIA/Megatron-LM#2218."""
+"""Buckets are reduced in the order of a set, which differs between ranks.
+
+Reported in NVIDIA/Megatron-LM#2218.
+"""
 
 import torch.distributed as dist
 from typing_extensions import override

@@ -1,4 +1,7 @@
-"""Reported in NVIDIA/nccl#1417."""
+"""The cap bounds all open buckets together, shards included.
+
+Reported in NVIDIA/nccl#1417.
+"""
 
 from collections.abc import Iterator
 

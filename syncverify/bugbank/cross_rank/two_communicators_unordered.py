@@ -1,4 +1,7 @@
-"""Reported in NVIDIA/nccl#195."""
+"""A check for overflow uses a second communicator, at no fixed place in the order.
+
+Reported in NVIDIA/nccl#195.
+"""
 
 import torch
 import torch.distributed as dist

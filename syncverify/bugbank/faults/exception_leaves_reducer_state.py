@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#114194."""
+"""Counts survive a backward that failed.
+
+Reported in pytorch/pytorch#114194.
+"""
 
 from torch import nn
 from typing_extensions import override

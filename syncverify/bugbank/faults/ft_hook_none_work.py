@@ -1,4 +1,7 @@
-"""Reported in pytorch/torchtitan#1170."""
+"""A reduction returns no handle to wait for; the error discards every step.
+
+Reported in pytorch/torchtitan#1170.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Reported in NVIDIA/Megatron-LM#561."""
+"""Each rank reduces its share of a bucket, rounded down; no rank reduces the rest.
+
+Reported in NVIDIA/Megatron-LM#561.
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,7 @@
-"""Reported in NVIDIA/Megatron-LM#4609."""
+"""zero_grad() clears the buckets that still have work, after wait() finished it.
+
+Reported in NVIDIA/Megatron-LM#4609.
+"""
 
 from typing_extensions import override
 

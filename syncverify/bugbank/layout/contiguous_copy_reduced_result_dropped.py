@@ -1,4 +1,7 @@
-"""Reported in NVIDIA/Megatron-LM#5337."""
+"""A gradient that is not contiguous is reduced as a copy, which is then dropped.
+
+Reported in NVIDIA/Megatron-LM#5337.
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#14675."""
+"""A frozen parameter has a place in a bucket, which never becomes complete.
+
+Reported in pytorch/pytorch#14675.
+"""
 
 from torch import nn
 from typing_extensions import override

@@ -1,4 +1,7 @@
-"""Reported in facebookresearch/fairscale#435."""
+"""Buckets are sent when they are full; the last one, partly filled, never is.
+
+Reported in facebookresearch/fairscale#435.
+"""
 
 from typing_extensions import override
 

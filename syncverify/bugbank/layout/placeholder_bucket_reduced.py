@@ -1,4 +1,7 @@
-"""Reported in deepspeedai/DeepSpeed#1214."""
+"""A parameter beyond the cap flushes the bucket before it, if there is one or not.
+
+Reported in deepspeedai/DeepSpeed#1214.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,7 @@
-"""Reported in InfiniTensor/InfiniTrain#183."""
+"""Gradients point to the new buckets; earlier accumulations stay in the old ones.
+
+Reported in InfiniTensor/InfiniTrain#183.
+"""
 
 from collections.abc import Callable
 

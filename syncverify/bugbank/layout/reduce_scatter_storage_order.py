@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#130251."""
+"""Gradients are copied row by row, and handed back with the parameter's strides.
+
+Reported in pytorch/pytorch#130251.
+"""
 
 from typing_extensions import override
 

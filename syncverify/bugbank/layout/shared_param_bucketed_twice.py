@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#51929."""
+"""A parameter that is listed twice has two places, and two hooks.
+
+Reported in pytorch/pytorch#51929.
+"""
 
 from torch import nn
 from typing_extensions import override

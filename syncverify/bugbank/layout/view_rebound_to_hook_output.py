@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#43307."""
+"""Gradients become views into the result, but the old buffer goes on being sent.
+
+Reported in pytorch/pytorch#43307.
+"""
 
 from typing_extensions import override
 

@@ -1,4 +1,7 @@
-"""Reported in allenai/open-instruct#1498."""
+"""Every backward is taken for the first of a step, and overwrites the others.
+
+Reported in allenai/open-instruct#1498.
+"""
 
 import torch
 from torch import nn

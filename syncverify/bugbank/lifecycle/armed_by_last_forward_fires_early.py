@@ -1,4 +1,7 @@
-"""Reported in meta-pytorch/torchrec#4758."""
+"""The last forward arms the reduction, and one more backward is still to come.
+
+Reported in meta-pytorch/torchrec#4758.
+"""
 
 from typing_extensions import override
 

@@ -1,4 +1,7 @@
-"""Reported in InfiniTensor/InfiniTrain#213."""
+"""The first micro-batch starts the reduction, and a flag keeps later ones from it.
+
+Reported in InfiniTensor/InfiniTrain#213.
+"""
 
 from typing_extensions import override
 

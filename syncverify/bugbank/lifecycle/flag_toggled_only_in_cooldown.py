@@ -1,4 +1,7 @@
-"""Reported in huggingface/picotron#5."""
+"""Reductions are turned on between phases, and a stage with one phase has none.
+
+Reported in huggingface/picotron#5.
+"""
 
 from typing_extensions import override
 

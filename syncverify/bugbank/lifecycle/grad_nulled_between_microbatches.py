@@ -1,4 +1,7 @@
-"""Reported in NVIDIA-NeMo/Automodel#3530."""
+"""A batch of another length makes the stage start over, without its gradients.
+
+Reported in NVIDIA-NeMo/Automodel#3530.
+"""
 
 from collections.abc import Callable
 

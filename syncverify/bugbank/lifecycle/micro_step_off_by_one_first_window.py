@@ -1,4 +1,7 @@
-"""Reported in deepspeedai/DeepSpeed#6550."""
+"""The micro-step starts at 0 in the first window and at -1 in the others.
+
+Reported in deepspeedai/DeepSpeed#6550.
+"""
 
 from typing_extensions import override
 

@@ -1,4 +1,7 @@
-"""Reported in huggingface/accelerate#1708."""
+"""Two models count their micro-batches in one place, which counts twice as fast.
+
+Reported in huggingface/accelerate#1708.
+"""
 
 from typing_extensions import override
 

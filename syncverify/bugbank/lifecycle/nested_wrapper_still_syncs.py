@@ -1,4 +1,7 @@
-"""Reported in meta-pytorch/torchrec#4121."""
+"""A wrapper inside of a wrapper reduces too, and a mean of means hides it.
+
+Reported in meta-pytorch/torchrec#4121.
+"""
 
 from typing_extensions import override
 

@@ -1,4 +1,7 @@
-"""Reported in pytorch/PiPPy#1133."""
+"""The flag that defers the reduction is set around the wrong calls.
+
+Reported in pytorch/PiPPy#1133.
+"""
 
 from typing_extensions import override
 

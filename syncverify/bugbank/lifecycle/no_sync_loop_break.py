@@ -1,4 +1,7 @@
-"""Reported in speechbrain/speechbrain#2010."""
+"""Telling ends at the first bucket that there is nothing to tell.
+
+Reported in speechbrain/speechbrain#2010.
+"""
 
 from itertools import takewhile
 

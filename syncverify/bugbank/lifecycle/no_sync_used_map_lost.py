@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#69031."""
+"""A parameter that the last micro-batch does not use counts as unused in the whole step.
+
+Reported in pytorch/pytorch#69031.
+"""
 
 from typing_extensions import override
 

@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#73535."""
+"""Reduced gradients replace the sum on the host.
+
+Reported in pytorch/pytorch#73535.
+"""
 
 import torch
 from torch import nn

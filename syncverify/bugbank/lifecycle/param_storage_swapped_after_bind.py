@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#104336."""
+"""Gradients are no longer views once their parameters were moved.
+
+Reported in pytorch/pytorch#104336.
+"""
 
 from torch import nn
 from typing_extensions import override

@@ -1,4 +1,7 @@
-"""Reported in NovaSky-AI/SkyRL#2146."""
+"""A window whose length differs from that of the first is reduced early, or never.
+
+Reported in NovaSky-AI/SkyRL#2146.
+"""
 
 from typing_extensions import override
 
@@ -13,7 +16,7 @@ from syncverify.bugbank.entry import reported
     cause="reduced_early",
 )
 class LearnsCountOnce(ViewBuckets):
-    """Windows of other lengths than the first one are reduced early, or never."""
+    """A window whose length differs from that of the first is reduced early, or never."""
 
     @override
     def set_required_accumulations(self, require_accumulations: int) -> None:

@@ -1,4 +1,7 @@
-"""Reported in facebookresearch/fairscale#354."""
+"""zero_grad() sets gradients to None; the next ones are allocated elsewhere.
+
+Reported in facebookresearch/fairscale#354.
+"""
 
 from typing_extensions import override
 

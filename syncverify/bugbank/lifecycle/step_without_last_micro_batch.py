@@ -1,4 +1,7 @@
-"""Reported in huggingface/accelerate#2125."""
+"""`wait()` returns with gradients that were not reduced.
+
+Reported in huggingface/accelerate#2125.
+"""
 
 from typing_extensions import override
 

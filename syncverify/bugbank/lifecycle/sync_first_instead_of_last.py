@@ -1,4 +1,7 @@
-"""Reported in modelscope/FunASR#3472."""
+"""A bucket is launched by the first micro-batch of a step instead of the last.
+
+Reported in modelscope/FunASR#3472.
+"""
 
 from typing_extensions import override
 

@@ -1,4 +1,7 @@
-"""Reported in huggingface/accelerate#2790."""
+"""One flag says both to reduce and to start over, and it is set each time.
+
+Reported in huggingface/accelerate#2790.
+"""
 
 import torch
 from torch import nn

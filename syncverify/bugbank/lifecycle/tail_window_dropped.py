@@ -1,4 +1,7 @@
-"""Reported in horovod/horovod#546."""
+"""A window that ends early never becomes complete, and its rest is not launched.
+
+Reported in horovod/horovod#546.
+"""
 
 from typing_extensions import override
 

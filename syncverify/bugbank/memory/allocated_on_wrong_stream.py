@@ -1,4 +1,7 @@
-"""Reported in NVIDIA/Megatron-LM#6187."""
+"""The first buffer is of the caller's pool, and freed beside the caller's stream.
+
+Reported in NVIDIA/Megatron-LM#6187.
+"""
 
 import torch
 from typing_extensions import override

@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#180665."""
+"""The result is freed when the function returns, and its copy is still to come.
+
+Reported in pytorch/pytorch#180665.
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,7 @@
-"""Reported in deepspeedai/DeepSpeed#7965."""
+"""A temporary goes back to its pool while the other stream still uses it.
+
+Reported in deepspeedai/DeepSpeed#7965.
+"""
 
 import torch
 import torch.distributed as dist

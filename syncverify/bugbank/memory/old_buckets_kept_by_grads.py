@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#41954."""
+"""Gradients still lie in the old buffers when these are given up.
+
+Reported in pytorch/pytorch#41954.
+"""
 
 from typing_extensions import override
 

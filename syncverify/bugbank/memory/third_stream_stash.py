@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#188655."""
+"""A handle protects its tensor until a third stream waited, not the allocating one.
+
+Reported in pytorch/pytorch#188655.
+"""
 
 from typing_extensions import override
 

@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#125484."""
+"""The sum of earlier micro-batches is added to the reduced gradient.
+
+Reported in pytorch/pytorch#125484.
+"""
 
 import torch
 from torch import nn

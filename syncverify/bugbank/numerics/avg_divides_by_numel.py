@@ -1,4 +1,7 @@
-"""Reported in meta-pytorch/torchcomms#287."""
+"""The mean divides by the number of elements instead of the number of ranks.
+
+Reported in meta-pytorch/torchcomms#287.
+"""
 
 from typing_extensions import override
 

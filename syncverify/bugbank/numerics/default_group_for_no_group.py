@@ -1,4 +1,7 @@
-"""Reported in verl-project/verl#7494."""
+"""Where no axis is replicated the group is None, and None means all ranks.
+
+Reported in verl-project/verl#7494.
+"""
 
 import torch.distributed as dist
 from typing_extensions import override

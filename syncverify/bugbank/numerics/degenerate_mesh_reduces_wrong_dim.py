@@ -1,4 +1,7 @@
-"""Reported in verl-project/verl#7493."""
+"""Where a mesh has an axis of one rank, that one is reduced over, and no other.
+
+Reported in verl-project/verl#7493.
+"""
 
 from torch import nn
 from torch.distributed.tensor import DTensor

@@ -1,4 +1,7 @@
-"""Reported in huggingface/transformers#40052."""
+"""The loss is divided by the number of micro-batches, and backward divides again.
+
+Reported in huggingface/transformers#40052.
+"""
 
 from typing_extensions import override
 

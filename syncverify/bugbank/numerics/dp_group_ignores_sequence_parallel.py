@@ -1,4 +1,7 @@
-"""Reported in ByteDance-Seed/VeOmni#1059."""
+"""Only the data-parallel axis is reduced, not the other replicated one.
+
+Reported in ByteDance-Seed/VeOmni#1059.
+"""
 
 from torch import nn
 from typing_extensions import override

@@ -1,4 +1,7 @@
-"""Reported in NVIDIA/Megatron-LM#5956."""
+"""The mean divides by all ranks, also where few of them hold the same shard.
+
+Reported in NVIDIA/Megatron-LM#5956.
+"""
 
 import torch.distributed as dist
 from typing_extensions import override

@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#115967."""
+"""wait() flushes buckets without work in flight: those that it just finished.
+
+Reported in pytorch/pytorch#115967.
+"""
 
 from typing_extensions import override
 

@@ -1,4 +1,7 @@
-"""Reported in deepspeedai/DeepSpeed#1800."""
+"""Buckets have the parameter's dtype although its gradient has another.
+
+Reported in deepspeedai/DeepSpeed#1800.
+"""
 
 import torch
 from torch import nn

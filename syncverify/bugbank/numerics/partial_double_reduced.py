@@ -1,4 +1,7 @@
-"""Reported in pytorch/torchtitan#2106."""
+"""A partial gradient is reduced when it arrives, and again with its bucket.
+
+Reported in pytorch/torchtitan#2106.
+"""
 
 from collections.abc import Sequence
 

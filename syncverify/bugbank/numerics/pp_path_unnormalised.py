@@ -1,4 +1,7 @@
-"""Reported in pytorch/torchtitan#2972."""
+"""One of two paths through the code sums and does not divide.
+
+Reported in pytorch/torchtitan#2972.
+"""
 
 from typing_extensions import override
 

@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#190745."""
+"""The factor of a bfloat16 mean is stored in 4 bytes, of which 2 are read.
+
+Reported in pytorch/pytorch#190745.
+"""
 
 import torch
 from typing_extensions import override

@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#190627."""
+"""The first of two reductions sums in bfloat16, the second in full precision.
+
+Reported in pytorch/pytorch#190627.
+"""
 
 import torch.distributed as dist
 from typing_extensions import override

@@ -1,4 +1,7 @@
-"""Reported in NVIDIA/Megatron-LM#1446."""
+"""Biases and norm weights, being small, are taken for local.
+
+Reported in NVIDIA/Megatron-LM#1446.
+"""
 
 from torch import nn
 from typing_extensions import override

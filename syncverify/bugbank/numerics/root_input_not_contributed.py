@@ -1,4 +1,7 @@
-"""Reported in meta-pytorch/torchcomms#477."""
+"""The root sums into new memory, without its own part.
+
+Reported in meta-pytorch/torchcomms#477.
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,7 @@
-"""Reported in pytorch/torchtitan#1733."""
+"""Each micro-batch divides all that has accumulated so far.
+
+Reported in pytorch/torchtitan#1733.
+"""
 
 import math
 

@@ -1,4 +1,7 @@
-"""Reported in deepspeedai/DeepSpeed#8154."""
+"""Each stage scales gradients that the stage after it has scaled already.
+
+Reported in deepspeedai/DeepSpeed#8154.
+"""
 
 from typing_extensions import override
 

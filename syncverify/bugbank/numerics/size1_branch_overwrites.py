@@ -1,4 +1,7 @@
-"""Reported in ServiceNow/Fast-LLM#551."""
+"""Every micro-batch overwrites the slot of a gradient without a reduction.
+
+Reported in ServiceNow/Fast-LLM#551.
+"""
 
 import torch
 from torch import nn

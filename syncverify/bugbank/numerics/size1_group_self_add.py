@@ -1,4 +1,7 @@
-"""Reported in NVIDIA/Megatron-LM#6660."""
+"""A group of one rank returns its input, which is added to the sum it already is.
+
+Reported in NVIDIA/Megatron-LM#6660.
+"""
 
 from typing_extensions import override
 

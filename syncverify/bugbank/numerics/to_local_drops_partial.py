@@ -1,4 +1,7 @@
-"""Reported in pytorch/torchtitan#2532."""
+"""A gradient labelled Replicate counts as complete: only Partial is summed.
+
+Reported in pytorch/torchtitan#2532.
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#115710."""
+"""The answer is copied before the reduction that gives it is waited for.
+
+Reported in pytorch/pytorch#115710.
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,7 @@
-"""Reported in hpcaitech/ColossalAI#4404."""
+"""The reduction does not wait for the stream that fills the bucket.
+
+Reported in hpcaitech/ColossalAI#4404.
+"""
 
 from typing_extensions import override
 

@@ -1,4 +1,7 @@
-"""Reported in ROCm/pytorch#3500."""
+"""Only the bucket that is taken for the last one waits for all in flight.
+
+Reported in ROCm/pytorch#3500.
+"""
 
 from typing_extensions import override
 

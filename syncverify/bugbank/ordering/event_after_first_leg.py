@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#160481."""
+"""The event of completion is recorded on the stream of the first of two legs.
+
+Reported in pytorch/pytorch#160481.
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#144535."""
+"""The main stream does not wait for the side stream at the end.
+
+Reported in pytorch/pytorch#144535.
+"""
 
 from typing_extensions import override
 

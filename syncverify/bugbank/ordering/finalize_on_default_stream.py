@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#37790."""
+"""The default stream waits for the reduction, and the step is on another one.
+
+Reported in pytorch/pytorch#37790.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,7 @@
-"""Reported in NERSC/sc24-dl-tutorial#1."""
+"""The copy back follows a future that is done when the reduction is only queued.
+
+Reported in NERSC/sc24-dl-tutorial#1.
+"""
 
 import torch
 from typing_extensions import override

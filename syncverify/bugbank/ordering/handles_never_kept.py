@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#122849."""
+"""The list of handles to wait for is never filled.
+
+Reported in pytorch/pytorch#122849.
+"""
 
 from typing_extensions import override
 

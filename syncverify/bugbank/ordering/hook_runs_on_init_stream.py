@@ -1,4 +1,7 @@
-"""Reported in NVIDIA/Megatron-LM#3670."""
+"""The reduction waits for the default stream, and accumulation is on another one.
+
+Reported in NVIDIA/Megatron-LM#3670.
+"""
 
 import torch
 from torch.autograd.graph import get_gradient_edge

@@ -1,4 +1,7 @@
-"""Reported in deepspeedai/DeepSpeed#3727."""
+"""A buffer is filled again while the reduction of its earlier content still runs.
+
+Reported in deepspeedai/DeepSpeed#3727.
+"""
 
 import torch
 import torch.distributed as dist

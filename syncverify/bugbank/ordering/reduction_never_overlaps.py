@@ -1,4 +1,7 @@
-"""Reported in pytorch/torchtitan#3821."""
+"""Reductions were to overlap, and are all exposed after backward.
+
+Reported in pytorch/torchtitan#3821.
+"""
 
 from torch import nn
 from typing_extensions import override

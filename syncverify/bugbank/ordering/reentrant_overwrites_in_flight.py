@@ -1,4 +1,7 @@
-"""Reported in facebookresearch/fairscale#780."""
+"""A bucket is launched when its first gradient is complete, while others are added.
+
+Reported in facebookresearch/fairscale#780.
+"""
 
 from typing_extensions import override
 

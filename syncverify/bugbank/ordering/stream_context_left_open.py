@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#17439."""
+"""A stream context outlives the call that enters it, and ends in the next one.
+
+Reported in pytorch/pytorch#17439.
+"""
 
 import torch
 from typing_extensions import override

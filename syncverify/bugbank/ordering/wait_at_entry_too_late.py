@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#181218."""
+"""The main stream waits when the next call begins, with work queued in between.
+
+Reported in pytorch/pytorch#181218.
+"""
 
 from typing_extensions import override
 

@@ -1,4 +1,7 @@
-"""Reported in deepspeedai/DeepSpeed#8061."""
+"""The reduction waits only for the stream that filled the bucket last.
+
+Reported in deepspeedai/DeepSpeed#8061.
+"""
 
 from itertools import cycle
 

@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#122807."""
+"""Work handles are not kept, so that wait() has nothing to wait for.
+
+Reported in pytorch/pytorch#122807.
+"""
 
 from typing_extensions import override
 

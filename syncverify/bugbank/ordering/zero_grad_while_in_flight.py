@@ -1,4 +1,7 @@
-"""Reported in horovod/horovod#1116."""
+"""Gradients may be cleared while something in flight reads them.
+
+Reported in horovod/horovod#1116.
+"""
 
 import torch
 from typing_extensions import override

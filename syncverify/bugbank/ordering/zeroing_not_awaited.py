@@ -1,4 +1,7 @@
-"""Reported in deepspeedai/DeepSpeed#856."""
+"""The next backward does not wait until gradients are cleared.
+
+Reported in deepspeedai/DeepSpeed#856.
+"""
 
 import torch
 from typing_extensions import override

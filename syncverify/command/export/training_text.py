@@ -266,7 +266,7 @@ class TrainingText:
         backward: Backward,
         lines: Callable[[Mapping[str, str]], Iterator[str]],
     ) -> Iterator[str]:
-        """Yield lines made of the terms of a loss; ranks with other terms get other lines."""
+        """Yield lines made of the terms of a loss; ranks with different terms get different lines."""
         alike: dict[tuple[str, ...], list[int]] = {}
         for rank in range(self.scenario.mesh.num_ranks):
             used = step_plan.used_parameters(

@@ -34,7 +34,7 @@ class Inversion:
         late: Positions in the trace: work that starts late.
         late_results: Positions: work that starts in time and writes its results late.
         until: Position before which all other work runs first.
-        overwritten: Number of the storage that has other contents by then; None for none.
+        overwritten: Number of the storage whose contents have changed by then; None for none.
     """
 
     rank: int

@@ -60,17 +60,17 @@ SUBJECT_IS_DETERMINISTIC = Property(
     causes=(
         Mistake(
             "acts_otherwise",
-            "two runs of the same program act differently",
+            "a second run of the same program issues different collectives",
             "do not use the order of a set, id(), the clock or unseeded random numbers",
         ),
         Mistake(
             "sums_otherwise",
-            "two runs of the same program have different gradients",
+            "a second run of the same program has different gradients",
             "do not use the clock or unseeded random numbers in gradients",
         ),
         Mistake(
             "ends_otherwise",
-            "two runs of the same program end differently",
+            "a second run of the same program ends differently",
             "replay a few times: the failure depends on chance",
         ),
     ),

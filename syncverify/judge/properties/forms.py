@@ -55,22 +55,22 @@ GRADIENT_HAS_FORM_OF_PARAMETER = Property(
     causes=(
         Mistake(
             "wrong_type",
-            "a DTensor has an ordinary tensor as gradient, or the other way round",
+            "a DTensor has an ordinary tensor as gradient, or an ordinary tensor has a DTensor",
             "assign a DTensor to the `.grad` of a DTensor, and an ordinary tensor to others",
         ),
         Mistake(
             "wrong_mesh",
-            "the gradient is on another mesh than its parameter",
+            "the mesh of the gradient is different from that of its parameter",
             "assign a DTensor on the parameter's own `device_mesh`",
         ),
         Mistake(
             "wrong_placements",
-            "the gradient has other placements than its parameter",
+            "the placements of the gradient are different from those of its parameter",
             "assign a DTensor with the parameter's placements to `.grad`",
         ),
         Mistake(
             "wrong_strides",
-            "the gradient has other strides than torch alone gives it",
+            "the strides of the gradient are different from those that torch alone gives it",
             "give `.grad` the parameter's strides, or make it contiguous",
         ),
         Mistake(

@@ -126,8 +126,8 @@ def _messages(launches: Orders) -> Iterator[Orders]:
 
 def _in_step(orders: Orders) -> Orders:
     """Return the launches on communicators whose ranks launch equally often."""
-    # The n-th launch of one rank is otherwise another collective than that of its peer;
-    # `collectives_match_across_ranks` reports it.
+    # If the counts differ, `collectives_match_across_ranks` reports it: the n-th launches of
+    # two ranks are different collectives.
     counts: dict[tuple[str, tuple[int, ...]], Counter[int]] = {}
     for rank, launches in orders.items():
         for launch in launches:

@@ -157,8 +157,8 @@ ZERO_GRAD_CLEARS = Property(
     example="a buffer that is not cleared",
     needs_data=False,
     leads_to=("accumulation_is_local_until_reduced",),
-    # Numbers that zero_grad() leaves are added to. A sum that nobody sends, or that comes into
-    # other memory than `.grad`, is another mistake.
+    # The next backward adds to the numbers that zero_grad() left. A sum that no rank sends, or
+    # that is not in the memory of `.grad`, is a different mistake.
     never_gives=("not_reduced", "result_dropped", "view_lost"),
     causes=(
         Mistake(

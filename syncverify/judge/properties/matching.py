@@ -46,7 +46,7 @@ def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Violation]:
     that combine values of several ranks, no two ranks have different parameters at one
     place of the buffer, or one parameter at two places.
 
-    Catches: a group of other ranks than those that share a parameter, where their parts
+    Catches: a group whose ranks are not those that share a parameter, where their parts
     differ in size. Buckets of equal size in another order on one rank, which no check of shapes
     sees. Buckets packed from the parameters that a rank happens to use. Knows by name only
     gradients that are sent from `.grad` itself, and permits a rank without bytes of a
@@ -72,7 +72,7 @@ COLLECTIVES_MATCH_ACROSS_RANKS = Property(
     causes=(
         Mistake(
             "collective_mismatch",
-            "ranks meet in one collective with different arguments",
+            "ranks call one collective with different arguments",
             (
                 "issue the same collectives, with the same sizes and in the same order, on every "
                 "rank: in no branch of one rank, and not in the order of a set, of id() or of a "
@@ -105,7 +105,7 @@ COLLECTIVES_MATCH_ACROSS_RANKS = Property(
         ),
         Mistake(
             "bucket_mismatch",
-            "one place of a bucket holds different parameters on different ranks",
+            "one place of a bucket holds different parameters on two ranks",
             (
                 "put the same parameters into the n-th bucket on every rank, used or not: not "
                 "in the order of a set, of id() or of a hash"

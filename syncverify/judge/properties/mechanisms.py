@@ -179,7 +179,7 @@ def _not_awaited(facts: GradientFacts) -> Cause | None:
 
 
 def _result_dropped(facts: GradientFacts) -> Cause | None:
-    """Find a reduction of the gradient that writes to other memory than that of `.grad`."""
+    """Find a reduction of the gradient that does not write to the memory of `.grad`."""
     expected, own = facts.expected, facts.expected.part(facts.expected.rank)
     is_own = any(facts.equals(own / by) for by in {1, expected.divisor})
     if facts.kind != "rank_contribution_missing" or not is_own:

@@ -57,7 +57,7 @@ class _Replicas:
                     yield by_rank[rank]
 
     def findings(self) -> Iterator[Violation]:
-        """Find a set without an owner, and right gradients on other ranks than the owner."""
+        """Find a set without an owner, and right gradients on ranks that are not the owner."""
         name = self.parameter
         if not self.owners:
             text = f"expected an owner of {name!r} among ranks {list(self.ranks)}, but owner() is false on each"
@@ -87,7 +87,7 @@ def owned_after_wait(judgement: Judgement) -> Iterator[AfterWait]:
 
 
 def wrong_owners(judgement: Judgement) -> Iterator[Violation]:
-    """Find replicas without an owner, and right gradients on other ranks than the owner.
+    """Find replicas without an owner, and right gradients on ranks that are not the owner.
 
     Nothing is found of subjects that leave the right gradient on all ranks.
     """

@@ -1,4 +1,4 @@
-"""The rank that skipped a collective, where ranks meet in another one than their peers."""
+"""The rank that skipped a collective, where its peers meet in a different one."""
 
 from __future__ import annotations
 

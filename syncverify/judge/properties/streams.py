@@ -73,7 +73,7 @@ STREAM_CONTEXT_IS_RESTORED = Property(
     causes=(
         Mistake(
             "stream_changed",
-            "another stream is current after a call than before it",
+            "the current stream after a call is different from that before the call",
             "enter stream contexts with a `with` block, which leaves them",
         ),
     ),

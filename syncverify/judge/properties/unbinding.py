@@ -69,7 +69,7 @@ UNBIND_RESTORES_PARAMETERS = Property(
         ),
         Mistake(
             "parameter_changed",
-            "a parameter has another value or requires_grad than before",
+            "the value or requires_grad of a parameter is different from before",
             "do not change the values of parameters: change gradients only",
         ),
         Mistake(
@@ -94,7 +94,7 @@ UNBIND_RESTORES_PARAMETERS = Property(
         ),
         Mistake(
             "setting_changed",
-            "a default of torch or Python is another one afterwards",
+            "a default of torch or Python has changed after unbind()",
             "restore torch's defaults, with a context manager where there is one",
         ),
         Mistake(

@@ -127,7 +127,7 @@ GRADIENT_EQUALS_REFERENCE = Property(
     causes=(
         Mistake(
             "still_partial",
-            "the gradient is summed, and marked as if it were not",
+            "the gradient is summed, and its placements still say Partial",
             "assign a DTensor with the parameter's placements to `.grad`",
         ),
         Mistake(
@@ -140,7 +140,7 @@ GRADIENT_EQUALS_REFERENCE = Property(
         ),
         Mistake(
             "wrong_owner",
-            "another rank has the whole gradient than in an earlier step",
+            "the whole gradient is on a rank different from that of an earlier step",
             "reduce a parameter's gradient to the same rank in every step, its owner",
         ),
     ),
@@ -156,7 +156,7 @@ def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Violation]:
     rounding can do] in `syncverify/judge/rounding.py`.
 
     Catches: defects that only real gradients show, such as a wire format that keeps whole
-    numbers and little else, or a gradient in another memory format than its parameter; and
+    numbers and little else, or a gradient whose memory format differs from its parameter's; and
     all defects that whole numbers show. Does not require the nearest number; sums of products do, as their gradients
     are exact.
     """
@@ -363,7 +363,7 @@ def _finding(
     """Return a finding.
 
     Notes in `apart` the kinds that nothing else explains, and in `seen` all kinds: the first
-    finding of a kind is the one that a report shows, and alone has other readings.
+    finding of a kind is the one that a report shows, and the only one with further readings.
     """
     observed = observation.gradients[expected.spec.name]
     told = cause

@@ -64,7 +64,7 @@ def require_same_gradients(word: str) -> None:
     for name, gradient in _gradients(word).items():
         if not torch.equal(gradient, _GRADIENTS[word][name]):
             complaint = (
-                f"{name!r} has another gradient now than at the start, on the same batch; "
+                f"{name!r} has a gradient different from the one at the start, on the same batch; "
                 "keep no state between calls"
             )
             raise LayerError(named.refusal(word, complaint))

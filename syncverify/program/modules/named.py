@@ -49,7 +49,7 @@ def forget(name: str) -> None:
 
 
 def require_own_parameters(scenario: Scenario) -> None:
-    """Refuse a scenario with other parameters than its module.
+    """Refuse a scenario whose parameters are not those of its module.
 
     A scenario may choose one dtype for all parameters, their groups, and the frozen ones.
 

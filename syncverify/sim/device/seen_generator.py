@@ -49,7 +49,7 @@ class SeenGenerator:
         if key in self._known:
             torch.default_generator.set_state(self._known[key])
         else:
-            # Another offset gives other numbers, and the same pair gives the same.
+            # Different offsets give different numbers, and the same pair gives the same numbers.
             digest = hashlib.blake2b(key, digest_size=8).digest()
             torch.default_generator.manual_seed(int.from_bytes(digest, "little"))
 

@@ -1,7 +1,7 @@
 """Refusals: what the simulated machine cannot play, so that the run is not judged.
 
 A refusal is noted in the run at the moment it is made, and raised again when the run ends.
-The subject gets an exception too, and may wrap it, keep it, or go on with other gradients:
+The subject gets an exception too, and may wrap it, keep it, or go on with wrong gradients:
 that decides nothing any more.
 
 An error that a real process group or a GPU would raise as well is no refusal. It is raised as

@@ -183,7 +183,7 @@ LIFECYCLE = [
         "rank 0: nothing orders all_reduce at ", also=frozenset({AGREE, VALUE}),
     ),
     Defect(
-        "ref-cycle-keeps-buckets", UNBIND, "hook_left",
+        "hooks-kept-after-unbind", UNBIND, "hook_left",
         "1 hook is left on 'p0' of rank 0 after unbind()", mesh=(1,),
     ),
 ]  # fmt: skip

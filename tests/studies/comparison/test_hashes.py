@@ -27,7 +27,7 @@ def test_logs_of_other_operators_are_no_finding(
     found = case("avg-single-rank-tail-lost")
     verdict = DEBUG_MODE.judge(rigs.play(DEBUG_MODE.rig, found, found.defect))
     assert not verdict.alarmed
-    assert verdict.words.startswith("other operators than in the trusted run: ")
+    assert verdict.words.startswith("operators differ from the trusted run: ")
 
 
 def test_a_process_that_dies_ends_the_run(

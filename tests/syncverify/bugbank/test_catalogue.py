@@ -49,7 +49,7 @@ def test_entry_says_what_it_is(entry: Entry) -> None:
     assert entry.trigger
     assert entry.property in {each.name for each in ALL_PROPERTIES}
     module = import_module(entry.subject.__module__)
-    assert module.__doc__ == f"Reported in {entry.source}."
+    assert module.__doc__ == f"{entry.mechanism}\n\nReported in {entry.source}.\n"
 
 
 @every_entry

@@ -1,4 +1,4 @@
-"""Defects that let ranks launch in other orders."""
+"""Defects that let ranks launch in different orders."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class RestInOrderOfPlan(Views):
 
 @wrong(
     "hashes that order launches",
-    trigger="real processes with hash seeds of their own, and 2 parameters: ranks reduce in other orders",
+    trigger="real processes with hash seeds of their own, and 2 parameters: ranks reduce in different orders",
 )
 class SortsByHash(Plain):
     """Gradients are reduced in the order of the hash of a description, which spreads large ones."""
@@ -108,7 +108,7 @@ class PendingInASet(Main):
 
 @wrong(
     "dtype order",
-    trigger="2 dtypes, and ranks whose backwards begin with another parameter: dtypes are reduced in other orders",
+    trigger="2 dtypes, and ranks whose backwards begin with another parameter: dtypes are reduced in different orders",
 )
 class DtypesAsTheyCome(Main):
     """One flat buffer for each dtype, made when the first gradient of that dtype comes."""

@@ -81,7 +81,7 @@ class EvenShardsAssumed(Plain):
 
 @wrong(
     "ZeRO owners",
-    trigger="a frozen parameter before a trainable one: the sum goes to another rank than owner() says",
+    trigger="a frozen parameter before a trainable one: the sum does not go to the rank that owner() names",
 )
 class OwnerByOtherIndex(Plain):
     """Each gradient is reduced to one owner, in turns."""

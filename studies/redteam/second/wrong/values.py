@@ -33,7 +33,7 @@ class SplitsIntoHalves(Plain):
             dist.all_reduce(part, group=group)
             return
         own = part.contiguous().view(-1)
-        high = own.half()  # WRONG: float16 has other exponents than float32
+        high = own.half()  # WRONG: float16 has fewer exponents than float32
         low = (own - high.float()).half()
         low = torch.where(torch.isfinite(low), low, torch.zeros_like(low))
         pair = torch.stack([high, low])

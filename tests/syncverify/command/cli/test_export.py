@@ -48,7 +48,7 @@ def test_script_shows_the_wrong_gradient(call: Callable, tmp_path: Path) -> None
     ("entry_id", "reason"),
     [
         ("final-join-missing", "is about the order of work on streams"),
-        ("ref-cycle-keeps-buckets", "leaves no wrong number in a gradient"),
+        ("hooks-kept-after-unbind", "leaves no wrong number in a gradient"),
     ],
 )
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Experts are divided by the number of ranks of another axis than the one that adds them."""
+"""Experts are divided by the number of ranks of an axis different from the one that adds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reported in pytorch/pytorch#63211."""
+"""unbind() forgets its hooks without removing them.
+
+Reported in pytorch/pytorch#63211.
+"""
 
 from typing_extensions import override
 
