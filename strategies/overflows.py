@@ -28,15 +28,15 @@ def overflowing_scenarios(
     """
     if capabilities.wire_dtype:  # other sums would round on the wire
         return _with_terms_that_cancel(scenario)
-    words, able = _words(capabilities), _able(scenario)
-    if words is None or not able or not draw(_OVERFLOWS):
+    words, candidates = _words(capabilities), _able(scenario)
+    if words is None or not candidates or not draw(_OVERFLOWS):
         return scenario
     word, listed = draw(words), [*scenario.parameters]
     if word == CANCELLING:
-        able = [n for n in able if _can_cancel(scenario, listed[n])]
-    if not able:
+        candidates = [n for n in candidates if _can_cancel(scenario, listed[n])]
+    if not candidates:
         return scenario
-    chosen = draw(st.sampled_from(able))
+    chosen = draw(st.sampled_from(candidates))
     listed[chosen] = replace(listed[chosen], gradient=word)
     return replace(scenario, parameters=tuple(listed))
 

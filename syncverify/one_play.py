@@ -48,7 +48,7 @@ class PlayedScenario:
 
     @property
     def is_right(self) -> bool:
-        """Whether no property is violated."""
+        """Tell whether no property is violated."""
         return not self.violations
 
     @default_torch_state()

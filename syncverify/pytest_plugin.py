@@ -291,7 +291,7 @@ def pytest_runtest_makereport(
     if call.excinfo is not None and simulation is not None:
         error = call.excinfo.value
         if isinstance(error, simulation.ProgramIsWrongError) and report.failed:
-            report.longrepr = str(error)  # no line of a test is at fault for all of it
+            report.longrepr = str(error)  # no single line of the test is at fault
     return report
 
 

@@ -77,8 +77,8 @@ def _in_order(outcomes: dict[str, Outcome]) -> list[Outcome]:
 def _line(outcome: Outcome) -> str:
     caught = [m.id for m in METHODS if outcome.defect[m.id].alarmed]
     alarms = [m.id for m in METHODS if outcome.twin[m.id].alarmed]
-    said = f"{outcome.id}: caught by {', '.join(caught) or 'none'}"
-    return f"{said}; FALSE ALARM of {', '.join(alarms)}" if alarms else said
+    verdict = f"{outcome.id}: caught by {', '.join(caught) or 'none'}"
+    return f"{verdict}; FALSE ALARM of {', '.join(alarms)}" if alarms else verdict
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class Outcome:
     twin: Mapping[str, Verdict]
 
 
-# A process opens its rigs once; processes that they start end with it.
+# A process opens its rigs once; processes that the rigs start end with that process.
 _rigs = functools.cache(Rigs)
 
 
@@ -75,23 +75,27 @@ def compared(task: Task) -> Outcome:
         {name: rigs.play(name, case, subject) for name in names}
         for subject in (case.defect, case.twin)
     )
-    said = {m.id: verdicts(m, defects[m.rig], twins[m.rig]) for m in asked}
+    verdict_pairs = {m.id: verdicts(m, defects[m.rig], twins[m.rig]) for m in asked}
     if known is not None:
-        said |= {name: (known.defect[name], known.twin[name]) for name in known.defect}
+        verdict_pairs |= {
+            name: (known.defect[name], known.twin[name]) for name in known.defect
+        }
     return Outcome(
         case.id,
         case.section,
         case.is_silent,
-        {name: of_defect for name, (of_defect, _) in said.items()},
-        {name: of_twin for name, (_, of_twin) in said.items()},
+        {name: of_defect for name, (of_defect, _) in verdict_pairs.items()},
+        {name: of_twin for name, (_, of_twin) in verdict_pairs.items()},
     )
 
 
 def not_played(entry: Entry) -> Outcome:
     """Count a defect as missed by all methods: the search found no scenario to play."""
     missed = Verdict(alarmed=False, words="the search found no scenario that shows it")
-    said = {method.id: missed for method in METHODS}
-    return Outcome(entry.id, entry.section, entry.silent, said, said)
+    verdicts_of_none = {method.id: missed for method in METHODS}
+    return Outcome(
+        entry.id, entry.section, entry.silent, verdicts_of_none, verdicts_of_none
+    )
 
 
 def verdicts(
@@ -136,7 +140,9 @@ def stored(path: Path | None) -> dict[str, Outcome]:
     entries = json.loads(path.read_text(encoding="utf-8"))
     for entry in entries:
         for side in ("defect", "twin"):
-            entry[side] = {name: Verdict(**said) for name, said in entry[side].items()}
+            entry[side] = {
+                name: Verdict(**fields) for name, fields in entry[side].items()
+            }
     return {entry["id"]: Outcome(**entry) for entry in entries}
 
 

@@ -91,10 +91,10 @@ def scripts() -> list[Path]:
 
 def environment_of(python: str) -> Environment:
     """Ask a Python for its version and for its torch."""
-    told = subprocess.run(
+    process = subprocess.run(
         [python, "-c", _ENVIRONMENT], capture_output=True, text=True, check=True
     )
-    packages, version, folder = json.loads(told.stdout)
+    packages, version, folder = json.loads(process.stdout)
     return Environment(python, packages, version, Path(folder))
 
 

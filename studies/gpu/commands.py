@@ -73,8 +73,8 @@ def _finished(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def _quoted(done: subprocess.CompletedProcess[str]) -> list[str]:
     """Quote the beginning and the end: the launcher's traceback follows the line that counts."""
-    said = (done.stdout + done.stderr).replace(str(ROOT), ".").splitlines()
-    shown = said if len(said) <= 40 else [*said[:10], "...", *said[-30:]]
+    lines = (done.stdout + done.stderr).replace(str(ROOT), ".").splitlines()
+    shown = lines if len(lines) <= 40 else [*lines[:10], "...", *lines[-30:]]
     return ["", "```text", *shown, "```"]
 
 

@@ -29,7 +29,7 @@ def with_detector(device: torch.device) -> Result:
         for is_first in (True, False):
             torch.cuda.synchronize()
             try:
-                # The first step makes communicators, and waits for them.
+                # The first step makes communicators, and waits until they are ready.
                 with _refusing(waits=not is_first):
                     step()
             except RuntimeError as error:

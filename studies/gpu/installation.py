@@ -58,10 +58,10 @@ def _milliseconds(num_streams: int) -> float:
 def _driver() -> str:
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        told = subprocess.run(query, capture_output=True, text=True, check=True)
+        process = subprocess.run(query, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown: nvidia-smi does not answer"
-    return told.stdout.partition("\n")[0]
+    return process.stdout.partition("\n")[0]
 
 
 PART = Part(

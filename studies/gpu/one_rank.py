@@ -36,10 +36,10 @@ def wrong_in(
         The text of each violation, or of the error of the harness.
     """
     membership = Membership(1, transport_of(device), dist.HashStore(), 0, _TIMEOUT)
-    told: list[JobOutcome] = []
+    outcomes: list[JobOutcome] = []
     part = RankPart(membership, scenario, subject, device, Recorder())
-    play_rank(part, told.append, kept)
-    outcome = told[0]
+    play_rank(part, outcomes.append, kept)
+    outcome = outcomes[0]
     if error := outcome.harness_error or outcome.usage_error:
         return [error.strip().rpartition("\n")[2]]
     ranks = (unpack_result(outcome.result),)

@@ -79,8 +79,8 @@ def run(device: torch.device, num_scenarios: int = SCENARIOS) -> Result:
                 compared(*own) for own in zip(expected, found.operators, strict=True)
             ]
             different = [each for own in ranks for each in own.differing]
-            said = judged(scenario, found.run, subject) + different[:3]
-            wrong += [f"scenario {number}: {each}" for each in said]
+            differences = judged(scenario, found.run, subject) + different[:3]
+            wrong += [f"scenario {number}: {each}" for each in differences]
             alone = Counter(each for own in ranks for each in own.alone)
             wrong += [
                 f"scenario {number}, {place} alone: {count} times `{name}`"

@@ -33,7 +33,7 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        """Whether the trainer ended with the right gradients and our synchronizer."""
+        """Tell whether the trainer ended with the right gradients and our synchronizer."""
         return not (self.error or self.wrong) and bool(self.gradients)
 
     def as_json(self) -> dict[str, Any]:

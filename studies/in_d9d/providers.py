@@ -136,7 +136,7 @@ def trainer_config(
             "gc": never,
             "checkpointing": {"save_dir": folder, **never},
             "gradient_clipping": {"max_norm": max_norm},
-            # Small buckets, so that a step has several of them.
+            # Small buckets, so that a step has several buckets.
             "gradient_manager": {"bucket_size_mb": 1, "grad_dtype": None},
         }
     )

@@ -38,11 +38,11 @@ def main(path: Path, trials: int, crew: Crew) -> None:
     sys.exit(any(json.loads(line)["faults"] for line in lines))
 
 
-def _tell(told: dict[str, Any]) -> None:
-    kills = ", ".join(f"{name} to {kind}" for kind, name in told["kills"]) or "none"
-    verdict = "; ".join(told["faults"]) or "as it should"
+def _tell(trial: dict[str, Any]) -> None:
+    kills = ", ".join(f"{name} to {kind}" for kind, name in trial["kills"]) or "none"
+    verdict = "; ".join(trial["faults"]) or "as it should"
     click.echo(
-        f"{told['number']} {told['backend']}: {kills}: exit code {told['code']}, {verdict}"
+        f"{trial['number']} {trial['backend']}: {kills}: exit code {trial['code']}, {verdict}"
     )
 
 

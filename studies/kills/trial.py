@@ -210,7 +210,7 @@ def line_of(number: int) -> str:
     plan = planned(number)
     ending = play(plan)
     faults = faults_of(plan, ending)
-    told = {
+    fields = {
         **asdict(plan),
         "kills": ending.kills,
         "code": ending.code,
@@ -218,5 +218,5 @@ def line_of(number: int) -> str:
         "faults": faults,
     }
     if faults:
-        told["output"] = ending.output[-4000:]
-    return json.dumps(told)
+        fields["output"] = ending.output[-4000:]
+    return json.dumps(fields)

@@ -37,8 +37,8 @@ def main(only: tuple[str, ...], crew: Crew, examples: int) -> None:
     play = functools.partial(scored, right=right_programs(), examples=examples)
     for _, score in crew(play, names):
         scores[score.name] = score
-        for told in score.told if only else ():
-            click.echo(f"{told.text}\n")
+        for violation in score.told if only else ():
+            click.echo(f"{violation.text}\n")
         click.echo(_line(score))
         if examples == EXAMPLES:
             write(scores)
@@ -56,10 +56,8 @@ def _line(score: Score) -> str:
     right = "right" if score.is_right else "WRONG CAUSE"
     wrong = f", WRONG CERTAIN {', '.join(score.wrong_certain)}"
     fixes = ", ".join(f"fix {fix.verdict}" for fix in score.fixes) or "no fix"
-    told = ", ".join(each.identity for each in score.told)
-    return (
-        f"{score.name}: {right}{wrong if score.wrong_certain else ''}, {fixes}: {told}"
-    )
+    identities = ", ".join(each.identity for each in score.told)
+    return f"{score.name}: {right}{wrong if score.wrong_certain else ''}, {fixes}: {identities}"
 
 
 if __name__ == "__main__":

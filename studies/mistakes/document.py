@@ -104,7 +104,7 @@ def _cells(score: Score | None) -> list[str]:
         return ["not measured", "", ""]
     if not score.is_found:
         return ["nothing", "no", ""]
-    told = [
+    identities = [
         f"{each.identity}, {each.certainty.partition(':')[0]}" for each in score.told
     ]
     right = "yes" if score.is_right else "no"
@@ -114,7 +114,7 @@ def _cells(score: Score | None) -> list[str]:
         for fix in score.fixes
     ]
     return [
-        "; ".join(told),
+        "; ".join(identities),
         right + (wrong if score.wrong_certain else ""),
         "; ".join(fixes) or "none",
     ]

@@ -43,9 +43,9 @@ class Score:
     @classmethod
     def read(cls, entry: dict[str, Any]) -> Self:
         """Read what `dataclasses.asdict` wrote as JSON."""
-        told = tuple(Told(**each) for each in entry["told"])
+        violations = tuple(Told(**each) for each in entry["told"])
         fixes = (OfferedFix(tuple(e["lines"]), e["verdict"]) for e in entry["fixes"])
-        return cls(entry["name"], told, tuple(fixes))
+        return cls(entry["name"], violations, tuple(fixes))
 
     @property
     def is_found(self) -> bool:
@@ -90,7 +90,7 @@ def scored(name: str, right: dict[str, Played], examples: int) -> Score:
         for fix in dict.fromkeys(fix for _, fix in found)
         if fix is not None
     ]
-    return Score(name, tuple(told for told, _ in found), tuple(fixes))
+    return Score(name, tuple(violation for violation, _ in found), tuple(fixes))
 
 
 def _verdict(mistake: Mistake, fix: Fix, right: Played) -> str:

@@ -103,11 +103,11 @@ def _model(entry: Entry, played: PlayedScenario, found: FoundViolation) -> Any:
     subject = entry.defect()
     contract = subject.capabilities.in_words()
     name, backend = _path(entry), played.backend
-    told = Report(
+    report = Report(
         name, backend, 0, 1, 0.0, {}, (found,), contract=contract, is_replay=True
     )
     run = shown_again(found, subject, SimBackend())
-    return page_model(told, subject.capabilities, [run])
+    return page_model(report, subject.capabilities, [run])
 
 
 def take_pictures(folder: Path) -> None:

@@ -201,7 +201,7 @@ def _words(figures: dict[str, Any], counted: dict[str, Any]) -> str:
     few, many = (powers(figures, counted, number) for number in _EXAMPLES)
     below = [name for name, power in many.items() if power < _ENOUGH]
     rarest = sorted(few, key=lambda name: (few[name], name))[:3]
-    told = ", ".join(f"`{name}` ({100 * few[name]:.1f} %)" for name in rarest)
+    chances = ", ".join(f"`{name}` ({100 * few[name]:.1f} %)" for name in rarest)
     pairs = " and ".join(
         f"{counted['likely pairs'][str(n)]:,} in {n:,}" for n in _EXAMPLES
     )
@@ -209,7 +209,7 @@ def _words(figures: dict[str, Any], counted: dict[str, Any]) -> str:
     return (
         f"{len(many) - len(below)} of {len(many)} values are met with at least "
         f"{_ENOUGH:.0%} in {_EXAMPLES[1]:,} examples; below are: {listed}. The weakest "
-        f"three, in {_EXAMPLES[0]} examples: {told}. Of {counted['pairs']:,} pairs of values that "
+        f"three, in {_EXAMPLES[0]} examples: {chances}. Of {counted['pairs']:,} pairs of values that "
         f"one scenario may have, so many are met with {_ENOUGH:.0%}: {pairs}."
     )
 

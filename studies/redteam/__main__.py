@@ -46,9 +46,9 @@ def main(examples: int, only: tuple[str, ...], crew: Crew, *, writes: bool) -> N
 
 
 def _line(score: Score) -> str:
-    told = f"{score.name}: {score.verdict} after {score.examples}"
+    verdict = f"{score.name}: {score.verdict} after {score.examples}"
     found = ": ".join(filter(None, (score.identity, score.message)))
-    return f"{told}: {found}" if found else told
+    return f"{verdict}: {found}" if found else verdict
 
 
 def _sums(scores: list[Score]) -> str:

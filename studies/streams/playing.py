@@ -74,8 +74,8 @@ class Compared:
     @override
     def __str__(self) -> str:
         """Tell the numbers, and the tokens of the differences."""
-        told = f"{self.num_scenarios} scenarios, {self.num_wrong} with a violation"
-        return " ".join([f"{told}, {len(self.different)} different", *self.different])
+        counts = f"{self.num_scenarios} scenarios, {self.num_wrong} with a violation"
+        return " ".join([f"{counts}, {len(self.different)} different", *self.different])
 
 
 def compared(subject: Subject, scenarios: Iterable[Scenario]) -> Compared:

@@ -26,7 +26,7 @@ SINCE: Final = "2025-08-01"
 WORDS: Final = re.compile(
     r"(?<!pre)(?<!suf)fix|\brac(?:e|es|y)\b|wrong|incorrect|corrupt", re.IGNORECASE
 )
-# A subject has the first class with a word of it, or else `other`.
+# The first class of which a word occurs in the subject counts, or else `other`.
 CLASSES: Final = {
     "norm": re.compile(r"norm|clip", re.IGNORECASE),
     "scale": re.compile(

@@ -128,11 +128,11 @@ def play(
         ended = _run([*command, "--json", str(report)], _environment(paths), folder)
         if ended.code not in _JUDGED:
             # Releases print hundreds of lines of warnings.
-            said = re.findall(
+            error_lines = re.findall(
                 r"^.*(?:syncverify|Error): .*$", ended.stderr, re.MULTILINE
             )
             raise click.ClickException(
-                f"{pair.name}: no verdict from {paths}: {' '.join(said)[-4000:]}"
+                f"{pair.name}: no verdict from {paths}: {' '.join(error_lines)[-4000:]}"
             )
         content = json.loads(report.read_text(encoding="utf-8"))
     shown = f"{judge.shown} {' '.join(arguments)}"

@@ -161,10 +161,10 @@ def _others(stored: Stored) -> Iterator[str]:
     yield "## Not passed, here or on gloo"
     yield ""
     rows = [
-        (f"`{Path(file).name}`", f"`{test}`", found, said.replace("|", "\\|"))
+        (f"`{Path(file).name}`", f"`{test}`", found, reason.replace("|", "\\|"))
         for file, ways in sorted(stored.files.items())
-        for test, found, said in verdicts(ways)
-        if said and found != SKIPPED
+        for test, found, reason in verdicts(ways)
+        if reason and found != SKIPPED
     ]
     yield from table(("file", "test", "verdict", "reason"), rows)
 

@@ -104,4 +104,4 @@ def _first_line(child: ElementTree.Element) -> str:
 
 
 def _is_of_ranks(line: str) -> bool:
-    return any(said in line for said in _SAID_OF_RANKS)
+    return any(phrase in line for phrase in _SAID_OF_RANKS)

@@ -60,12 +60,12 @@ class BackwardWatch:
 
     @property
     def is_open(self) -> bool:
-        """Whether a backward has brought a gradient and has not ended."""
+        """Tell whether a backward has brought a gradient and has not ended."""
         return self._is_open
 
     @property
     def was_interrupted(self) -> bool:
-        """Whether the open backward was interrupted: its mark is gone, uncalled."""
+        """Tell whether the open backward was interrupted: its mark is gone, uncalled."""
         return self._mark is not None and self._mark() is None
 
     def open(self) -> None:

@@ -109,7 +109,7 @@ class Bucket:
 
     @property
     def communicates(self) -> bool:
-        """Whether the bucket has a reduction to launch."""
+        """Tell whether the bucket has a reduction to launch."""
         return self._reduction.communicates
 
     @property
@@ -124,7 +124,7 @@ class Bucket:
 
     @property
     def has_started(self) -> bool:
-        """Whether this step has accumulated a gradient."""
+        """Tell whether this step has accumulated a gradient."""
         return any(view.num_accumulations for view in self.views)
 
     def unfinished(self) -> list[GradientView]:

@@ -95,7 +95,7 @@ class GradientView:
 
     @property
     def is_dtensor(self) -> bool:
-        """Whether the gradient is a DTensor."""
+        """Tell whether the gradient is a DTensor."""
         return isinstance(self.gradient, DTensor)
 
     def is_attached(self) -> bool:

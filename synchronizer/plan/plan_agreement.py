@@ -185,7 +185,7 @@ def _shared(plan: BucketPlan) -> Iterator[tuple[tuple[int, ...], list[str]]]:
         end = f"the end of a bucket: sum over ranks {ranks}"
         yield plan.scope.ranks, [*_lines(plan), end]
     for member in plan.members:
-        # Without the place in the bucket: these ranks share no other member with this one.
+        # The bucket is left out: these ranks share no other member of it with this rank.
         if len(member.reduction.unreduced_ranks) > 1:
             line = f"{member.name}: {_describe(member, plan)}"
             yield member.reduction.unreduced_ranks, [line]

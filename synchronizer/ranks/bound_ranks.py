@@ -24,7 +24,7 @@ class BoundRanks:
 
     @property
     def are_shared(self) -> bool:
-        """Whether another bound synchronizer reduces on this rank, with whatever peers.
+        """Tell whether another bound synchronizer reduces on this rank, with any peers.
 
         Also without a common peer, ranks may wait in a circle. On a 2 x 2 mesh one
         synchronizer may reduce over rows and the other one over columns. If each rank

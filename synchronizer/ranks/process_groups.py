@@ -64,7 +64,7 @@ class ReductionGroups:
         self._groups.clear()
         while self._created:
             default, group = self._created.pop()
-            # The end of its default process group is also the end of this one.
+            # A group ends with the default process group under which it was made.
             if default is dist.group.WORLD:
                 dist.destroy_process_group(group)
 

@@ -99,7 +99,7 @@ class BucketSequence:
 
     @property
     def is_learning(self) -> bool:
-        """Whether the order in which gradients become ready is still unknown."""
+        """Tell whether the order in which gradients become ready is still unknown."""
         return self._observed is not None
 
     def stop_learning(self) -> list[nn.Parameter]:

@@ -45,7 +45,7 @@ class BucketReduction:
 
     @property
     def communicates(self) -> bool:
-        """Whether there is anything to launch."""
+        """Tell whether there is anything to launch."""
         return self._transport is not None
 
     def start(self, buffer: torch.Tensor) -> None:

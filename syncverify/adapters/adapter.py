@@ -33,7 +33,7 @@ LOCAL_MEAN = Capabilities(
     varying_accumulations=True,
     needs_data=True,
 )
-# The same for a synchronizer that has no `no_sync()`: each step is one backward.
+# Contract of a synchronizer that has no `no_sync()`: each step is one backward.
 ONE_BACKWARD_A_STEP = replace(
     LOCAL_MEAN,
     outside=frozenset(

@@ -82,12 +82,12 @@ def stall_fault(
     The kind is `deadlock`, `never_returns` or `step_bound`.
     """
     who = ", ".join(f"rank {rank}" for rank in ranks)
-    said = {
+    summaries = {
         "deadlock": f"no rank can go on: {who} never arrives",
         "never_returns": f"{who} made no progress and was ended",
         "step_bound": f"{who} kept going without an end, up to the bound of a run",
     }
-    return Fault(kind, ranks, said[kind], details, named)
+    return Fault(kind, ranks, summaries[kind], details, named)
 
 
 LaunchesByRank = Mapping[int, Sequence[CollectiveLaunch]]
@@ -139,9 +139,9 @@ def unmatched_fault(
     for (first, launch), *others in arrivals.values():
         for rank, other in others:
             if other.matched_arguments != launch.matched_arguments:
-                said = (f"rank {first}: {launch}", f"rank {rank}: {other}")
+                launches = (f"rank {first}: {launch}", f"rank {rank}: {other}")
                 sources = (launch.source, other.source)
-                return mismatch_fault((first, rank), said, sources)
+                return mismatch_fault((first, rank), launches, sources)
     behind = {
         rank
         for key, arrived in arrivals.items()

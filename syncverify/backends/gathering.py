@@ -132,7 +132,7 @@ class Gathering(ABC, Generic[Process]):
             }
             if self._has_fault():
                 # A rank that waits for the failed one sleeps. One that a busy machine keeps
-                # from running may fail as well, and the report names the first of them.
+                # from running may fail as well, and the report names the first failure.
                 if "slow" not in findings.values():
                     return
             elif self._is_over(findings):

@@ -77,8 +77,10 @@ def _recorded_collectives() -> bool:
     with thread_local_world(), ThreadPoolExecutor(1) as thread:
         trace = thread.submit(_trace_of_a_fake_rank).result()
     seen = [each for each in trace if isinstance(each, CollectiveLaunch)]
-    told = [(each.operation, each.reduce_op, each.ranks, each.root) for each in seen]
-    return told == _LAUNCHES
+    launches = [
+        (each.operation, each.reduce_op, each.ranks, each.root) for each in seen
+    ]
+    return launches == _LAUNCHES
 
 
 def _trace_of_a_fake_rank() -> list[TraceRecord]:

@@ -93,7 +93,7 @@ def _outcome(part: RankPart) -> JobOutcome:
     refusals = Refusals(part.membership.transport, wake=lambda: None)
     with refusals.of_the_process():
         outcome = _outcome_unless_refused(part)
-    if refusals.first is not None:  # whatever came of it
+    if refusals.first is not None:  # a refusal counts more than the outcome
         return JobOutcome(usage_error=str(refusals.first))
     return outcome
 

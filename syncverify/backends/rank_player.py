@@ -62,7 +62,7 @@ class RankPlayer:
 
     @property
     def is_playing(self) -> bool:
-        """Whether the thread plays, or ends the groups of a scenario that it has played."""
+        """Tell whether the thread plays, or ends the groups of a scenario that it has played."""
         return self._thread.is_alive()
 
     def play(self, job: int, epoch: int, scenario: Scenario, subject: Subject) -> None:

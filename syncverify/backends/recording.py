@@ -44,7 +44,7 @@ _OPERATIONS = _OUTPUTS_COME_FIRST | {
     "recv_": "recv",
 }
 _ROOTED_OPERATIONS = frozenset({"reduce", "broadcast", "gather", "scatter"})
-# The same for the `_c10d_functional` library.
+# Names of collectives by operator of the `_c10d_functional` library.
 _FUNCTIONAL_OPERATIONS = {
     "all_reduce": "all_reduce",
     "all_reduce_": "all_reduce",

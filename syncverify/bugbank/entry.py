@@ -74,8 +74,8 @@ class Entry:
     def defect(self) -> Subject:
         """Return the defect, to be played."""
         found = resolve(self.subject)
-        able = replace(found.capabilities, takes_cuda_streams=self.uses_streams)
-        return replace(found, name=self.id, capabilities=able)
+        capabilities = replace(found.capabilities, takes_cuda_streams=self.uses_streams)
+        return replace(found, name=self.id, capabilities=capabilities)
 
     def fixed(self) -> Subject:
         """Return the twin, to be played in the scenarios of the defect."""

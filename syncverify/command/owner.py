@@ -157,12 +157,12 @@ def _words_of_loss(end: Child, replay_line: str) -> str:
     if not end.token:
         return f"that plays {how} before its first scenario{_listed(end.lines)}"
     line = replay_line.replace("{}", end.token)
-    said = f"{how} in run {end.num_runs}; to play that one: {line}"
-    said += _listed(end.lines)
+    words = f"{how} in run {end.num_runs}; to play that one: {line}"
+    words += _listed(end.lines)
     if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return f"that plays {said}"
+        return f"that plays {words}"
     return (
-        f"of rank {os.environ['RANK']} {said}\n"
+        f"of rank {os.environ['RANK']} {words}\n"
         "Under torchrun no other process can play it again."
     )
 
@@ -184,7 +184,7 @@ def _leave_with_violation(
         f"1 VIOLATION: found in run {end.num_runs}, which ended the search"
     )
     if record is not None:
-        # It imports torch, and so runs in a child.
+        # `record` imports torch, so a child process runs it.
         Plays(None).first(
             lambda: _recorded(lambda: record(token, summary, last.lines, end.num_runs))
         )

@@ -81,8 +81,11 @@ class ReplayFiles:
             from syncverify.report.html.page import page_model
             from syncverify.report.html.render import rendered
 
-            told = runs[: len(report.violations)]
-            write(self.html, rendered(page_model(report, subject.capabilities, told)))
+            runs_of_violations = runs[: len(report.violations)]
+            write(
+                self.html,
+                rendered(page_model(report, subject.capabilities, runs_of_violations)),
+            )
         self._write_first(runs)
 
     def _write_first(self, runs: Sequence[Replayed | None]) -> None:

@@ -46,7 +46,7 @@ from syncverify.trace.run import RankRun, Run
 PROPERTIES: Final = frozenset(
     {collectives_match_across_ranks.__name__, launch_order_agrees.__name__}
 )
-# A group of coalesced operations has one sequence number for all of them.
+# All operations of a coalesced group have one sequence number.
 _MOST_COALESCED: Final = 2**20
 
 

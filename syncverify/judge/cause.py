@@ -40,7 +40,7 @@ class Mistake:
     leads_to: tuple[str, ...] = ()
 
 
-# Causes that several properties have. A cause of one property alone is in the module of that one.
+# Causes that several properties have. A cause of one property is in the module of the property.
 OF_SEVERAL: Final = (
     Mistake(
         "gradient_missing",

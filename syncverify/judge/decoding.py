@@ -81,7 +81,7 @@ def explain(
 
 
 def _fits_by_chance(num_tried: int, observed: torch.Tensor) -> bool:
-    """Whether one of so many values may well equal a wrong gradient that none of them made."""
+    """Tell whether one of so many values may well equal a wrong gradient that none of them made."""
     # A number of b significant bits equals another one of its size in one case of 2**b. So the
     # chance is at most `num_tried` times that, for each element. Only gradients of one element
     # in few bits come near: 8 of bfloat16, 11 of float16.

@@ -55,7 +55,7 @@ from syncverify.judge.decoding import explain, explanations
 from syncverify.judge.expected_gradient import ExpectedGradient
 
 _UNIT_ROUNDOFF_OF_REFERENCE = torch.finfo(torch.float64).eps / 2
-# The sum of a wrong cause rounds as well, by a bound a little different from this one.
+# The sum of a wrong cause rounds as well. Its bound is up to this factor larger.
 _LEEWAY = 4
 _MAX_CHANCE: Final = 1e-4  # of a mistake that fits by chance
 _SAME: Final = 1e-12  # relative difference of one value, computed twice in float64
@@ -102,9 +102,7 @@ def _only_cause(
         num_candidates += 1
         leeway = _LEEWAY * (bound + bound / (1 + value.abs()) * candidate.abs())
         if not (exact.any() or candidate.any()):
-            return (
-                cause  # zeros that were never added up: no rounding gives all of them
-            )
+            return cause  # all zeros: no rounding of a sum gives them
         told_apart = (candidate - value).abs() > leeway
         if told_apart.any() and ((exact - candidate).abs() <= leeway).all():
             chance = (leeway / expected.magnitude())[told_apart].clamp(max=1).prod()

@@ -25,7 +25,7 @@ class Traced:  # without slots: `cached_property` needs a dictionary
 
     @property
     def has_stream_rules_alone(self) -> bool:
-        """Whether the program runs with NCCL alone, so that gloo's rules say nothing."""
+        """Tell whether the program runs with NCCL alone, so that gloo's rules say nothing."""
         return False
 
     @cached_property

@@ -174,7 +174,7 @@ def _spawned(
         process_group=0,
     )
     end_when_closed(lifeline, -started.pid)
-    started.returncode = 0  # `OwnChild` waits for it
+    started.returncode = 0  # `OwnChild` waits for the process, and `Popen` shall not
     return OwnChild(started.pid)
 
 

@@ -112,4 +112,4 @@ def leave_lost(token: str, end: Lost) -> None:
     if _owners:
         tell_owner(lambda: Starts(token))
         tell_owner(lambda: end)
-        os._exit(1)  # with all processes of this one
+        os._exit(1)  # the owner ends the process group

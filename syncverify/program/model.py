@@ -34,7 +34,7 @@ from syncverify.scenario.specs import ParameterSpec
 
 # Makes the context manager of one parameter's part of the forward, by parameter name.
 ForwardContext = Callable[[str], AbstractContextManager[object]]
-# Name of a term that does not belong to one parameter: it uses none, or all of them.
+# Name of a term that uses no parameter, or all parameters.
 _NO_PARAMETER = ""
 
 

@@ -32,7 +32,7 @@ class _Setting(NamedTuple):
 
 
 def _precision() -> str:
-    # Once a backend's precision was set by itself, torch refuses to tell that of all.
+    # After the precision of one backend was set, torch refuses to return a common precision.
     with suppress(RuntimeError):
         return torch.get_float32_matmul_precision()
     return "set for one backend"

@@ -96,7 +96,7 @@ class Backward:
 
     @property
     def is_last(self) -> bool:
-        """Whether the synchronizer expects no other one in the step."""
+        """Tell whether the synchronizer expects no other one in the step."""
         return self.micro_batch >= self.agreed - 1
 
 

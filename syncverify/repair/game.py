@@ -44,8 +44,10 @@ from syncverify.trace.source_lines import SourceLine, lines_among, shown_path
 from syncverify.witness.fix import Fix
 
 _MAX_LOOKS: Final = 24
-_NUM_DRAWN: Final = 6  # scenarios to draw for a change that mends the first one
-_NUM_CONFIRMING: Final = 30  # more of them, for a change that could be a fix
+# Scenarios to draw for a change that mends the first scenario.
+_NUM_DRAWN: Final = 6
+# Further scenarios to draw for a change that could be a fix.
+_NUM_CONFIRMING: Final = 30
 _MAX_RANKS: Final = 4
 _SEED: Final = 0
 _CONFIRMING_SEED: Final = 2
@@ -207,13 +209,13 @@ class Game:
 
     def disorders(self) -> list[Disorder]:
         """List the missing orders of the scenario, the one that the violation tells first."""
-        scenario, told = self.found.scenario, self.found.violation.evidence.unordered
+        scenario, race = self.found.scenario, self.found.violation.evidence.unordered
         run = self.backend.run(scenario, self.subject, self.found.schedule)
         is_for_nccl = self.subject.capabilities.is_for_nccl
         found = TracedRun(run, is_for_nccl=is_for_nccl).disorders
         return sorted(
             found,
-            key=lambda each: not any(is_same_work(e, told) for e in each.found if told),
+            key=lambda each: not any(is_same_work(e, race) for e in each.found if race),
         )
 
     def first_line_of(self, phase: str) -> SourceLine | None:

@@ -40,20 +40,22 @@ def diagnosed_by_fix(
     Returns:
         Violations in the order of a report, one for each mistake.
     """
-    told = list[FoundViolation]()
+    reported = list[FoundViolation]()
     for entry in entries:
-        for place, known in enumerate(told):
+        for place, known in enumerate(reported):
             if _is_mended(entry, known, subject, backend):
-                told[place] = _with(known, entry)
+                reported[place] = _with(known, entry)
                 break
         else:
             new = diagnose(entry)
-            same = [each for each in told if _is_mended(each, new, subject, backend)]
-            told = [each for each in told if each not in same]
+            same = [
+                each for each in reported if _is_mended(each, new, subject, backend)
+            ]
+            reported = [each for each in reported if each not in same]
             for each in same:
                 new = _with(new, each)
-            told.append(new)
-    return told
+            reported.append(new)
+    return reported
 
 
 def _is_mended(
@@ -68,9 +70,9 @@ def _is_mended(
 
 def _with(entry: FoundViolation, other: FoundViolation) -> FoundViolation:
     """Return a violation that lists another one, and all that this one lists."""
-    told, lines = other.violation, other.violation.evidence.named_lines
+    violation, lines = other.violation, other.violation.evidence.named_lines
     form = RelatedViolation(
-        *told.identity, told.summary, is_consequence=False, lines=lines
+        *violation.identity, violation.summary, is_consequence=False, lines=lines
     )
     related = dict.fromkeys((*entry.related, form, *other.related))
     ordered = sorted(related, key=lambda each: not each.is_consequence)

@@ -235,7 +235,7 @@ def _calls(
     owner: ast.ClassDef, function: ast.FunctionDef, key: ast.Tuple
 ) -> Iterator[str]:
     """Yield calls of methods that say something of one element that a key is about."""
-    told = ast.unparse(key)
+    key_text = ast.unparse(key)
     elements = dict.fromkeys(
         part.id
         for call in ast.walk(key)
@@ -247,7 +247,11 @@ def _calls(
         if not isinstance(method, ast.FunctionDef) or method is function:
             continue
         gives = any(isinstance(n, ast.Return) and n.value for n in ast.walk(method))
-        if gives and len(method.args.args) == 2 and f"self.{method.name}(" not in told:
+        if (
+            gives
+            and len(method.args.args) == 2
+            and f"self.{method.name}(" not in key_text
+        ):
             yield from (f"self.{method.name}({element})" for element in elements)
 
 

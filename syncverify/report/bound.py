@@ -58,7 +58,7 @@ class Bound:
 
     @property
     def is_proof(self) -> bool:
-        """Whether all scenarios of the scope hold, with all schedules."""
+        """Tell whether all scenarios of the scope hold, with all schedules."""
         return not self.num_violations and self.gap is None
 
     @property

@@ -112,21 +112,21 @@ def compared(own: Capabilities, observed: Sequence[ObservedFeature]) -> Iterator
     if own.asks_plain_steps_alone:
         return
     for each in observed:
-        said = _said(own, each.feature)
-        if not _agree(said, each.rating):
-            yield f"differs: {each.feature} is {each.rating}, and the contract says {said}"
+        promise = _promise(own, each.feature)
+        if not _agree(promise, each.rating):
+            yield f"differs: {each.feature} is {each.rating}, and the contract says {promise}"
 
 
-def _said(own: Capabilities, feature: str) -> str:
+def _promise(own: Capabilities, feature: str) -> str:
     topic, value = Feature.of(feature)
     if not own.covers(topic, value):
         return "not asked"
     return "refused" if own.may_refuse(topic, value) else "right"
 
 
-def _agree(said: str, rating: Rating) -> bool:
+def _agree(promise: str, rating: Rating) -> bool:
     if rating == "not tried":
         return True
-    if said == "not asked":
+    if promise == "not asked":
         return rating not in {"right", "refused"}
-    return rating == "right" or (said == "refused" and rating == "refused")
+    return rating == "right" or (promise == "refused" and rating == "refused")

@@ -109,7 +109,7 @@ class _Scale(NamedTuple):
     spacing: int
 
 
-# Each micro-batch of each rank asks for it.
+# Cached: each micro-batch of each rank asks for the scale.
 @functools.lru_cache(maxsize=1024)
 def _scale(
     parameter: ParameterSpec, count: int, contributors: int, least: int
@@ -196,7 +196,7 @@ def _numbers(
         levels = max(1, room.bit_length() // spacing)
         place = _spread(numel, salt, index, max(contributors, levels))
         values = torch.where(place < levels, 1 << place * spacing, 0)
-    elif contributors > room:  # the dtype cannot even count to it: some add 0
+    elif contributors > room:  # too many for the dtype: some add 0
         values = (_spread(numel, salt, index, contributors) < room).to(torch.int64)
     else:
         values = 1 + _spread(numel, salt, index, span)

@@ -311,7 +311,7 @@ TOPICS: Final = (
             one_in=2, needs="shape=4 dims"),
     ), "parameter", Row("contiguous", "row-major and dense"), promise="right"),
     # `used` names the ranks and micro-batches that use a parameter; `use` names the operators
-    # that they apply to it. `graphs/uses.py` has the function of each word.
+    # that they apply to the parameter. `graphs/uses.py` has the function of each word.
     Topic("used", (
         Row("never", "no rank's loss depends on it"),
         Row("never/in_first_step", "no loss of step 0 depends on it, all later ones do"),
@@ -579,7 +579,7 @@ OPTIONAL: Final[Mapping[Feature, Promise]] = {
     for feature, row in FEATURES.items()
     if (promise := row.promise or TABLE[feature.topic].promise) is not None
 }
-# `features` of a contract that asks for all of them.
+# `features` of a contract that asks for all features.
 ALL_OPTIONAL_TOPICS: Final = frozenset(feature.topic for feature in OPTIONAL)
 EVENTS: Final = {
     word: row for word, row in WORDS["event"].items() if isinstance(row, EventRow)
@@ -616,7 +616,7 @@ NEVER_TOGETHER: Final[Mapping[frozenset[Feature], str]] = {
     for other in _named(name)
 }
 
-# The same pairs, by each of their features.
+# The pairs of `NEVER_TOGETHER`, by each of their features.
 NEVER_WITH: Final[Mapping[Feature, frozenset[Feature]]] = {
     feature: frozenset().union(*(pair for pair in NEVER_TOGETHER if feature in pair))
     - {feature}

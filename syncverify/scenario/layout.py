@@ -114,7 +114,7 @@ def rank_table(mesh: MeshSpec) -> list[int]:
     return [rank_at(mesh, place) for place in places]
 
 
-@functools.lru_cache(maxsize=4096)  # each micro-batch of each rank asks for it
+@functools.lru_cache(maxsize=4096)  # each micro-batch of each rank asks for the shape
 def local_shape(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> tuple[int, ...]:
     """Return the shape of the part of a parameter that one rank holds.
 

@@ -64,7 +64,7 @@ def _remarks(
 ) -> Iterator[ForgottenHandle]:
     if recording.was_interrupted:  # the wait may come later
         return
-    told = {line for each in found for line in each.violation.evidence.lines}
+    guilty_lines = {line for each in found for line in each.violation.evidence.lines}
     for handle in forgotten_handles(recording.run):
-        if handle.source not in told:
+        if handle.source not in guilty_lines:
             yield handle

@@ -45,7 +45,7 @@ class CameTo:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the script did not reach its end."""
+        """Tell whether the script did not reach its end."""
         return bool(self.fault or self.refused or self.internal)
 
 

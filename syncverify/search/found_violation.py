@@ -117,7 +117,7 @@ class FoundViolation:
 
     @property
     def starts_wrongly(self) -> bool:
-        """Whether a step goes wrong as a step that was right came before it.
+        """Tell whether a step goes wrong as a step that was right came before it.
 
         Told of counts of reductions and micro-batches, and of a scenario that was made small:
         without the step before, the violation was not seen.

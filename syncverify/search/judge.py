@@ -77,7 +77,7 @@ class MortalBackend(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether no more scenario can be played."""
+        """Tell whether no more scenario can be played."""
 
 
 class RunListener(Protocol):
@@ -146,7 +146,7 @@ class Judge:
     num_runs: int = 0
     # Hypothesis asks for the same scenario again while it shrinks, and the pass that shrinks
     # repeats the sequence of the pass that explores.
-    # Scenarios are named by their digests: a search may play a hundred thousand of them.
+    # Scenarios are named by their digests: a search may play a hundred thousand scenarios.
     _judged_runs: dict[tuple[bytes, Schedule, bool], JudgedRun] = field(
         default_factory=dict
     )

@@ -36,17 +36,17 @@ class LeftOver:
 
     @property
     def is_size(self) -> bool:
-        """Whether the later value is shown as the number of its elements."""
+        """Tell whether the later value is shown as the number of its elements."""
         return self.after.size is not None
 
     @property
     def is_number(self) -> bool:
-        """Whether the later value is a whole number, or the size of a container."""
+        """Tell whether the later value is a whole number, or the size of a container."""
         return self.is_size or self.after.is_whole
 
     @property
     def is_grown(self) -> bool:
-        """Whether it is a size, or the count of one parameter or bucket of many.
+        """Tell whether it is a size, or the count of one parameter or bucket of many.
 
         A flag, or a number of the whole synchronizer, may be meant to stay.
         """

@@ -111,12 +111,12 @@ class Spot:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the value is a number, a flag or a container."""
+        """Tell whether the value is a number, a flag or a container."""
         return self.elements is not None or type(self.value) in _COUNTED
 
     @property
     def is_empty(self) -> bool:
-        """Whether the value is as good as one that is not there."""
+        """Tell whether the value is as good as one that is not there."""
         if self.elements is not None:
             return not self.elements
         return self.value is None or (

@@ -186,16 +186,16 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
             if size_of(entry.scenario) < size_of(known.scenario):
                 smallest[entry.violation.identity] = entry
     met.own.update(smallest)
-    told = met.told()
+    related = met.told()
     listed = {
-        (one.property, one.cause) for each in smallest for one in told.get(each, ())
+        (one.property, one.cause) for each in smallest for one in related.get(each, ())
     }
     return SearchResult(
         sum(result.num_examples for result in results),
         max(result.seconds for result in results),
         coverage,
         [
-            replace(smallest[identity], related=told.get(identity, ()))
+            replace(smallest[identity], related=related.get(identity, ()))
             for identity in ranked(smallest.keys())
             if identity not in listed  # nothing that was shrunk is lost
         ],

@@ -190,7 +190,7 @@ class JointProgress:
 
     @property
     def has_met(self) -> bool:
-        """Whether a shard has met a violation."""
+        """Tell whether a shard has met a violation."""
         return bool(self._met)
 
     def hear(self, word: object) -> None:

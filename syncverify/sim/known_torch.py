@@ -34,9 +34,8 @@ from syncverify.trace.records import DEFAULT_STREAM, Access
 from syncverify.trace.tensor_hooks import hooked_early
 
 _RANKS: Final = 2
-_OLDEST: Final = (
-    "2.13"  # the tests run on it; on 2.11 the gradients of some DTensors differ
-)
+# The oldest torch that the tests run on. On 2.11 the gradients of some DTensors differ.
+_OLDEST: Final = "2.13"
 
 
 class Mechanism(NamedTuple):

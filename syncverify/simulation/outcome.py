@@ -79,5 +79,5 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        """Whether the program was played, and nothing is wrong."""
+        """Tell whether the program was played, and nothing is wrong."""
         return not (self.violations or self.refused)

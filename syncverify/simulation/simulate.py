@@ -176,12 +176,14 @@ class _Plays:
         )
 
     def _remarks(self, run: Run) -> Iterator[ForgottenHandle]:
-        told = {
+        guilty_lines = {
             line
             for found in self.found.values()
             for line in found.violation.evidence.lines
         }
-        return (each for each in forgotten_handles(run) if each.source not in told)
+        return (
+            each for each in forgotten_handles(run) if each.source not in guilty_lines
+        )
 
     def _with_harm(self, found: FoundInProgram) -> FoundInProgram:
         pair = found.violation.evidence.unordered

@@ -30,10 +30,12 @@ class BuiltIn:
 def declared(folder: Path, package: str) -> dict[str, BuiltIn]:
     """Return the subjects that the modules of a package declare, by name."""
     found = {
-        name: BuiltIn(f"{package}.{file.stem}:{owner}", told.get("PACKAGE", "torch"))
+        name: BuiltIn(
+            f"{package}.{file.stem}:{owner}", literals.get("PACKAGE", "torch")
+        )
         for file in folder.glob("*.py")
-        if (told := dict(_literals(file.read_text("utf-8"))))
-        for name, owner in told["SUBJECTS"].items()
+        if (literals := dict(_literals(file.read_text("utf-8"))))
+        for name, owner in literals["SUBJECTS"].items()
     }
     return dict(sorted(found.items()))
 

@@ -31,8 +31,8 @@ _WHY_NOT_OBSERVED: Final = (
     "the adapter holds copies of the parameters, so a word would be about the adapter"
 )
 # A mode of torch functions puts the copies in place, and the adapter runs backward itself.
-# So a backward of another kind reaches the adapter alone, a custom function or
-# `autograd.grad` the original, and a change of a parameter no copy.
+# Three kinds of events therefore reach one side alone: a special backward reaches the adapter, a
+# custom function or `autograd.grad` reaches the original, a changed parameter reaches no copy.
 _NOT_OBSERVED: Final = (
     *(str(feature) for feature in OPTIONAL if feature.topic == "backward"),
     "use=pruned_branch",

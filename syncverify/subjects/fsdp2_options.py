@@ -39,7 +39,7 @@ _ALL: Final[Mapping[str, SubjectOption]] = {
     "separate_reduce_scatter_group": _SWITCH,
     # With bfloat16, scenarios have gradients whose sums over ranks it holds.
     "reduce_dtype": one_of({n: n for n in ("float32", "float64", "bfloat16")}),
-    # Micro-batches that reduce. A deferred all-reduce follows a reduce-scatter in each of them.
+    # Micro-batches that reduce. In each, a deferred all-reduce follows a reduce-scatter.
     "gradient_sync": one_of({"each": "each"}),
     "all_reduce": one_of({"last": "last"}),
     # Backwards that free the gathered parameters; the optimizer needs them to be shards.

@@ -15,7 +15,7 @@ from syncverify.subjects.subject_options import SubjectOption, one_of
 
 SUBJECTS = {"synchronizer": "OwnSynchronizer"}
 
-# By name: a harness that imports its subject can verify neither another nor a mutant of it.
+# By name: a harness that imports its subject can verify neither another subject nor a mutant.
 _PACKAGE: Any = import_module("syncverify.synchronizer")
 
 

@@ -79,7 +79,7 @@ class Subject:
 
     @property
     def takes_count(self) -> bool:
-        """Whether the factory takes the number of micro-batches of the first step.
+        """Tell whether the factory takes the number of micro-batches of the first step.
 
         Otherwise `set_required_accumulations()` says it after `bind()`.
         """

@@ -21,9 +21,10 @@ from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.slots import ParameterSlot
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 
-# Of a synchronizer "bind", "backward", "wait", "zero_grad", "unbind" and "after_unbind". Records
-# of an announcement have "zero_grad", and an exception of it names the method,
-# "set_required_accumulations". Of any other program its regions, and "" outside of them.
+# Phases of a synchronizer: "bind", "backward", "wait", "zero_grad", "unbind", "after_unbind".
+# Records of an announcement have the phase "zero_grad". An exception in an announcement has the
+# name of the method, "set_required_accumulations". Phases of any other program: the names of its
+# regions, and "" outside of all regions.
 Phase = str
 
 DEFAULT_STREAM = "default"

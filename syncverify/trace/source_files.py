@@ -107,7 +107,7 @@ _PACKAGES = str(Path(_TORCH).parent)
 # `backward()` did not ask for what the engine does on its own.
 ENGINE = "_engine_run_backward"
 _NAME = re.compile(r"[\w-]+")  # the package at the start of a requirement
-# Cached: there are few files, and every operator asks about some of them.
+# Cached: there are few files, and every operator asks about some files.
 KNOWN_SUBJECTS: dict[str, bool] = {}
 KNOWN_NAMED: dict[str, bool] = {}
 KNOWN_TO_SEE_DEVICES: dict[str, bool] = {}

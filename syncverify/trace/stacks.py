@@ -33,7 +33,7 @@ from syncverify.trace.source_lines import (
     shown_path,
 )
 
-# Frames shown of one call: the line, and the lines that led to it.
+# Number of frames shown of one call: the line, and the lines that led to the line.
 _NUM_FRAMES = 3
 _DUMPED_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 

@@ -62,7 +62,7 @@ _PART_SIZE: Final = 100
 # Of one scenario without a call: as many classes as that at most.
 _SCHEDULES: Final = ScheduleChoice("all", 100)
 
-# Receives a stage, the number of scenarios that were played in it, and the number of all.
+# Receives a stage, the number of scenarios played in this stage, and the number of all.
 TellStage = Callable[[str, int, int], None]
 # Makes calls of a function with each of several items, as `run_in_processes` does.
 MakeCalls = Callable[..., Iterable[tuple[Any, Any]]]

@@ -99,8 +99,10 @@ def of_lost_process(part: PlayedPart, token: str, end: Lost) -> PlaysWithout:
     if end.signal == signal.SIGKILL:  # by the system, for memory, or by anybody
         return PlaysWithout(reason="process lost")
     name, cause = fault_identity(Fault(end.cause, (), end.how))
-    told = renamed(token, name, cause)
-    harm = HarmWithout(name, cause, told, is_of_model=False, outcome=_ended(end))
+    renamed_token = renamed(token, name, cause)
+    harm = HarmWithout(
+        name, cause, renamed_token, is_of_model=False, outcome=_ended(end)
+    )
     return PlaysWithout(harm, token=token)
 
 

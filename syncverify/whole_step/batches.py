@@ -73,7 +73,7 @@ def copy_of(batch: Any) -> Any:
 
 
 def is_same_batch(one: Any, two: Any) -> bool:
-    """Whether two batches are equal."""
+    """Tell whether two batches are equal."""
     (ours, spec), (theirs, other_spec) = tree_flatten(one), tree_flatten(two)
     return spec == other_spec and all(map(_is_equal, ours, theirs))
 

@@ -186,17 +186,17 @@ def _(cause: RanksDiffer, quantity: Quantity) -> CauseWords:
         return words_of(Unexplained(), quantity)
     axes = _axes(cause.axes)
     place = f"; copies differ over {axes}" if axes else ""
-    said = f"{_ranks(cause.ranks, 'has', 'have')} other values{place}"
+    text = f"{_ranks(cause.ranks, 'has', 'have')} other values{place}"
     if quantity is Quantity.START:
         return CauseWords(
-            said,
+            text,
             "give all ranks the same values: build with one seed, or broadcast them",
         )
     if quantity is Quantity.NORM and axes:
         return CauseWords(
-            said, f"let all ranks of {axes} use one norm: all-reduce its squares"
+            text, f"let all ranks of {axes} use one norm: all-reduce its squares"
         )
-    return CauseWords(said)
+    return CauseWords(text)
 
 
 @words_of.register

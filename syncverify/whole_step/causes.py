@@ -330,7 +330,7 @@ class Misplaced:
 
     @property
     def is_one_part(self) -> bool:
-        """Whether all places have the same part."""
+        """Tell whether all places have the same part."""
         return len({*self.order}) == 1
 
 

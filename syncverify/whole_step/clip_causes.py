@@ -22,7 +22,7 @@ from syncverify.whole_step.norm_causes import Squares, wrong_squares
 
 # Clipping adds this to the norm, and users' clipping adds something as small, or nothing.
 _ADDED_TO_NORM = 1e-6
-# So a norm that is found from a coefficient is as exact as this.
+# Relative error of a norm that is computed from a coefficient, because of `_ADDED_TO_NORM`.
 _RELATIVE_OF_NORM = 1e-5
 # The gradients before clipping, by rank.
 RankGradients = Mapping[int, torch.Tensor | None]
@@ -76,7 +76,7 @@ def clip_causes(
 
 
 def _is_unread(found: ComparedValue, before: RankGradients) -> bool:
-    """Whether the optimizer read no gradient on ranks that have one."""
+    """Tell whether the optimizer read no gradient on ranks that have one."""
     return all(
         found.got[rank] is None and before.get(rank) is not None
         for rank in found.wrong_ranks

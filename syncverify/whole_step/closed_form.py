@@ -48,7 +48,7 @@ from syncverify.whole_step.outcome import LayoutPlay, worst_errors
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.values import Quantity
 
-# So small that no usual norm of them is clipped, also if it is multiplied by the scale of a loss.
+# Gradients so small that no usual bound clips their norm, even times the scale of a loss.
 _SMALL: Final = AllOnes(2.0**-40)
 _SMALL_AND_DISTINCT: Final = AllOnes(2.0**-40, are_distinct=True)
 # As a multiple of the largest norm: so large that each norm is clipped.

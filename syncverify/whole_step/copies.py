@@ -31,7 +31,7 @@ def _pairs(off: _Off) -> Iterator[tuple[int, int]]:
 
 
 def _are_copies(found: ComparedValue, rank: int, other: int) -> bool:
-    """Whether two ranks should have one value: shards may be equal where both are zero."""
+    """Tell whether two ranks should have one value: shards may be equal where both are zero."""
     ours, theirs = found.expected[rank], found.expected[other]
     is_one = ours.data_ptr() == theirs.data_ptr()
     return torch.equal(ours, theirs) and (is_one or bool(ours.any()))

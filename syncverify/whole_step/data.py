@@ -85,7 +85,7 @@ class NotFinite:
         return batch
 
 
-# A part of the golden ratio: multiples of it, without their whole parts, are all far apart.
+# The fractional part of the golden ratio. Fractional parts of its multiples are far apart.
 _APART: Final = 0.6180339887498949
 
 

@@ -71,7 +71,7 @@ class Described:
                 )
 
     def has(self, word: str) -> bool:
-        """Whether data of this word are played."""
+        """Tell whether data of this word are played."""
         return not self.data or word in self.data
 
 

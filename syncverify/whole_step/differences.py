@@ -25,7 +25,7 @@ from syncverify.whole_step.values import (
 
 # Right programs in float64 were at most 1.7e-14 off; planted defects at least 0.065.
 TOLERANCE: Final = 1e-12
-# A tensor this much smaller than the largest of its kind is noise of that one.
+# A tensor that is smaller than the largest tensor of its kind by this factor counts as noise.
 _SMALL: Final = 1e-3
 # The values that the optimizer of a parameter reads.
 _READ: Final = (Quantity.GRADIENT, Quantity.STEPPED)
@@ -320,7 +320,7 @@ def own_axes(name: str, own: Own) -> Mapping[str, int]:
 def is_close(
     value: torch.Tensor | None, expected: torch.Tensor, tolerance: float
 ) -> bool:
-    """Whether no element differs by more than the tolerance; NaN equals NaN."""
+    """Tell whether no element differs by more than the tolerance; NaN equals NaN."""
     if value is None:
         return not expected.any()
     if value.shape != expected.shape:

@@ -104,7 +104,7 @@ def rounded_weight(weight: float) -> float:
 
 
 def is_number(factor: float, number: float) -> bool:
-    """Whether a factor is a number above 1."""
+    """Tell whether a factor is a number above 1."""
     # A rounded factor of 1 by a number is nine digits exact.
     return number > 1 and abs(factor / number - 1) <= 10 * RELATIVE
 

@@ -63,7 +63,7 @@ class WrongQuantity:
         return frozenset(each.name for each in self.differences)
 
     def is_same(self, other: WrongQuantity) -> bool:
-        """Whether another finding, of another layout or step, is this mistake."""
+        """Tell whether another finding, of another layout or step, is this mistake."""
         kinds = (self.quantity, self.cause.word)
         are_alike = kinds == (other.quantity, other.cause.word)
         return are_alike and not self.names.isdisjoint(other.names)
@@ -238,7 +238,7 @@ def _update_cause(found: ComparedValue, play: MeshPlay) -> StepMistake:
 
 
 def _is_as_before(found: ComparedValue, play: MeshPlay) -> bool:
-    """Whether the optimizer's step left a parameter as it was, on all wrong ranks."""
+    """Tell whether the optimizer's step left a parameter as it was, on all wrong ranks."""
     for rank in found.wrong_ranks:
         values = play.ranks[rank]
         before = (

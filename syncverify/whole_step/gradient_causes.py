@@ -94,7 +94,7 @@ def _tried(found: Sequence[ComparedValue], known: Known) -> list[Explained]:
 def _proves(
     cause: StepMistake, explained: Sequence[ComparedValue], known: Known
 ) -> bool:
-    """Whether values prove a mistake: one element is a multiple of any other."""
+    """Tell whether values prove a mistake: one element is a multiple of any other."""
     if any(value.numel() > 1 for each in explained for value in each.expected.values()):
         return True
     match cause:

@@ -43,7 +43,7 @@ class Known:
     frozen: Sequence[frozenset[str]] = ()
 
     def is_number_of_parts(self, factor: float) -> bool:
-        """Whether a factor is the number of micro-batches, or 1 by it."""
+        """Tell whether a factor is the number of micro-batches, or 1 by it."""
         whole = factor if factor >= 1 else 1 / factor
         return is_number(whole, self.num_micro_batches)
 

@@ -170,6 +170,6 @@ class LowerRoundingNoise(TorchDispatchMode):
 
 
 def _shares_memory(func: Any, written: Sequence[torch.Tensor]) -> bool:
-    """Whether an operator returns memory that it was given, and writes none."""
+    """Tell whether an operator returns memory that it was given, and writes none."""
     returns = func._schema.returns  # noqa: SLF001  # there is no public one
     return not written and any(each.alias_info for each in returns)

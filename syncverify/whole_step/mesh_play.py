@@ -54,7 +54,7 @@ class MeshPlay:
         return [each.frozen for each in self.ranks]
 
     def clip_is_seen(self, step: int) -> bool:
-        """Whether all ranks called torch's clipping in a step."""
+        """Tell whether all ranks called torch's clipping in a step."""
         return all(each.steps[step].tensors[Quantity.NORM] for each in self.ranks)
 
     def by_rank(

@@ -50,19 +50,19 @@ COLLECTIVES: Final = ("c10d", "_c10d_functional")
 
 
 def _writes(func: Any) -> bool:
-    """Whether an operator writes memory that it was given, or returns it."""
+    """Tell whether an operator writes memory that it was given, or returns it."""
     schema = func._schema  # noqa: SLF001  # there is no public one
     return schema.is_mutable or any(each.alias_info for each in schema.returns)
 
 
 def _dispatches(kind: Any) -> bool:
-    """Whether a class of tensors dispatches operators itself."""
+    """Tell whether a class of tensors dispatches operators itself."""
     has_own: bool = kind.__torch_dispatch__ != torch.Tensor.__torch_dispatch__
     return has_own
 
 
 def computes_no_values(func: Any, types: Any) -> bool:
-    """Whether an operator moves values, or has tensors without any, by which DTensor plans."""
+    """Tell whether an operator moves values, or has tensors without any, by which DTensor plans."""
     return func.namespace in COLLECTIVES or any(map(_dispatches, types))
 
 

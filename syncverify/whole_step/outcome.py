@@ -124,13 +124,13 @@ class LayoutPlay:
 
     @property
     def is_right(self) -> bool:
-        """Whether values were compared, and nothing is wrong."""
+        """Tell whether values were compared, and nothing is wrong."""
         is_compared = self.num_values > 0 or not self.is_tried
         return is_compared and self.simulation.is_right and not self.findings
 
     @property
     def has_norm(self) -> bool:
-        """Whether a rank returns a norm, or gives one to torch's clipping."""
+        """Tell whether a rank returns a norm, or gives one to torch's clipping."""
         kinds = (Quantity.NORM, Quantity.RETURNED)
         ranks = [e for e in self.simulation.results if isinstance(e, RankValues)]
         return any(
@@ -232,7 +232,7 @@ class Comparison:
 
     @property
     def is_right(self) -> bool:
-        """Whether all layouts were played, and nothing is wrong."""
+        """Tell whether all layouts were played, and nothing is wrong."""
         return all(each.is_right for each in self.plays)
 
 

@@ -56,7 +56,7 @@ def _large_axes(layout: Layout) -> list[tuple[str, int]]:
 
 
 def _agree(one: PlayedLayout, other: PlayedLayout, training: Training) -> bool:
-    """Whether the values of one layout are those of another one."""
+    """Tell whether the values of one layout are those of another one."""
     reference = OneRank(as_one_rank(one[1], one[0], training.own))
     values = compared(other[1], reference, other[0], training.own)
     return not any(each.wrong_ranks and not is_apart(each) for each in values)

@@ -401,7 +401,7 @@ def _note(
 def _is_known(
     mistakes: list[FoundMistake], finding: WrongQuantity, layout: Layout
 ) -> bool:
-    """Whether a mistake was found before; its layouts are then noted there."""
+    """Tell whether a mistake was found before; its layouts are then noted there."""
     same = (i for i, e in enumerate(mistakes) if e.finding.is_same(finding))
     if (index := next(same, None)) is None:
         return False

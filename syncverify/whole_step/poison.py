@@ -94,7 +94,7 @@ def _last_index(parameter: nn.Parameter) -> int | None:
 def is_last_shard(
     name: str, own: Own, coordinate: Mapping[str, int], sizes: Mapping[str, int]
 ) -> bool:
-    """Whether a rank has the last shard of an ordinary tensor, or all of it."""
+    """Tell whether a rank has the last shard of an ordinary tensor, or all of it."""
     return all(
         coordinate[axis] == sizes[axis] - 1
         for axis in own_axes(name, own)

@@ -66,7 +66,7 @@ class Roundings:
 
     @property
     def is_low(self) -> bool:
-        """Whether a dtype is below float32."""
+        """Tell whether a dtype is below float32."""
         return any(_is_lower(each, torch.float32) for each in self.dtypes)
 
 
@@ -95,7 +95,7 @@ def _dtypes_of_updates(ranks: Sequence[RankValues]) -> Iterator[torch.dtype]:
 
 
 def _rounds(value: object) -> bool:
-    """Whether a value is a tensor that rounding matters for: counters have one element."""
+    """Tell whether a value is a tensor that rounding matters for: counters have one element."""
     if not isinstance(value, torch.Tensor):
         return False
     return value.is_floating_point() and value.numel() > 1

@@ -90,7 +90,7 @@ def _part(value: DTensor) -> KeptPart | None:
 
 
 def splits(placement: Placement) -> bool:
-    """Whether a placement splits a tensor; torch has several classes of such placements."""
+    """Tell whether a placement splits a tensor; torch has several classes of such placements."""
     return not (placement.is_replicate() or placement.is_partial())
 
 

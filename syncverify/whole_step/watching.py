@@ -64,7 +64,7 @@ class StepWatch:
 
     @property
     def clips_parts(self) -> bool:
-        """Whether parameters are clipped by several norms, or some of them alone."""
+        """Tell whether parameters are clipped by several norms, or some of them alone."""
         is_of_others = self.before_clip and self.before_clip.keys() != self.read.keys()
         return not self.has_one_norm or bool(is_of_others)
 
@@ -107,7 +107,7 @@ class StepWatch:
 
 
 def _is_same_number(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two norms are known to be equal; of a DTensor only a collective knows it."""
+    """Tell whether two norms are known to be equal; of a DTensor only a collective knows it."""
     are_local = not isinstance(one, DTensor) and not isinstance(other, DTensor)
     return are_local and bool(torch.equal(one, other))
 

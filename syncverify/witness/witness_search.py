@@ -48,15 +48,15 @@ def find_witness(
     schedule: Schedule,
 ) -> Witness | NoWitness | None:
     """Return the first order with a wrong gradient; None for violations not of order."""
-    told = violation.evidence.unordered
-    if told is None:
+    race = violation.evidence.unordered
+    if race is None:
         return None
     game = _Game(scenario, subject, backend, schedule)
     played = game.as_queued()
     # The pair that the violation tells of is tried first, for its witness is read beside it.
     pairs = sorted(
         unordered_work(played, violation.cause),
-        key=lambda pair: not is_same_work(pair, told),
+        key=lambda pair: not is_same_work(pair, race),
     )
     if not pairs:
         return None
@@ -73,7 +73,7 @@ def find_witness(
         outcomes.append(game.inverted(played, inversion))
         for finding in outcomes[-1].wrong:
             if _key(finding) not in wrong_before:
-                return _witness(finding, pair, is_told=is_same_work(pair, told))
+                return _witness(finding, pair, is_told=is_same_work(pair, race))
     for finding in _wrong_gradients(played):
         return _witness(finding, None, is_told=False)
     num_played = sum(outcome.failure is None for outcome in outcomes)

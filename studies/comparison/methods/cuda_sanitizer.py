@@ -28,7 +28,7 @@ from syncverify.trace.records import (
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.run import RankRun
 
-# The distance between storages is so large that no address is in two of them.
+# The distance between storages is so large that no address lies in two storages.
 _STORAGE_BYTES = 1 << 40
 
 

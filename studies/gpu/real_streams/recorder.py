@@ -38,7 +38,7 @@ class StreamRecorder(Recorder):
         self._lanes = lanes
         self._taken = taken
         self._delivered: dict[CollectiveKey, Any] = {}
-        # As NCCL does, a collective keeps its tensors until a stream waits for it.
+        # As in NCCL, a collective keeps its tensors until a stream waits for the collective.
         self._held: dict[CollectiveKey, list[torch.Tensor]] = {}
         self._living: set[int] = set()
         self._freed: list[tuple[int, Any]] = []

@@ -180,10 +180,10 @@ class AgreesOnAnOrder(PlainGrads):
     @override
     def bind(self) -> None:
         order = [*range(len(self.parameters))]
-        said = [order[::-1] if dist.get_rank() == 0 else None]
-        dist.broadcast_object_list(said, src=0)
-        assert said[0] is not None
-        self.parameters = [self.parameters[index] for index in said[0]]
+        chosen_order = [order[::-1] if dist.get_rank() == 0 else None]
+        dist.broadcast_object_list(chosen_order, src=0)
+        assert chosen_order[0] is not None
+        self.parameters = [self.parameters[index] for index in chosen_order[0]]
 
 
 @right("host", since="the copy is finished before its memory is freed")

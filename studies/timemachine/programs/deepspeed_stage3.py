@@ -11,7 +11,7 @@ from studies.timemachine.programs import deepspeed_overlap
 from deepspeed.runtime.zero import parameter_offload, stage3
 
 program = deepspeed_overlap.program
-# It only prints, after a collection of garbage that takes most of the time.
+# `see_memory_usage` only prints, after a garbage collection that takes most of the time.
 for module in (parameter_offload, stage3):
     module.see_memory_usage = lambda *_, **__: None
 

@@ -15,7 +15,7 @@ from syncverify.bugbank.entry import reported
     trigger="2 ranks, 2 gradients that come to one bucket",
     violates="bucket_is_exclusive_while_reducing",
     cause="touched_in_flight",
-    # The same launch, seen from the write that came first in this run.
+    # The launch, reported from the write that came first in this run.
     or_cause="reduced_before_accumulated",
     uses_streams=True,
 )

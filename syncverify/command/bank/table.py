@@ -31,16 +31,16 @@ _HEADINGS = (
 def line_of(row: EntryResult) -> str:
     """Return a line such as "an-id: caught by ... after 1 scenario, 0.1 s"."""
     if row.caught is None:
-        told = f"{row.id}: MISSED in {counted(row.examples, 'scenario')}"
+        line = f"{row.id}: MISSED in {counted(row.examples, 'scenario')}"
     else:
-        told = (
+        line = (
             f"{row.id}: caught by {row.caught.property} ({row.caught.cause}) after "
             f"{counted(row.examples, 'scenario')}, {row.seconds:.1f} s"
         )
     if row.alarm is None:
-        return told
+        return line
     named = f"{row.alarm.property} ({row.alarm.cause})"
-    return f"{told}; FALSE ALARM about its twin: {named}, token {row.alarm.token}"
+    return f"{line}; FALSE ALARM about its twin: {named}, token {row.alarm.token}"
 
 
 def table(rows: Sequence[EntryResult]) -> Table:

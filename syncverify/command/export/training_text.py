@@ -218,12 +218,12 @@ class TrainingText:
 
     def _losses(self, terms: str, variables: Mapping[str, str]) -> str:
         is_told = self.scenario.backward == "split_by_hand"
-        told = (
+        argument = (
             ", synchronizer.mark_ready"
             if is_told and "mark_ready" in self.methods
             else ""
         )
-        return f"Losses({terms}, {{{_pairs(variables)}}}, one_thread{told})"
+        return f"Losses({terms}, {{{_pairs(variables)}}}, one_thread{argument})"
 
     def _own_backward(self, backward: Backward, word: str = PLAIN) -> Iterator[str]:
         """Yield the lines of a forward and its backward, which the script runs itself."""

@@ -34,7 +34,7 @@ class Trial:
 
     @property
     def shows_wrong_gradient(self) -> bool:
-        """Whether a wrong gradient, and nothing else, ended the script."""
+        """Tell whether a wrong gradient, and nothing else, ended the script."""
         return self.code == VIOLATION and " is WRONG " in self.output
 
     @property

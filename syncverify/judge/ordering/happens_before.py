@@ -119,7 +119,7 @@ class _RankWalk:
     host: Clock = field(default_factory=dict)
     num_host_waits: int = 0
     # On gloo: lanes of collectives that the host has waited for. They are used again, so
-    # that the number of lanes grows with the collectives in flight, not with all of them.
+    # that the number of lanes grows with the collectives in flight, not with all collectives.
     idle: list[Lane] = field(default_factory=list)
 
     def steps(self, trace: Sequence[TraceRecord]) -> Iterator[CollectiveClock]:

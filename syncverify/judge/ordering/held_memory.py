@@ -45,7 +45,7 @@ class HeldMemory:
 
     @property
     def is_pile(self) -> bool:
-        """Whether several blocks pile up; one at a time is the normal use of a record."""
+        """Tell whether several blocks pile up; one at a time is the normal use of a record."""
         return self.num_blocks > 1
 
     @property

@@ -33,7 +33,7 @@ class Contents:
 
     @property
     def may_differ(self) -> bool:
-        """Whether some rank may have another gradient at a place than its peers."""
+        """Tell whether some rank may have another gradient at a place than its peers."""
         return any(
             None in places.values() or len({*places.values()}) > 1
             for places in self._places.values()

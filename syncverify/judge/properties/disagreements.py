@@ -50,14 +50,16 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
     sent = _sent(judgement, two)
     foreign = {rank: _foreign(judgement, rank, two[rank], sent[rank]) for rank in sent}
     outside = {name for names in foreign.values() for name in names}
-    said = f"{', '.join(sorted(outside))} over these ranks"
+    axes_outside = f"{', '.join(sorted(outside))} over these ranks"
     if outside and foreign == sent:
         right = _right_group(judgement, min(outside), pair[0])
-        return Cause("foreign_contribution", f": no axis reduces {said}; {right}")
+        return Cause(
+            "foreign_contribution", f": no axis reduces {axes_outside}; {right}"
+        )
     if outside and _agree_without(judgement, two, foreign):
         inside = sorted({name for names in sent.values() for name in names} - outside)
         bucket = f"the bucket of {', '.join(inside)} holds gradients of other groups"
-        return Cause("groups_mixed", f": {bucket}: no axis reduces {said}")
+        return Cause("groups_mixed", f": {bucket}: no axis reduces {axes_outside}")
     beside = next(_beside(judgement, two), "")
     if beside:
         return Cause("buckets_differ", beside)

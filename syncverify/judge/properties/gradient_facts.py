@@ -53,7 +53,7 @@ class GradientFacts:
 
     @cached_property
     def is_unsent(self) -> bool:
-        """Whether it is the rank's local gradient, and no launch of the step names it."""
+        """Tell whether it is the rank's local gradient, and no launch of the step names it."""
         name, own = self.expected.spec.name, self.expected.part(self.expected.rank)
         return (
             self.kind == "rank_contribution_missing"

@@ -101,8 +101,8 @@ def mechanism(
         zeros_of_nobody,
         _gone,
     )
-    told = (proposal(facts) for proposal in proposals)
-    return next((cause for cause in told if cause is not None), cause)
+    causes = (proposal(facts) for proposal in proposals)
+    return next((cause for cause in causes if cause is not None), cause)
 
 
 def _failure_hidden(facts: GradientFacts) -> Cause | None:

@@ -308,7 +308,7 @@ def _findings(
     judgement: Judgement, disorder: Disorder, cause: str
 ) -> Iterator[Violation]:
     """Yield one finding per rank and list of parameters."""
-    told: set[tuple[int, tuple[str, ...]]] = set()
+    reported: set[tuple[int, tuple[str, ...]]] = set()
     # Beside another disorder, which has another remedy, a pair is no part of that disorder.
     is_alone = len(judgement.disorders) == 1
     shows = _pairs(disorder.found[:1]) | _pairs(_carried(disorder), is_carried=True)
@@ -316,19 +316,19 @@ def _findings(
     left_over = _left_over(judgement, disorder.found[0])
     for unordered in disorder.found:
         parameters = _parameters(judgement, unordered)
-        if (unordered.rank, parameters) not in told:
-            told.add((unordered.rank, parameters))
+        if (unordered.rank, parameters) not in reported:
+            reported.add((unordered.rank, parameters))
             trace = judgement.run.ranks[unordered.rank].trace
-            told_of = evidence(unordered, disorder, parameters, trace)
+            evidence_of_race = evidence(unordered, disorder, parameters, trace)
             if cause == "hook_too_early":
                 # A wait orders the two, but in the wrong order.
-                told_of = replace(told_of, remedy=None)
+                evidence_of_race = replace(evidence_of_race, remedy=None)
             yield finding(
                 cause,
                 summary(unordered, disorder, parameters),
                 unordered.rank,
                 parameters,
-                told_of,
+                evidence_of_race,
                 shows | left_over,
                 _pairs([unordered])
                 | (_pairs([unordered], is_carried=True) if is_alone else frozenset())

@@ -114,10 +114,12 @@ def _replicas(judgement: Judgement) -> list[_Replicas]:
 
 def _owners(judgement: Judgement, replicas: _Replicas) -> frozenset[int]:
     """Return the owners by `owner()`, or the one that Note [The owner of a gradient] names."""
-    told = {rank: judgement.run.ranks[rank].owned for rank in replicas.ranks}
-    if all(names is not None for names in told.values()):
+    owned_by_rank = {rank: judgement.run.ranks[rank].owned for rank in replicas.ranks}
+    if all(names is not None for names in owned_by_rank.values()):
         return frozenset(
-            rank for rank, names in told.items() if replicas.parameter in (names or ())
+            rank
+            for rank, names in owned_by_rank.items()
+            if replicas.parameter in (names or ())
         )
     num_right = Counter(rank for ranks in replicas.right.values() for rank in ranks)
     # A rank that was sent nothing is an unlikely owner: its gradient explains less.

@@ -193,7 +193,7 @@ def _of_process(left: Leftovers, rank: int) -> Iterator[Violation]:
 
 
 def _rewound(judgement: Judgement, left: Leftovers, rank: int) -> Iterator[Violation]:
-    # A generator that was seeded repeats numbers too, on ranks of one process on all of them.
+    # A seeded generator repeats numbers too. Ranks of one process share it, so it repeats on all.
     seeded = {
         name
         for rank_run in judgement.run.ranks

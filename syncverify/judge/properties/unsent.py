@@ -17,8 +17,8 @@ from syncverify.trace.records import CollectiveLaunch
 def not_reset(facts: GradientFacts) -> Cause | None:
     """Find a reduction of the gradient in an earlier step that is like this one."""
     expected, scenario = facts.expected, facts.expected.reference.scenario
-    told = not_reduced(facts)
-    if told is None:
+    cause = not_reduced(facts)
+    if cause is None:
         return None
     for earlier in range(expected.step):
         if not is_like(scenario, expected.step, earlier):
@@ -66,11 +66,11 @@ def hooked_early(facts: GradientFacts) -> Cause | None:
     name, returns = facts.expected.spec.name, facts.returns
     if not returns or name not in returns[-1].hooked_early or facts.launches:
         return None
-    told = not_reduced(facts) or zeros_of_nobody(facts)
-    if told is None:
+    cause = not_reduced(facts) or zeros_of_nobody(facts)
+    if cause is None:
         return None
     text = (
-        f"{told.text}; the parameter has hooks of `register_hook` alone, which are called with "
+        f"{cause.text}; the parameter has hooks of `register_hook` alone, which are called with "
         "the gradient, before autograd adds it to `.grad`"
     )
     return Cause("hook_too_early", text, is_certain=False)

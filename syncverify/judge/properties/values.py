@@ -366,7 +366,7 @@ def _finding(
     finding of a kind is the one that a report shows, and the only one with further readings.
     """
     observed = observation.gradients[expected.spec.name]
-    told = cause
+    decoded = cause
     cause = mechanism(expected, observation, cause, judgement.run.ranks[expected.rank])
     is_first = cause.kind not in seen
     seen.add(cause.kind)
@@ -374,11 +374,11 @@ def _finding(
     signs: Signs = frozenset()
     if cause.kind not in apart:  # one finding apart is enough, and the others take long
         signs = other_signs(
-            judgement, expected, observed, cause, is_proven=cause is not told
+            judgement, expected, observed, cause, is_proven=cause is not decoded
         )
     if not signs:
         apart.add(cause.kind)
-    readings, is_proven = list[str](), cause is not told
+    readings, is_proven = list[str](), cause is not decoded
     if cause.kind == "not_finite" and not overflows(judgement.scenario):
         is_proven = True  # nothing may have come here from a gradient that overflows
     if not is_proven and cause.kind in VALUE_CAUSES and is_first:

@@ -64,8 +64,8 @@ def _named(replayed: Replayed, rank: int) -> Iterator[int]:
 
 def _launches(replayed: Replayed, rank: int) -> list[int]:
     run = replayed.judgement.run
-    told = told_launches(replayed.violation, run)
-    return [index for of, index in told if of == rank]
+    launches = told_launches(replayed.violation, run)
+    return [index for of, index in launches if of == rank]
 
 
 def _later(graph: DrawnGraph, replayed: Replayed, index: int) -> Iterator[GraphPoint]:

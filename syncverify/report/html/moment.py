@@ -38,7 +38,7 @@ def timeline_values(run: Run, violation: Violation | None) -> dict[str, Any]:
     places = {key: number for number, key in enumerate(timeline.events)}
     race = places_of(violation.evidence.unordered, run) if violation else None
     launches = told_launches(violation, run) if violation else ()
-    told = {places[key] for key in (*(race or ()), *launches)}
+    shown = {places[key] for key in (*(race or ()), *launches)}
     return {
         "ticks": timeline.num_ticks,
         "lanes": [
@@ -47,7 +47,7 @@ def timeline_values(run: Run, violation: Violation | None) -> dict[str, Any]:
             for lane in lanes
         ],
         "events": [
-            {**_event(event), "told": number in told}
+            {**_event(event), "told": number in shown}
             for number, event in enumerate(timeline.events.values())
         ],
         "arrows": [_arrow(arrow) for arrow in timeline.arrows],
@@ -103,8 +103,8 @@ def _arrow(arrow: Arrow) -> dict[str, Any]:
 def told_launches(violation: Violation, run: Run) -> Iterator[RecordKey]:
     """Yield the collectives of a violation's events."""
     uses = [event.use for event in violation.evidence.events]
-    told = {use.key for use in uses if isinstance(use, CollectiveLaunch)}
+    collectives = {use.key for use in uses if isinstance(use, CollectiveLaunch)}
     for rank in violation.ranks:
         for index, record in enumerate(run.ranks[rank].trace):
-            if isinstance(record, CollectiveLaunch) and record.key in told:
+            if isinstance(record, CollectiveLaunch) and record.key in collectives:
                 yield rank, index

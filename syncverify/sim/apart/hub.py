@@ -76,12 +76,12 @@ class HeardRank:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more comes from it."""
+        """Tell whether nothing more comes from it."""
         return self.ended is not None or bool(self.lost)
 
     @property
     def can_run(self) -> bool:
-        """Whether a turn may bring it further."""
+        """Tell whether a turn may bring it further."""
         if self.has_ended or self.stands is None:
             return False
         return self.stands.can_go_on or bool(self.outbox)

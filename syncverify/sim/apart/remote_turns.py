@@ -161,14 +161,14 @@ class RemoteTurns:
     def _turn_over(
         self, ready: Callable[[], bool] | None, wait: Wait | None
     ) -> TurnOver:
-        told = tuple(self.updates)
+        updates = tuple(self.updates)
         self.updates.clear()
         paused, self._paused_seconds = self._paused_seconds, 0.0
         return TurnOver(
             can_go_on=ready is None or ready(),
             awaited=None if wait is None else Awaited.of(wait),
             line=_innermost(),
-            updates=told,
+            updates=updates,
             paused_seconds=paused,
             num_records=self._num_records(),
         )

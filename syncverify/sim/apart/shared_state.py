@@ -54,8 +54,8 @@ class SharedWorld(SimulatedWorld):
     @override
     def arrive(self, key: CollectiveKey, seat: int, call: CollectiveCall) -> None:
         super(SharedWorld, self).arrive(key, seat, call)
-        told = replace(call, outputs=without_memory(call.outputs))
-        self.note(Arrived(key, seat, told))
+        arrived = replace(call, outputs=without_memory(call.outputs))
+        self.note(Arrived(key, seat, arrived))
 
 
 class SharedStore(SimulatedStore):

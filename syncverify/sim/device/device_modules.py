@@ -338,7 +338,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         yield owner, name, _function(getattr(owner, name), virtual)
     script = torch.jit.script
     yield torch.jit, "script", _function(script, functools.partial(_script, script))
-    run_backward = torch.autograd._engine_run_backward  # noqa: SLF001  # all ways to it
+    run_backward = torch.autograd._engine_run_backward  # noqa: SLF001  # all ways to run backward call it
     replaced = _function(run_backward, functools.partial(_run_backward, run_backward))
     yield torch.autograd, "_engine_run_backward", replaced
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from syncverify.trace.stacks import ordering_line
 from syncverify.trace.sync_points import PointKind, SyncPoint
 
-# Of the process: ranks are threads of it.
+# One value for all ranks: they are threads of this process.
 _ignored: SyncPoint | None = None
 
 

@@ -11,7 +11,7 @@ import hashlib
 
 import torch
 
-_STEP = 4  # torch counts offsets in multiples of it
+_OFFSET_STEP = 4  # torch counts offsets in multiples of four
 
 
 class SeenGenerator:
@@ -24,7 +24,7 @@ class SeenGenerator:
     def __init__(self) -> None:
         self.seed = torch.default_generator.initial_seed()
         self._offset = 0
-        # States of the CPU's generator, by state of this one.
+        # Keys: states of this generator. Values: states of the CPU's generator.
         self._known: dict[bytes, torch.Tensor] = {}
 
     def manual_seed(self, seed: int) -> None:
@@ -36,7 +36,7 @@ class SeenGenerator:
         """Return the state, in memory of the host."""
         own, key = torch.default_generator.get_state(), self._key()
         if key in self._known and not torch.equal(self._known[key], own):
-            self._offset += _STEP  # numbers were drawn
+            self._offset += _OFFSET_STEP  # numbers were drawn
             key = self._key()
         self._known[key] = own
         return torch.tensor([*key], dtype=torch.uint8)

@@ -103,7 +103,7 @@ class RankStreams:
 
     @property
     def takes_copies(self) -> bool:
-        """Whether a function that copies is the subject's call, and not a part of one."""
+        """Tell whether a function that copies is the subject's call, and not a part of one."""
         return self.serves_subject and not self._is_copying
 
     @contextmanager
@@ -120,7 +120,7 @@ class RankStreams:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the default stream is the only one."""
+        """Tell whether the default stream is the only one."""
         return len(self._numbers) == 1
 
     def number_of(self, stream: VirtualStream) -> int:

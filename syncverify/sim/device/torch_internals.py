@@ -24,11 +24,12 @@ from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
 from torch.distributed import _symmetric_memory
 from torch.utils._device import DeviceContext
 
-# Owners and names of functions that Python code of torch looks up at each call: the one under
-# `torch.futures.collect_all` and `wait_all`, the one that DistributedDataParallel gives its
-# hook to, those by which a mesh and functional collectives find a group, and the one under
-# `new_group` and all that makes groups by it, and the one by which optimizers and clipping
-# group tensors.
+# Owners and names of functions that Python code of torch looks up at each call. The callers are:
+# - `torch.futures.collect_all` and `wait_all`;
+# - DistributedDataParallel, when it registers a hook;
+# - meshes and functional collectives, when they look up a group;
+# - `new_group`, and the functions that make groups by it;
+# - optimizers and clipping, when they group tensors.
 SYMMETRIC_MEMORY = tuple(
     (_symmetric_memory, name)
     for name in (

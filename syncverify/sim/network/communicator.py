@@ -104,7 +104,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
 
     @property
     def is_of_nccl(self) -> bool:
-        """Whether the subject sees a communicator of NCCL."""
+        """Tell whether the subject sees a communicator of NCCL."""
         return is_of_nccl(self._told_backend())
 
     def _told_backend(self) -> str:

@@ -44,7 +44,7 @@ def _noting_async(issue: Any) -> Any:
     @functools.wraps(issue)
     def noting(group: SimulatedProcessGroup, *given: Any, **named: Any) -> dist.Work:
         opts = named.get("opts", given[-1] if given else None)
-        group._is_async = getattr(opts, "asyncOp", True)  # noqa: SLF001  # a part of it
+        group._is_async = getattr(opts, "asyncOp", True)  # noqa: SLF001  # this module adds the attribute
         try:
             work: dist.Work = issue(group, *given, **named)
         finally:
@@ -57,7 +57,7 @@ def _noting_async(issue: Any) -> Any:
 class SimulatedProcessGroup(SimulatedCommunicator):
     """One rank's handle of a simulated process group."""
 
-    # Names and argument orders below are torch's: Python and C++ callers rely on them.
+    # Python and C++ callers rely on torch's names and argument orders, so both are kept below.
 
     @override
     def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:

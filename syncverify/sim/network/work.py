@@ -42,7 +42,7 @@ class IssuingCommunicator(Protocol):
 
     @property
     def is_of_nccl(self) -> bool:
-        """Whether the subject sees a communicator of NCCL."""
+        """Tell whether the subject sees a communicator of NCCL."""
 
     @property
     def promises(self) -> Promises:

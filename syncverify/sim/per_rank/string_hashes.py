@@ -37,8 +37,8 @@ def own_hashes(factory: Callable[..., Any]) -> Iterator[None]:
 def _hash(value: object) -> int:
     rank = own_rank()
     if rank is not None and isinstance(value, str | bytes):
-        told = blake2b(repr((rank, value)).encode(), digest_size=_NUM_BYTES)
-        return int.from_bytes(told.digest())
+        digest = blake2b(repr((rank, value)).encode(), digest_size=_NUM_BYTES)
+        return int.from_bytes(digest.digest())
     if rank is not None and type(value) is tuple:
         return builtins.hash(tuple(map(_hash, value)))
     return builtins.hash(value)

@@ -9,7 +9,7 @@ import torch
 
 from syncverify.sim.device.torch_internals import schema_arguments
 
-# Operators that write all of their `self` and read none of it.
+# Operators that write all of `self` and read nothing of `self`.
 _OVERWRITE = frozenset(
     {
         "_foreach_copy_",

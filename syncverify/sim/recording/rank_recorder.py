@@ -93,7 +93,7 @@ class RankRecorder(Recorder):
 
     @property
     def lacks_accesses(self) -> bool:
-        """Whether accesses matter (there are several streams) and were not recorded."""
+        """Tell whether accesses matter (there are several streams) and were not recorded."""
         return not (self._records_accesses or self.streams.is_alone)
 
     @property
@@ -224,7 +224,7 @@ class RankRecorder(Recorder):
         self, operation: str, tensors: list[torch.Tensor], **fields: Any
     ) -> CollectiveLaunch:
         fields["written"] = [*fields.get("written", ())]
-        # gloo takes memory of the host at once, and the host waits for it.
+        # gloo takes memory of the host at once, and the host waits for the collective.
         with self._on_the_host(map(self.is_on_host, (*tensors, *fields["written"]))):
             if fields.get("communication_stream") == self.streams.current().name:
                 fields["communication_stream"] = self.current_stream()
@@ -401,7 +401,7 @@ class RankRecorder(Recorder):
                     made.append(region)
 
     def _note_freed(self, storage: Storage) -> None:
-        # The pool orders reuse on a single stream by itself, and memory of the host is given
-        # out again only after the copies that use it.
+        # The pool orders reuse on one stream. Memory of the host is given out again only after
+        # the copies that use the memory.
         if storage.is_shared and storage.number not in self._on_host:
             self._raw.append(RawFree(len(self.trace), self.moment, storage))

@@ -364,7 +364,7 @@ class Scheduler:
                 return True
             if not self._silence.has_moved(self._progress()):
                 self._silence.go_on(window, is_silent=False)
-        # It may have come back during the look, which takes long on a busy machine.
+        # The rank may have come back during the look, which takes long on a busy machine.
         return self._returned.take(timeout=0)
 
     def _positions(self) -> list[Position]:

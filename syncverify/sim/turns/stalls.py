@@ -121,8 +121,8 @@ def endless(positions: Sequence[Position], blocked: frozenset[int]) -> Stall:
             lines.append(f"rank {own.rank}: waits for {own.wait.in_words}")
             named.append(own.wait.line)
         else:
-            said = f"polls for {own.wait.in_words}; polls at {own.line}"
-            lines.append(f"rank {own.rank}: {said}")
+            words = f"polls for {own.wait.in_words}; polls at {own.line}"
+            lines.append(f"rank {own.rank}: {words}")
             named += [own.wait.line, _line(own)]
     alive = {own.rank for own in positions if not own.finished}
     ranks = tuple(sorted(alive - blocked or alive))

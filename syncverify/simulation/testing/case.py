@@ -96,7 +96,7 @@ class SimTestCase(unittest.TestCase):
 
     @property
     def is_master(self) -> bool:
-        """Whether this is rank 0."""
+        """Tell whether this is rank 0."""
         return self.rank == 0
 
     def perThreadSetUp(self) -> None:  # noqa: N802  # torch's name

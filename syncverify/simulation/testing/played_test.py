@@ -110,5 +110,5 @@ def _is_raised(found: FoundInProgram) -> bool:
 def _harm(ranks: _Ranks) -> Iterator[str]:
     """Yield what the test itself raises in another legal order of its streams, if anything."""
     for rank, error in ranks.raised[:1]:
-        said = f"{kind_of(error)}: {message_of(error).partition(chr(10))[0]}"
-        yield f"In another legal order, rank {rank} raises {said}"
+        error_text = f"{kind_of(error)}: {message_of(error).partition(chr(10))[0]}"
+        yield f"In another legal order, rank {rank} raises {error_text}"

@@ -42,8 +42,8 @@ def told_gpus(number: int) -> Iterator[None]:
     ]
     with ExitStack() as stack:
         for owner, name, answer in answers:
-            told = _told(getattr(owner, name), answer)
-            stack.enter_context(patch.object(owner, name, told))
+            replaced = _told(getattr(owner, name), answer)
+            stack.enter_context(patch.object(owner, name, replaced))
         # torch calls it before any use of a real device.
         stack.enter_context(patch.object(torch.cuda, "_lazy_init", _skip))
         yield

@@ -110,7 +110,7 @@ class OwnerByOtherIndex(Plain):
 
     @override
     def wait(self) -> None:
-        # WRONG: counts trainable parameters alone; `owner()` counts all of them.
+        # WRONG: counts trainable parameters alone; `owner()` counts all parameters.
         for index, parameter in enumerate(self.parameters):
             part = local_grad(parameter).detach()
             for group in reduce_groups(parameter):

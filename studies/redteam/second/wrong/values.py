@@ -133,7 +133,7 @@ class ZeroesAside(Streams):
             for bucket in self.buckets:
                 bucket.counts = dict.fromkeys(bucket.parameters, 0)
                 bucket.buffer.zero_()
-        # WRONG: backward does not wait for it; only the next reduction does.
+        # WRONG: backward does not wait for `zero_()`; only the next reduction does.
 
     @override
     def launch(self, bucket: Any) -> None:
