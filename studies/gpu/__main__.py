@@ -42,8 +42,9 @@ def main(only: tuple[str, ...], markdown: Path | None) -> int:
             click.echo(
                 f"{part.name}: {result.state} on {result.device}: {result.summary}"
             )
-            for line in result.lines if result.state == "failed" else ():
-                click.echo(f"  {line}")
+            if result.state == "failed":
+                for line in result.lines:
+                    click.echo(f"  {line}")
     click.echo(summary(results))
     if markdown is not None:
         today = datetime.now(tz=UTC).date()

@@ -44,9 +44,22 @@ def input_on(device: torch.device, size: Size) -> torch.Tensor:
     return torch.randn(size.batch, size.width).to(device)
 
 
-def step_of_ours(
-    device: torch.device, size: Size = SMALL
-) -> tuple[Callable[[], None], GradientSynchronizer, nn.Module]:
+class OurStep(NamedTuple):
+    """A step under our synchronizer: backward, and the wait."""
+
+    run: Callable[[], None]
+    synchronizer: GradientSynchronizer
+    model: nn.Module
+
+
+class DdpStep(NamedTuple):
+    """A step under DDP: backward, which waits at its end."""
+
+    run: Callable[[], None]
+    model: nn.Module
+
+
+def step_of_ours(device: torch.device, size: Size = SMALL) -> OurStep:
     """Return a backward and its wait under our synchronizer, which is bound."""
     model, x = model_on(device, size), input_on(device, size)
     synchronizer = GradientSynchronizer([list(model.parameters())], size.bucket_mib, 1)
@@ -56,15 +69,13 @@ def step_of_ours(
         model(x).sum().backward()
         synchronizer.wait()
 
-    return step, synchronizer, model
+    return OurStep(step, synchronizer, model)
 
 
-def step_of_ddp(
-    device: torch.device, size: Size = SMALL
-) -> tuple[Callable[[], None], nn.Module]:
+def step_of_ddp(device: torch.device, size: Size = SMALL) -> DdpStep:
     """Return a backward under DDP, which waits at its end."""
     model, x = model_on(device, size), input_on(device, size)
     wrapped = DistributedDataParallel(
         model, bucket_cap_mb=size.bucket_mib, gradient_as_bucket_view=True
     )
-    return lambda: wrapped(x).sum().backward(), model
+    return DdpStep(lambda: wrapped(x).sum().backward(), model)

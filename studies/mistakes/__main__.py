@@ -37,8 +37,9 @@ def main(only: tuple[str, ...], crew: Crew, examples: int) -> None:
     play = functools.partial(scored, right=right_programs(), examples=examples)
     for _, score in crew(play, names):
         scores[score.name] = score
-        for violation in score.told if only else ():
-            click.echo(f"{violation.text}\n")
+        if only:
+            for violation in score.told:
+                click.echo(f"{violation.text}\n")
         click.echo(_line(score))
         if examples == EXAMPLES:
             write(scores)

@@ -7,7 +7,7 @@ sentence about its limits. The planted defects provide the example that violates
 import inspect
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from studies.documents import Document, table
 from syncverify.judge.properties import ALL_PROPERTIES
@@ -22,13 +22,21 @@ def catalogue() -> str:
     return "\n".join("\n".join(_entry(each)) for each in ALL_PROPERTIES)
 
 
-def parts(entry: Property) -> tuple[str, str, str]:
-    """Return the details, the caught mistakes and the limits of a property's docstring."""
+class DocstringParts(NamedTuple):
+    """The parts of a property's docstring that the page shows."""
+
+    details: str
+    caught: str
+    limits: str
+
+
+def parts(entry: Property) -> DocstringParts:
+    """Cut the docstring of a property into its parts."""
     text = (inspect.getdoc(entry.check) or "").partition("\n")[2].strip()
     details, _, rest = text.partition("Catches: ")
     found = _LIMITS.search(rest)
     caught, limits = (rest, "") if found is None else _cut(rest, found.start())
-    return _one_line(details), _one_line(caught), _one_line(limits)
+    return DocstringParts(_one_line(details), _one_line(caught), _one_line(limits))
 
 
 def _entry(entry: Property) -> Iterator[str]:

@@ -5,7 +5,7 @@ import operator
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -38,16 +38,25 @@ type(ProcessLocalGroup).__setattr__(
 )
 
 
-def played_on_threads(
-    scenario: Scenario, subject: Subject
-) -> tuple[list[RankRun], tuple[int, BaseException] | None]:
+class PlayedOnThreads(NamedTuple):
+    """The results of ranks on threads.
+
+    Attributes:
+        results: Result of each rank.
+        failed: The first rank that raised, and its error; None if no rank raised.
+    """
+
+    results: list[RankRun]
+    failed: tuple[int, BaseException] | None
+
+
+def played_on_threads(scenario: Scenario, subject: Subject) -> PlayedOnThreads:
     """Play the rank program of each rank on a thread of its own.
 
     Traces hold calls alone: torch's threaded group shows its collectives to no recorder.
 
     Returns:
-        The results, and the first rank that raised with its error. Other ranks may still
-        wait for that rank.
+        The results. Other ranks may still wait for a rank that raised.
     """
     num_ranks, store = scenario.mesh.num_ranks, dist.HashStore()
     results = [RankRun() for _ in range(num_ranks)]
@@ -67,8 +76,8 @@ def played_on_threads(
         for _ in range(num_ranks):
             rank, error = ended.get()
             if error is not None:
-                return results, (rank, error)
-    return results, None
+                return PlayedOnThreads(results, (rank, error))
+    return PlayedOnThreads(results, None)
 
 
 def _play_rank(

@@ -44,7 +44,7 @@ from syncverify.sim.recording.foreign_threads import (
 )
 from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.sim.sharding_plans import obvious_plans
-from syncverify.sim.turns.scheduler import RankThread, Scheduler, own_rank
+from syncverify.sim.turns.scheduler import EndedRanks, RankThread, Scheduler, own_rank
 from syncverify.sim.turns.stalls import Stall
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder
@@ -119,12 +119,13 @@ def _chosen_ranks(scenario: Scenario) -> tuple[int, ...]:
 
 def _by_global_rank(
     chosen: Sequence[int], threads: Sequence[RankThread], stall: Stall | None
-) -> tuple[list[RankThread], Stall | None]:
+) -> EndedRanks:
     """Replace the indices of threads by the global ranks that they played."""
     named = [replace(thread, rank=chosen[thread.rank]) for thread in threads]
     if stall is None:
-        return named, None
-    return named, replace(stall, ranks=tuple(chosen[index] for index in stall.ranks))
+        return EndedRanks(named, None)
+    ranks = tuple(chosen[index] for index in stall.ranks)
+    return EndedRanks(named, replace(stall, ranks=ranks))
 
 
 def _play_rank(

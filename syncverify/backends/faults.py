@@ -139,9 +139,9 @@ def unmatched_fault(
     for (first, launch), *others in arrivals.values():
         for rank, other in others:
             if other.matched_arguments != launch.matched_arguments:
-                launches = (f"rank {first}: {launch}", f"rank {rank}: {other}")
+                descriptions = (f"rank {first}: {launch}", f"rank {rank}: {other}")
                 sources = (launch.source, other.source)
-                return mismatch_fault((first, rank), launches, sources)
+                return mismatch_fault((first, rank), descriptions, sources)
     behind = {
         rank
         for key, arrived in arrivals.items()

@@ -61,7 +61,8 @@ def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> Doubt | None
     if fault is not None and _is_in_no_line_of_the_subject(fault):
         return Doubt(f"{fault.summary}, in no line of the subject")
     lost = {*gathering.died, *gathering.silent()}
-    for rank in () if fault is None else fault.ranks:
+    ranks = fault.ranks if fault is not None else ()
+    for rank in ranks:
         worker = gathering.processes[rank]
         may_be_ended = gathering.died.get(rank) in _FROM_OUTSIDE
         is_proven = (

@@ -186,7 +186,9 @@ def _refuse_waits_for_callbacks(machine: SimulatedMachine, fault: Fault) -> None
         EnvironmentNotSupportedError: A callback of such a rank has not run.
     """
     did = _WAITS.get(fault.kind)
-    for rank in fault.ranks if did else ():
+    if did is None:
+        return
+    for rank in fault.ranks:
         if machine.recorders[rank].streams.callbacks:
             raise EnvironmentNotSupportedError(
                 f"rank {rank} {did} while a callback of a future has not run; the "

@@ -183,7 +183,8 @@ def _exhaustive(options: RunOptions, settings: Settings, subject: Subject) -> Se
 
 def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None:
     """Print numbers or tables, then all that fails the run; write the report."""
-    for part in _tables(report) if options.tables else _numbers(report):
+    parts = _tables(report) if options.tables else _numbers(report)
+    for part in parts:
         progress.console.print(part)
     say_annotations(options.shown_as, report)
     say(diagnosis(report))

@@ -209,7 +209,9 @@ def _numel(size: Any) -> int:
 
 def _source(frames: Any) -> Origin:
     """Return the innermost line outside of torch, such as `train.py:31 in step`."""
-    for frame in frames if isinstance(frames, list | tuple) else ():
+    if not isinstance(frames, list | tuple):
+        return NoLine.UNKNOWN
+    for frame in frames:
         path = Path(_word(_field(frame, "filename", str)))
         if "torch" not in path.parts:
             line, name = _field(frame, "line", int), _field(frame, "name", str)

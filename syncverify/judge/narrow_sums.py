@@ -70,7 +70,9 @@ def _deferred(
     expected: ExpectedGradient, narrow: Round
 ) -> Iterator[list[torch.Tensor]]:
     """Yield sums over groups of ranks that wait in the dtype for those of later micro-batches."""
-    for groups in _groupings(expected.ranks) if expected.count > 1 else ():
+    if expected.count == 1:
+        return
+    for groups in _groupings(expected.ranks):
         waiting = [
             functools.reduce(
                 lambda one, other: narrow(one + other),
@@ -129,7 +131,9 @@ def _over_ranks(
     yield [*_orders(values, narrow)]
     mesh = expected.reference.scenario.mesh
     axes = reduce_axes(mesh, expected.spec)
-    for first in axes if len(axes) == 2 else ():
+    if len(axes) != 2:
+        return
+    for first in axes:
         groups = {ranks_along(mesh, (first,), rank) for rank in expected.ranks}
         if {*itertools.chain(*groups)} != {*expected.ranks}:
             return

@@ -22,7 +22,7 @@ from typing import Literal, Protocol
 from typing_extensions import override
 
 from syncverify.processes.process_state import LocalProcess, Work
-from syncverify.processes.thread_demand import ThreadDemand
+from syncverify.processes.thread_demand import Demand, ThreadDemand
 
 # GPUs may keep a process busy for long.
 SILENCE_SECONDS = 60.0 if "TORCHELASTIC_RUN_ID" in os.environ else 7.0
@@ -174,18 +174,20 @@ class Silence:
         self._helped_seconds = work.seconds
         is_helped = work.is_ready or used >= self._idle_share * bound
         # Of a rank that is silent this says nothing: its threads wake up for the GIL.
-        is_awake = not self._is_silent and self._demand_since_then(is_silent=False)[1]
+        is_awake = (
+            not self._is_silent and self._demand_since_then(is_silent=False).is_ready
+        )
         if is_helped or is_awake:
             self.idle_seconds = 0.0
         return is_helped or is_awake
 
-    def _demand_since_then(self, *, is_silent: bool) -> tuple[float, bool]:
-        """Return for how long threads queued since the last look, and whether one is ready."""
+    def _demand_since_then(self, *, is_silent: bool) -> Demand:
+        """Return the demand of threads since the last look."""
         self._demand_was_renewed = time.monotonic()
         pid = self._process.pid
         if pid is None:
-            return 0.0, False
+            return Demand(queued_seconds=0.0, is_ready=False)
         if self._demand is None or self._demand.pid != pid:  # it was forked meanwhile
             self._demand = ThreadDemand(pid)
-            return 0.0, False
+            return Demand(queued_seconds=0.0, is_ready=False)
         return self._demand.look(is_silent=is_silent)

@@ -15,6 +15,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 # Far below the two hundred of a thread that waits for the GIL on an idle machine.
 _SWITCHES_PER_SECOND = 10.0
@@ -42,6 +43,19 @@ class _Thread:
     polls: bool = False
 
 
+class Demand(NamedTuple):
+    """The demand of the threads of a process in one window.
+
+    Attributes:
+        queued_seconds: Time for which threads queued.
+        is_ready: Whether a thread is ready now: it runs, queues, or waits for a disk or for
+            memory that was swapped out.
+    """
+
+    queued_seconds: float
+    is_ready: bool
+
+
 class ThreadDemand:
     """The demand of the threads of a process; none where the kernel has no `/proc`.
 
@@ -57,7 +71,7 @@ class ThreadDemand:
         """Start a new window."""
         self._before, self._began = _threads(self.pid), time.monotonic()
 
-    def look(self, *, is_silent: bool) -> tuple[float, bool]:
+    def look(self, *, is_silent: bool) -> Demand:
         """Look at the window so far, and start a new one.
 
         Args:
@@ -65,8 +79,7 @@ class ThreadDemand:
                 for the GIL ask for nothing.
 
         Returns:
-            The time in seconds for which threads queued, and whether one is ready now: it
-            runs, queues, or waits for a disk or for memory that was swapped out.
+            The demand in the window.
         """
         before, began = self._before, self._began
         self.renew()
@@ -82,7 +95,7 @@ class ThreadDemand:
             if not asks_for_nothing:
                 queued += waited
             is_ready |= now.state == "D" or (now.state == "R" and not asks_for_nothing)
-        return queued, is_ready
+        return Demand(queued, is_ready)
 
 
 def name_own_thread() -> None:

@@ -260,10 +260,14 @@ class Game:
         """Yield the methods of the other classes in the file of the subject's class."""
         path = inspect.getsourcefile(self.subject.factory) if self._is_class else None
         source = source_of(path) if path and is_subject_line(path) else None
-        for owner in ast.walk(source.tree) if source else ():
-            for node in owner.body if isinstance(owner, ast.ClassDef) else ():
-                if source and isinstance(node, ast.FunctionDef):
-                    yield SourceLine(shown_path(source.path), node.lineno, node.name)
+        if source is None:
+            return
+        classes = (
+            each for each in ast.walk(source.tree) if isinstance(each, ast.ClassDef)
+        )
+        for node in (each for owner in classes for each in owner.body):
+            if isinstance(node, ast.FunctionDef):
+                yield SourceLine(shown_path(source.path), node.lineno, node.name)
 
     @property
     def _taking_arguments(self) -> set[tuple[str, int]]:

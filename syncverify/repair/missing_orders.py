@@ -150,8 +150,9 @@ def _at(lines: Sequence[Origin], *, is_before: bool) -> Iterator[OrderPlace]:
         yield OrderPlace(path, node, is_before=is_before)
         source = source_of(path)
         # Outside of `with torch.cuda.stream(...)`, another stream is the current one.
-        for block in source.contexts_around(node) if source else ():
-            yield OrderPlace(path, block, is_before=is_before)
+        if source is not None:
+            for block in source.contexts_around(node):
+                yield OrderPlace(path, block, is_before=is_before)
 
 
 def _waits(edge: Edge, scope: Scope) -> Iterator[tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing, EndedError
@@ -23,9 +24,13 @@ from syncverify.subjects.subject import Subject
 
 @dataclass(frozen=True, slots=True)
 class FirstViolation:
-    """The first violation of a search, shrunk, or None, and the seconds until it was met.
+    """The first violation of a search, shrunk, and its cost.
 
-    `num_examples` counts the scenarios played, including the one that shows the violation.
+    Attributes:
+        num_examples: Number of scenarios, with the one that shows the violation.
+        seconds: Time until the violation was met.
+        found: The violation; None if there was none.
+        seconds_to_shrink: Time to find the smallest scenario.
     """
 
     num_examples: int
@@ -34,13 +39,26 @@ class FirstViolation:
     seconds_to_shrink: float = 0.0
 
 
+class FirstMet(NamedTuple):
+    """The first violation of a search as it was met, and the scenarios up to it.
+
+    Attributes:
+        violation: The violation; None if there was none.
+        num_examples: Number of scenarios, with the one that shows the violation.
+    """
+
+    violation: FoundViolation | None
+    num_examples: int
+
+
 def find_first(
     subject: Subject, backend: Backend, settings: Settings, progress: Progress
 ) -> FirstViolation:
     """Return the first violation of a random sequence, shrunk.
 
     No scenario is drawn for a missing value, so that a longer sequence begins with a shorter
-    one: the twin of a defect plays each scenario of the defect. If a scenario has several violations, the one that a report names first is shrunk.
+    one: the twin of a defect plays each scenario of the defect. If a scenario has several
+    violations, the one that a report names first is shrunk.
     `progress` receives each scenario and each run for shrinking.
     """
     started = time.monotonic()
@@ -54,19 +72,17 @@ def find_first(
     return FirstViolation(num_examples, seconds, least, to_shrink)
 
 
-def first_met(
-    subject: Subject, backend: Backend, settings: Settings
-) -> tuple[FoundViolation | None, int]:
-    """Return the first violation of a search as it was met, and the scenarios up to it.
+def first_met(subject: Subject, backend: Backend, settings: Settings) -> FirstMet:
+    """Play scenarios until the first violation, and do not shrink it.
 
-    Its last scenarios are those of missing values, as in `search`.
+    The last scenarios are those of missing values, as in `search`.
     """
     drawing, judge = _search_of(subject, backend, settings)
     until_one = replace(settings, stop_at_first=True)
     result = explore(judge, drawing, until_one, SilentProgress())
     own = result.met.own
     first = next((own[identity] for identity in result.met.told()), None)
-    return first, result.num_examples
+    return FirstMet(first, result.num_examples)
 
 
 def _search_of(
@@ -77,10 +93,7 @@ def _search_of(
     return drawing, Judge(subject, backend, choice, settings.random_seed)
 
 
-def _explore(
-    drawing: Drawing, judge: Judge, progress: Progress
-) -> tuple[FoundViolation | None, int]:
-    """Play scenarios until the first violation; return it and the number of scenarios."""
+def _explore(drawing: Drawing, judge: Judge, progress: Progress) -> FirstMet:
     first: FoundViolation | None = None
     num_examples = 0
 
@@ -93,4 +106,4 @@ def _explore(
             raise EndedError
 
     judge_each_scenario(drawing, judge, take)
-    return first, num_examples
+    return FirstMet(first, num_examples)

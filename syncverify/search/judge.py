@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from typing_extensions import override
 
@@ -59,7 +59,7 @@ class ScheduledBackend(Backend, Protocol):
 
     @property
     def follows_schedules(self) -> Literal[True]:
-        """Whether it does."""
+        """Tell whether it does."""
 
     @override
     def run(
@@ -121,6 +121,18 @@ class JudgedRun:
     def schedule(self) -> Schedule:
         """Return the schedule that leads to this run."""
         return Schedule.of(self.decisions)
+
+
+class _ExploredSchedules(NamedTuple):
+    """The run to show of all schedules that were played.
+
+    Attributes:
+        judged: The first run that fails, or else the default one.
+        coverage: What was played; None if a run failed.
+    """
+
+    judged: JudgedRun
+    coverage: ScheduleCoverage | None
 
 
 @dataclass(slots=True)
@@ -206,12 +218,13 @@ class Judge:
 
     def _of_other_schedules(
         self, scenario: Scenario, first: JudgedRun, draw: Draw
-    ) -> tuple[JudgedRun, ScheduleCoverage | None]:
-        """Return the first run that fails, or else the given one; and what was played."""
+    ) -> _ExploredSchedules:
+        """Play other schedules as far as the choice asks for."""
         if self.choice.mode == "drawn":
             # Drawn after the first run, which tells how many decisions there can be.
             drawn = self.judge_schedule(scenario, draw(first.num_turns))
-            return drawn if drawn.violations else first, ScheduleCoverage(DRAWN)
+            shown = drawn if drawn.violations else first
+            return _ExploredSchedules(shown, ScheduleCoverage(DRAWN))
         key = scenario.digest()
         if key not in self._explored:
             self._explored[key] = self._explore_schedules(scenario, first)
@@ -219,7 +232,7 @@ class Judge:
 
     def _explore_schedules(
         self, scenario: Scenario, first: JudgedRun
-    ) -> tuple[JudgedRun, ScheduleCoverage | None]:
+    ) -> _ExploredSchedules:
         """Play one schedule of each class, or random ones if there are too many classes."""
         num_ranks, max_runs = scenario.mesh.num_ranks, self.choice.max_runs
         exploration = Exploration(num_ranks)
@@ -228,16 +241,16 @@ class Judge:
         for decisions in islice(exploration.runs(), count):
             judged = self._judged(scenario, decisions, self._play(scenario, decisions))
             if judged.violations:
-                return judged, None
+                return _ExploredSchedules(judged, None)
         if exploration.is_complete:
             counts = exploration.num_classes, exploration.num_interleavings
-            return first, ScheduleCoverage(COMPLETE, *counts)
+            return _ExploredSchedules(first, ScheduleCoverage(COMPLETE, *counts))
         for decisions in priorities.runs(max_runs, self.random_seed):
             judged = self._judged(scenario, decisions, self._play(scenario, decisions))
             if judged.violations:
-                return judged, None
+                return _ExploredSchedules(judged, None)
         chance = priorities.probability(max_runs)
-        return first, ScheduleCoverage(RANDOM, probability=chance)
+        return _ExploredSchedules(first, ScheduleCoverage(RANDOM, probability=chance))
 
     def _judged(
         self,

@@ -227,10 +227,9 @@ def _trials(
 ) -> Iterator[tuple[Scenario, list[Identity]]]:
     """Yield scenarios of the contract, each with the violations that may come there."""
     losses = [one for one in others if {one, found.violation.identity} <= _LOSSES]
-    trials = (
-        *((scenario, others) for scenario in _other_lengths(found.scenario)),
-        *((scenario, losses) for scenario in (_alone(found) if losses else ())),
-    )
+    trials = [(scenario, others) for scenario in _other_lengths(found.scenario)]
+    if losses:
+        trials += [(scenario, losses) for scenario in _alone(found)]
     for scenario, candidates in trials:
         if not features_outside(scenario, judge.subject.capabilities):
             yield scenario, candidates
@@ -243,8 +242,10 @@ def _parameters(found: FoundViolation) -> set[str]:
 def _alone(found: FoundViolation) -> Iterator[Scenario]:
     """Yield the scenario with one parameter of the violation alone."""
     whole = found.scenario
-    for spec in whole.parameters if whole.module == PLAIN else ():
-        if len(whole.parameters) > 1 and spec.name in _parameters(found):
+    if whole.module != PLAIN or len(whole.parameters) == 1:
+        return
+    for spec in whole.parameters:
+        if spec.name in _parameters(found):
             yield replace(whole, parameters=(spec,))
 
 

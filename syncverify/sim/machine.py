@@ -33,10 +33,9 @@ from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.decisions import Decisions
 from syncverify.sim.turns.scheduler import (
     MAX_STEPS_PER_RANK,
-    RankThread,
+    EndedRanks,
     Scheduler,
 )
-from syncverify.sim.turns.stalls import Stall
 
 
 class SimulatedMachine:
@@ -83,16 +82,14 @@ class SimulatedMachine:
             self.scheduler, self.recorders, completes_in_order=completes_in_order
         )
 
-    def run(
-        self, program: Callable[[int], None]
-    ) -> tuple[Sequence[RankThread], Stall | None]:
+    def run(self, program: Callable[[int], None]) -> EndedRanks:
         """Run `program(rank)` on every rank, inside a default process group.
 
         Args:
             program: Program of a rank; may use all of `torch.distributed`.
 
         Returns:
-            The threads in their last state, and the stall if the run was ended early.
+            The threads and the stall at the end of the run.
         """
         store = SimulatedStore(self.scheduler)
 
@@ -113,17 +110,12 @@ class SimulatedMachine:
         for package in ("syncverify.sim", "syncverify.trace"):
             keep_from_compilers(package)
         shows = any(recorder.streams.seen for recorder in self.recorders)
-        modules, cycles = (
-            virtual_device_modules(shows_device=shows),
-            no_collection_of_cycles(),
-        )
+        modules = virtual_device_modules(shows_device=shows)
+        cycles = no_collection_of_cycles()
         backend = registered_backend(self.world)
         threads = refusing_threads_that_communicate()
-        world, plans, variables = (
-            thread_local_world(),
-            obvious_plans(),
-            rank_environment(),
-        )
+        world, plans = thread_local_world(), obvious_plans()
+        variables = rank_environment()
         with (
             world, backend, plans, modules, cycles, threads, variables, self._state.apart(),
             own_default_groups(make_group, store, self.world),

@@ -60,7 +60,7 @@ def hooked_early(parameters: Mapping[str, torch.Tensor]) -> frozenset[str]:
 
 
 def _is_prehook(frame: FrameType) -> bool:
-    """Tell whether a function was called with one tuple of gradients; see Note [Prehooks of nodes]."""
+    """Tell whether a function takes one tuple of gradients; see Note [Prehooks of nodes]."""
     names, rest, _, values = inspect.getargvalues(frame)
     given = [values.get(name) for name in names]
     given += values.get(rest, ()) if rest else ()

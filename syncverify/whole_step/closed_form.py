@@ -147,7 +147,8 @@ class _Case:
             Twice the number, where once is right.
         """
         values = list[ComparedValue]()
-        for name, element in self.elements.items() if self.small.num_steps > 1 else ():
+        elements = self.elements if self.small.num_steps > 1 else {}
+        for name, element in elements.items():
             got = {
                 rank: rounded(number / element)
                 for rank, number in self.small.read(name, 1).items()

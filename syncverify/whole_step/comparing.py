@@ -93,7 +93,7 @@ def compare(
 
 
 def is_apart(value: ComparedValue) -> bool:
-    """Tell whether a step returns another value, as the loss of a rank's part of the batch is one."""
+    """Tell whether a step also returns another value, such as the loss of a rank's part."""
     is_other = value.quantity is Quantity.RETURNED and value.name != "norm"
     return is_other and bool(value.wrong_ranks)
 

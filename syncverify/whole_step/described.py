@@ -106,7 +106,8 @@ def layouts_of(listed: Any, axes: tuple[str, ...] = AXES) -> list[Layout]:
         UsageError: One is wrong.
     """
     found = list[Layout]()
-    for each in [listed] if isinstance(listed, str | int | Mapping) else listed:
+    descriptions = [listed] if isinstance(listed, str | int | Mapping) else listed
+    for each in descriptions:
         match each:
             case int():
                 found += _all_of(each, axes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 MAX_NAMES: Final = 6
 
@@ -32,14 +32,23 @@ def some_names(names: Iterable[str], most: int = MAX_NAMES) -> str:
     return f"{text}, and {more} more" if more else text
 
 
-def _split(name: str) -> tuple[str, int | None, str]:
-    """Return the part of a name before its first number, the number, and the rest."""
+class _SplitName(NamedTuple):
+    """A name, cut at its first number; no number and no rest where it has none."""
+
+    before: str
+    number: int | None
+    after: str
+
+
+def _split(name: str) -> _SplitName:
     parts = name.split(".")
     place = next((i for i, part in enumerate(parts) if part.isdecimal()), None)
     if place is None:
-        return name, None, ""
+        return _SplitName(name, None, "")
     before, after = parts[:place], parts[place + 1 :]
-    return ".".join([*before, ""]), int(parts[place]), ".".join(["", *after])
+    return _SplitName(
+        ".".join([*before, ""]), int(parts[place]), ".".join(["", *after])
+    )
 
 
 def _joined(before: str, numbers: list[int | None], after: str) -> str:

@@ -68,8 +68,9 @@ def _sharded(layers: int, mesh: Any, found: list[str], *, is_nested: bool) -> nn
             name for name, p in stage.named_parameters() if isinstance(p, DTensor)
         )
     )
-    for layer in stage if is_nested else ():
-        fully_shard(layer, mesh=mesh, reshard_after_forward=False)
+    if is_nested:
+        for layer in stage:
+            fully_shard(layer, mesh=mesh, reshard_after_forward=False)
     fully_shard(stage, mesh=mesh, reshard_after_forward=False)
     return stage
 

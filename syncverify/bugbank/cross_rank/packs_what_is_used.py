@@ -34,8 +34,10 @@ class PacksWhatIsUsed(Careful):
         self.fork()
         named = slices(bucket.buffer, bucket.parameters)
         parts = [part for parameter, part in named if bucket.counts[parameter]]
+        if not parts:
+            return
         with torch.cuda.stream(self.comm):
-            for group in bucket.groups if parts else ():
+            for group in bucket.groups:
                 packed = torch.cat([part.reshape(-1) for part in parts])
                 dist.all_reduce(packed, group=group)
                 sizes = [part.numel() for part in parts]

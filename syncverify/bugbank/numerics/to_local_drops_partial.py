@@ -41,5 +41,6 @@ class TrustsLabels(MainGrads):
     @override
     def reduce(self, bucket: Bucket) -> None:
         for parameter, slot in bucket.slots.items():
-            for group in bucket.groups if parameter in self.partial else ():
-                dist.all_reduce(slot, group=group)
+            if parameter in self.partial:
+                for group in bucket.groups:
+                    dist.all_reduce(slot, group=group)

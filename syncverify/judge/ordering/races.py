@@ -245,7 +245,8 @@ class _Finder(Observer):
         cell = storage.cell(region)
         clock = lane.clock
         for other in cell.neighbours:
-            for last in (other.writes, other.reads) if writes else (other.writes,):
+            earlier = (other.writes, other.reads) if writes else (other.writes,)
+            for last in earlier:
                 for index, (count, first) in last.items():
                     if clock.get(index, 0) < count:
                         common = _common(region, other.region)

@@ -143,7 +143,8 @@ def _leftovers(judgement: Judgement, rank: int) -> Iterator[Violation]:
     for name in left.changed:
         summary = f"{name!r} of rank {rank} changed its value or requires_grad"
         yield finding("parameter_changed", summary, rank, name, Left(rank=rank))
-    for line in () if left.hooks else left.called:
+    called = left.called if not left.hooks else ()
+    for line in called:
         summary = f"a backward on rank {rank} after unbind() still calls {line}"
         yield finding(
             "hook_left", summary, rank, None, Left(rank=rank, named=(line,), line=line)

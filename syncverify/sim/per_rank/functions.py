@@ -124,8 +124,9 @@ def watching_mocks(parts: Iterable[ProcessPart]) -> Iterator[None]:
     enter = kind.__enter__
 
     def enter_watched(patch: Any) -> Any:
-        for part in watched if own_rank() is not None else ():
-            part.watch(patch.getter(), patch.attribute)
+        if own_rank() is not None:
+            for part in watched:
+                part.watch(patch.getter(), patch.attribute)
         return enter(patch)
 
     with mock.patch.object(kind, "__enter__", enter_watched):

@@ -51,8 +51,9 @@ class StateOfRanks:
             return
         if self._rank is not None:
             self._changes[self._rank] = _taken(self._parts)
-        for part, change in self._changes.pop(rank, ()) if rank is not None else ():
-            part.put(change)
+        if rank is not None:
+            for part, change in self._changes.pop(rank, ()):
+                part.put(change)
         self._rank = rank
 
     @contextmanager

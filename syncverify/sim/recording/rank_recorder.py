@@ -391,7 +391,8 @@ class RankRecorder(Recorder):
 
     def _note_results(self, result: Any, stream: str, made: list[RawRegion]) -> None:
         """Register the storages that an operator has allocated, and list them."""
-        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        for tensor in results:
             if isinstance(tensor, (tuple, list)):
                 self._note_results(tensor, stream, made)
             elif isinstance(tensor, torch.Tensor):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
 
 from syncverify.sim.device import streams
 from syncverify.sim.network.threaded_world import own_world, use_world
@@ -37,8 +38,16 @@ def thread_identity() -> Callable[[], AbstractContextManager[None]]:
     return as_rank
 
 
-def _identity() -> tuple[int | None, streams.RankStreams | None, object | None]:
-    return scheduler.own_rank(), streams.own_streams(), own_world()
+class _Identity(NamedTuple):
+    """The rank for which a thread acts; None for each part that the thread lacks."""
+
+    rank: int | None
+    streams: streams.RankStreams | None
+    world: object | None
+
+
+def _identity() -> _Identity:
+    return _Identity(scheduler.own_rank(), streams.own_streams(), own_world())
 
 
 def _become(

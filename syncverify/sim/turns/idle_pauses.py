@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from syncverify.processes.process_state import Work
 from syncverify.processes.silence import Watched
 
 _HELPED_SHARE = 0.05
@@ -48,18 +49,19 @@ class IdlePauses:
 
     def _begin(self) -> None:
         self._seconds = 0.0
-        self._helped_seconds = self._work()[0]
+        self._helped_seconds = self._work().seconds
 
     def _is_helped(self) -> bool:
         before = self._helped_seconds
-        used, is_ready = self._work()
+        work = self._work()
         # A sum that shrinks tells of an end, so one of them went on.
         least = _HELPED_SHARE * self._bound_seconds
-        is_helped = is_ready or abs(used - before) >= least
+        is_helped = work.is_ready or abs(work.seconds - before) >= least
         if is_helped:
             self._begin()
         return is_helped
 
-    def _work(self) -> tuple[float, bool]:
+    def _work(self) -> Work:
         works = [each.work_of_descendants() for each in self._processes]
-        return sum(each.seconds for each in works), any(each.is_ready for each in works)
+        seconds = sum(each.seconds for each in works)
+        return Work(seconds, any(each.is_ready for each in works))

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from types import FrameType
+from typing import NamedTuple
 
 from syncverify.errors import RunEndedError
 from syncverify.processes.silence import (
@@ -94,6 +95,18 @@ class RankThread:
         return sys._current_frames().get(self.thread.ident or 0)  # documented
 
 
+class EndedRanks(NamedTuple):
+    """The ranks at the end of a run.
+
+    Attributes:
+        threads: Threads of the ranks, in their last state.
+        stall: Reason that the run was ended early; None if all ranks have ended.
+    """
+
+    threads: Sequence[RankThread]
+    stall: Stall | None
+
+
 class Scheduler:
     """Scheduler of one run: each rank executes the program on its own thread, in turns.
 
@@ -140,13 +153,11 @@ class Scheduler:
         self._stall: Stall | None = None
         self._refusals = Refusals(backend, self._returned.give)
 
-    def run(
-        self, program: Callable[[int], None]
-    ) -> tuple[Sequence[RankThread], Stall | None]:
+    def run(self, program: Callable[[int], None]) -> EndedRanks:
         """Run `program(rank)` on every rank until all have ended or none can go on.
 
         Returns:
-            The threads in their last state, and the stall if the run was ended early.
+            The threads and the stall at the end of the run.
 
         Raises:
             EnvironmentNotSupportedError: The machine refused a call, whatever came of that,
@@ -156,7 +167,7 @@ class Scheduler:
             stall = self._run_threads(program)
         if self._refusals.first is not None:
             raise self._refusals.first
-        return self._ranks, stall
+        return EndedRanks(self._ranks, stall)
 
     def _run_threads(self, program: Callable[[int], None]) -> Stall | None:
         for rank in range(self._num_ranks):
