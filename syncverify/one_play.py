@@ -100,13 +100,13 @@ def play(
         # The caller's mistake: no line of the harness explains it.
         raise error.with_traceback(None) from error.__cause__
     return PlayedScenario(
-        scenario,
-        found.name,
-        backend,
-        found.contract_choice,
-        _counting(played.found),
-        played.launches_per_step,
-        found,
+        scenario=scenario,
+        subject=found.name,
+        backend=backend,
+        contract=found.contract_choice,
+        violations=_counting(played.found),
+        launches_per_step=played.launches_per_step,
+        _resolved=found,
     )
 
 

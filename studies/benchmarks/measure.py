@@ -83,4 +83,12 @@ def summary(
     """Make a measure from one value for each round."""
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
     medians_ms = {name: 1e3 * statistics.median(of) for name, of in times.items()}
-    return Measure(key, peer, target, unit, middle, (low, high), medians_ms)
+    return Measure(
+        key=key,
+        peer=peer,
+        target=target,
+        unit=unit,
+        value=middle,
+        quartiles=(low, high),
+        medians_ms=medians_ms,
+    )

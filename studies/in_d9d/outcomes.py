@@ -47,16 +47,24 @@ def outcome_of(trial: Trial) -> Outcome:
     is_rounded = layout.max_norm is not None
     words = "d9d's synchronizer" if is_rounded else "one process"
     if trial.error:
-        return Outcome(layout.name, layout.num_ranks, words, 0, 0, 0, trial.error)
+        return Outcome(
+            layout=layout.name,
+            ranks=layout.num_ranks,
+            compared_with=words,
+            gradients=0,
+            wrong=0,
+            wrong_of_d9d=0,
+            error=trial.error,
+        )
     ours, theirs = trial.gradients["ours"], trial.gradients["d9d"]
     right = theirs if is_rounded else [expected(layout.num_replicas)] * len(ours)
     return Outcome(
-        layout.name,
-        layout.num_ranks,
-        words,
-        sum(len(step) for steps in ours for step in steps),
-        _count_wrong(ours, right),
-        _count_wrong(theirs, right),
+        layout=layout.name,
+        ranks=layout.num_ranks,
+        compared_with=words,
+        gradients=sum(len(step) for steps in ours for step in steps),
+        wrong=_count_wrong(ours, right),
+        wrong_of_d9d=_count_wrong(theirs, right),
     )
 
 

@@ -91,7 +91,15 @@ def unchanged() -> Mutant:
     """Return the synchronizer without a mistake, which has to survive."""
     path = Path("synchronizer.py")
     text = (PACKAGE / path).read_text(encoding="utf-8")
-    return Mutant("unchanged", "none", path, 1, "", "", text)
+    return Mutant(
+        id="unchanged",
+        operator="none",
+        path=path,
+        line=1,
+        removed="",
+        added="",
+        text=text,
+    )
 
 
 def _of_file(source: Source) -> Iterator[Mutant]:

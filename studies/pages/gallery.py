@@ -104,7 +104,15 @@ def _model(entry: Entry, played: PlayedScenario, found: FoundViolation) -> Any:
     contract = subject.capabilities.in_words()
     name, backend = _path(entry), played.backend
     report = Report(
-        name, backend, 0, 1, 0.0, {}, (found,), contract=contract, is_replay=True
+        subject=name,
+        backend=backend,
+        seed=0,
+        examples=1,
+        seconds=0.0,
+        coverage={},
+        violations=(found,),
+        contract=contract,
+        is_replay=True,
     )
     run = shown_again(found, subject, SimBackend())
     return page_model(report, subject.capabilities, [run])

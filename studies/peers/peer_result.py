@@ -69,17 +69,19 @@ def play(
     report = run_search(subject, backend, settings)
     found = [each.violation for each in report.violations]
     return PeerResult(
-        subject.name,
-        backend.name,
-        report.examples,
-        len(ALL_PROPERTIES),
-        tuple(f"{violation.property} ({violation.cause})" for violation in found),
-        tuple(each.token for each in report.violations),
-        round(report.seconds, 1),
-        _version(peer.package),
-        _version("torch"),
-        ".".join(map(str, sys.version_info[:2])),
-        datetime.now(UTC).date().isoformat(),
+        subject=subject.name,
+        backend=backend.name,
+        examples=report.examples,
+        num_promises=len(ALL_PROPERTIES),
+        violations=tuple(
+            f"{violation.property} ({violation.cause})" for violation in found
+        ),
+        tokens=tuple(each.token for each in report.violations),
+        seconds=round(report.seconds, 1),
+        release=_version(peer.package),
+        torch=_version("torch"),
+        python=".".join(map(str, sys.version_info[:2])),
+        date=datetime.now(UTC).date().isoformat(),
     )
 
 

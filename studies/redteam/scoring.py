@@ -62,10 +62,10 @@ def _searched(program: Program, backend: SimBackend, examples: int) -> Score:
         return Score(program.name, silent, examples=played)
     violation = found.violation
     return Score(
-        program.name,
-        "caught" if program.is_wrong else "accused",
-        "{} ({})".format(*violation.identity),
-        violation.summary.partition("\n")[0],
-        played,
-        found.token,
+        name=program.name,
+        verdict="caught" if program.is_wrong else "accused",
+        identity="{} ({})".format(*violation.identity),
+        message=violation.summary.partition("\n")[0],
+        examples=played,
+        token=found.token,
     )

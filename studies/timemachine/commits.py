@@ -165,7 +165,15 @@ def commits_of(repository: Repository, folder: Path) -> Iterator[Commit]:
         if WORDS.search(subject):
             before, after = _around(subject, releases)
             kind = kind_of(subject)
-            yield Commit(repository.name, commit, date, kind, before, after, subject)
+            yield Commit(
+                repository=repository.name,
+                commit=commit,
+                date=date,
+                kind=kind,
+                before=before,
+                after=after,
+                subject=subject,
+            )
 
 
 def _around(subject: str, releases: dict[str, frozenset[str]]) -> tuple[str, str]:

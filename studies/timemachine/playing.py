@@ -198,11 +198,13 @@ def _played(
         r"^VIOLATION: .*?^  replay: [^\n]*$", printed, re.DOTALL | re.MULTILINE
     )
     return Played(
-        command,
-        content["examples"],
-        round(seconds, 1),
-        tuple(f"{each['property']} ({each['evidence']['cause']})" for each in found),
-        tuple(each["summary"] for each in found),
-        block.group() if block and found else "",
-        found[0]["token"] if found else "",
+        command=command,
+        examples=content["examples"],
+        seconds=round(seconds, 1),
+        violations=tuple(
+            f"{each['property']} ({each['evidence']['cause']})" for each in found
+        ),
+        summaries=tuple(each["summary"] for each in found),
+        diagnosis=block.group() if block and found else "",
+        token=found[0]["token"] if found else "",
     )

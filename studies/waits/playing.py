@@ -92,7 +92,14 @@ def words_of(row: Row, examples: int, jobs: int) -> AnsweredWaits:
         drawn = [each for each in _drawn(subject, examples, 0) if each not in {*listed}]
         answers += search.answers([*listed, *drawn])
         played.append(search.played(len(listed), len(drawn)))
-    return AnsweredWaits(tuple(played), scope, RANKS, 0, link, joined(answers))
+    return AnsweredWaits(
+        subjects=tuple(played),
+        scope=scope,
+        max_ranks=RANKS,
+        seed=0,
+        link=link,
+        answers=joined(answers),
+    )
 
 
 def points_of(result: Mapping[str, Any]) -> list[SyncPoint]:

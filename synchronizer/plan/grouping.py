@@ -372,4 +372,12 @@ def _lay_out(
     scope = key.scope if config.mode == "reduce_scatter" else None
     num_shards = len(scope.ranks) if scope else 1
     end = aligned_end(end, itemsize, num_shards)
-    return BucketPlan(index, key, plans, tuple(offsets), end, flags_start, num_shards)
+    return BucketPlan(
+        index=index,
+        key=key,
+        members=plans,
+        offsets_numel=tuple(offsets),
+        buffer_numel=end,
+        flags_offset_numel=flags_start,
+        num_shards=num_shards,
+    )

@@ -52,16 +52,16 @@ class HookTransport:
     def _bucket(self, buffer: torch.Tensor) -> HookBucket:
         plan = self.plan
         return HookBucket(
-            buffer,
-            tuple(
+            buffer=buffer,
+            views=tuple(
                 buffer.as_strided(member.local_shape, member.local_stride, offset)
                 for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
             ),
-            tuple(member.name for member in plan.members),
-            self.group,
-            plan.index,
-            self.is_last,
-            self.state,
+            names=tuple(member.name for member in plan.members),
+            group=self.group,
+            index=plan.index,
+            is_last=self.is_last,
+            state=self.state,
         )
 
 

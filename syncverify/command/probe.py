@@ -63,12 +63,12 @@ def execute(options: ProbeOptions) -> None:
     """Observe all features of a subject, print the table, and write the contract."""
     console = CommandConsole()
     progress = SearchProgress(
-        console,
-        PROBED_EXAMPLES,
-        options.subject,
-        options.backend,
-        options.contract or "",
-        ReportSoFar(options.json_path),
+        console=console,
+        total=PROBED_EXAMPLES,
+        subject=options.subject,
+        backend=options.backend,
+        contract=options.contract or "",
+        report=ReportSoFar(options.json_path),
         names_features=True,
     )
     with playing(lambda: progress.in_words(None), backend=options.backend):

@@ -38,7 +38,14 @@ def execute(
 ) -> None:
     """Play a recorded violation again, print the comparison, write the files and exit."""
     with playing(backend=backend):
-        _execute(token_or_file, subject, contract, backend, files, shown_as)
+        _execute(
+            token_or_file,
+            subject,
+            contract=contract,
+            backend=backend,
+            files=files,
+            shown_as=shown_as,
+        )
 
 
 def _execute(

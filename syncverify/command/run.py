@@ -84,12 +84,12 @@ def execute(options: RunOptions, began: float) -> None:
     """
     settings = options.settings
     progress = SearchProgress(
-        CommandConsole(is_quiet=options.quiet),
-        settings.examples,
-        options.subject,
-        settings.backend,
-        str(settings.contract or ""),
-        ReportSoFar(options.json_path),
+        console=CommandConsole(is_quiet=options.quiet),
+        total=settings.examples,
+        subject=options.subject,
+        backend=settings.backend,
+        contract=str(settings.contract or ""),
+        report=ReportSoFar(options.json_path),
         names_features=options.tables,
         shows_pace=settings.cluster is not None,
     )

@@ -106,12 +106,12 @@ def _waits(
     played, answers = list[PlayedSubject](), list[Answer]()
     for subject in subjects:
         search = WaitSearch(
-            subject,
-            link,
-            _Progress(console).tell,
-            deadline,
-            options.jobs,
-            options.names_torch,
+            subject=subject,
+            link=link,
+            tell=_Progress(console).tell,
+            deadline=deadline,
+            jobs=options.jobs,
+            names_torch=options.names_torch,
         )
         listed, drawn = _scenarios(options, scope, subject.capabilities)
         console.print(
@@ -121,7 +121,12 @@ def _waits(
         answers += search.answers([*listed, *drawn])
         played.append(search.played(len(listed), len(drawn)))
     return AnsweredWaits(
-        tuple(played), scope, options.ranks, options.seed, link, joined(answers)
+        subjects=tuple(played),
+        scope=scope,
+        max_ranks=options.ranks,
+        seed=options.seed,
+        link=link,
+        answers=joined(answers),
     )
 
 

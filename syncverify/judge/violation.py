@@ -64,11 +64,11 @@ def finding(
 ) -> Violation:
     """Return what a check finds in one place; signs are those of `Clues`."""
     return Violation(
-        "",
-        cause,
-        summary,
-        () if rank is None else (rank,),
-        (parameters,) if isinstance(parameters, str) else parameters or (),
-        evidence,
-        Clues.of_finding(shows, explained_by),
+        property="",
+        cause=cause,
+        summary=summary,
+        ranks=() if rank is None else (rank,),
+        parameters=(parameters,) if isinstance(parameters, str) else parameters or (),
+        evidence=evidence,
+        clues=Clues.of_finding(shows, explained_by),
     )

@@ -116,7 +116,14 @@ def play(
         install_lasting_hooks(model.parameters.values())
     recorder.watch(model.local_gradients, model.parameters)
     streams = CallerStreams(scenario.launch, device)
-    _RankProgram(scenario, subject, model, result, recorder, streams).play()
+    _RankProgram(
+        scenario=scenario,
+        subject=subject,
+        model=model,
+        result=result,
+        recorder=recorder,
+        streams=streams,
+    ).play()
 
 
 def _call(function: Callable[[], torch.Tensor]) -> torch.Tensor:
@@ -438,11 +445,11 @@ class _RankProgram:
         }
         self._result.observations.append(
             Observation(
-                action.point,
-                action.step,
-                action.micro_batch,
-                copies,
-                self._model.partial_gradients(),
-                misfits_of(self._model.parameters) if is_reduced else {},
+                point=action.point,
+                step=action.step,
+                micro_batch=action.micro_batch,
+                gradients=copies,
+                partial=self._model.partial_gradients(),
+                misfits=misfits_of(self._model.parameters) if is_reduced else {},
             )
         )

@@ -47,13 +47,17 @@ class Bound:
         """Sum up the schedules that were played."""
         complete = {each: n for each, n in schedules.items() if each.extent == COMPLETE}
         return cls(
-            scope,
-            num_scenarios,
-            num_played,
-            sum(n for each, n in schedules.items() if each.extent == RANDOM),
-            sum(complete.values()),
-            sum(each.num_classes * number for each, number in complete.items()),
-            num_violations,
+            scope=scope,
+            num_scenarios=num_scenarios,
+            num_played=num_played,
+            num_undecided=sum(
+                n for each, n in schedules.items() if each.extent == RANDOM
+            ),
+            num_branching=sum(complete.values()),
+            num_classes=sum(
+                each.num_classes * number for each, number in complete.items()
+            ),
+            num_violations=num_violations,
         )
 
     @property

@@ -111,12 +111,12 @@ class _Heard:
         raised = (came_to.fault for came_to in self._came_to())
         fault = None if was_interrupted else hub_fault(self.hub, raised)
         return Recording(
-            self.script,
-            self.device,
-            Run("sim", ranks, fault),
-            self._refused(),
-            {own.rank: own.lost for own in self.hub.ranks if own.lost},
-            was_interrupted,
+            script=self.script,
+            device=self.device,
+            run=Run("sim", ranks, fault),
+            refused=self._refused(),
+            lost={own.rank: own.lost for own in self.hub.ranks if own.lost},
+            was_interrupted=was_interrupted,
         )
 
     def _came_to(self) -> Iterator[CameTo]:

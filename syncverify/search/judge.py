@@ -272,17 +272,20 @@ class Judge:
                 self.listener.scenario_refused(scenario.digest())
         turns, taken = decisions.turn_log, tuple(decisions.taken)
         return JudgedRun(
-            {
+            violations={
                 each.identity: FoundViolation(
                     each, scenario, taken, tensors=own.tensors
                 )
                 for each in verdict.violations
             },
-            taken,
-            len(turns),
-            decisions.met_question or order_matters(turns, scenario.mesh.num_ranks),
-            verdict.applied,
-            _launches_per_step(scenario.num_steps, [rank.trace for rank in run.ranks]),
+            decisions=taken,
+            num_turns=len(turns),
+            branches=decisions.met_question
+            or order_matters(turns, scenario.mesh.num_ranks),
+            applied=verdict.applied,
+            launches_per_step=_launches_per_step(
+                scenario.num_steps, [rank.trace for rank in run.ranks]
+            ),
             error=None if fault is None else fault_identity(fault),
         )
 

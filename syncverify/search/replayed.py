@@ -108,12 +108,12 @@ def replayed(
     known = known or Violation(*identity, "it does not occur")
     assert kept.run is not None
     return Replayed(
-        reproducer.scenario,
-        subject.capabilities,
-        kept.run,
-        judged.violations,
-        known if same is None else same.violation,
-        judged.launches_per_step,
+        scenario=reproducer.scenario,
+        capabilities=subject.capabilities,
+        run=kept.run,
+        found=judged.violations,
+        violation=known if same is None else same.violation,
+        launches_per_step=judged.launches_per_step,
     )
 
 

@@ -84,13 +84,15 @@ class RunStatistics:
     def merged(cls, parts: Sequence[Self]) -> Self:
         """Combine the statistics of several searches; of equal memory the first counts."""
         return cls(
-            sum(part.num_overlaps for part in parts),
-            sum(part.num_overlaps_possible for part in parts),
-            max((part.held for part in parts), key=lambda held: held.extent),
-            sum((Counter(part.schedules) for part in parts), Counter()),
-            tuple(dict.fromkeys(each for part in parts for each in part.remarks)),
-            sum(part.num_refused for part in parts),
-            merged_lines([part.lines for part in parts]),
+            num_overlaps=sum(part.num_overlaps for part in parts),
+            num_overlaps_possible=sum(part.num_overlaps_possible for part in parts),
+            held=max((part.held for part in parts), key=lambda held: held.extent),
+            schedules=sum((Counter(part.schedules) for part in parts), Counter()),
+            remarks=tuple(
+                dict.fromkeys(each for part in parts for each in part.remarks)
+            ),
+            num_refused=sum(part.num_refused for part in parts),
+            lines=merged_lines([part.lines for part in parts]),
         )
 
 
@@ -191,16 +193,16 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
         (one.property, one.cause) for each in smallest for one in related.get(each, ())
     }
     return SearchResult(
-        sum(result.num_examples for result in results),
-        max(result.seconds for result in results),
-        coverage,
-        [
+        num_examples=sum(result.num_examples for result in results),
+        seconds=max(result.seconds for result in results),
+        coverage=coverage,
+        violations=[
             replace(smallest[identity], related=related.get(identity, ()))
             for identity in ranked(smallest.keys())
             if identity not in listed  # nothing that was shrunk is lost
         ],
-        RunStatistics.merged([result.statistics for result in results]),
-        met,
-        next((result.stopped for result in results if result.stopped), ""),
+        statistics=RunStatistics.merged([result.statistics for result in results]),
+        met=met,
+        stopped=next((result.stopped for result in results if result.stopped), ""),
         campaign=next((each.campaign for each in results if each.campaign), None),
     )

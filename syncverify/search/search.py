@@ -110,7 +110,15 @@ def search(
         if identity not in known:
             first = met.own[identity]
             drawing, draws = places[identity]
-            least = shrink(drawing, judge, identity, first, progress, met, draws)
+            least = shrink(
+                drawing,
+                judge,
+                identity=identity,
+                first=first,
+                progress=progress,
+                met=met,
+                draws=draws,
+            )
             violations.append(least)
             progress.shrunk(least)
     # A second run of each shows a subject that depends on chance; one such violation is enough.
@@ -168,14 +176,14 @@ def explore(
         draws = judge_each_scenario(scenarios, judge, exploration.take)
     judge.listener = None  # shrinking plays variants of few scenarios over and over
     return SearchResult(
-        coverage.num_scenarios,
-        time.monotonic() - started,
-        coverage,
-        [],
-        replace(collector.statistics(), lines=lines),
-        exploration.met,
-        judge.budget.stopped,
-        draws if exploration.met.own else {},
+        num_examples=coverage.num_scenarios,
+        seconds=time.monotonic() - started,
+        coverage=coverage,
+        violations=[],
+        statistics=replace(collector.statistics(), lines=lines),
+        met=exploration.met,
+        stopped=judge.budget.stopped,
+        draws=draws if exploration.met.own else {},
     )
 
 

@@ -56,7 +56,13 @@ def shrink(
     judge.budget.num_slow_runs = 0
     others = Occurrences() if met is None else met
     shrinking = _Shrinking(
-        judge, identity, progress, judge.num_runs, others, first, draws
+        judge=judge,
+        identity=identity,
+        progress=progress,
+        num_runs_before=judge.num_runs,
+        met=others,
+        least=first,
+        draws=draws,
     )
     if is_hang(identity[1], judge.backend.name):
         return shrinking.from_below(drawing.capabilities)

@@ -155,7 +155,14 @@ def _inspected(
         return Subject(name, factory, capabilities, chosen, observed)
     announcing = _contract(factory, name, contract, announces=True)
     announces = announcing.varying_accumulations  # a contract may say that it does not
-    return Subject(name, factory, capabilities, chosen, observed, announces)
+    return Subject(
+        name=name,
+        factory=factory,
+        capabilities=capabilities,
+        contract_choice=chosen,
+        not_observed=observed,
+        may_announce=announces,
+    )
 
 
 def _not_observed(factory: SubjectFactory, name: str) -> Mapping[str, str]:

@@ -85,14 +85,16 @@ class _RankEvents:
     def _launch(self, at: LanePoint, record: CollectiveLaunch) -> TimelineEvent:
         end = self._ticks.ends.get(record.key)
         return TimelineEvent(
-            at,
-            self._ticks.last if end is None else self._first_waits.get(record.key, end),
-            "collective",
-            " ".join(filter(None, (record.operation, record.reduce_op))),
-            str(record.moment),
-            record.source,
-            record.parameters,
-            _num_bytes(record.regions),
+            place=at,
+            end=self._ticks.last
+            if end is None
+            else self._first_waits.get(record.key, end),
+            kind="collective",
+            name=" ".join(filter(None, (record.operation, record.reduce_op))),
+            moment=str(record.moment),
+            source=record.source,
+            parameters=record.parameters,
+            num_bytes=_num_bytes(record.regions),
             is_open=end is None,
         )
 
@@ -104,26 +106,28 @@ class _RankEvents:
             if any(region.overlaps(each) for each in touched)
         )
         return TimelineEvent(
-            at,
-            at.tick + 1,
-            _ACCESS_KINDS.get(record.source, "operator"),
-            record.operator,
-            str(record.moment),
-            record.source,
-            tuple(names),
-            _num_bytes(record.writes or record.reads),
+            place=at,
+            end=at.tick + 1,
+            kind=_ACCESS_KINDS.get(record.source, "operator"),
+            name=record.operator,
+            moment=str(record.moment),
+            source=record.source,
+            parameters=tuple(names),
+            num_bytes=_num_bytes(record.writes or record.reads),
         )
 
 
 def _point(at: LanePoint, record: _Point) -> TimelineEvent:
     kind, name = _kind_and_name(record)
     return TimelineEvent(
-        at,
-        at.tick + 1,
-        kind,
-        name,
-        str(record.moment),
-        None if isinstance(record, CollectiveWait | StorageFreed) else record.source,
+        place=at,
+        end=at.tick + 1,
+        kind=kind,
+        name=name,
+        moment=str(record.moment),
+        source=None
+        if isinstance(record, CollectiveWait | StorageFreed)
+        else record.source,
         num_bytes=record.num_bytes if isinstance(record, StorageFreed) else 0,
     )
 

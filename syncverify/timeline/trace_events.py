@@ -97,7 +97,14 @@ class _Tracks:
             (place.rank, place.lane, track), len(self._threads) + 1
         )
         length = event.end - place.tick
-        made = _slice(event.name, event.kind, place.rank, place.tick, length, thread)
+        made = _slice(
+            event.name,
+            event.kind,
+            rank=place.rank,
+            tick=place.tick,
+            length=length,
+            thread=thread,
+        )
         made["args"] = {
             "moment": event.moment,
             "source": str(event.source or ""),

@@ -233,7 +233,14 @@ def run_search(
             )
             elsewhere = None if crew is None else in_shards
             results.append(
-                search(subject, backend, settings, keeping, replay.shrunk, elsewhere)
+                search(
+                    subject,
+                    backend,
+                    settings=settings,
+                    progress=keeping,
+                    known=replay.shrunk,
+                    elsewhere=elsewhere,
+                )
             )
         if replay.num_played:
             earlier = shrink_replayed(replay, results, subject, backend, keeping)
@@ -255,7 +262,14 @@ def run_search(
     deadline = None if limit is None else started + limit
     observation = observing.plan(settings.ranks, settings.random_seed, deadline)
     known = {each for entry in result.violations for each in entry.identities}
-    return with_features(report, subject, backend, observation, known, observing.tell)
+    return with_features(
+        report,
+        subject,
+        backend=backend,
+        plan=observation,
+        known=known,
+        tell=observing.tell,
+    )
 
 
 def _played(subject: Subject, backend: AnyBackend) -> Subject:

@@ -147,12 +147,12 @@ class WaitSearch:
         """Return the numbers of the scenarios that were played."""
         found = self.traces
         return PlayedSubject(
-            self.subject.name,
-            num_in_scope,
-            num_drawn,
-            found.num_refused,
-            len(found.not_simulated),
-            self.wrong,
+            name=self.subject.name,
+            num_in_scope=num_in_scope,
+            num_drawn=num_drawn,
+            num_refused=found.num_refused,
+            num_not_simulated=len(found.not_simulated),
+            wrong=self.wrong,
         )
 
     def answers(self, scenarios: Sequence[Scenario]) -> tuple[Answer, ...]:
@@ -268,14 +268,14 @@ class WaitSearch:
             parts = []
         return [
             PlayedPart(
-                packed,
-                point,
-                number,
-                part,
-                breaking,
-                self.choice,
-                self.names_torch,
-                self.deadline,
+                subject=packed,
+                point=point,
+                number=number,
+                scenarios=part,
+                breaking=breaking,
+                choice=self.choice,
+                names_torch=self.names_torch,
+                deadline=self.deadline,
             )
             for number, part in enumerate(parts)
         ]
@@ -292,13 +292,13 @@ class WaitSearch:
         if harm is not None:
             word, reason = "needed", ""
         return Answer(
-            point,
-            code_of_line(point.line),
-            word,
-            len(known.scenarios),
-            harm,
-            known.exposed,
-            reason,
+            point=point,
+            code=code_of_line(point.line),
+            word=word,
+            num_scenarios=len(known.scenarios),
+            harm=harm,
+            exposed_microseconds=known.exposed,
+            reason=reason,
         )
 
     def _never_ran(self) -> Iterator[Answer]:

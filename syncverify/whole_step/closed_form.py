@@ -78,7 +78,14 @@ def closed_form(
     # A second step shows gradients that are not cleared: with a loss they differ from one rank.
     steps = 2 if training.loss is None else 1
     clips = training.clip is not None or base.has_norm
-    small = constant_play(training, base.layout, _SMALL, reference, device, steps)
+    small = constant_play(
+        training,
+        base.layout,
+        numbers=_SMALL,
+        reference=reference,
+        device=device,
+        num_steps=steps,
+    )
     if small is None or not (elements := small.elements()):
         return untried if clips else None
     case = _Case(small, elements, training, reference, device)
@@ -95,7 +102,12 @@ def closed_form(
         return None if not clips else untried
     mistakes = [
         WrongQuantity(
-            listed[0].quantity, listed[0].step, cause, tuple(listed), (), len(values)
+            quantity=listed[0].quantity,
+            step=listed[0].step,
+            cause=cause,
+            differences=tuple(listed),
+            follows=(),
+            num_values=len(values),
         )
         for cause, listed in grouped(wrong)
     ]
@@ -136,7 +148,16 @@ class _Case:
             return []
         expected = dict.fromkeys(got, _scalar(norm))
         tolerance = self.small.relative * norm
-        return [ComparedValue(Quantity.NORM, 0, "norm", got, expected, tolerance)]
+        return [
+            ComparedValue(
+                quantity=Quantity.NORM,
+                step=0,
+                name="norm",
+                got=got,
+                expected=expected,
+                tolerance=tolerance,
+            )
+        ]
 
     def gradients_kept(self) -> list[ComparedValue]:
         """Return gradients that the second step adds to those of the first one.
@@ -209,7 +230,14 @@ class _Case:
             }
             by_rank = dict.fromkeys(got, expected)
             values.append(
-                ComparedValue(Quantity.STEPPED, 0, name, got, by_rank, tolerance)
+                ComparedValue(
+                    quantity=Quantity.STEPPED,
+                    step=0,
+                    name=name,
+                    got=got,
+                    expected=by_rank,
+                    tolerance=tolerance,
+                )
             )
         return values
 

@@ -206,12 +206,16 @@ def compared(
         decision_only: Whether gradients are no numbers, so that only the decision to skip
             can be compared.
     """
-    yield from _of_quantity(Quantity.START, 0, ranks, reference, layout, own)
+    yield from _of_quantity(
+        Quantity.START, 0, ranks=ranks, reference=reference, layout=layout, own=own
+    )
     for step in range(len(reference.values.steps)):
         decides = decision_only or step in reference.skips
         listed = _quantities(ranks, reference, step, decision_only=decides)
         for quantity in listed:
-            yield from _of_quantity(quantity, step, ranks, reference, layout, own)
+            yield from _of_quantity(
+                quantity, step, ranks=ranks, reference=reference, layout=layout, own=own
+            )
 
 
 def _quantities(
@@ -252,7 +256,8 @@ def _of_quantity(
         if value is None or not got:
             continue
         expected = {
-            rank: piece(name, value, layout, rank, own, got[rank]) for rank in got
+            rank: piece(name, value, layout=layout, rank=rank, own=own, got=got[rank])
+            for rank in got
         }
         found = ComparedValue(quantity, step, name, got, expected)
         yield reference.bounded(found, quantity, step)

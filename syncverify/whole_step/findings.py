@@ -100,7 +100,14 @@ def _mistakes(
     """Return the mistakes behind wrong values of one quantity and step."""
     quantity, step = wrong[0].quantity, wrong[0].step
     return [
-        WrongQuantity(quantity, step, cause, tuple(listed), (), total)
+        WrongQuantity(
+            quantity=quantity,
+            step=step,
+            cause=cause,
+            differences=tuple(listed),
+            follows=(),
+            num_values=total,
+        )
         for cause, listed in _causes(wrong, play, start)
     ]
 
@@ -260,7 +267,7 @@ def _pieces(
     return {
         rank: None
         if value is None
-        else piece(found.name, value, play.layout, rank, own, got)
+        else piece(found.name, value, layout=play.layout, rank=rank, own=own, got=got)
         for rank, got in found.got.items()
     }
 

@@ -215,7 +215,14 @@ def _piece(
 ) -> torch.Tensor:
     if value is None:
         return torch.zeros_like(found.expected[rank])
-    return piece(found.name, value, known.layout, rank, known.own, found.got[rank])
+    return piece(
+        found.name,
+        value,
+        layout=known.layout,
+        rank=rank,
+        own=known.own,
+        got=found.got[rank],
+    )
 
 
 def _are_equal(weights: torch.Tensor) -> bool:

@@ -386,13 +386,13 @@ def _note(
         best = shrunk(setup, played, finding, device)
         check_same_again(best.training, best.played, device)
         found = FoundMistake(
-            best.finding,
-            best.played.layout,
-            best.training.num_micro_batches,
-            tuple(best.training.sizes.items()),
-            best.training.num_rows,
-            (played.layout,),
-            best.training.variation,
+            finding=best.finding,
+            layout=best.played.layout,
+            num_micro_batches=best.training.num_micro_batches,
+            sizes=tuple(best.training.sizes.items()),
+            num_rows=best.training.num_rows,
+            layouts=(played.layout,),
+            variation=best.training.variation,
             places=_places(best.finding, best.training, best.played),
         )
         mistakes.append(found)
@@ -423,13 +423,13 @@ def _note_as_it_is(
     for finding in played.findings:
         if not _is_known(mistakes, finding, played.layout):
             found = FoundMistake(
-                finding,
-                played.layout,
-                played.num_micro_batches,
-                (),
-                None,
-                (played.layout,),
-                played.variation,
+                finding=finding,
+                layout=played.layout,
+                num_micro_batches=played.num_micro_batches,
+                sizes=(),
+                num_rows=None,
+                layouts=(played.layout,),
+                variation=played.variation,
                 saved_on=played.saved_on,
                 places=_places(finding, setup, played),
             )

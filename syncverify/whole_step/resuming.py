@@ -176,7 +176,10 @@ class ResumedPlay:
         if value is None or not got:
             return
         own, layout = self.training.own, self.layout
-        expected = {r: piece(name, value, layout, r, own, got[r]) for r in got}
+        expected = {
+            r: piece(name, value, layout=layout, rank=r, own=own, got=got[r])
+            for r in got
+        }
         yield ComparedValue(quantity, self.first_step, name, got, expected)
 
     def _generators(self) -> Iterator[ComparedValue]:
@@ -210,7 +213,12 @@ class ResumedPlay:
             total = sum(each.quantity is quantity for each in values)
             for cause, listed in grouped((each, self._cause(each)) for each in same):
                 yield WrongQuantity(
-                    quantity, self.first_step, cause, tuple(listed), (), total
+                    quantity=quantity,
+                    step=self.first_step,
+                    cause=cause,
+                    differences=tuple(listed),
+                    follows=(),
+                    num_values=total,
                 )
         if wrong and not loaded:
             first = wrong[0]
@@ -219,7 +227,12 @@ class ResumedPlay:
             ]
             cause = NotContinued()
             yield WrongQuantity(
-                first.quantity, first.step, cause, tuple(same), (), len(same)
+                quantity=first.quantity,
+                step=first.step,
+                cause=cause,
+                differences=tuple(same),
+                follows=(),
+                num_values=len(same),
             )
 
     def _cause(self, found: ComparedValue) -> StepMistake:

@@ -103,7 +103,16 @@ def wired_on(training: Training, layout: Layout, device: str) -> Wired:
     scaler = None if training.scaler is None else call(training.scaler, {"mesh": mesh})
     parameters = _parameters(model, names)
     schedule = _schedule(training, optimizers)
-    return Wired(training, model, mesh, optimizers, scaler, schedule, parameters, names)
+    return Wired(
+        training=training,
+        model=model,
+        mesh=mesh,
+        optimizers=optimizers,
+        scaler=scaler,
+        schedule=schedule,
+        parameters=parameters,
+        names=names,
+    )
 
 
 def read_again(wired: Wired) -> Wired:
@@ -271,7 +280,16 @@ def _plain(training: Training) -> Wired:
     parameters = named_parameters(model, names)
     optimizers = training.own_optimizers(model)
     schedule = _schedule(training, optimizers)
-    return Wired(training, model, None, optimizers, scaler, schedule, parameters, names)
+    return Wired(
+        training=training,
+        model=model,
+        mesh=None,
+        optimizers=optimizers,
+        scaler=scaler,
+        schedule=schedule,
+        parameters=parameters,
+        names=names,
+    )
 
 
 def trained(
@@ -469,13 +487,13 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
     }
     options = {n: watch.options[p] for n, p in parameters.items() if p in watch.options}
     return StepValues(
-        tensors,
-        squares,
-        rates_of(wired),
-        watch.clips_parts,
-        frozenset(options),
-        options,
-        watch.draws,
+        tensors=tensors,
+        local_squares=squares,
+        rates=rates_of(wired),
+        clips_parts=watch.clips_parts,
+        updated=frozenset(options),
+        options=options,
+        draws=watch.draws,
     )
 
 

@@ -64,10 +64,10 @@ def _locals(
             torch.stack(
                 [contributions[each] for each in known.layout.group(rank, summed)]
             ).sum(0),
-            known.layout,
-            rank,
-            known.own,
-            value,
+            layout=known.layout,
+            rank=rank,
+            own=known.own,
+            got=value,
         )
         for rank, value in found.got.items()
     }

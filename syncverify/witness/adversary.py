@@ -77,12 +77,16 @@ class Lateness:
         )
         before = events[: inversion.until]
         return Lateness(
-            frozenset(operators[i] for i in inversion.late if i in operators),
-            frozenset(launches[i] for i in inversion.late if i in launches),
-            frozenset(operators[i] for i in inversion.late_results if i in operators),
-            frozenset(launches[i] for i in inversion.late_results if i in launches),
-            tuple(len(_positions(before, kind)) for kind in _COUNTED),  # type: ignore[arg-type]  # three kinds
-            inversion.overwritten,
+            operators=frozenset(operators[i] for i in inversion.late if i in operators),
+            starts=frozenset(launches[i] for i in inversion.late if i in launches),
+            operator_results=frozenset(
+                operators[i] for i in inversion.late_results if i in operators
+            ),
+            results=frozenset(
+                launches[i] for i in inversion.late_results if i in launches
+            ),
+            until=tuple(len(_positions(before, kind)) for kind in _COUNTED),  # type: ignore[arg-type]  # three kinds
+            overwritten=inversion.overwritten,
         )
 
 

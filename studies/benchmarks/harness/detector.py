@@ -37,7 +37,12 @@ def trace(num_accesses: int) -> list[TraceRecord]:
         region = MemoryRegion(turn // 2 % NUM_STORAGES, start, start + CHUNK_BYTES)
         events.append(
             Access(
-                MOMENT, stream, "aten.add_.Tensor", (region,), (region,), NoLine.UNKNOWN
+                moment=MOMENT,
+                stream=stream,
+                operator="aten.add_.Tensor",
+                reads=(region,),
+                writes=(region,),
+                source=NoLine.UNKNOWN,
             )
         )
     return events

@@ -85,14 +85,14 @@ def reproduction_of(
         )
     violation = played.violation
     return Reproduction(
-        played.scenario,
-        subject.capabilities,
-        subject_text(subject, folder),
-        methods,
-        subject.takes_count,
-        _wrong_number(played.judgement, violation),
-        f"{violation.property} ({violation.cause}): {violation.summary}",
-        violation.property == accumulation_is_local_until_reduced.__name__,
+        scenario=played.scenario,
+        capabilities=subject.capabilities,
+        subject=subject_text(subject, folder),
+        methods=methods,
+        takes_count=subject.takes_count,
+        shown=_wrong_number(played.judgement, violation),
+        violation=f"{violation.property} ({violation.cause}): {violation.summary}",
+        pauses=violation.property == accumulation_is_local_until_reduced.__name__,
     )
 
 

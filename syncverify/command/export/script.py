@@ -174,13 +174,13 @@ class Reproduction:
             yield from mesh_lines(self.scenario)
         yield from parameter_lines(self.scenario, variables, uses_mesh=uses_mesh)
         training = TrainingText(
-            self.scenario,
-            self.capabilities,
-            self.methods,
-            variables,
-            self._make(variables),
-            self.takes_count,
-            self.pauses,
+            scenario=self.scenario,
+            capabilities=self.capabilities,
+            methods=self.methods,
+            variables=variables,
+            make=self._make(variables),
+            takes_count=self.takes_count,
+            pauses=self.pauses,
         )
         yield from training.frozen_at_first()
         if self.scenario.backward == "hooks_of_others":

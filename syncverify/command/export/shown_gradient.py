@@ -114,7 +114,15 @@ def _after_wait(
         return None
     count = step_plan.num_micro_batches(judgement.scenario, step)
     ranks, divisor = reference.contributors(spec, rank), reference.divisor(spec, rank)
-    return ExpectedGradient(reference, spec, rank, step, count, ranks, divisor)
+    return ExpectedGradient(
+        reference=reference,
+        spec=spec,
+        rank=rank,
+        step=step,
+        count=count,
+        ranks=ranks,
+        divisor=divisor,
+    )
 
 
 def _while_accumulating(

@@ -79,7 +79,13 @@ def _accumulated(
             for spec in judgement.scenario.trainable:
                 if observation.gradients[spec.name] is not None:
                     expected = ExpectedGradient(
-                        judgement.reference, spec, rank, step, count, (rank,), 1
+                        reference=judgement.reference,
+                        spec=spec,
+                        rank=rank,
+                        step=step,
+                        count=count,
+                        ranks=(rank,),
+                        divisor=1,
                     )
                     yield expected, observation
 

@@ -40,12 +40,12 @@ def on_all_ranks(judgement: Judgement, *, reduced: bool) -> Iterator[AfterWait]:
         if not spec.requires_grad or bool(reduce_axes(mesh, spec)) != reduced:
             continue
         expected = ExpectedGradient(
-            judgement.reference,
-            spec,
-            rank,
-            observation.step,
-            step_plan.num_micro_batches(judgement.scenario, observation.step),
-            judgement.reference.contributors(spec, rank),
-            judgement.reference.divisor(spec, rank),
+            reference=judgement.reference,
+            spec=spec,
+            rank=rank,
+            step=observation.step,
+            count=step_plan.num_micro_batches(judgement.scenario, observation.step),
+            ranks=judgement.reference.contributors(spec, rank),
+            divisor=judgement.reference.divisor(spec, rank),
         )
         yield expected, observation

@@ -73,12 +73,12 @@ def _of_lines(
         shown = disorder.found[0]
         pairs = [pair for each in (disorder, *others) for pair in each.found]
         yield Violation(
-            name,
-            cause,
-            summary(shown, disorder, ()),
-            tuple(sorted({pair.rank for pair in pairs})),
-            (),
-            evidence(shown, disorder, (), traced.run.ranks[shown.rank].trace),
+            property=name,
+            cause=cause,
+            summary=summary(shown, disorder, ()),
+            ranks=tuple(sorted({pair.rank for pair in pairs})),
+            parameters=(),
+            evidence=evidence(shown, disorder, (), traced.run.ranks[shown.rank].trace),
         )
 
 

@@ -326,11 +326,11 @@ def _findings(
             yield finding(
                 cause,
                 summary(unordered, disorder, parameters),
-                unordered.rank,
-                parameters,
-                evidence_of_race,
-                shows | left_over,
-                _pairs([unordered])
+                rank=unordered.rank,
+                parameters=parameters,
+                evidence=evidence_of_race,
+                shows=shows | left_over,
+                explained_by=_pairs([unordered])
                 | (_pairs([unordered], is_carried=True) if is_alone else frozenset())
                 | left_over
                 | _early(judgement, unordered)

@@ -225,7 +225,13 @@ def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Violation]:
         return
     for spec in judgement.scenario.trainable:
         expected = ExpectedGradient(
-            judgement.reference, spec, rank, step, 1, (rank,), 1
+            reference=judgement.reference,
+            spec=spec,
+            rank=rank,
+            step=step,
+            count=1,
+            ranks=(rank,),
+            divisor=1,
         )
         cause = explain(expected, observation.gradients[spec.name])
         if cause is not None:

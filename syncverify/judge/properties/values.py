@@ -322,7 +322,14 @@ def _compared(
     apart, seen = set[str](), set[str]()
     if judgement.scenario.module != PLAIN:
         for expected, observation, cause in _explained(gradients, explain_rounded):
-            yield _finding(judgement, expected, observation, cause, apart, seen)
+            yield _finding(
+                judgement,
+                expected,
+                observation=observation,
+                cause=cause,
+                apart=apart,
+                seen=seen,
+            )
         return
     wrong = [*_explained(gradients)]
     if not wrong:
@@ -336,10 +343,24 @@ def _compared(
         for kind in ranking[: ranking.index(cause.kind)]:
             likelier = explain(expected, observed, only=kind)
             if likelier is not None and likelier.kind == kind:
-                yield _finding(judgement, expected, observation, likelier, apart, seen)
+                yield _finding(
+                    judgement,
+                    expected,
+                    observation=observation,
+                    cause=likelier,
+                    apart=apart,
+                    seen=seen,
+                )
                 break
         else:
-            yield _finding(judgement, expected, observation, cause, apart, seen)
+            yield _finding(
+                judgement,
+                expected,
+                observation=observation,
+                cause=cause,
+                apart=apart,
+                seen=seen,
+            )
 
 
 def _explained(
