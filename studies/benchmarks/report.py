@@ -19,11 +19,20 @@ COLUMNS = ("measure", "against", "median", "middle half", "target", "verdict")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine and the date of a measurement."""
+    """The machine and the date of a measurement.
+
+    Attributes:
+        date: Day of the measurement.
+        cores: Number of processors.
+        load: Average load before the measurement; 0 on an idle machine.
+        cpu: Model of the processor.
+        torch: Version of torch.
+        python: Version of Python.
+    """
 
     date: str
     cores: int
-    load: float  # average before the measurement; 0 on an idle machine
+    load: float
     cpu: str
     torch: str
     python: str
@@ -49,12 +58,19 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All results of one run of a benchmark."""
+    """All results of one run of a benchmark.
 
-    measures: tuple[Measure, ...]  # in the order of the table
-    memory: dict[str, dict[str, int]]  # bytes by model and kind; may be empty
+    Attributes:
+        measures: Measures in the order of the table.
+        memory: Bytes by model and kind; may be empty.
+        machine: Machine and date.
+        num_rounds: Number of rounds of every measure.
+    """
+
+    measures: tuple[Measure, ...]
+    memory: dict[str, dict[str, int]]
     machine: Machine
-    num_rounds: int  # of every measure
+    num_rounds: int
 
     def to_json(self) -> dict[str, Any]:
         """Return each value at the path of its key, and the details beside them."""

@@ -12,10 +12,15 @@ Times = dict[str, list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """Numbers of rounds that are timed, and of rounds before them."""
+    """Numbers of rounds that are timed, and of rounds before them.
+
+    Attributes:
+        count: Rounds that are timed.
+        warm_up: Rounds before them. DDP rebuilds its buckets in the second step.
+    """
 
     count: int
-    warm_up: int = 5  # DDP rebuilds its buckets in the second step
+    warm_up: int = 5
 
 
 def timed(step: Callable[[], object]) -> Contestant:

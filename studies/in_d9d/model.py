@@ -64,7 +64,13 @@ class RoundedSgd(torch.optim.Optimizer):
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Inputs and targets of shape (BATCH, WIDTH), and the weight of the loss."""
+    """One micro-batch of the training.
+
+    Attributes:
+        inputs: Shape (BATCH, WIDTH).
+        targets: Shape (BATCH, WIDTH).
+        weight: Weight of the loss, a scalar.
+    """
 
     inputs: torch.Tensor
     targets: torch.Tensor

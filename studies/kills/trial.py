@@ -31,7 +31,15 @@ _BLAME = re.compile(r"process_died|never_returns")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The command of one trial, and how often it is disturbed."""
+    """The command of one trial, and how often it is disturbed.
+
+    Attributes:
+        number: Number of the trial, and seed of its kills.
+        backend: Name of the backend.
+        is_right: Whether the subject of the command is right.
+        num_kills: Number of signals to send.
+        awaits_workers: Whether the first signal waits until workers run.
+    """
 
     number: int
     backend: str

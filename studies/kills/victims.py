@@ -18,7 +18,12 @@ Kind = Literal["owner", "child", "template", "worker"]
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """One process of a command, by its id and its part."""
+    """One process of a command.
+
+    Attributes:
+        pid: Id of the process.
+        kind: Part of the command that the process plays.
+    """
 
     pid: int
     kind: Kind

@@ -38,7 +38,13 @@ STRICT = re.compile(r"\s|,\s*strict=(?:True|False|None)|,\s*(?=\))")
 
 @dataclass(frozen=True)
 class Change:
-    """The change of a mutant to a function: its lines, without indentation."""
+    """The change of a mutant to a function.
+
+    Attributes:
+        function: Name of the function.
+        removed: Removed line, without indentation.
+        added: Added line, without indentation.
+    """
 
     function: str
     removed: str

@@ -70,7 +70,13 @@ RULES = (
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Words of one kind of prose below one folder, and places of each rule among them."""
+    """The count of one kind of prose below one folder.
+
+    Attributes:
+        place: Folder and kind of prose.
+        num_words: Number of words.
+        found: Number of places of each rule.
+    """
 
     place: str
     num_words: int

@@ -165,7 +165,14 @@ def _environment(paths: Sequence[Path]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A process that ended; its seconds are those of its processor, with its children."""
+    """A process that ended.
+
+    Attributes:
+        code: Exit code.
+        stdout: Text of stdout.
+        stderr: Text of stderr.
+        seconds: Processor time of the process and its children.
+    """
 
     code: int
     stdout: str

@@ -17,7 +17,12 @@ from studies.timemachine.round import Round
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A side of a pair, by their names."""
+    """A side of a pair.
+
+    Attributes:
+        pair: Name of the pair.
+        name: Name of the side.
+    """
 
     pair: str
     name: str

@@ -134,7 +134,12 @@ class BucketPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A parameter that has to be assigned to a bucket of its key."""
+    """A parameter that has to be assigned to a bucket of its key.
+
+    Attributes:
+        key: Key of the bucket.
+        plan: Plan of the parameter.
+    """
 
     key: BucketKey
     plan: ParameterPlan
@@ -152,10 +157,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Draft:
-    """The members of a bucket, and its place in launch order.
+    """A bucket that is not cut yet.
 
-    The place is the position of the last member, and the ranks: see Note [One launch
-    order].
+    Attributes:
+        members: Parameters of the bucket.
+        place: Place in launch order: the position of the last member, and the ranks. See Note
+            [One launch order].
     """
 
     members: Sequence[Candidate]

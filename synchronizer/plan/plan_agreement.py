@@ -37,7 +37,12 @@ _AT = " at element "
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two lines that differ in two ranks' sequences of shared buckets."""
+    """Two lines that differ in two ranks' sequences of shared buckets.
+
+    Attributes:
+        here: Line of this rank.
+        there: Line of the other rank.
+    """
 
     here: str
     there: str

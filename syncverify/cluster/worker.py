@@ -52,7 +52,12 @@ class CallReturned:
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """The type and the message of an error that ended a call."""
+    """An error that ended a call.
+
+    Attributes:
+        kind: Class of the error.
+        text: Message of the error.
+    """
 
     kind: type[SyncverifyError]
     text: str
@@ -60,7 +65,12 @@ class CallFailed:
 
 @dataclass(frozen=True, slots=True)
 class CallLost:
-    """A call lost its process, in the scenario of a token."""
+    """A call that lost its process.
+
+    Attributes:
+        token: Token of the scenario that the process played.
+        end: How the process ended.
+    """
 
     token: str
     end: Lost

@@ -33,7 +33,12 @@ _LEAST_A_LINE = 50
 
 @dataclass(frozen=True, slots=True)
 class _Pace:
-    """The pace of a search from a number of scenarios on, which began at a second."""
+    """The start of the part of a search whose pace is shown.
+
+    Attributes:
+        num_before: Number of scenarios before that part.
+        began: Time at which the part began, in seconds of the clock.
+    """
 
     num_before: int
     began: float
@@ -56,13 +61,22 @@ class _Pace:
 
 @dataclass(slots=True)
 class SearchProgress:
-    """Prints the progress of a search of `total` examples while it is entered.
+    """Prints the progress of a search while it is entered.
 
-    Violations are printed at the moment at which they are met. Their replay lines name
-    `subject`, `backend` and `contract`; `report` takes each. `names_features` asks for the
-    name and the rating of each feature beyond the contract, where output is no terminal.
-    `can_skip_features` says that `--no-beyond` leaves those features out. `shows_pace` asks for
-    more lines, with scenarios a minute and the time left by `clock`, in seconds.
+    Violations are printed at the moment at which they are met.
+
+    Attributes:
+        console: Console to print on.
+        total: Number of scenarios of the search.
+        subject: Name of the subject, for replay lines.
+        backend: Name of the backend, for replay lines.
+        contract: Contract, for replay lines.
+        report: Receives each violation.
+        names_features: Whether to print the name and the rating of each feature beyond the
+            contract, where output is no terminal.
+        can_skip_features: Whether to say that `--no-beyond` leaves those features out.
+        shows_pace: Whether to print more lines, with scenarios a minute and the time left.
+        clock: Returns the time, in seconds.
     """
 
     console: Console
@@ -76,7 +90,7 @@ class SearchProgress:
     shows_pace: bool = False
     clock: Callable[[], float] = time.monotonic
     _pace: _Pace | None = None
-    _topic: str = ""  # of the features in the last line, which has no end yet
+    _topic: str = ""
     _bar: Progress | None = None
     _task: TaskID = field(default=TaskID(0))
 

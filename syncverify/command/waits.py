@@ -150,7 +150,12 @@ def _table(waits: AnsweredWaits) -> Table:
 
 @dataclass(slots=True)
 class _Progress:
-    """Prints a few lines on the progress of each stage."""
+    """Prints a few lines on the progress of each stage.
+
+    Attributes:
+        console: Console to print on.
+        last: Stage and number of scenarios of the last line.
+    """
 
     console: CommandConsole
     last: tuple[str, int] = ("", 0)

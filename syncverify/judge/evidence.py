@@ -119,7 +119,13 @@ class DifferentReplicas(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership(Evidence):
-    """The ranks of a parameter's replicas, those with the right gradient, and the owner."""
+    """The owner of a gradient.
+
+    Attributes:
+        replicas: Ranks of the parameter's replicas.
+        right_on: Ranks with the right gradient.
+        owner: The owner; None where there is none.
+    """
 
     replicas: tuple[int, ...]
     right_on: tuple[int, ...] = ()
@@ -138,7 +144,12 @@ class ReducedTwice(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TooFewElements(Evidence):
-    """Elements that a rank had to exchange in a step, and those that it exchanged."""
+    """Elements that a rank exchanged in a step.
+
+    Attributes:
+        owed_numel: Elements that the rank had to exchange.
+        exchanged_numel: Elements that the rank exchanged.
+    """
 
     owed_numel: int
     exchanged_numel: int
@@ -220,7 +231,12 @@ class Left(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverCap(Evidence):
-    """Bytes of a bucket, and their cap."""
+    """A bucket beyond its cap.
+
+    Attributes:
+        bytes: Bytes of the bucket.
+        cap: Cap of the bucket, in bytes.
+    """
 
     bytes: int
     cap: int
@@ -235,7 +251,12 @@ class PiledUp(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotOverlapped(Evidence):
-    """Steps in which a reduction could overlap with backward, and did not."""
+    """Steps without overlap of reduction and backward.
+
+    Attributes:
+        possible: Steps in which a reduction could overlap.
+        overlapped: Steps in which a reduction did overlap.
+    """
 
     possible: int
     overlapped: int = 0
@@ -243,7 +264,12 @@ class NotOverlapped(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamChanged(Evidence):
-    """The current stream at the end of a call."""
+    """The current stream at the end of a call.
+
+    Attributes:
+        moment: End of the call.
+        stream: The current stream at that moment.
+    """
 
     moment: Moment
     stream: str
@@ -251,7 +277,12 @@ class StreamChanged(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedAgain(Evidence):
-    """What a second play of one scenario and schedule shows, beside the first."""
+    """The difference between two plays of one scenario and schedule.
+
+    Attributes:
+        first: What the first play shows.
+        again: What the second play shows.
+    """
 
     first: str
     again: str

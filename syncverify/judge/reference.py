@@ -48,6 +48,10 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
 
     A rank is played when one of its gradients is first read: of a world of thousands only
     a few ranks are judged.
+
+    Attributes:
+        scenario: The scenario.
+        device: Device on which ranks are played.
     """
 
     scenario: Scenario

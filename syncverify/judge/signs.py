@@ -53,7 +53,12 @@ class CauseSign:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """A line at which ranks meet in a collective."""
+    """A line at which ranks meet in a collective.
+
+    Attributes:
+        path: End of the path of the file.
+        number: Number of the line.
+    """
 
     path: str
     number: int
@@ -89,7 +94,12 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Unawaited:
-    """A line that queues work on a stream which waits too little."""
+    """A line that queues work on a stream which waits too little.
+
+    Attributes:
+        line: The line.
+        stream: Name of the stream.
+    """
 
     line: Origin
     stream: str
@@ -97,7 +107,12 @@ class Unawaited:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An exception, by its class, and the last line of its details."""
+    """An exception of the subject.
+
+    Attributes:
+        name: Name of the class.
+        at: Last line of the details.
+    """
 
     name: str
     at: Detail | None

@@ -33,7 +33,12 @@ _is_to_stop = threading.Event()
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """From the parent: the pickled function, by value where it is of `__main__`; an item."""
+    """A call, from the parent to a process.
+
+    Attributes:
+        function: The pickled function, by value where it is of `__main__`.
+        item: Argument of the function.
+    """
 
     function: bytes
     item: object
@@ -51,7 +56,12 @@ class _Returned:
 
 @dataclass(frozen=True, slots=True)
 class _Raised:
-    """The type and the message of an error that ended a call."""
+    """An error that ended a call.
+
+    Attributes:
+        kind: Class of the error.
+        text: Message of the error.
+    """
 
     kind: type[SyncverifyError]
     text: str
@@ -73,7 +83,12 @@ class Crew(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Caller:
-    """The caller of a function that runs in the same process."""
+    """The caller of a function that runs in the same process.
+
+    Attributes:
+        hear: Receives each word of the function.
+        stops: Returns whether the function should stop.
+    """
 
     hear: Callable[[Any], object]
     stops: Callable[[], bool]

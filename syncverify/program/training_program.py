@@ -122,7 +122,12 @@ class Recover:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Freeze, train, cast or move parameters, as the event of a step says."""
+    """Freeze, train, cast or move parameters, as the event of a step says.
+
+    Attributes:
+        step: Step of the event.
+        kind: What the event does to parameters.
+    """
 
     step: int
     kind: ChangeKind
@@ -130,7 +135,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Set each `.grad`, or every second one from a first one on, to its product with a factor."""
+    """Multiply gradients by a factor, and assign the products to `.grad`.
+
+    Attributes:
+        factor: The factor.
+        every: Distance of the parameters: 1 for all, 2 for every second one.
+        first: Number of the first parameter.
+    """
 
     factor: float
     every: int = 1
@@ -139,7 +150,12 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Set each `.grad` to None, or every second one from a first one on."""
+    """Set gradients to None.
+
+    Attributes:
+        every: Distance of the parameters: 1 for all, 2 for every second one.
+        first: Number of the first parameter.
+    """
 
     every: int = 1
     first: int = 0
@@ -159,7 +175,13 @@ class PlainBackward:
 
 @dataclass(frozen=True, slots=True)
 class Observe:
-    """Read the gradients; arguments are those of `Observation`."""
+    """Read the gradients; see `Observation`.
+
+    Attributes:
+        point: Point of the step.
+        step: Number of the step.
+        micro_batch: Number of the micro-batch; None outside of one.
+    """
 
     point: ObservationPoint
     step: int
@@ -237,7 +259,12 @@ def training_program(scenario: Scenario, *, takes_count: bool) -> TrainingProgra
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Writes the actions of a scenario; arguments are those of `training_program`."""
+    """Writes the actions of a scenario; see `training_program`.
+
+    Attributes:
+        scenario: The scenario.
+        takes_count: Whether the subject takes the number of micro-batches.
+    """
 
     scenario: Scenario
     takes_count: bool

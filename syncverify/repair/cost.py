@@ -176,7 +176,14 @@ def _is_backward(record: TraceRecord) -> bool:
 
 @dataclass(slots=True)
 class _Early:
-    """A reduction that was launched in backward: its entry in its lane, and its bytes."""
+    """A reduction that was launched in backward.
+
+    Attributes:
+        lane: Lane of the reduction.
+        count: Entry of the reduction in its lane.
+        num_bytes: Bytes of the reduction.
+        num_operators_before: Operators of the backward before the launch.
+    """
 
     lane: int
     count: int
@@ -186,7 +193,13 @@ class _Early:
 
 @dataclass(slots=True)
 class _Backward:
-    """The backward of one micro-batch on one rank."""
+    """The backward of one micro-batch on one rank.
+
+    Attributes:
+        moment: Moment of the backward; None before the first one.
+        launched: Reductions that were launched in the backward.
+        num_operators: Number of operators of the backward.
+    """
 
     moment: Moment | None = None
     launched: list[_Early] = field(default_factory=list)
@@ -195,7 +208,15 @@ class _Backward:
 
 @dataclass(slots=True)
 class _Overlaps(Observer):
-    """An observer that counts the operators that may run beside each early reduction."""
+    """An observer that counts the operators that may run beside each early reduction.
+
+    Attributes:
+        backwards: The current backward, by rank.
+        early_bytes: Bytes of all early reductions.
+        followed: Bytes of a reduction, summed over the operators after its launch.
+        beside: The same sum over operators that may run beside the reduction.
+        waited: Bytes of a reduction times the share of backward before its launch.
+    """
 
     backwards: dict[int, _Backward] = field(default_factory=dict)
     early_bytes: int = 0

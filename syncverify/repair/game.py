@@ -74,7 +74,14 @@ class CostVerdict:
 
 @dataclass(slots=True)
 class Game:
-    """The plays of one violation's scenario with changes."""
+    """The plays of one violation's scenario with changes.
+
+    Attributes:
+        found: The violation.
+        subject: The subject.
+        backend: The backend that plays.
+        num_slow_runs: Runs that ended by a time limit.
+    """
 
     found: FoundViolation
     subject: Subject

@@ -62,7 +62,13 @@ def left_over(
 
 @dataclass(slots=True)
 class _Plays:
-    """Plays of one violation's scenario, as it is and with values set back."""
+    """Plays of one violation's scenario, as it is and with values set back.
+
+    Attributes:
+        found: The violation.
+        subject: The subject.
+        backend: The backend that plays.
+    """
 
     found: FoundViolation
     subject: Subject

@@ -27,7 +27,13 @@ _DEFAULT = "torch.cuda.default_stream()"
 
 @dataclass(frozen=True, slots=True)
 class OrderPlace:
-    """A statement of the subject, before or after which lines are added."""
+    """A statement of the subject, before or after which lines are added.
+
+    Attributes:
+        path: Path of the file.
+        node: The statement.
+        is_before: Whether the lines come before the statement.
+    """
 
     path: str
     node: ast.stmt

@@ -75,7 +75,13 @@ def _sources(ran: RanLines) -> list[_Source]:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Statements around each other in a function, the innermost one last, and its block."""
+    """Statements around each other in a function.
+
+    Attributes:
+        statements: The statements, the innermost one last.
+        blocks: The block in which each statement stands.
+        function: The function.
+    """
 
     statements: tuple[ast.stmt, ...]
     blocks: tuple[list[ast.stmt], ...]
@@ -84,7 +90,13 @@ class _Way:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A file, and the numbers of its lines that ran."""
+    """A file of which some lines ran.
+
+    Attributes:
+        file: Path of the file.
+        tree: The parsed file.
+        ran: Numbers of the lines that ran.
+    """
 
     file: str
     tree: ast.Module

@@ -75,7 +75,13 @@ class Edit:
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a file, and its statements."""
+    """The text of a file.
+
+    Attributes:
+        path: Path of the file.
+        lines: Lines of the file.
+        tree: Statements of the file.
+    """
 
     path: str
     lines: tuple[str, ...]

@@ -92,7 +92,13 @@ def record(
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """What a hub has heard."""
+    """What a hub has heard.
+
+    Attributes:
+        hub: The hub of the run.
+        script: The script.
+        device: Device that the script sees.
+    """
 
     hub: Hub
     script: Script

@@ -37,7 +37,14 @@ _PLAIN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """The first line of a file."""
+    """The first line of a file.
+
+    Attributes:
+        format: Name and version of the format.
+        syncverify: Version of syncverify.
+        run: Id of the run.
+        rank: Rank of the file; None for the file of the whole run.
+    """
 
     format: str
     syncverify: str
@@ -110,7 +117,7 @@ def _traces(folder: Path, of_run: _Header, num_ranks: int) -> Iterator[RankRun]:
         header, trace = _read(path)
         if (header.run, header.rank) != (of_run.run, rank):
             raise UsageError(
-                f"{path} is of another run than {folder / _RUN_FILE}, or of another rank"
+                f"{path} is of another run or rank: {folder / _RUN_FILE} is of run {of_run.run}"
             )
         yield RankRun(trace=trace)
 

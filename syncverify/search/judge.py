@@ -162,9 +162,7 @@ class Judge:
     _judged_runs: dict[tuple[bytes, Schedule, bool], JudgedRun] = field(
         default_factory=dict
     )
-    _explored: dict[bytes, tuple[JudgedRun, ScheduleCoverage | None]] = field(
-        default_factory=dict
-    )
+    _explored: dict[bytes, _ExploredSchedules] = field(default_factory=dict)
 
     def judge_scenario(
         self,

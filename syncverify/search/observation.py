@@ -156,7 +156,15 @@ def _observing(
 
 @dataclass(slots=True)
 class _Observing:
-    """The observation of one feature."""
+    """The observation of one feature.
+
+    Attributes:
+        scenarios: Scenarios with the feature.
+        judge: Judge of the scenarios.
+        plan: Bounds of the observation.
+        is_out_of_time: Whether the time limit was reached.
+        refusal: Reason that the scenarios were refused; "" if they were not.
+    """
 
     scenarios: FeatureScenarios
     judge: Judge

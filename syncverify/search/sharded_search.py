@@ -101,7 +101,13 @@ def campaign_of(
 class _Exploration:
     """The shards of a search, and the results of those that were played.
 
-    `begun` has the results of shards that ended early, which the next call plays as a whole.
+    Attributes:
+        subject: The subject.
+        shards: All shards.
+        counts: Receives the progress of all shards.
+        done: Results of shards that were played.
+        file: File of the campaign; None without one.
+        begun: Results of shards that ended early, which the next call plays as a whole.
     """
 
     subject: Subject

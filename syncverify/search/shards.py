@@ -148,7 +148,12 @@ def _seed_of(number: int, settings: Settings) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ShardPlayed:
-    """Progress of a shard: the number of its scenarios that were played."""
+    """Progress of a shard.
+
+    Attributes:
+        number: Number of the shard.
+        num_examples: Number of its scenarios that were played.
+    """
 
     number: int
     num_examples: int

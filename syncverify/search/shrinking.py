@@ -163,8 +163,15 @@ def rank_of(found: FoundViolation) -> tuple[bool, tuple[int, ...]]:
 class _Shrinking:
     """The shrinking of one violation; its identity stays.
 
-    `num_runs_before` is the number of runs that the judge had made before, `met` receives
-    violations that are first met now, and `least` is the violation to show until now.
+    Attributes:
+        judge: Judge of the scenarios.
+        identity: Property and cause of the violation.
+        progress: Receives each run.
+        num_runs_before: Number of runs that the judge had made before.
+        met: Receives violations that are first met now.
+        least: The violation to show until now.
+        draws: Number of decisions of each schedule that was drawn, by the digest of the
+            scenario.
     """
 
     judge: Judge

@@ -122,7 +122,12 @@ def _tell_cuda(recorder: RankRecorder, rank: int, num_ranks: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What a program returned on a rank, and copies of the tensors in it."""
+    """The result of a program on one rank.
+
+    Attributes:
+        result: What the program returned.
+        values: Copies of the tensors in the result.
+    """
 
     result: Any = None
     values: list[torch.Tensor] = field(default_factory=list)

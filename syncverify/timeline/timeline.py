@@ -29,7 +29,13 @@ RecordKey = tuple[int, int]  # rank, and position in its trace
 
 @dataclass(frozen=True, slots=True)
 class LanePoint:
-    """A point of the timeline: a tick in a lane of a rank."""
+    """A point of the timeline.
+
+    Attributes:
+        rank: Global rank.
+        lane: Name of the lane.
+        tick: Tick in the lane.
+    """
 
     rank: int
     lane: str

@@ -53,6 +53,13 @@ class Link:
 
 @dataclass(slots=True)
 class _Meeting:
+    """Ranks that meet in a collective.
+
+    Attributes:
+        num_absent: Ranks that have not arrived.
+        end: Time at which the collective ends, in microseconds.
+    """
+
     num_absent: int = 0
     end: float = 0.0
 
@@ -81,12 +88,23 @@ def microseconds(traces: Traces, link: Link) -> float:
 
 @dataclass(slots=True)
 class _RankClock:
+    """The times of one rank, in microseconds.
+
+    Attributes:
+        link: The simulated link.
+        meetings: Meetings of all ranks, by collective.
+        host: Time of the host.
+        streams: Time of each stream.
+        marks: Time of each mark.
+        running: The last collective of each communication stream, whose end its next entry
+            waits for.
+    """
+
     link: Link
     meetings: defaultdict[CollectiveKey, _Meeting]
     host: float = 0.0
     streams: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     marks: dict[int, float] = field(default_factory=dict)
-    # The last collective of each communication stream, whose end its next entry waits for.
     running: dict[str, CollectiveKey] = field(default_factory=dict)
 
     @property

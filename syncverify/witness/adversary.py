@@ -92,7 +92,12 @@ class Lateness:
 
 @dataclass(slots=True)
 class _Late:
-    """Late work, and the tensors that it reads."""
+    """Work that is late.
+
+    Attributes:
+        run: Runs the work.
+        tensors: Tensors that the work reads.
+    """
 
     run: Callable[[], None]
     tensors: list[torch.Tensor] = field(default_factory=list)

@@ -82,7 +82,12 @@ def find_witness(
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """Wrong gradients of one order, or the reason that it could not be played."""
+    """The outcome of one order.
+
+    Attributes:
+        wrong: Wrong gradients.
+        failure: Reason that the order could not be played; None if it was.
+    """
 
     wrong: Sequence[Violation] = ()
     failure: str | None = None
@@ -101,6 +106,15 @@ def _reasons(found: Sequence[Unordered], outcomes: Sequence[_Outcome]) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class _Game:
+    """The plays of one scenario in other orders.
+
+    Attributes:
+        scenario: The scenario.
+        subject: The subject.
+        backend: The backend that plays.
+        schedule: Schedule of the first play.
+    """
+
     scenario: Scenario
     subject: Subject
     backend: SimBackend

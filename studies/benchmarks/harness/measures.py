@@ -38,15 +38,25 @@ LIMIT = "plain torch"
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of one run; an edge is the number of ranks along each of three axes."""
+    """The sizes of one run.
 
-    rounds: int  # of a measure that takes a fraction of a second
-    slow_rounds: int = 3  # of a measure that takes seconds; at least 2, for a spread
-    spawn_rounds: int = 9  # of the measure that starts processes; its times vary most
+    Attributes:
+        rounds: Rounds of a measure that takes a fraction of a second.
+        slow_rounds: Rounds of a measure that takes seconds; at least 2, for a spread.
+        spawn_rounds: Rounds of the measure that starts processes; its times vary most.
+        sim_edge: Number of ranks along each of three axes on `sim`.
+        fake_edge: Number of ranks along each of three axes on `fake`.
+        num_drawn: Number of scenarios that are drawn.
+        num_accesses: Accesses in the trace for the race detector.
+    """
+
+    rounds: int
+    slow_rounds: int = 3
+    spawn_rounds: int = 9
     sim_edge: int = 4
     fake_edge: int = 16
     num_drawn: int = 50
-    num_accesses: int = 20_000  # in the trace for the race detector
+    num_accesses: int = 20_000
 
 
 SMOKE = Sizes(

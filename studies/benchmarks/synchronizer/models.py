@@ -17,7 +17,12 @@ from syncverify.synchronizer import SynchronizerConfig
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """Parameters in registration order, and a forward and backward pass over them."""
+    """Parameters in registration order, and a forward and backward pass over them.
+
+    Attributes:
+        parameters: Parameters in registration order.
+        backward: Runs a forward and a backward pass.
+    """
 
     parameters: list[nn.Parameter]
     backward: Callable[[], None]

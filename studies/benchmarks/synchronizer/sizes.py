@@ -9,20 +9,32 @@ MIB_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """The size of a stack of linear layers without biases: all parameters are alike."""
+    """The size of a stack of linear layers without biases: all parameters are alike.
+
+    Attributes:
+        num_layers: Number of layers.
+        width: A weight has width * width float32 elements.
+        batch: Rows of the input.
+    """
 
     num_layers: int
-    width: int  # a weight has width * width float32 elements
-    batch: int = 8  # rows of the input
+    width: int
+    batch: int = 8
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSize:
-    """A simulated link: its latency for every message, and its bandwidth."""
+    """A simulated link.
+
+    Attributes:
+        latency_us: Latency of every message, in microseconds.
+        gb_per_second: Bandwidth, in 10**9 bytes a second.
+        target: Largest accepted exposed communication, as a multiple of DDP's.
+    """
 
     latency_us: float
-    gb_per_second: float  # 10**9 bytes
-    target: float = 1.1  # for the exposed communication, beside DDP's
+    gb_per_second: float
+    target: float = 1.1
 
     @property
     def label(self) -> str:
@@ -31,14 +43,24 @@ class LinkSize:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """All sizes of one run of the benchmark; a bucket cap is that of both contestants."""
+    """All sizes of one run of the benchmark.
 
-    models: Mapping[str, ModelSize]  # for the comparison of steps, by label
-    bucket_mib: float  # against DDP
+    Attributes:
+        models: Models for the comparison of steps, by label.
+        bucket_mib: Bucket cap of both contestants, against DDP.
+        d9d_bucket_mib: Bucket cap of both contestants, against d9d.
+        mesh_bytes: Bytes of the sums over a mesh of two axes, by label.
+        hook_counts: Numbers of parameters at which a hook is timed.
+        link_model: Model that is trained over simulated links.
+        links: The simulated links.
+    """
+
+    models: Mapping[str, ModelSize]
+    bucket_mib: float
     d9d_bucket_mib: float
-    mesh_bytes: Mapping[str, int]  # of the sums over a mesh of two axes, by label
-    hook_counts: tuple[int, ...]  # numbers of parameters at which a hook is timed
-    link_model: ModelSize  # trained over simulated links
+    mesh_bytes: Mapping[str, int]
+    hook_counts: tuple[int, ...]
+    link_model: ModelSize
     links: tuple[LinkSize, ...]
 
 

@@ -100,6 +100,14 @@ def _go_round(waiting: dict[int, Iterator[CollectiveClock]]) -> None:
 
 @dataclass(slots=True)
 class _InFlight:
+    """A collective that no host has waited for.
+
+    Attributes:
+        collective: Clock of the collective.
+        lane: Lane of the collective.
+        count: Count of the lane at the launch.
+    """
+
     collective: CollectiveClock
     lane: Lane
     count: int
@@ -107,19 +115,34 @@ class _InFlight:
 
 @dataclass(slots=True)
 class _RankWalk:
+    """The walk through the trace of one rank.
+
+    Attributes:
+        rank: Global rank.
+        semantics: Rules of the communicator: those of streams, or of gloo.
+        collectives: Clocks of collectives, shared by all ranks.
+        lanes: All lanes, by number; shared by all ranks.
+        observer: Receives each record with its clock.
+        own_lanes: Lanes of the rank, by stream.
+        marks: Clock of each mark that was recorded, by number.
+        launched: Collectives in flight.
+        host: Clock of the host.
+        num_host_waits: Number of waits of the host.
+        idle: On gloo: lanes of collectives that the host has waited for. They are used again,
+            so that the number of lanes grows with the collectives in flight, not with all
+            collectives.
+    """
+
     rank: int
     semantics: Semantics
     collectives: dict[CollectiveKey, CollectiveClock]
     lanes: list[Lane]
     observer: Observer
-    # Lanes by stream, and the clock of each mark that was recorded.
     own_lanes: dict[str, Lane] = field(default_factory=dict)
     marks: dict[int, Clock] = field(default_factory=dict)
     launched: dict[CollectiveKey, _InFlight] = field(default_factory=dict)
     host: Clock = field(default_factory=dict)
     num_host_waits: int = 0
-    # On gloo: lanes of collectives that the host has waited for. They are used again, so
-    # that the number of lanes grows with the collectives in flight, not with all collectives.
     idle: list[Lane] = field(default_factory=list)
 
     def steps(self, trace: Sequence[TraceRecord]) -> Iterator[CollectiveClock]:

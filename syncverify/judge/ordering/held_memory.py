@@ -34,7 +34,12 @@ from syncverify.trace.run import Traces
 class HeldMemory:
     """The most memory that could not be used again at one time.
 
-    `largest` is the size of one block, in bytes; the last block was freed in `step`.
+    Attributes:
+        num_blocks: Number of blocks.
+        num_bytes: Bytes of all blocks.
+        largest: Bytes of the largest block.
+        rank: Rank of the blocks.
+        step: Step in which the last block was freed.
     """
 
     num_blocks: int = 0
@@ -84,17 +89,28 @@ def _with_deferring(trace: Sequence[TraceRecord]) -> Iterator[TraceRecord]:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
+    """A block that was freed and cannot be used again yet.
+
+    Attributes:
+        num_bytes: Bytes of the block.
+        clock: Join of the clocks of its recorded streams at the free.
+    """
+
     num_bytes: int
-    # Join of the clocks of its recorded streams at the free.
     clock: Clock = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Measure(Observer):
-    """An observer that keeps freed blocks until the host has waited for their streams."""
+    """An observer that keeps freed blocks until the host has waited for their streams.
+
+    Attributes:
+        worst: The most held memory so far, by rank.
+        hosts: Clock of the last host wait, by rank.
+        blocks: Held blocks by number of their storage, by rank.
+    """
 
     worst: dict[int, HeldMemory] = field(default_factory=dict)
-    # By rank: clock of the last host wait; blocks by number of their storage.
     hosts: dict[int, Clock] = field(default_factory=dict)
     blocks: dict[int, dict[int, _Block]] = field(default_factory=dict)
 

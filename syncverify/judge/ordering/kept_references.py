@@ -49,7 +49,13 @@ class _Memory:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A kept reference: positions of the free, and of the record after which the free might come."""
+    """A reference that the subject keeps.
+
+    Attributes:
+        point: The point that keeps the reference.
+        freed: Position of the free in the trace.
+        since: Position of the record after which the free might come.
+    """
 
     point: SyncPoint
     freed: int

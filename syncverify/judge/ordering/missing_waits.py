@@ -34,7 +34,12 @@ _INSERTED_MARK = -1
 
 @dataclass(frozen=True, slots=True)
 class BeforeUse:
-    """The point before a line of code queues work on a stream."""
+    """The point before a line of code queues work on a stream.
+
+    Attributes:
+        source: The line of code.
+        stream: Name of the stream.
+    """
 
     source: Origin
     stream: str
@@ -91,7 +96,13 @@ InsertionPoint = BeforeUse | BeforeReturn | BeforeFree
 
 @dataclass(frozen=True, slots=True)
 class WaitForStream:
-    """A stream, or the host, waits for all work that another stream holds."""
+    """A stream, or the host, waits for all work that another stream holds.
+
+    Attributes:
+        waiting: Stream that waits, or the host.
+        awaited: Stream with the work.
+        point: Where the wait is inserted.
+    """
 
     waiting: str
     awaited: str
@@ -124,7 +135,14 @@ class WaitForStream:
 
 @dataclass(frozen=True, slots=True)
 class WaitForWork:
-    """A stream waits for the collectives that a line launched."""
+    """A stream waits for the collectives that a line launched.
+
+    Attributes:
+        waiting: Stream that waits.
+        operation: Name of the collective.
+        launched_at: Line that launched the collectives.
+        point: Where the wait is inserted.
+    """
 
     waiting: str
     operation: str
@@ -162,7 +180,12 @@ class WaitForWork:
 
 @dataclass(frozen=True, slots=True)
 class RecordStream:
-    """`Tensor.record_stream`: the allocator learns that a stream uses the memory."""
+    """`Tensor.record_stream`: the allocator learns that a stream uses the memory.
+
+    Attributes:
+        stream: Stream that uses the memory.
+        used_at: Line of the use.
+    """
 
     stream: str
     used_at: Origin

@@ -54,8 +54,13 @@ _USES = (Access, CollectiveLaunch)  # `isinstance` is much slower on their union
 class Race:
     """Two uses of common bytes that nothing orders; one of them writes.
 
-    The uses have the order of the queue, and their positions in the trace of the rank.
-    `region` has the common bytes; of strided regions, the range in which they meet.
+    Attributes:
+        rank: Rank of both uses.
+        first_index: Position of the first use in the trace of the rank.
+        second_index: Position of the second use in the trace of the rank.
+        first: The use that was queued first.
+        second: The use that was queued second.
+        region: The common bytes; of strided regions, the range in which they meet.
     """
 
     rank: int
@@ -71,6 +76,13 @@ class EarlyFree:
     """Memory that may be given out again while a stream still uses it.
 
     `use` is the last use on that stream; positions are those in the trace of the rank.
+
+    Attributes:
+        rank: Rank of the memory.
+        use_index: Position of the use in the trace of the rank.
+        free_index: Position of the free in the trace of the rank.
+        use: The last use on the stream.
+        freed: The free.
     """
 
     rank: int
@@ -170,17 +182,24 @@ def _has_several_lanes(trace: Sequence[TraceRecord]) -> bool:
 
 @dataclass(slots=True)
 class _Finder(Observer):
-    """An observer that compares each use with the uses before it."""
+    """An observer that compares each use with the uses before it.
+
+    Attributes:
+        traces: Trace of each rank.
+        storages: Shadows by storage, one mapping for each rank.
+        ranks_of_subjects: Ranks that play a training program around a subject.
+        races: Races found so far, by rank and records.
+        early_frees: Early frees found so far.
+        given_back: Early frees into a pool, by lane. The next entry of the lane tells whether
+            they are harmful; until then they are not.
+        harmless_frees: Early frees that the next entry of their lane proved harmless.
+    """
 
     traces: Traces
-    # One per rank: shadows by storage.
     storages: tuple[dict[int, StorageShadow], ...]
-    # Ranks that play a training program around a subject.
     ranks_of_subjects: Set[int]
     races: dict[tuple[int, int, int], Race] = field(default_factory=dict)
     early_frees: list[EarlyFree] = field(default_factory=list)
-    # Early frees into a pool, by lane. The next entry of the lane tells whether they are
-    # harmful; until then they are not.
     given_back: dict[int, list[tuple[Last, EarlyFree]]] = field(default_factory=dict)
     harmless_frees: list[tuple[Last, EarlyFree]] = field(default_factory=list)
 

@@ -28,7 +28,13 @@ from syncverify.trace.source_lines import CodeLine, NoLine, Origin
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A rank has issued its call for a collective."""
+    """A rank has issued its call for a collective.
+
+    Attributes:
+        key: Key of the collective.
+        seat: Place of the rank in the group.
+        call: The call.
+    """
 
     key: CollectiveKey
     seat: int
@@ -37,7 +43,12 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class StoreSet:
-    """A key of the store has another value; None where it was deleted."""
+    """A key of the store that changed.
+
+    Attributes:
+        key: The key.
+        value: The new value; None where the key was deleted.
+    """
 
     key: str
     value: bytes | None

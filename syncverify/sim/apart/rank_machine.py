@@ -43,7 +43,14 @@ _BEAT_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RankMachine:
-    """What the player of a rank needs of the machine."""
+    """What the player of a rank needs of the machine.
+
+    Attributes:
+        turns: Turns of the rank.
+        recorder: Recorder of the rank.
+        world: Copy of the collectives.
+        store: Copy of the store.
+    """
 
     turns: RemoteTurns
     recorder: RankRecorder

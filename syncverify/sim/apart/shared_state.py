@@ -99,7 +99,12 @@ class SharedStore(SimulatedStore):
 
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """The copy of one process."""
+    """The copy that one process has of what ranks share.
+
+    Attributes:
+        world: Copy of the collectives.
+        store: Copy of the store.
+    """
 
     world: SharedWorld
     store: SharedStore

@@ -58,8 +58,10 @@ class Rendezvous:
 class Mismatch:
     """Two global ranks whose calls for one collective do not fit together.
 
-    `lines` has the call of each rank in words, with the line that issued it, and `sources`
-    has these lines alone.
+    Attributes:
+        ranks: The two ranks.
+        lines: Call of each rank in words, with the line that issued it.
+        sources: Line that issued the call of each rank.
     """
 
     ranks: tuple[int, int]

@@ -80,7 +80,12 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """A change of a table: entries with their new values, and names of lost entries."""
+    """A change of a table.
+
+    Attributes:
+        new: Entries with their new values.
+        lost: Names of lost entries.
+    """
 
     new: Mapping[Any, Any]
     lost: tuple[Any, ...]

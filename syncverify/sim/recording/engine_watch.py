@@ -42,7 +42,17 @@ _PARTS: Final = frozenset({"apply", "__torch_dispatch__", "__torch_function__"})
 
 @dataclass(slots=True)
 class _Span:
-    """A step whose places in the trace are not known yet."""
+    """A step whose places in the trace are not known yet.
+
+    Attributes:
+        order: Number of the step in the pass.
+        node: Number of the node in the graph; None for none.
+        stream: Stream of the step.
+        start: Place at which the step began.
+        end: Place at which the step ended; None until then.
+        hook: Kind of the hook that ran; None for none.
+        source: Line of the hook.
+    """
 
     order: int
     node: int | None
@@ -55,6 +65,16 @@ class _Span:
 
 @dataclass(slots=True)
 class _Pass:
+    """One pass of the engine through a graph.
+
+    Attributes:
+        moment: Moment of the pass.
+        first: Number of the first node.
+        nodes: Nodes of the graph.
+        within: Order of the step that started the pass; None for none.
+        spans: Steps of the pass.
+    """
+
     moment: Moment
     first: int
     nodes: tuple[GraphNode, ...]

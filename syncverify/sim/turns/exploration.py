@@ -56,7 +56,12 @@ class _RankChoice:
 
 @dataclass(slots=True)
 class _AnswerChoice:
-    """A point at which an answer was chosen, not a rank: both answers are played."""
+    """A point at which an answer was chosen; all answers are played.
+
+    Attributes:
+        num_options: Number of answers.
+        chosen: Number of the answer that is played.
+    """
 
     num_options: int
     chosen: int = 0

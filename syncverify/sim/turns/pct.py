@@ -28,8 +28,10 @@ DEFAULT_DEPTH = 3
 class PriorityRuns:
     """Random runs of one program, and their probability to meet a bug.
 
-    A run has `num_turns` turns, all ranks together. The probability holds for bugs that
-    need `depth` turns in order.
+    Attributes:
+        num_ranks: Number of ranks.
+        num_turns: Turns of a run, all ranks together.
+        depth: Number of turns in order that a bug needs, for the probability.
     """
 
     num_ranks: int

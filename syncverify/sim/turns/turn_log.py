@@ -37,7 +37,12 @@ _READS = {AccessKind.READ, AccessKind.AWAIT}
 
 @dataclass(frozen=True, slots=True)
 class SharedAccess:
-    """One access to a shared resource, whose name is the same in every run of a program."""
+    """One access to a shared resource.
+
+    Attributes:
+        resource: Name of the resource, the same in every run of a program.
+        access: Kind of the access.
+    """
 
     resource: str
     access: AccessKind
