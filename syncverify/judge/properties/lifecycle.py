@@ -130,8 +130,8 @@ EVERY_WAIT_COMPLETES = Property(
 def zero_grad_clears(judgement: Judgement) -> Iterator[Violation]:
     """After `zero_grad()`, every gradient is None or all zeros.
 
-    Catches: buffers that are not cleared, cleared on some ranks only, or cleared in other
-    memory than that of the gradients. Does not promise that clearing waits for work that
+    Catches: buffers that are not cleared, cleared on some ranks only, or cleared in
+    memory that is not that of the gradients. Does not promise that clearing waits for work that
     still uses the buffer: `zero_grad_waits_for_reduce` does.
     """
     for rank, rank_run in enumerate(judgement.run.ranks):

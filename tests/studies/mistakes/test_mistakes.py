@@ -74,7 +74,7 @@ def test_a_fix_is_applied_as_it_is_printed() -> None:
     assert applied(SOURCE, added) == SOURCE.replace(
         "launch()\n", "launch()\n        bucket.wait()\n"
     )
-    with pytest.raises(ValueError, match="is another line"):
+    with pytest.raises(ValueError, match="is not the line"):
         applied(SOURCE, replace(removed, place=SourceLine("sync.py", 1, "send")))
 
 
