@@ -59,7 +59,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Ending:
+class TrialEnd:
     """How a disturbed command ended.
 
     Attributes:
@@ -86,10 +86,10 @@ def planned(number: int) -> Plan:
     return Plan(number, backend, is_right, num_kills, awaits_workers)
 
 
-def play(plan: Plan) -> Ending:
+def play(plan: Plan) -> TrialEnd:
     """Start the command, kill processes of it at random moments, and wait for its end."""
     draw = random.Random(-plan.number)
-    mark, ending = f"{os.getpid()}-{plan.number}", Ending()
+    mark, ending = f"{os.getpid()}-{plan.number}", TrialEnd()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         temporary = folder / "temporary"
@@ -126,7 +126,7 @@ def _kill(
     mark: str,
     num_kills: int,
     draw: random.Random,
-    ending: Ending,
+    ending: TrialEnd,
 ) -> float:
     """Send signals to random processes of the command; return the time of the last one."""
     last = time.monotonic()
@@ -146,7 +146,7 @@ def _kill(
     return last
 
 
-def _await_end(process: subprocess.Popen[bytes], ending: Ending) -> None:
+def _await_end(process: subprocess.Popen[bytes], ending: TrialEnd) -> None:
     try:
         ending.code = process.wait(_LONGEST_RUN_SECONDS)
     except subprocess.TimeoutExpired:
@@ -172,7 +172,7 @@ def _files(temporary: Path) -> list[str]:
     return [name for name in names if not name.startswith("torchinductor_")]
 
 
-def faults_of(plan: Plan, ending: Ending) -> list[str]:
+def faults_of(plan: Plan, ending: TrialEnd) -> list[str]:
     """Say all that is wrong about an end; nothing where it is as it should be."""
     faults = [f"left behind: {name}" for name in ending.left]
     if _is_start_of_python(ending.output):
@@ -200,7 +200,7 @@ def _is_start_of_python(output: str) -> bool:
     return is_cut and "syncverify/command" not in output
 
 
-def _allowed(plan: Plan, ending: Ending) -> set[int]:
+def _allowed(plan: Plan, ending: TrialEnd) -> set[int]:
     """Return the exit codes that are right: those of the subject, no verdict, and signals."""
     allowed = {0 if plan.is_right else 1}
     if any(kind != "owner" for kind, _ in ending.kills):

@@ -5,7 +5,10 @@ import torch
 from syncverify.synchronizer.contract.config import SynchronizerConfig
 from syncverify.synchronizer.plan.grouping import BucketPlan
 from syncverify.synchronizer.ranks.process_groups import ReductionGroups
-from syncverify.synchronizer.transport.collectives import Pending, choose_transport
+from syncverify.synchronizer.transport.collectives import (
+    PendingReduction,
+    choose_transport,
+)
 from syncverify.synchronizer.transport.comm_hook_transport import HookTransport
 
 
@@ -32,7 +35,7 @@ class BucketReduction:
         end = owned.stop if flags_start is None else flags_start
         self._gradients = slice(owned.start, end)
         self._flags = slice(end, owned.stop)
-        self._pending: Pending | None = None
+        self._pending: PendingReduction | None = None
         # The tensor in the collective: the buffer, or a copy in the wire dtype.
         self._wire_buffer: torch.Tensor | None = None
 

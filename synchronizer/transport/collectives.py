@@ -18,7 +18,7 @@ from syncverify.synchronizer.transport.comm_hook_transport import (
 _reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
-class Pending(Protocol):
+class PendingReduction(Protocol):
     """A reduction in flight."""
 
     def finish(self) -> None:
@@ -28,7 +28,7 @@ class Pending(Protocol):
 class Transport(Protocol):
     """A way to reduce one bucket; made by `bind()`, used once in every step."""
 
-    def start(self, buffer: torch.Tensor) -> Pending:
+    def start(self, buffer: torch.Tensor) -> PendingReduction:
         """Start to reduce a flat buffer in place, after the work of the current stream.
 
         No other code may use the buffer, of shape (N,), until `finish`.
@@ -61,7 +61,7 @@ class AllReduce:
 
     group: dist.ProcessGroup
 
-    def start(self, buffer: torch.Tensor) -> Pending:
+    def start(self, buffer: torch.Tensor) -> PendingReduction:
         """Start to sum the buffer in place."""
         work = dist.all_reduce(buffer, group=self.group, async_op=True)
         assert work is not None, "this rank is a member of the group it reduces over"
@@ -77,7 +77,7 @@ class ReduceScatter:
 
     group: dist.ProcessGroup
 
-    def start(self, buffer: torch.Tensor) -> Pending:
+    def start(self, buffer: torch.Tensor) -> PendingReduction:
         """Return the sum in flight, into the part that this rank owns.
 
         The buffer has as many equal parts as the group has ranks.

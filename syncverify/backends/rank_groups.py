@@ -165,7 +165,7 @@ class KeptTransports:
 
     def _class(self, name: str, original: type) -> type:
         """Return a class that stands for one of torch's transports."""
-        return _Keeping(name, (), {"original": original, "take": self._take})
+        return _TransportKeeper(name, (), {"original": original, "take": self._take})
 
     def _take(self, name: str, make: Callable[[], Any]) -> Any:
         if self._asked is None:
@@ -191,7 +191,7 @@ class KeptTransports:
         return shut_down
 
 
-class _Keeping(type):
+class _TransportKeeper(type):
     """The class of classes that give a kept transport in the place of a new one."""
 
     original: Any

@@ -82,7 +82,7 @@ def run_on_cluster(
 
 
 @dataclass(slots=True)
-class _Running(Generic[Item]):
+class _HandedOutCall(Generic[Item]):
     """A call that is handed out.
 
     Attributes:
@@ -116,7 +116,7 @@ class _Calls(Generic[Item]):
         self._client, self._place = client, place
         self._function, self._left = function, items
         self._name = f"syncverify-{uuid.uuid4().hex}"
-        self._running: dict[Future, _Running[Item]] = {}
+        self._running: dict[Future, _HandedOutCall[Item]] = {}
         self._is_told_to_stop = False
         self._num_slots, self._next_look = 0, 0.0
         # Values that calls tell, as bytes, and calls that have ended.
@@ -161,7 +161,7 @@ class _Calls(Generic[Item]):
         num_free = _CALLS_A_WORKER * self._num_slots - len(self._running)
         if num_free > 0 and not self._is_told_to_stop:
             for item in islice(self._left, num_free):
-                self._submit(_Running(item))
+                self._submit(_HandedOutCall(item))
 
     def _look_for_workers(self) -> None:
         now = time.monotonic()
@@ -177,7 +177,7 @@ class _Calls(Generic[Item]):
         except (OSError, CancelledError, asyncio.CancelledError) as error:
             raise self._lost_cluster() from error
 
-    def _submit(self, running: _Running[Item]) -> None:
+    def _submit(self, running: _HandedOutCall[Item]) -> None:
         path = tuple(each or str(Path.cwd()) for each in sys.path)
         call = RemoteCall(
             self._function, running.item, self._name, versions_here(), path
@@ -205,7 +205,7 @@ class _Calls(Generic[Item]):
             yield from self._judged(running, self._asked(future.result))
 
     def _judged(
-        self, running: _Running[Item], end: CallEnd
+        self, running: _HandedOutCall[Item], end: CallEnd
     ) -> Iterator[tuple[Item, Any]]:
         """Yield the result of a call; make a call once more whose process was lost."""
         match end:

@@ -148,7 +148,7 @@ def _variants(node: ast.stmt, field: str, names: Names) -> Iterator[Any]:
         for simpler in (*_parts(inner, numbers), *others):
             changed = copy.deepcopy(node)
             old = [*ast.walk(getattr(changed, field))][position]
-            replaced = _Replacing(old, simpler).visit(getattr(changed, field))
+            replaced = _Replacer(old, simpler).visit(getattr(changed, field))
             setattr(changed, field, replaced)
             if not (_compares_with_itself(replaced) or _stands_still(node, replaced)):
                 yield ast.fix_missing_locations(changed)
@@ -238,7 +238,7 @@ def _is_literal(value: ast.expr) -> bool:
     return is_empty or isinstance(value, ast.Constant)
 
 
-class _Replacing(ast.NodeTransformer):
+class _Replacer(ast.NodeTransformer):
     """Puts one expression in the place of another one."""
 
     def __init__(self, old: ast.AST, new: ast.expr) -> None:

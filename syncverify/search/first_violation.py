@@ -76,6 +76,9 @@ def first_met(subject: Subject, backend: Backend, settings: Settings) -> FirstMe
     """Play scenarios until the first violation, and do not shrink it.
 
     The last scenarios are those of missing values, as in `search`.
+
+    Returns:
+        The violation, and the number of scenarios up to it.
     """
     drawing, judge = _search_of(subject, backend, settings)
     until_one = replace(settings, stop_at_first=True)

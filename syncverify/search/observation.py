@@ -144,18 +144,18 @@ def _reason_against(feature: str, backend: Backend) -> str:
 
 def _observing(
     feature: str, subject: Subject, backend: Backend, plan: ObservationPlan
-) -> _Observing:
+) -> _FeatureObservation:
     listed = scenarios_of(
         feature, subject.capabilities, plan.max_ranks, plan.random_seed
     )
     asked = replace(subject, capabilities=listed.capabilities)
     budget = Budget(deadline=plan.deadline)
     judge = Judge(asked, backend, ScheduleChoice(), plan.random_seed, budget)
-    return _Observing(listed, judge, plan)
+    return _FeatureObservation(listed, judge, plan)
 
 
 @dataclass(slots=True)
-class _Observing:
+class _FeatureObservation:
     """The observation of one feature.
 
     Attributes:

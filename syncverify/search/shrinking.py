@@ -55,7 +55,7 @@ def shrink(
     """
     judge.budget.num_slow_runs = 0
     others = Occurrences() if met is None else met
-    shrinking = _Shrinking(
+    shrinking = _Shrinker(
         judge=judge,
         identity=identity,
         progress=progress,
@@ -160,7 +160,7 @@ def rank_of(found: FoundViolation) -> tuple[bool, tuple[int, ...]]:
 
 
 @dataclass(slots=True)
-class _Shrinking:
+class _Shrinker:
     """The shrinking of one violation; its identity stays.
 
     Attributes:

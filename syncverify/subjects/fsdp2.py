@@ -171,7 +171,9 @@ class FullyShardedSubject(ParameterHolder):
                 self._wrap(sharded, device, number)
                 self._set(sharded)
                 self._groups.insert(0, sharded)
-        for original, shard in self._pairs() if self._step else ():
+        if self._step is None:
+            return
+        for original, shard in self._pairs():
             if shard.requires_grad:
                 hook = functools.partial(self._stepped, original)
                 shard.register_post_accumulate_grad_hook(hook)

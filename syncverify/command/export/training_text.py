@@ -134,9 +134,10 @@ class TrainingText:
         if calls_it:
             yield "synchronizer.step_in_backward(step)"
         yield from self._call(bind)
-        for spec in () if calls_it else self.scenario.trainable:
-            name = self.variables[spec.name]
-            yield f"{name}.register_post_accumulate_grad_hook(step)"
+        if not calls_it:
+            for spec in self.scenario.trainable:
+                name = self.variables[spec.name]
+                yield f"{name}.register_post_accumulate_grad_hook(step)"
 
     def _replace(self, action: Replace) -> Iterator[str]:
         for name in [*self.variables.values()][action.first :: action.every]:

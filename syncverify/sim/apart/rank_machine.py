@@ -58,7 +58,7 @@ class RankMachine:
     store: SharedStore
 
 
-class _Telling:
+class _TraceReporter:
     """What a rank tells of its trace before it ends.
 
     Args:
@@ -177,7 +177,7 @@ def rank_machine(wire: Wire, place: RankPlace) -> Iterator[RankMachine]:
     """
     recorders = place.recorders()
     own = recorders[place.rank]
-    telling = _Telling(wire, own)
+    telling = _TraceReporter(wire, own)
     turns = RemoteTurns(
         wire,
         lambda updates: state.take(updates),

@@ -5,9 +5,9 @@ the like, so `CommDebugMode` counts it. A simulated group does that where modes 
 in force:
 
 1. A group of torch, which has no backend, makes the operator of the call.
-2. `_Naming`, above all modes of the program, puts the simulated group into its arguments.
+2. `_GroupNamer`, above all modes of the program, puts the simulated group into its arguments.
 3. The modes of the program see the operator, and may drop it.
-4. `_Issuing`, below them, issues the simulated collective.
+4. `_CollectiveIssuer`, below them, issues the simulated collective.
 
 Not covered: `barrier`, for which torch makes a tensor on a device that is not there, and modes
 that trace a program, such as `FakeTensorMode`.
@@ -48,16 +48,16 @@ def dispatched(issue: Issue) -> Issue:
         modes = modes_of_program()
         if not modes:
             return issue(group, *given, **named)
-        issuing = _Issuing(functools.partial(issue, group, *given, **named))
+        issuing = _CollectiveIssuer(functools.partial(issue, group, *given, **named))
         plain: Any = dist.ProcessGroup(group.rank(), group.size())  # type: ignore[call-arg]
-        with modes_in_place([issuing, *modes, _Naming(group)]):
+        with modes_in_place([issuing, *modes, _GroupNamer(group)]):
             work: dist.Work = getattr(plain, name)(*given, **named)
         return work
 
     return method
 
 
-class _Naming(HarnessMode):
+class _GroupNamer(HarnessMode):
     """Puts a group into the arguments of an operator, in the place of the plain one.
 
     Args:
@@ -78,7 +78,7 @@ class _Naming(HarnessMode):
         return func(*args[:position], self._group.boxed(), *args[position + 1 :])
 
 
-class _Issuing(HarnessMode):
+class _CollectiveIssuer(HarnessMode):
     """Issues a collective in the place of the kernel of its operator.
 
     Args:

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from studies.kills.trial import Ending, Plan, faults_of, planned, play
+from studies.kills.trial import TrialEnd, Plan, faults_of, planned, play
 
 RIGHT = Plan(0, "gloo", is_right=True, num_kills=1, awaits_workers=False)
 WRONG = replace(RIGHT, is_right=False)
-HELD = Ending([("worker", "SIGKILL")], 0, 1.0, "NO VIOLATION: it held")
-FOUND = Ending([("worker", "SIGSTOP")], 1, 1.0, "1 VIOLATION: it did not")
+HELD = TrialEnd([("worker", "SIGKILL")], 0, 1.0, "NO VIOLATION: it held")
+FOUND = TrialEnd([("worker", "SIGSTOP")], 1, 1.0, "1 VIOLATION: it did not")
 
 
-def with_(ending: Ending, **changes: Any) -> Ending:
+def with_(ending: TrialEnd, **changes: Any) -> TrialEnd:
     return replace(ending, **changes)
 
 
@@ -28,7 +28,7 @@ def with_(ending: Ending, **changes: Any) -> Ending:
         (WRONG, with_(FOUND, kills=[("owner", "SIGKILL")], code=-9, output="")),
     ],
 )
-def test_an_end_as_it_should_be(plan: Plan, ending: Ending) -> None:
+def test_an_end_as_it_should_be(plan: Plan, ending: TrialEnd) -> None:
     assert faults_of(plan, ending) == []
 
 
@@ -47,7 +47,7 @@ def test_an_end_as_it_should_be(plan: Plan, ending: Ending) -> None:
         (RIGHT, with_(HELD, code=-9), "exit code -9"),
     ],
 )  # fmt: skip
-def test_an_end_as_it_should_not_be(plan: Plan, ending: Ending, fault: str) -> None:
+def test_an_end_as_it_should_not_be(plan: Plan, ending: TrialEnd, fault: str) -> None:
     assert fault in faults_of(plan, ending)
 
 

@@ -190,7 +190,10 @@ def test_a_layer_that_fails_alone_after_the_check_is_named(
     ("ends", "complaint"),
     [
         (SystemExit(3), "SystemExit: 3"),
-        (2.0, "'weight' has a gradient different from the one at the start, on the same batch"),
+        (
+            2.0,
+            "'weight' has a gradient different from the one at the start, on the same batch",
+        ),
     ],
 )
 def test_a_layer_that_is_another_function_now_is_refused_before_the_subject(
