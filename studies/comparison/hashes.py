@@ -139,7 +139,7 @@ def _play(task: _Task) -> NoReturn:
     result = RankRun()
     try:
         end = _end(task, result)
-    except Exception as error:  # noqa: BLE001  # no finding, whatever it is
+    except Exception as error:  # noqa: BLE001  # no error is a finding here
         end = _Ended(pack_result(result), harness_error=f"rank {task.rank}: {error!r}")
     tell_owner(lambda: end)
     os._exit(0)
@@ -147,7 +147,9 @@ def _play(task: _Task) -> NoReturn:
 
 def _end(task: _Task, result: RankRun) -> _Ended:
     try:
-        _log(task, task.trusted, RankRun())  # fills caches, whose operators are ours
+        _log(
+            task, task.trusted, RankRun()
+        )  # fills caches: the operators that fill them are ours
         right = _log(task, task.trusted, RankRun())
     except SubjectRaisedError as error:
         return _Ended(

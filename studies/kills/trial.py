@@ -141,7 +141,7 @@ def _kill(
             last = time.monotonic()
             ending.kills.append((victim.kind, number.name))
         if victim.kind == "owner" and number is signal.SIGSTOP:
-            time.sleep(_STOPPED_SECONDS)  # nobody is there to notice: the user goes on
+            time.sleep(_STOPPED_SECONDS)  # no process notices: the user goes on
             send(victim, signal.SIGCONT)
     return last
 

@@ -43,7 +43,7 @@ BLIND_SPOTS: Final = {
     "futures": "an order that comes from futures alone",
     "layouts": "collectives move memory, whatever the strides say",
 }
-# Kinds of the second team's wrong programs, each from a list of what was missed before.
+# Kinds of the second team's wrong programs, each from a list of mistakes that were missed before.
 KINDS: Final = (
     "large numbers",
     "more than four ranks",

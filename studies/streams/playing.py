@@ -98,6 +98,6 @@ def compared(subject: Subject, scenarios: Iterable[Scenario]) -> Compared:
 def _verdict(
     subject: Subject, backend: SimBackend | StreamsBackend, scenario: Scenario
 ) -> set[Identity]:
-    # A judge of its own: that of a search plays no more after a hang.
+    # A new judge: the judge of a search plays no more after a hang.
     judge = Judge(subject, backend, ScheduleChoice("default"), _SEED)
     return {*judge.judge_schedule(scenario, DEFAULT_SCHEDULE).violations}

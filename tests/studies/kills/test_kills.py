@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from studies.kills.trial import TrialEnd, Plan, faults_of, planned, play
+from studies.kills.trial import Plan, TrialEnd, faults_of, planned, play
 
 RIGHT = Plan(0, "gloo", is_right=True, num_kills=1, awaits_workers=False)
 WRONG = replace(RIGHT, is_right=False)

@@ -64,7 +64,7 @@ class PollsThenWaits(Views):
                 ):
                     bucket.work.wait()  # completed: orders the stream, and raises errors
                     done.add(bucket)
-        # Second axes follow in one order on all ranks, whoever completed first.
+        # Second axes follow in one order on all ranks, not in the order of completion.
         for bucket in self.buckets:
             self.finish(bucket)
 
