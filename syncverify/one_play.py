@@ -29,7 +29,7 @@ class PlayedScenario:
     """A scenario that was played and judged once.
 
     Attributes:
-        scenario: The scenario.
+        scenario: Mesh, parameters and steps of the program.
         subject: Name of the subject.
         backend: Name of the backend.
         contract: Name or file of the contract that replaced the subject's own, or "".

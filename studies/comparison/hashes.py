@@ -44,7 +44,7 @@ class _Task:
     """The part of one rank.
 
     Attributes:
-        scenario: The scenario.
+        scenario: Mesh, parameters and steps of the program.
         subject: The synchronizer.
         trusted: A synchronizer with a right log.
         rank: Global rank.
@@ -71,7 +71,7 @@ def play_with_hashes(scenario: Scenario, subject: Subject, trusted: Subject) -> 
     """Play a trusted subject and another one, and compare their logs on each rank.
 
     Args:
-        scenario: The scenario.
+        scenario: Mesh, parameters and steps of the program.
         subject: The synchronizer.
         trusted: A synchronizer with a right log.
 

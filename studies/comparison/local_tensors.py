@@ -46,7 +46,7 @@ def play_on_local_tensors(
     """Play a scenario in one program.
 
     Args:
-        scenario: The scenario.
+        scenario: Mesh, parameters and steps of the program.
         subject: The synchronizer.
 
     Returns:

@@ -90,7 +90,7 @@ class OneWorker:
         """Play a scenario.
 
         Args:
-            scenario: The scenario.
+            scenario: Mesh, parameters and steps of the program.
             subject: The synchronizer.
             trusted: A synchronizer with a right run; places that need none ignore it.
 

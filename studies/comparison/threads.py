@@ -15,7 +15,7 @@ def play_on_threads(
     """Play a scenario on threads of this process.
 
     Args:
-        scenario: The scenario.
+        scenario: Mesh, parameters and steps of the program.
         subject: The synchronizer.
 
     Returns:

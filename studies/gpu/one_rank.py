@@ -27,7 +27,7 @@ def wrong_in(
     """Play a scenario of one rank, and judge it.
 
     Args:
-        scenario: The scenario.
+        scenario: Mesh, parameters and steps of the program.
         subject: The synchronizer under test.
         device: Device of the rank.
         kept: Transports of the scenarios before, which spare the time to make new ones.

@@ -71,7 +71,7 @@ class RankPlayer:
         Args:
             job: Number of the scenario.
             epoch: Number of faults before; connections are made anew after each.
-            scenario: The scenario.
+            scenario: Mesh, parameters and steps of the program.
             subject: The synchronizer under test.
         """
         self.join()

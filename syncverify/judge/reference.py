@@ -50,7 +50,7 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
     a few ranks are judged.
 
     Attributes:
-        scenario: The scenario.
+        scenario: Mesh, parameters and steps of the program.
         device: Device on which ranks are played.
     """
 
@@ -103,7 +103,7 @@ class Reference:
     """The right gradients of one scenario.
 
     Attributes:
-        scenario: The scenario.
+        scenario: Mesh, parameters and steps of the program.
         capabilities: Promises of the subject: reduced gradients are sums or means.
         micro_batches: Gradients in float64; step `num_steps` is the plain backward after
             `unbind()`.
@@ -168,7 +168,7 @@ def reference(
     """Return the reference of a scenario; it plays a rank when it is first needed.
 
     Args:
-        scenario: The scenario.
+        scenario: Mesh, parameters and steps of the program.
         capabilities: Promises of the subject.
         device: Device on which the ranks played. Another one rounds in another way.
     """

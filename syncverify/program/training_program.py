@@ -262,7 +262,7 @@ class _Writer:
     """Writes the actions of a scenario; see `training_program`.
 
     Attributes:
-        scenario: The scenario.
+        scenario: Mesh, parameters and steps of the program.
         takes_count: Whether the subject takes the number of micro-batches.
     """
 

@@ -31,7 +31,7 @@ class Measured:
     """A scenario, and what the unchanged subject does in it.
 
     Attributes:
-        scenario: The scenario.
+        scenario: Mesh, parameters and steps of the program.
         is_right: Whether it shows no violation.
         reaches_end: Whether all ranks come to the end.
         cost: The cost.

@@ -78,7 +78,7 @@ class Game:
 
     Attributes:
         found: The violation.
-        subject: The subject.
+        subject: The synchronizer under test.
         backend: The backend that plays.
         num_slow_runs: Runs that ended by a time limit.
     """

@@ -66,7 +66,7 @@ class _Plays:
 
     Attributes:
         found: The violation.
-        subject: The subject.
+        subject: The synchronizer under test.
         backend: The backend that plays.
     """
 

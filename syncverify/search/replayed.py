@@ -33,7 +33,7 @@ class Replayed:
     """A scenario that was played once more.
 
     Attributes:
-        scenario: The scenario.
+        scenario: Mesh, parameters and steps of the program.
         capabilities: Contract of the subject.
         run: The run.
         found: Its violations, by identity.

@@ -64,7 +64,7 @@ def closed_form(
 
     Args:
         base: A right play of the training as it is.
-        training: The training.
+        training: Model, data, loss and parallelism that the user describes.
         reference: The values with which the play was compared.
         device: Device that torch names to the program.
 
@@ -128,7 +128,7 @@ class _Case:
     Attributes:
         small: A step with small numbers, all alike.
         elements: The numbers that the optimizer reads then, by parameter.
-        training: The training.
+        training: Model, data, loss and parallelism that the user describes.
         reference: Values of the training as it is.
         device: Device that torch names to the program.
     """

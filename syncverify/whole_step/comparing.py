@@ -36,8 +36,8 @@ def compare(
     """Play a training on a layout, and compare its values with those of one rank.
 
     Args:
-        training: The training.
-        layout: The layout.
+        training: Model, data, loss and parallelism that the user describes.
+        layout: Names and sizes of the mesh axes.
         reference: Values of one rank.
         device: Device that torch names to the program.
         finds_races: Whether races are looked for as well.

@@ -121,8 +121,8 @@ def constant_play(
     """Make steps with gradients of one number each.
 
     Args:
-        training: The training.
-        layout: The layout.
+        training: Model, data, loss and parallelism that the user describes.
+        layout: Names and sizes of the mesh axes.
         numbers: The numbers.
         reference: Values whose gradients are different; only the shapes of their parameters are used.
         device: Device that torch names to the program.

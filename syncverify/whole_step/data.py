@@ -117,7 +117,7 @@ def variations(
     """Return the variations that a training can be played with.
 
     Args:
-        training: The training.
+        training: Model, data, loss and parallelism that the user describes.
         num_parts: Number of micro-batches of all ranks.
         names: The parameters that have a gradient.
     """

@@ -201,7 +201,7 @@ def compared(
     Args:
         ranks: Values of each rank.
         reference: Values of one rank.
-        layout: The layout.
+        layout: Names and sizes of the mesh axes.
         own: Axes over which an ordinary tensor of a rank is a shard.
         decision_only: Whether gradients are no numbers, so that only the decision to skip
             can be compared.

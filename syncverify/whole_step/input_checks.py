@@ -32,7 +32,7 @@ def check_training(
     """Check the model, the batch and the loss, on one rank.
 
     Args:
-        training: The training.
+        training: Model, data, loss and parallelism that the user describes.
         layouts: The layouts that it will be played on.
         numbers: The numbers of micro-batches that it will be played with.
 

@@ -38,8 +38,8 @@ def reference_in_lower_dtypes(
     """Return the values of one rank with the bounds of lower dtypes.
 
     Args:
-        training: The training.
-        layout: The layout.
+        training: Model, data, loss and parallelism that the user describes.
+        layout: Names and sizes of the mesh axes.
         ranks: Values of each rank.
         roundings: How the training rounds on the mesh.
         device: Device that torch names to the program.

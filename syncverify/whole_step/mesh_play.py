@@ -24,8 +24,8 @@ class MeshPlay:
     """A training on a mesh beside one rank.
 
     Attributes:
-        training: The training.
-        layout: The layout.
+        training: Model, data, loss and parallelism that the user describes.
+        layout: Names and sizes of the mesh axes.
         ranks: Values of each rank.
         reference: Values of one rank.
         device: Device that torch names to the program.

@@ -60,7 +60,7 @@ class LayoutPlay:
     """A training on one layout.
 
     Attributes:
-        layout: The layout.
+        layout: Names and sizes of the mesh axes.
         num_micro_batches: Number of parts of each rank's batch.
         simulation: The play, with its races, deadlocks and mismatches.
         num_rows: Number of rows of the whole batch.

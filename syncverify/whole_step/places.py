@@ -44,7 +44,7 @@ def places_of(
 
     Args:
         finding: The mistake.
-        training: The training.
+        training: Model, data, loss and parallelism that the user describes.
         layout: Its layout.
         run: Its run; None if there is none.
     """

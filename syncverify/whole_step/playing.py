@@ -120,8 +120,8 @@ def play_on(
     """Play a training on a mesh.
 
     Args:
-        training: The training.
-        layout: The layout.
+        training: Model, data, loss and parallelism that the user describes.
+        layout: Names and sizes of the mesh axes.
         device: Device that torch names to the program.
         noise: Rounding noise; None for none.
         finds_races: Whether races are looked for, or values are all that is needed.
@@ -152,7 +152,7 @@ def reference_of(
     """Play a training on one rank: plainly where it has a loss, or else its own step.
 
     Args:
-        training: The training.
+        training: Model, data, loss and parallelism that the user describes.
         layout: The layout whose axes, each of one rank, an own step gets where `beside` of the
             training names no other layout.
         device: Device that torch names to it.

@@ -69,7 +69,7 @@ def resumed_plays(
     """Save on each layout, load on the same one and on the next one, and compare.
 
     Args:
-        training: The training.
+        training: Model, data, loss and parallelism that the user describes.
         layouts: Layouts on which it is right without a pause.
         reference: Values of one rank, without a pause.
         device: Device that torch names to the program.
@@ -134,7 +134,7 @@ class ResumedPlay:
     """A training that goes on from a checkpoint, beside one rank.
 
     Attributes:
-        training: The training.
+        training: Model, data, loss and parallelism that the user describes.
         saved: The checkpoint.
         layout: Layout that read it.
         ranks: What each rank has.

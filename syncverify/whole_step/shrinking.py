@@ -31,7 +31,7 @@ class Smaller:
     """A training that shows a mistake.
 
     Attributes:
-        training: The training.
+        training: Model, data, loss and parallelism that the user describes.
         played: Its play.
         finding: The mistake.
     """

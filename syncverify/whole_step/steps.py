@@ -43,7 +43,7 @@ class Wired:
     """A model on a rank, ready to train.
 
     Attributes:
-        training: The training.
+        training: Model, data, loss and parallelism that the user describes.
         model: What `parallelize` made of the model; the plain model on one rank.
         mesh: The mesh; None for the plain step of the reference.
         optimizers: The optimizers; none where the model is no module.
@@ -81,8 +81,8 @@ def train_on_mesh(
     """Train on this rank of a mesh.
 
     Args:
-        training: The training.
-        layout: The layout.
+        training: Model, data, loss and parallelism that the user describes.
+        layout: Names and sizes of the mesh axes.
         device: Device of the mesh.
         noise: Rounding noise; None for none.
 

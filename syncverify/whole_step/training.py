@@ -57,7 +57,7 @@ class Beside:
     """Where an own step makes the values that those of other layouts are compared with.
 
     Attributes:
-        layout: The layout.
+        layout: Names and sizes of the mesh axes.
         num_micro_batches: Number of parts of each rank's batch.
     """
 

@@ -19,7 +19,7 @@ def wired_model(training: Training, model: nn.Module, mesh: DeviceMesh) -> Any:
     """Put a model on a mesh.
 
     Args:
-        training: The training.
+        training: Model, data, loss and parallelism that the user describes.
         model: The plain model.
         mesh: The mesh.
 

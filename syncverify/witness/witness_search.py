@@ -109,8 +109,8 @@ class _Game:
     """The plays of one scenario in other orders.
 
     Attributes:
-        scenario: The scenario.
-        subject: The subject.
+        scenario: Mesh, parameters and steps of the program.
+        subject: The synchronizer under test.
         backend: The backend that plays.
         schedule: Schedule of the first play.
     """

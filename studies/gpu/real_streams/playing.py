@@ -52,7 +52,7 @@ def play_on_streams(
     """Play a scenario once.
 
     Args:
-        scenario: The scenario.
+        scenario: Mesh, parameters and steps of the program.
         subject: The synchronizer under test.
         device: Device that all ranks share.
         slow: Kind of streams whose work is delayed.

@@ -45,7 +45,7 @@ class TrainingText:
     """Writes the training program of a scenario.
 
     Attributes:
-        scenario: The scenario.
+        scenario: Mesh, parameters and steps of the program.
         capabilities: Contract of the subject.
         methods: Names of the optional methods that the synchronizer has.
         variables: Variable of each parameter, by its name.
