@@ -9,6 +9,7 @@ import pytest
 from syncverify.processes import silence
 from syncverify.processes.process_state import Work
 from syncverify.processes.silence import Silence, SilenceKind
+from syncverify.processes.thread_demand import Demand
 
 BOUND = 10.0
 WINDOW = 5.0
@@ -43,9 +44,9 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Shown]:
         shown = iter(looks)
         last = [looks[-1]]
 
-        def look(*_: Any, **__: Any) -> tuple[float, bool]:
+        def look(*_: Any, **__: Any) -> Demand:
             last[0] = next(shown, last[0])
-            return last[0]
+            return Demand(*last[0])
 
         monkeypatch.setattr(silence.ThreadDemand, "look", look)
         return Shown(pid=os.getpid())
