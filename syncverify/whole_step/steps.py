@@ -14,6 +14,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._pytree import tree_map
 
+from syncverify.errors import UsageError
 from syncverify.whole_step.batches import copy_of, micro_batches, rank_part
 from syncverify.whole_step.calling import call
 from syncverify.whole_step.clipping import clip_over_meshes
@@ -460,6 +461,7 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
     """Return the values after a step."""
     parameters = wired.parameters
     gradients = {name: watch.gradient(each) for name, each in parameters.items()}
+    _check_dense(gradients)
     read = {name: watch.read.get(each) for name, each in parameters.items()}
     names = _names(wired)
     found: dict[Quantity, Mapping[str, torch.Tensor | None]] = {
@@ -542,6 +544,14 @@ def _names(wired: Wired) -> dict[nn.Parameter, str]:
 def one_or_all(optimizers: list[torch.optim.Optimizer]) -> Any:
     """Return the only optimizer, the list of several ones, or None."""
     return optimizers if len(optimizers) > 1 else next(iter(optimizers), None)
+
+
+def _check_dense(gradients: Mapping[str, torch.Tensor | None]) -> None:
+    for name, gradient in gradients.items():
+        if gradient is not None and gradient.layout is not torch.strided:
+            raise UsageError(
+                f"expected dense gradients, and that of {name} is sparse; leave sparse=False"
+            )
 
 
 def _wholes(

@@ -179,7 +179,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
     ) -> dist.Work:
         """Issue a collective, or a message if there are `peers`, by group rank."""
         tensors = call.inputs or call.outputs
-        if tensors and (name := refused(call.reduce_op, tensors[0].dtype)):
+        if tensors and (name := refused(call.reduce_op, tensors[0])):
             refuse(name)
         self.world.scheduler.count_step()
         ranks, (source, callers) = self.global_ranks, calling_frames()

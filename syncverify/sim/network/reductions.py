@@ -41,8 +41,11 @@ def reduced(stacked: torch.Tensor, reduce_op: str) -> torch.Tensor:
     return _REDUCTIONS[reduce_op](stacked)
 
 
-def refused(reduce_op: str, dtype: torch.dtype) -> str | None:
-    """Name a reduction that NCCL does not have; None for a reduction that it has."""
+def refused(reduce_op: str, tensor: torch.Tensor) -> str | None:
+    """Name what is not simulated of a collective: a reduction or a layout; None if nothing is."""
+    dtype = tensor.dtype
+    if tensor.layout is not torch.strided:  # gloo alone sums such tensors
+        return "collectives of sparse tensors"
     scales_integers = reduce_op == "PREMUL_SUM" and not dtype.is_floating_point
     averages_booleans = reduce_op == "AVG" and dtype == torch.bool
     is_known = reduce_op in {"", *_REDUCTIONS}

@@ -313,3 +313,15 @@ def test_replicas_that_take_other_rows_are_wrong() -> None:
 
 def test_a_pause_in_a_lower_dtype_is_refused() -> None:
     refused("leave out `resume`", resume=True, dtype=torch.bfloat16)
+
+
+def test_sparse_gradients_are_refused() -> None:
+    def rows() -> torch.Tensor:
+        return torch.tensor([[0, 1], [1, 1], [2, 3], [3, 3]])
+
+    refused(
+        "expected dense gradients, and that of 0.weight is sparse; leave sparse=False",
+        build=lambda: nn.Sequential(nn.Embedding(4, 2, sparse=True)),
+        batch=rows,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    )

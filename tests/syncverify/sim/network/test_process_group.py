@@ -291,6 +291,7 @@ NOT_SIMULATED = {
     "PREMUL_SUM of int64": lambda: dist.all_reduce(
         WHOLE, dist._make_nccl_premul_sum(2.0)
     ),
+    "collectives of sparse tensors": lambda: dist.all_reduce(ONE.to_sparse()),
     "recv from any rank": lambda: dist.recv(ONE),
     "monitored_barrier": lambda: dist.group.WORLD.monitored_barrier(),
 }

@@ -1,0 +1,126 @@
+"""Sparse gradients in free programs: exchanged by hand they are judged, and else refused."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from syncverify import simulate
+
+_SUMS = [
+    1.0,
+    3.0,
+    0.0,
+    0.0,
+    1.0,
+    2.0,
+]  # rows [0, 1, 1] of rank 0, [1, 4, 5, 5] of rank 1
+
+
+def _table(rank: int) -> nn.Embedding:
+    """Make a table whose rows some micro-batch of the rank has looked up."""
+    table = nn.Embedding(6, 1, sparse=True)
+    table(torch.tensor([1, 4, 5, 5] if rank else [0, 1, 1])).sum().backward()
+    return table
+
+
+def _gathered(rank: int, gradient: torch.Tensor) -> torch.Tensor:
+    """Gather rows and values, of which each rank has another number."""
+    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]
+    own = gradient._indices()[0]
+    dist.all_gather(counts, torch.tensor([len(own)]))
+    most = int(max(counts))
+    rows = [torch.zeros(most, dtype=torch.int64) for _ in counts]
+    values = [torch.zeros(most, 1) for _ in counts]
+    missing = most - len(own)
+    dist.all_gather(rows, nn.functional.pad(own, (0, missing)))
+    padded = nn.functional.pad(gradient._values(), (0, 0, 0, missing))
+    dist.all_gather(values, padded)
+    pairs = [*zip(rows, values, map(int, counts), strict=True)]
+    all_rows = torch.cat([each[:count] for each, _, count in pairs])
+    all_values = torch.cat([each[:count] for _, each, count in pairs])
+    return torch.sparse_coo_tensor(
+        all_rows[None], all_values, gradient.shape, check_invariants=True
+    )
+
+
+def _by_rows(rank: int) -> list[float]:
+    gradient = _table(rank).weight.grad
+    assert gradient is not None
+    summed: list[float] = _gathered(rank, gradient).to_dense().flatten().tolist()
+    return summed
+
+
+def _dense(rank: int) -> list[float]:
+    gradient = _table(rank).weight.grad
+    assert gradient is not None
+    dense = gradient.to_dense()
+    dist.all_reduce(dense)
+    summed: list[float] = dense.flatten().tolist()
+    return summed
+
+
+def _last_of_each_row(rank: int) -> list[float]:
+    """Take the rows for distinct ones, so that one value of each row is left."""
+    gradient = _table(rank).weight.grad
+    assert gradient is not None
+    gathered = _gathered(rank, gradient)
+    summed = torch.zeros(6, 1)
+    summed[gathered._indices()[0]] = gathered._values()
+    found: list[float] = summed.flatten().tolist()
+    assert found == _SUMS, "rows are lost"
+    return found
+
+
+def _reads_early(rank: int) -> float:
+    gradient = _table(rank).weight.grad
+    assert gradient is not None
+    dense = gradient.to_dense()
+    work = dist.all_reduce(dense, async_op=True)
+    early = dense.sum()
+    assert work is not None
+    work.wait()
+    return float(early)
+
+
+@pytest.mark.parametrize("program", [_by_rows, _dense])
+def test_sparse_gradients_are_exchanged_by_hand(
+    program: Callable[[int], list[float]],
+) -> None:
+    simulation = simulate(program, 2, device="cpu")
+    assert simulation.is_right, str(simulation)
+    assert [*simulation.results] == [_SUMS, _SUMS]
+
+
+def test_lost_rows_are_found_by_the_check_of_the_program() -> None:
+    assert "rows are lost" in str(simulate(_last_of_each_row, 2, device="cpu"))
+
+
+def test_a_race_of_a_gradient_made_dense_is_found() -> None:
+    found = simulate(_reads_early, 2, device="cpu").violations
+    assert [each.violation.property for each in found] == [
+        "streams_order_shared_memory"
+    ]
+
+
+def _directly(rank: int) -> None:
+    gradient = _table(rank).weight.grad
+    assert gradient is not None
+    dist.all_reduce(gradient)
+
+
+def _by_ddp(rank: int) -> None:
+    wrapped = DistributedDataParallel(nn.Embedding(6, 1, sparse=True))
+    wrapped(torch.tensor([rank, 5, 5])).sum().backward()
+
+
+@pytest.mark.parametrize("program", [_directly, _by_ddp])
+def test_collectives_of_sparse_tensors_are_refused_in_one_line(
+    program: Callable[[int], None],
+) -> None:
+    (line,) = str(simulate(program, 2, device="cpu")).splitlines()
+    assert line.startswith("NOT SIMULATED")
+    assert "does not simulate collectives of sparse tensors, used at" in line
