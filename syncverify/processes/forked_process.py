@@ -132,6 +132,8 @@ _READ_BY_IMPORTS = (
     "PYTHONHASHSEED",
     "TORCH",
 )
+# torch sets it when it is imported, and asks for it where it compiles: a worker has it then.
+_SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"
 # By process, since a fork shares no template with its parent, by number, and by variables.
 _templates: dict[tuple[int, int, frozenset[tuple[str, str]]], _Template] = {}
 
@@ -191,8 +193,11 @@ def _forked(
 
 def _usable(number: int) -> _Template:
     """Return a template of the variables as they are now; start it if there is none."""
-    variables = _environment().items()
-    read = frozenset(each for each in variables if each[0].startswith(_READ_BY_IMPORTS))
+    read = frozenset(
+        (name, value)
+        for name, value in _environment().items()
+        if name.startswith(_READ_BY_IMPORTS) and name != _SET_BY_TORCH
+    )
     key = (os.getpid(), number, read)
     if key in _templates and not _templates[key].is_usable():
         _templates.pop(key).close()

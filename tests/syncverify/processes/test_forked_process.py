@@ -86,7 +86,9 @@ def test_a_template_that_was_prepared_forks_the_next_process(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forked_process, "_templates", {})
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     forked_process.prepare()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "x")  # as the import of torch does
     (prepared,) = forked_process._templates.values()
     with closing(prepared):
         assert told(start())[0] == prepared.process.pid
