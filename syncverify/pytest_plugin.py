@@ -299,7 +299,7 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
     """Yield the properties of a test that verified a subject."""
     from syncverify.replay_line import replay_line
     from syncverify.report.checkout import path_in_checkout
-    from syncverify.report.github import annotation
+    from syncverify.report.github import workflow_command
     from syncverify.report.guilty_line import guilty_line
     from syncverify.report.text import verdict
 
@@ -316,7 +316,7 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
         yield _VIOLATION, f"{place}{words}"
         if _is_on_github():
             where = (line.file, line.number) if line else ()
-            yield _ANNOTATION, annotation(words, *where)
+            yield _ANNOTATION, workflow_command(words, *where)
         names = (report.subject, report.backend, report.contract_choice)
         yield _REPLAY, replay_line(entry.token, *names)
 

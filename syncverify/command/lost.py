@@ -9,10 +9,10 @@ from syncverify.command.replay_files import ReplayFiles
 from syncverify.judge.evidence import Ended
 from syncverify.judge.violation import Violation
 from syncverify.program.modules import provide_layers
-from syncverify.report.annotations import say_annotations
+from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import write_json
+from syncverify.report.documents import document_paths, write_documents
 from syncverify.report.report import Report
-from syncverify.report.sarif import sarif_log
 from syncverify.scenario.schedule import decisions_of
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
@@ -68,8 +68,8 @@ def record(
 
 
 def _write(report: Report, subject: Subject, options: Mapping[str, Any]) -> None:
-    say_annotations(options["shown_as"], report)
+    say_annotations(options["shown_as"], annotations_of(report))
     ReplayFiles(html=options["html_path"]).write(report, subject, None)
-    write_json(options["sarif_path"], sarif_log(report))
+    write_documents(document_paths(options), report)
     unknown = {"seed": options["seed"], "seconds": None}
     write_json(options["json_path"], report.to_json() | unknown)

@@ -22,6 +22,7 @@ from syncverify.command.shared_options import (
     contract_option,
     count_option,
     device_option,
+    document_options,
     examples,
     format_option,
     hang_timeout_option,
@@ -48,6 +49,7 @@ from syncverify.settings import (
     PROBED_SCENARIOS,
     PROGRAM_HANG_TIMEOUT_SECONDS,
     RECIPE_NAMES,
+    REPORT_DOCUMENTS,
     SCRIPT_HANG_TIMEOUT_SECONDS,
     SETTINGS,
     WAITS_EXAMPLES,
@@ -102,10 +104,7 @@ def cli(context: click.Context) -> None:
 )  # fmt: skip
 @report_option
 @replay_files
-@click.option(
-    "--sarif", "sarif_path", type=json_file, default=None,
-    help="Write violations here as SARIF 2.1.0, which code hosts show beside the lines.",
-)  # fmt: skip
+@document_options
 @format_option
 @click.option(
     "--tables", is_flag=True,
@@ -132,7 +131,7 @@ def run(**options: Any) -> None:
         record(token, summary, lines, num_runs, options)
 
     is_kept = options["database"] and not options["no_database"]
-    files = (options[name] for name in ("json_path", "sarif_path", "html_path"))
+    files = (options[f"{name}_path"] for name in ("json", "html", *REPORT_DOCUMENTS))
     is_told = options["shown_as"] != "text"
     keeps_nothing = not (is_kept or is_told or any(files))
     _play_owned(play, options, None if keeps_nothing else record)

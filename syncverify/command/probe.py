@@ -16,7 +16,7 @@ from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.plain_text import counted
-from syncverify.report.annotations import say_annotations
+from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import CommandConsole, check_folder, write
 from syncverify.report.found_contract import compared, corrected, found_contract
 from syncverify.report.observed import ObservedFeature
@@ -89,8 +89,8 @@ def _execute(options: ProbeOptions, progress: SearchProgress) -> None:
         except ObservationInterrupted as interrupt:
             _tell(progress, interrupt.report)
             raise
+    say_annotations(options.shown_as, annotations_of(_without_wrong(report)))
     if report.violations:
-        say_annotations(options.shown_as, report)
         _tell(progress, report)
         leave(VIOLATION, backend)
     found = found_contract(plain.capabilities, report.beyond)
@@ -106,12 +106,13 @@ def _execute(options: ProbeOptions, progress: SearchProgress) -> None:
 def _tell(progress: SearchProgress, report: Report, lines: Sequence[str] = ()) -> None:
     """Print the table, some lines and the verdict; write the report."""
     table = table_lines(report.beyond, is_violated=bool(report.violations))
-    # Wrong features are the result of a probe, and do not fail it.
-    _print(
-        progress.console,
-        [*table, *lines, diagnosis(replace(report, fails_on_wrong=False))],
-    )
+    _print(progress.console, [*table, *lines, diagnosis(_without_wrong(report))])
     progress.report.write_whole(report)
+
+
+def _without_wrong(report: Report) -> Report:
+    """Return the report without failing: wrong features are the result of a probe."""
+    return replace(report, fails_on_wrong=False)
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from syncverify.dumps.reading import Dump, read_dumps
 from syncverify.judge.properties.any_program import STATEMENTS
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted, named, noun_of
-from syncverify.report.annotations import annotation_of_job
+from syncverify.report.annotations import annotation_of_job, say_annotations
 from syncverify.report.console import say
 
 
@@ -19,9 +19,7 @@ def execute(paths: Sequence[Path], shown_as: str) -> None:
     """Read dumps, print the verdict and exit."""
     dumps = read_dumps(paths)
     verdict = judge_dumps(dumps)
-    if shown_as == "github":
-        for violation in verdict.violations:
-            say(annotation_of_job(violation))
+    say_annotations(shown_as, map(annotation_of_job, verdict.violations))
     for line in _lines(dumps, verdict):
         say(line)
     code = VIOLATION if verdict.violations else 0

@@ -14,7 +14,7 @@ from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted
 from syncverify.program.modules import provide_layers
 from syncverify.repair.diagnosis import diagnosed
-from syncverify.report.annotations import say_annotations
+from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import say
 from syncverify.report.report import Report
 from syncverify.report.text import scenario_lines, violation_text
@@ -75,7 +75,7 @@ def _execute(
             found, backend, violations, examples=1, is_replay=True
         )
         files.write(report, found, opened, otherwise=_entry(reproducer))
-    say_annotations(shown_as, report)
+    say_annotations(shown_as, annotations_of(report))
     for line in _comparison(reproducer, violations, found, backend):
         say(line)
     leave(VIOLATION if violations else 0, opened)

@@ -22,11 +22,11 @@ from syncverify.command.replay_files import ReplayFiles
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.errors import UsageError
 from syncverify.plain_text import counted
-from syncverify.report.annotations import say_annotations
-from syncverify.report.console import CommandConsole, check_folder, say, write_json
+from syncverify.report.annotations import annotations_of, say_annotations
+from syncverify.report.console import CommandConsole, check_folder, say
+from syncverify.report.documents import check_documents, document_paths, write_documents
 from syncverify.report.observed_table import in_one_line, table_lines
 from syncverify.report.report import Report
-from syncverify.report.sarif import sarif_log
 from syncverify.report.text import diagnosis
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.scenario.space import Space
@@ -52,7 +52,7 @@ class RunOptions:
     has_ranks: bool
     files: ReplayFiles
     json_path: Path | None
-    sarif_path: Path | None
+    documents: Mapping[str, Path]
     tables: bool
     shown_as: str
     quiet: bool
@@ -73,6 +73,7 @@ class RunOptions:
             settings=Settings(**{**given, **changed}),
             has_ranks=has_ranks,
             files=ReplayFiles.of(options),
+            documents=document_paths(options),
             **{name: options[name] for name in own},
         )
 
@@ -105,7 +106,7 @@ def _execute(options: RunOptions, progress: SearchProgress, began: float) -> Non
     check_schedules(settings.schedules, settings.backend)
     check_folder(options.json_path)
     options.files.check()
-    check_folder(options.sarif_path)
+    check_documents(options.documents)
     with closing(open_backend(settings.backend, subject)) as backend:
         follow_leader(backend, subject)
         try:
@@ -186,10 +187,10 @@ def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None
     parts = _tables(report) if options.tables else _numbers(report)
     for part in parts:
         progress.console.print(part)
-    say_annotations(options.shown_as, report)
+    say_annotations(options.shown_as, annotations_of(report))
     say(diagnosis(report))
     progress.report.write_whole(report)
-    write_json(options.sarif_path, sarif_log(report))
+    write_documents(options.documents, report)
 
 
 def _numbers(report: Report) -> Iterator[str]:

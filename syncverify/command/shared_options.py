@@ -17,6 +17,7 @@ from syncverify import bounds
 from syncverify.settings import (
     BACKEND_NAMES,
     DEFAULTS,
+    REPORT_DOCUMENTS,
     REPORT_FORMATS,
     SETTINGS,
     Setting,
@@ -173,6 +174,15 @@ format_option = click.option(
     show_default=True,
     help=" ".join(f"{name}: {words}" for name, words in REPORT_FORMATS.items() if words),
 )  # fmt: skip
+
+
+def document_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each document of a run."""
+    for name, words in reversed(REPORT_DOCUMENTS.items()):
+        command = click.option(
+            f"--{name}", f"{name}_path", type=json_file, default=None, help=words
+        )(command)
+    return command
 
 
 def replay_files(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,56 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from syncverify.judge.violation import Violation
 from syncverify.replay_line import replay_line
 from syncverify.report.console import say
-from syncverify.report.github import annotation
-from syncverify.report.guilty_line import guilty_line, place_in_checkout
+from syncverify.report.github import workflow_command
+from syncverify.report.guilty_line import FileLine, guilty_line, place_in_checkout
 from syncverify.report.hints import advice
 from syncverify.report.observed import with_rating
 from syncverify.report.report import Report
 from syncverify.search.found_violation import FoundViolation
 
 
-def say_annotations(shown_as: str, report: Report) -> None:
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A violation, or another thing that fails a run, beside a line of code.
+
+    Attributes:
+        title: What fails the run: `property (cause)`, or a wrong feature.
+        text: The facts, in one or several lines.
+        place: Line of code to which it points; None where none is known.
+    """
+
+    title: str
+    text: str
+    place: FileLine | None = None
+
+
+Writer = Callable[[Sequence[Annotation]], Iterator[str]]
+
+
+def say_annotations(shown_as: str, annotations: Iterable[Annotation]) -> None:
     """Print what a value of `--format` adds to the text."""
-    for line in _WRITERS[shown_as](report):
+    for line in _WRITERS[shown_as](tuple(annotations)):
         say(line)
 
 
-def _nothing(_: Report) -> Iterator[str]:
+def _nothing(_: Sequence[Annotation]) -> Iterator[str]:
     yield from ()
 
 
-def workflow_commands(report: Report) -> Iterator[str]:
-    """Yield a workflow command of GitHub for each violation, or for what else fails a run."""
-    for found in report.violations:
-        violation = found.violation
-        line = guilty_line(violation, report.subject)
-        words = f"{violation.property} ({violation.cause}): {brief_of(found, report)}"
-        yield annotation(words, line.file, line.number) if line else annotation(words)
-    if report.has_failed and not report.violations:
-        for feature in with_rating(report.beyond, "wrong"):
-            yield annotation(f"{feature.feature} is wrong: {feature.summary}")
+def workflow_commands(annotations: Sequence[Annotation]) -> Iterator[str]:
+    """Yield a workflow command of GitHub for each annotation."""
+    for each in annotations:
+        where = (each.place.file, each.place.number) if each.place else ()
+        yield workflow_command(f"{each.title}: {each.text}", *where)
 
 
 # One for each of `REPORT_FORMATS`.
-_WRITERS: Final[dict[str, Callable[[Report], Iterator[str]]]] = {
+_WRITERS: Final[dict[str, Writer]] = {
     "text": _nothing,
     "github": workflow_commands,
 }
 
 
-def annotation_of_job(violation: Violation) -> str:
-    """Return the workflow command of a violation in a job, of which no module is loaded."""
-    words = f"{violation.property} ({violation.cause}): {violation.summary}"
-    events = violation.evidence.events
-    lines = "\n".join([words, *(event.words for event in events)])
-    place = place_in_checkout(violation)
-    return annotation(lines, place.file, place.number) if place else annotation(lines)
+def annotations_of(report: Report) -> Iterator[Annotation]:
+    """Yield an annotation for each violation, or for each other thing that fails a run."""
+    for found in report.violations:
+        line = guilty_line(found.violation, report.subject)
+        yield Annotation(_title(found.violation), brief_of(found, report), line)
+    if report.has_failed and not report.violations:
+        for feature in with_rating(report.beyond, "wrong"):
+            yield Annotation(f"{feature.feature} is wrong", feature.summary)
+
+
+def annotation_of_job(violation: Violation) -> Annotation:
+    """Return the annotation of a violation in a job, of which no module is loaded."""
+    events = (event.words for event in violation.evidence.events)
+    text = "\n".join([violation.summary, *events])
+    return Annotation(_title(violation), text, place_in_checkout(violation))
+
+
+def _title(violation: Violation) -> str:
+    return f"{violation.property} ({violation.cause})"
 
 
 def brief_of(found: FoundViolation, report: Report) -> str:

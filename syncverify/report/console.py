@@ -71,4 +71,9 @@ def write(path: Path, text: str) -> None:
 def write_json(path: Path | None, values: Mapping[str, Any]) -> None:
     """Write plain values as JSON, if there is a path; raise UsageError where that fails."""
     if path is not None:
-        write(path, json.dumps(values, indent=2, allow_nan=False))
+        write(path, json_text(values))
+
+
+def json_text(values: Mapping[str, Any]) -> str:
+    """Return plain values as JSON."""
+    return json.dumps(values, indent=2, allow_nan=False)

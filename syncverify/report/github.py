@@ -14,7 +14,7 @@ from syncverify.report.checkout import path_in_checkout
 _TITLE: Final = "syncverify"
 
 
-def annotation(message: str, file: Path | None = None, number: int = 1) -> str:
+def workflow_command(message: str, file: Path | None = None, number: int = 1) -> str:
     """Return the workflow command of one violation.
 
     Args:

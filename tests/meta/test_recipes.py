@@ -81,9 +81,9 @@ from syncverify.bugbank.bases.view_buckets import ViewBuckets
 SUBJECTS = {"views": "ViewBuckets"}
 '''
 WRITER = '''\
-def terse(report: Report) -> Iterator[str]:
-    """Yield a line for each violation."""
-    yield from (f"TERSE {each.violation.property}" for each in report.violations)
+def terse(annotations: Sequence[Annotation]) -> Iterator[str]:
+    """Yield a line for each annotation."""
+    yield from (f"TERSE {each.title}" for each in annotations)
 
 
 # One for each of'''
@@ -162,7 +162,7 @@ def test_a_format_is_a_row_and_a_writer_and_a_cause_has_its_hint(copy: Path) -> 
         in report
     )
     assert "hint:       send parameters once, in bind()" in report
-    assert "\nTERSE nothing_is_broadcast\n" in report
+    assert "\nTERSE nothing_is_broadcast (sent)\n" in report
 
 
 @pytest.mark.long(20)

@@ -9,7 +9,7 @@ from syncverify.judge.violation import Violation
 from syncverify.report import annotations
 from syncverify.report.annotations import annotation_of_job
 from syncverify.report.checkout import checkout
-from syncverify.report.github import annotation
+from syncverify.report.github import workflow_command
 from syncverify.settings import REPORT_FORMATS
 from syncverify.trace.source_lines import SourceLine
 
@@ -28,26 +28,30 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_message_keeps_its_lines_and_percents(clone: Path) -> None:
-    line = annotation("100% wrong\r\nand more", clone / "a.py", 7)
+    line = workflow_command("100% wrong\r\nand more", clone / "a.py", 7)
     assert (
         line == "::error file=a.py,line=7,title=syncverify::100%25 wrong%0D%0Aand more"
     )
 
 
 def test_a_path_is_counted_from_the_root_of_the_checkout(clone: Path) -> None:
-    assert annotation("x", clone / "job" / "a.py").startswith("::error file=job/a.py,")
-    assert annotation("x", clone / "b" / "c.py").startswith("::error file=b/c.py,")
+    assert workflow_command("x", clone / "job" / "a.py").startswith(
+        "::error file=job/a.py,"
+    )
+    assert workflow_command("x", clone / "b" / "c.py").startswith(
+        "::error file=b/c.py,"
+    )
 
 
 def test_characters_that_end_a_property_are_escaped(clone: Path) -> None:
-    line = annotation("a, b: c", clone / "50%,a:b.py")
+    line = workflow_command("a, b: c", clone / "50%,a:b.py")
     assert line == "::error file=50%25%2Ca%3Ab.py,line=1,title=syncverify::a, b: c"
 
 
 def test_a_file_of_others_is_not_named(clone: Path) -> None:
     installed = clone / ".venv" / "lib" / "site-packages" / "torch" / "a.py"
     for file in (None, clone.parent / "a.py", installed):
-        assert annotation("x", file, 3) == "::error title=syncverify::x"
+        assert workflow_command("x", file, 3) == "::error title=syncverify::x"
 
 
 def test_github_names_the_checkout(
@@ -73,7 +77,9 @@ def of_job(path: str) -> str:
     line = SourceLine(path, 31, "step")
     event = Event(f"rank 0: all_reduce at {line}")
     evidence = Disagreement(named=(line,), events=(event,))
-    return annotation_of_job(Violation("p", "c", "they disagree", evidence=evidence))
+    violation = Violation("p", "c", "they disagree", evidence=evidence)
+    (line_of_job,) = annotations.workflow_commands([annotation_of_job(violation)])
+    return line_of_job
 
 
 def test_a_violation_of_a_job_names_a_file_of_the_checkout(clone: Path) -> None:

@@ -1,18 +1,23 @@
-"""`--format github` prints a workflow command for each violation, and changes nothing else."""
+"""Each format adds lines to each command that takes `--format`, and changes nothing else."""
 
+import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from syncverify.command.options import cli
 from syncverify.dumps.writing import dumps_of
+from syncverify.report.annotations import _WRITERS as WRITERS
+from syncverify.report.annotations import Annotation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, encode
+from syncverify.settings import REPORT_FORMATS
 from tests.syncverify.judge.properties.handmade_traces import launch
 
 Call = Callable[..., Any]
@@ -42,6 +47,13 @@ def in_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Cal
     return call
 
 
+def write_dumps(*sizes: int) -> None:
+    """Write the dumps of ranks that meet in a collective, each with its own number of elements."""
+    traces = [[launch("g", (0, 1), 0, numel=size)] for size in sizes]
+    for rank, values in dumps_of(traces).items():
+        Path(f"rank_{rank}").write_bytes(pickle.dumps(values))
+
+
 def annotations(out: str) -> list[str]:
     return [line for line in out.splitlines() if line.startswith("::")]
 
@@ -52,19 +64,72 @@ EXPECTED = (
 )
 
 
+# Arguments of each command that takes `--format`, with which it finds a violation.
+COMMANDS = {
+    "run": ("raising.py:NeverBinds", "--examples", "2", "--seed", "0"),
+    "replay": (TOKEN, "raising.py:NeverBinds"),
+    "probe": ("raising.py:NeverBinds", "--scenarios", "1"),
+    "read": ("rank_0", "rank_1"),
+}
+
+
+def test_all_commands_with_formats_are_here() -> None:
+    found = {
+        name
+        for name, command in cli.commands.items()
+        if "shown_as" in {option.name for option in command.params}
+    }
+    assert found == COMMANDS.keys()
+
+
+def in_short(found: Sequence[Annotation]) -> Iterator[str]:
+    """Write a format that no command can know by its name."""
+    yield f"SHOWN {len(found)}: {', '.join(each.title for each in found)}"
+
+
+@pytest.fixture
+def writes_in_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in REPORT_FORMATS:
+        monkeypatch.setitem(WRITERS, name, in_short)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("run", "raising.py:NeverBinds", "--examples", "2", "--seed", "0"),
-        ("replay", TOKEN, "raising.py:NeverBinds"),
-        ("probe", "raising.py:NeverBinds", "--scenarios", "1"),
-    ],
-    ids=lambda arguments: arguments[0],
-)
-def test_a_violation_has_an_annotation_before_the_text(
-    in_clone: Call, arguments: tuple[str, ...]
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_prints_what_the_writer_yields(
+    in_clone: Call, writes_in_short: None, command: str
 ) -> None:
+    write_dumps(4, 5)
+    outcome = in_clone(command, *COMMANDS[command], "--format", "github")
+    (shown,) = [line for line in outcome.out.splitlines() if "SHOWN" in line]
+    found = "every_rank_finishes (raised_ValueError)"
+    if command == "read":
+        found = "collectives_match_across_ranks (collective_mismatch)"
+    assert shown == f"SHOWN 1: {found}"
+
+
+@pytest.mark.slow
+def test_a_writer_runs_without_violations(
+    in_clone: Call, writes_in_short: None
+) -> None:
+    write_dumps(4, 4)
+    alone = ("synchronizer", "--examples", "1", "--seed", "0", "--ranks", "1")
+    for arguments in (("run", *alone), ("read", "rank_0", "rank_1")):
+        outcome = in_clone(*arguments, "--format", "github")
+        assert outcome.code == 0, outcome
+        assert "SHOWN 0: \n" in outcome.out
+
+
+def test_each_format_has_something_to_print() -> None:
+    for name, writer in WRITERS.items():
+        assert bool([*writer([Annotation("wrong", "why")])]) == (name != "text")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["run", "replay", "probe"])
+def test_a_violation_has_an_annotation_before_the_text(
+    in_clone: Call, command: str
+) -> None:
+    arguments = (command, *COMMANDS[command])
     outcome = in_clone(*arguments, "--format", "github")
     assert outcome.code == 1
     (line,) = annotations(outcome.out)
@@ -87,9 +152,7 @@ def test_dumps_are_annotated_where_the_checkout_has_the_file(
     in_clone: Call, tmp_path: Path
 ) -> None:
     (tmp_path / "a.py").touch()
-    traces = [[launch("g", (0, 1), 0, numel=size)] for size in (4, 5)]
-    for rank, values in dumps_of(traces).items():
-        Path(f"rank_{rank}").write_bytes(pickle.dumps(values))
+    write_dumps(4, 5)
     outcome = in_clone("read", "rank_0", "rank_1", "--format", "github")
     assert outcome.code == 1
     (line,) = annotations(outcome.out)
@@ -100,12 +163,13 @@ def test_dumps_are_annotated_where_the_checkout_has_the_file(
 
 
 @pytest.mark.long
-def test_a_lost_process_is_annotated(tmp_path: Path) -> None:
+def test_a_lost_process_is_annotated_and_in_the_document(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "dying.py").write_text(
         RAISES.replace('raise ValueError("50% of\\nit")', "import os; os._exit(0)")
     )
-    arguments = ["run", "dying.py:NeverBinds", "--no-beyond", "--format", "github"]
+    options = ["--no-beyond", "--format", "github", "--sarif", "lost.sarif"]
+    arguments = ["run", "dying.py:NeverBinds", *options]
     done = subprocess.run(
         [sys.executable, "-m", "syncverify", *arguments],
         cwd=tmp_path,
@@ -116,3 +180,5 @@ def test_a_lost_process_is_annotated(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     (line,) = annotations(done.stdout)
     assert line.startswith("::error file=dying.py,line=2,title=syncverify::")
+    (run,) = json.loads((tmp_path / "lost.sarif").read_text())["runs"]
+    assert [each["ruleId"] for each in run["results"]] == ["every_rank_finishes"]
