@@ -11,6 +11,7 @@ refuses a wrapped synchronizer that has `unbind()` in an adapter without `unwrap
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -104,9 +105,9 @@ class Adapter(ParameterHolder):
     wrapped: Any = None
     _recorded: Sequence[RecordedParameter | RecordedGlobals] = ()
 
+    @abstractmethod
     def wrap(self, module: LossModule) -> Any:
         """Attach the synchronizer to the parameters of a module, and return it."""
-        raise NotImplementedError(f"{type(self).__name__} defines no wrap()")
 
     def unwrap(self) -> None:
         """Make the wrapped synchronizer clean up, if it can; then nothing is restored."""

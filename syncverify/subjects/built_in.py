@@ -8,10 +8,15 @@ module fails where its package is missing.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from syncverify.errors import SubjectError
+
+_EXAMPLES: Final = {"SUBJECTS": {"name": "Class"}, "PACKAGE": "package"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,7 @@ class BuiltIn:
 
     Attributes:
         path: Its class, as `module:name`.
-        package: Name on the package index of what it adapts.
+        package: Name of the distribution that it adapts.
     """
 
     path: str
@@ -28,25 +33,64 @@ class BuiltIn:
 
 
 def declared(folder: Path, package: str) -> dict[str, BuiltIn]:
-    """Return the subjects that the modules of a package declare, by name."""
+    """Return the subjects that the modules of a package declare, by name.
+
+    Raises:
+        SubjectError: A module declares its subjects in a form that cannot be read.
+    """
     found = {
         name: BuiltIn(
             f"{package}.{file.stem}:{owner}", literals.get("PACKAGE", "torch")
         )
         for file in folder.glob("*.py")
-        if (literals := dict(_literals(file.read_text("utf-8"))))
-        for name, owner in literals["SUBJECTS"].items()
+        for literals in (declarations(file),)
+        for name, owner in literals.get("SUBJECTS", {}).items()
     }
     return dict(sorted(found.items()))
 
 
-def _literals(source: str) -> Iterator[tuple[str, Any]]:
-    if "\nSUBJECTS" not in source:  # to parse all modules would take long
-        return
-    for node in ast.parse(source).body:
-        match node:
-            case ast.Assign(targets=[ast.Name(id=("SUBJECTS" | "PACKAGE") as name)]):
-                yield name, ast.literal_eval(node.value)
+def declarations(file: Path) -> Mapping[str, Any]:
+    """Read `SUBJECTS` and `PACKAGE` of a module, with or without annotations.
+
+    Returns:
+        The values by name; none for a module without subjects.
+
+    Raises:
+        SubjectError: A value is no literal of the right type.
+    """
+    source = file.read_text("utf-8")
+    if "SUBJECTS" not in source:  # to parse all modules would take long
+        return {}
+    return {
+        name: _value(statement, name, file)
+        for statement in ast.parse(source).body
+        for name in _assigned(statement) & _EXAMPLES.keys()
+    }
+
+
+def _assigned(statement: ast.stmt) -> set[str]:
+    """Return the names of a module that a statement sets, in a branch or a loop as well."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return set()
+    names = (each for each in ast.walk(statement) if isinstance(each, ast.Name))
+    return {each.id for each in names if isinstance(each.ctx, ast.Store)}
+
+
+def _value(statement: ast.stmt, name: str, file: Path) -> Any:
+    example = _EXAMPLES[name]
+    match statement:
+        case (
+            ast.Assign(targets=[ast.Name()], value=written)
+            | ast.AnnAssign(value=ast.expr() as written)
+        ):
+            with suppress(ValueError, TypeError):
+                value = ast.literal_eval(written)
+                if isinstance(value, type(example)):
+                    return value
+    raise SubjectError(
+        f"{file}:{statement.lineno}: {name} cannot be read; expected a literal, such as "
+        f"{name} = {example!r}"
+    )
 
 
 BUILT_INS: Final = declared(Path(__file__).parent, __package__ or "")

@@ -1,13 +1,23 @@
 """The error of a built-in subject whose package, or a part that it needs, is missing."""
 
+import re
+from importlib.metadata import PackageNotFoundError, requires
+from typing import Final
+
+_DISTRIBUTION: Final = "syncverify"
+_OF_PEERS: Final = re.compile(r"([\w.-]+).*; *extra *== *['\"]peers['\"]")
+
 
 def missing_package(
     package: str, error: ModuleNotFoundError, *, options: str = "--no-deps "
 ) -> ModuleNotFoundError:
     """Return an error that names what is missing, and how to install it.
 
+    A package outside of the extra `peers` may be on no index, or a package of that name may be
+    another one. So the error then has no command that installs it.
+
     Args:
-        package: Name on the package index, such as `megatron-core`.
+        package: Name of the distribution, such as `megatron-core`.
         error: Error of the import; the missing module may be one that the package imports.
         options: Options of pip for the package; its own requirements may change torch.
 
@@ -15,11 +25,20 @@ def missing_package(
         The error to raise.
     """
     missing = (error.name or package).partition(".")[0].replace("_", "-")
+    is_known = package in packages_of_peers()
     if package.startswith(missing):
-        return ModuleNotFoundError(
-            f"{package} is missing; install it by `pip install {options}{package}`"
-        )
+        how = f"; install it by `pip install {options}{package}`" if is_known else ""
+        return ModuleNotFoundError(f"{package} is missing{how}")
+    how = f"; install that by `pip install {missing}`" if is_known else ""
     return ModuleNotFoundError(
-        f"{package} cannot be imported, since it needs {missing}, which is missing; "
-        f"install that by `pip install {missing}`"
+        f"{package} cannot be imported, since it needs {missing}, which is missing{how}"
     )
+
+
+def packages_of_peers() -> set[str]:
+    """Return the packages of the extra `peers`, which are on the package index."""
+    try:
+        required = requires(_DISTRIBUTION) or ()
+    except PackageNotFoundError:  # a checkout that is not installed
+        return set()
+    return {found[1] for each in required if (found := _OF_PEERS.match(each))}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeGuard, runtime_checkable
 
 import torch
@@ -134,7 +135,8 @@ def takes_new_counts(synchronizer: object) -> TypeGuard[VariesAccumulations]:
 def check_methods(candidate: object, name: str, *, takes_count: bool = True) -> None:
     """Refuse a subject, a class or an instance, that lacks a required method.
 
-    Without a count in its constructor, it has to have `set_required_accumulations()`.
+    Without a count in its constructor, it has to have `set_required_accumulations()`. It also
+    has to define each abstract method of its bases, such as `wrap()` of an adapter.
 
     Raises:
         SubjectError: A method is missing.
@@ -146,3 +148,18 @@ def check_methods(candidate: object, name: str, *, takes_count: bool = True) -> 
             f"subject {name!r} lacks {', '.join(f'{m}()' for m in missing)}: "
             f"a subject has {', '.join(f'{m}()' for m in required)}"
         )
+    for method, base in _abstract_methods(candidate):
+        raise SubjectError(
+            f"subject {name!r} lacks {method}(): {base} leaves it to its subclasses"
+        )
+
+
+def _abstract_methods(candidate: object) -> Iterator[tuple[str, str]]:
+    """Yield each abstract method of a class or an instance, with the class that declares it."""
+    kind = candidate if inspect.isclass(candidate) else type(candidate)
+    for base in kind.__mro__:
+        for name, value in vars(base).items():
+            # A class without the metaclass ABCMeta can be made an instance of all the same.
+            is_abstract = getattr(value, "__isabstractmethod__", False) is True
+            if is_abstract and inspect.getattr_static(candidate, name) is value:
+                yield name, base.__name__

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from syncverify.subjects.built_in import declarations
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("synchronizer", "syncverify", "strategies")
 
@@ -43,13 +45,7 @@ MAY_IMPORT = {
     "syncverify/search/line_probe.py": {"slipcover"},
     "syncverify/search/violation_server.py": {"hypothesis", "redis"},
     "syncverify/settings.py": {"hypothesis"},  # for types alone
-    "syncverify/subjects/": {
-        "d9d",
-        "deepspeed",
-        "fairscale",
-        "megatron",
-        "megatron_fsdp",
-    },
+    "syncverify/subjects/": set(),  # and the `PACKAGE` of each module
     "syncverify/whole_step/input_checks.py": {"psutil"},
     "studies/": {"click", "pytest", "rich"},
     "studies/gpu/": {"click", "hypothesis"},
@@ -75,6 +71,10 @@ MAY_IMPORT = {
 PRIVATE_TORCH = {"torch.testing._internal": 4, "torch._C": 2}
 
 
+TABLE = "tests/meta/test_layering.py"
+SUBJECTS = "syncverify/subjects/"
+
+
 def within(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(prefix + ".")
 
@@ -90,12 +90,22 @@ def imports(tree: ast.Module) -> Iterator[tuple[str, ast.Import | ast.ImportFrom
                 yield f"{node.module}.{alias.name}", node
 
 
-def problems_of_file(place: str, source: str) -> Iterator[str]:
-    allowed = MAY_IMPORT[max(filter(place.startswith, MAY_IMPORT), key=len)]
-    for name, node in imports(ast.parse(source)):
+def adapted(file: Path) -> set[str]:
+    """Return the modules that the `PACKAGE` of a subject may have: parts of its name."""
+    words = declarations(file).get("PACKAGE", "").replace("-", "_").split("_")
+    return {"_".join(words[:count]) for count in range(1, len(words) + 1)}
+
+
+def problems_of_file(file: Path, place: str) -> Iterator[str]:
+    folder = max(filter(place.startswith, MAY_IMPORT), key=len)
+    allowed, where = MAY_IMPORT[folder], f"MAY_IMPORT[{folder!r}] of {TABLE}"
+    if folder == SUBJECTS:
+        allowed, where = allowed | adapted(file), f"{where}, or PACKAGE of the module"
+    for name, node in imports(ast.parse(file.read_text())):
         top = name.partition(".")[0]
         if top not in allowed | STANDARD | OWN:
-            yield f"{place}:{node.lineno}: imports {top}; allowed here: {sorted(allowed)}"
+            told = f"{place}:{node.lineno}: imports {top}"
+            yield f"{told}; allowed here: {sorted(allowed)}, by {where}"
     if {"util", "utils"} & {*Path(place).with_suffix("").parts}:
         yield f"{place}: name the concept, not 'utils'"
 
@@ -118,7 +128,7 @@ def problems(root: Path) -> list[str]:
     folders = (*PACKAGES, "studies")
     for file in sorted(file for f in folders for file in (root / f).rglob("*.py")):
         place, source = file.relative_to(root).as_posix(), file.read_text()
-        found += problems_of_file(place, source)
+        found += problems_of_file(file, place)
         package = place.removeprefix("studies/").partition("/")[0]
         for part in private_torch(ast.parse(source)):
             users[part, package].append(place)
@@ -240,7 +250,15 @@ BAD = {
     "short name": (
         "syncverify/a.py", "from strategies import scenarios", "imports strategies",
     ),
-    "undeclared": ("strategies/a.py", "import pandas", "imports pandas"),
+    "undeclared": (
+        "strategies/a.py", "import pandas",
+        "allowed here: ['hypothesis'], by MAY_IMPORT['strategies/'] of tests/meta/test_layering.py",
+    ),
+    "subject of another package": (
+        "syncverify/subjects/a.py",
+        "SUBJECTS = {'a': 'A'}\nPACKAGE: Final = 'other-core'\nimport other, others",
+        "a.py:3: imports others; allowed here: ['other', 'other_core'], by MAY_IMPORT",
+    ),
     "junk drawer": ("synchronizer/utils.py", "", "name the concept"),
 }  # fmt: skip
 

@@ -23,6 +23,7 @@ from syncverify.scenario.feature_table import MAX_ACCUMULATIONS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from syncverify.subjects.subject_path import path_of
 
 TWO_RANKS = Scenario(
     MeshSpec((2,), ("dp",)),
@@ -141,9 +142,16 @@ def test_state_of_the_process_needs_processes() -> None:
         bind(SharesState)
 
 
-def test_an_adapter_without_wrap_says_so() -> None:
-    with pytest.raises(NotImplementedError, match=r"^Adapter defines no wrap\(\)$"):
-        bind(Adapter)
+class WrapsNothing(HooksAdapter):
+    """A mistake: `wrap()` is missing."""
+
+
+def test_an_adapter_without_wrap_is_no_subject() -> None:
+    with pytest.raises(SubjectError) as told:
+        resolve(WrapsNothing)
+    assert str(told.value) == (
+        f"subject {path_of(WrapsNothing)!r} lacks wrap(): Adapter leaves it to its subclasses"
+    )
 
 
 class OneStep:

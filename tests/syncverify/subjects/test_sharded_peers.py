@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from syncverify import PropertyViolation, verify
 from syncverify.errors import SubjectError
-from syncverify.subjects.missing_package import missing_package
+from syncverify.subjects.missing_package import missing_package, packages_of_peers
 from syncverify.subjects.subject import resolve
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the packages warn on import
@@ -47,6 +47,17 @@ def test_a_part_that_a_package_needs_is_named() -> None:
         "megatron-core cannot be imported, since it needs triton, which is missing; "
         "install that by `pip install triton`"
     )
+
+
+def test_a_package_outside_of_the_peers_is_not_installed_by_its_name() -> None:
+    """A package on the index that has the name may be a stranger's."""
+    lost = ModuleNotFoundError("No module named 'own'", name="own")
+    assert str(missing_package("own-sync", lost)) == "own-sync is missing"
+    lost = ModuleNotFoundError("No module named 'part'", name="part")
+    assert str(missing_package("own-sync", lost)) == (
+        "own-sync cannot be imported, since it needs part, which is missing"
+    )
+    assert {"fairscale", "megatron-core"} <= packages_of_peers()
 
 
 @pytest.mark.slow

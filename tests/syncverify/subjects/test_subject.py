@@ -1,5 +1,6 @@
 import inspect
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -359,6 +360,33 @@ def test_instances_are_checked_like_classes() -> None:
         "subject 'bad' lacks bind(), wait(), zero_grad(), unbind(): "
         "a subject has bind(), wait(), zero_grad(), unbind()"
     )
+
+
+class Planned(Complete):
+    @abstractmethod
+    def start(self) -> None: ...
+
+
+class Abstract(Planned, ABC):
+    """A class that Python makes no instance of."""
+
+
+class Started(Planned):
+    def start(self) -> None: ...
+
+
+@pytest.mark.parametrize("subject", [Planned, Abstract])
+def test_abstract_methods_are_missing_ones(subject: type[Planned]) -> None:
+    assert refusal(subject) == (
+        f"subject {path_of(subject)!r} lacks start(): Planned leaves it to its subclasses"
+    )
+    resolve(Started)
+
+
+def test_abstract_methods_of_what_a_function_makes_are_missing() -> None:
+    with pytest.raises(SubjectError, match=r"'made' lacks start\(\)"):
+        check_methods(Planned([], 1.0, 1), "made")
+    check_methods(Started([], 1.0, 1), "made")
 
 
 def test_a_file_without_a_class_names_its_classes(tmp_path: Path) -> None:
