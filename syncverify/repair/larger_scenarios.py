@@ -34,7 +34,7 @@ from syncverify.search.judge import Judge
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject
 from syncverify.witness.witness import NoWitness, Witness
-from syncverify.witness.witness_search import find_witness
+from syncverify.witness.witness_search import OF_GRADIENTS, find_witness
 
 # Changes fields of a scenario; returns their values.
 _Change = Callable[[Scenario], dict[str, Any]]
@@ -53,19 +53,31 @@ def with_witness(
 ) -> FoundViolation:
     """Return a violation with its witness, if need be in a larger scenario.
 
-    See Note [The smallest scenario with a witness].
+    See Note [The smallest scenario with a witness]. A gradient that is wrong in every order of
+    a larger scenario may be of another defect. It is a witness where a wrong gradient is a
+    consequence of the violation: the search met it only together with the violation.
     """
     own = _witnessed(entry, subject, backend)
     if not isinstance(own.witness, NoWitness):
         return own
+    wrong = {judge.__name__ for judge in OF_GRADIENTS}
+    harms = {
+        (each.property, each.cause)
+        for each in entry.related
+        if each.is_consequence and each.property in wrong
+    }
     larger = itertools.islice(
         larger_scenarios(entry.scenario, subject.capabilities), _MAX_FOR_WITNESS
     )
     for each in _shown_in(larger, DEFAULT_SCHEDULE, entry, subject, backend):
         shown = _witnessed(each, subject, backend)
-        # In a larger scenario another defect may be wrong in every order.
-        if isinstance(shown.witness, Witness) and shown.witness.inverted is not None:
+        witness = shown.witness
+        if isinstance(witness, Witness) and (
+            witness.inverted is not None or witness.identity in harms
+        ):
             return shown
+    if harms:
+        return replace(own, witness=replace(own.witness, is_elsewhere=True))
     if entry.scenario.mesh.num_ranks > 1:
         return own
     reasons = (*own.witness.reasons, _LONE)
@@ -129,6 +141,13 @@ def larger_scenarios(
     more = (_more_elements, _second_parameter, _more_micro_batches, _second_step)
     ways = ((_second_rank, *chosen) for chosen in _some_of(more, (0, 1, 2)))
     yield from _changed(scenario, capabilities, ways)
+
+
+def with_one_parameter_more(
+    scenario: Scenario, capabilities: Capabilities
+) -> Iterator[Scenario]:
+    """Yield the scenario with one more parameter, if it is within the contract."""
+    yield from _changed(scenario, capabilities, [(_second_parameter,)])
 
 
 def telling_scenarios(

@@ -3,7 +3,8 @@
 Note [Places of what is missing]
     What did not happen has no line. Where a launch is missing, the statement is shown that kept
     it from running; see Note [What keeps a line from running]. Where something is left behind,
-    the method is shown that had to clear it.
+    the method is shown that had to clear it. Where a wait is missing, the line is shown that
+    waits for other collectives of the same launch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from syncverify.backends.sim import SimBackend
+from syncverify.repair.partly_waited import partly_waited
 from syncverify.repair.skipped_launch import function_named, skipped_launches
 from syncverify.repair.step_lines import RanLines, lines_of_step
 from syncverify.search.found_violation import FoundViolation, LeftOut
@@ -46,6 +48,8 @@ def left_out(
         The lines; none for causes that have lines of their own.
     """
     cause = found.violation.cause
+    if cause == "read_before_reduced":
+        return partly_waited(found, subject, backend)
     if found.starts_wrongly:
         cause = "not_reset"
     if cause not in {*_NOT_LAUNCHED, *_METHODS}:

@@ -21,11 +21,17 @@ def witness_lines(witness: Witness | NoWitness | None) -> Iterator[str]:
     """Yield the lines of a report about a witness; none for None."""
     if isinstance(witness, NoWitness):
         were = "was" if witness.num_orders == 1 else "were"
-        yield (
-            "the missing order is the violation; no wrong gradient was shown: "
-            f"{counted(witness.num_orders, 'legal order')} of this scenario {were} "
-            "played"
-        )
+        orders = counted(witness.num_orders, "legal order")
+        if witness.is_elsewhere:
+            yield (
+                f"other scenarios have a wrong gradient (see `then`); {orders} of this scenario "
+                f"{were} played, without one"
+            )
+        else:
+            yield (
+                "the missing order is the violation; no wrong gradient was shown: "
+                f"{orders} of this scenario {were} played"
+            )
         yield from witness.reasons
     elif witness is not None:
         yield f"when {order_text(witness)}:"

@@ -18,6 +18,7 @@ class Witness:
         outcome: Which gradient is wrong, and why.
         expected: Elements of the right gradient.
         observed: Elements of the wrong one; None where there is no gradient.
+        identity: Property and cause of the violation that the wrong gradient is.
     """
 
     inverted: Unordered | None
@@ -25,6 +26,7 @@ class Witness:
     outcome: str
     expected: list[float] | None
     observed: list[float] | None
+    identity: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,10 @@ class NoWitness:
     Attributes:
         num_orders: Number of orders that were played.
         reasons: Other reasons why no harm shows.
+        is_elsewhere: Whether the search met a wrong gradient as a consequence, in another
+            scenario.
     """
 
     num_orders: int
     reasons: tuple[str, ...] = ()
+    is_elsewhere: bool = False

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Final
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.evidence import Elements, FrozenGradient, WrongGradient
@@ -32,6 +33,12 @@ from syncverify.subjects.subject import Subject
 from syncverify.witness.adversary import AdversarialRecorder, Lateness
 from syncverify.witness.witness import NoWitness, Witness
 
+# Judges of the gradients that the training program reads.
+OF_GRADIENTS: Final = (
+    gradient_equals_reference,
+    unreduced_stay_local,
+    gradient_is_within_rounding,
+)
 # Each order costs a run; where this many are harmless, more of them rarely are not.
 _MAX_ORDERS = 16
 # A simulated host may block on late work, or branch on a value that is not there yet.
@@ -151,9 +158,8 @@ class _Game:
 
 
 def _wrong_gradients(judgement: Judgement) -> Iterator[Violation]:
-    yield from gradient_equals_reference(judgement)
-    yield from unreduced_stay_local(judgement)
-    yield from gradient_is_within_rounding(judgement)
+    for judge in OF_GRADIENTS:
+        yield from judge(judgement)
 
 
 def _key(finding: Violation) -> tuple[object, ...]:
@@ -163,7 +169,8 @@ def _key(finding: Violation) -> tuple[object, ...]:
 
 
 def _witness(finding: Violation, pair: Unordered | None, *, is_told: bool) -> Witness:
-    return Witness(pair, is_told, finding.summary, *_elements(finding))
+    expected, observed = _elements(finding)
+    return Witness(pair, is_told, finding.summary, expected, observed, finding.identity)
 
 
 def _elements(finding: Violation) -> tuple[Elements, Elements]:

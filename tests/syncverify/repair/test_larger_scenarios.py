@@ -15,7 +15,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.found_violation import FoundViolation
+from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.subjects.subject import Subject
 from syncverify.witness.witness import NoWitness, Witness
 
@@ -51,6 +51,20 @@ class NobodyJoins:
     def unbind(self) -> None: ...
 
 
+class NobodyWaits(NobodyJoins):
+    """Drops the handles of its reductions: on several ranks each order is wrong."""
+
+    @override
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            self.reduce(parameter.grad)
+
+    @override
+    def reduce(self, gradient: Any) -> None:
+        group = gradient.device_mesh.get_group()
+        dist.all_reduce(gradient.to_local(), group=group, async_op=True)
+
+
 class NobodyJoinsWhatStays(NobodyJoins):
     """Writes the same values once more on a side stream."""
 
@@ -59,14 +73,16 @@ class NobodyJoinsWhatStays(NobodyJoins):
         gradient.to_local().mul_(1)
 
 
-def shown(made: type[NobodyJoins], capabilities: Capabilities) -> FoundViolation:
+def shown(
+    made: type[NobodyJoins], capabilities: Capabilities, *related: RelatedViolation
+) -> FoundViolation:
     subject = Subject(made.__name__, made, capabilities)
     run = BACKEND.run(LONE, subject)
     races = [
         e for e in check(LONE, run, capabilities) if e.evidence.unordered is not None
     ]
     race = next(e for e in races if e.cause == "read_before_reduced" or len(races) == 1)
-    return with_witness(FoundViolation(race, LONE), subject, BACKEND)
+    return with_witness(FoundViolation(race, LONE, related=related), subject, BACKEND)
 
 
 @pytest.mark.slow
@@ -83,6 +99,21 @@ def test_a_race_without_a_witness_says_why_one_rank_shows_none() -> None:
     assert isinstance(found.witness, NoWitness)
     assert found.scenario == LONE
     assert any("on one rank" in reason for reason in found.witness.reasons)
+
+
+@pytest.mark.slow
+def test_a_wrong_gradient_of_other_scenarios_is_not_denied() -> None:
+    wrong = ("gradient_equals_reference", "rank_contribution_missing")
+    then = RelatedViolation(*wrong, "it is wrong", is_consequence=True)
+    found = shown(NobodyJoinsWhatStays, Capabilities(), then)
+    assert isinstance(found.witness, NoWitness)
+    assert found.witness.is_elsewhere
+    assert not any("no larger scenario" in reason for reason in found.witness.reasons)
+
+
+@pytest.mark.slow
+def test_a_gradient_that_is_wrong_in_each_order_may_be_another_defect() -> None:
+    assert isinstance(shown(NobodyWaits, Capabilities()).witness, NoWitness)
 
 
 def test_larger_scenarios_start_with_a_second_rank_and_keep_the_contract() -> None:

@@ -317,6 +317,16 @@ WITNESS = Witness(RACE, True, "it is wrong", [7.0], [3.0])
                 "  seen on:    ranks 0, 2; parameter p0",
             ],
         ),
+        (
+            NoWitness(1, is_elsewhere=True),
+            [
+                (
+                    "  witness:    other scenarios have a wrong gradient (see `then`); 1 legal "
+                    "order of this scenario was played, without one"
+                ),
+                "  seen on:    ranks 0, 2; parameter p0",
+            ],
+        ),
     ],
 )
 def test_what_a_missing_order_comes_to(
