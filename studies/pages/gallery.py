@@ -50,17 +50,19 @@ _HEIGHT: Final = 1300
 
 def page(folder: Path | None = None) -> str:
     """Return the ten diagnoses; write the HTML reports into a folder, if there is one."""
+    return "\n".join(diagnosis_of(kind, folder) for kind in SHOWN)
+
+
+def diagnosis_of(kind: str, folder: Path | None = None) -> str:
+    """Play the defect of a kind, and return its part of the page."""
     rows = json.loads(_FIGURES.read_text(encoding="utf-8"))["entries"]
     tokens = {row["id"]: row["caught"]["token"] for row in rows if row["caught"]}
-    parts = list[str]()
-    for kind, entry_id in SHOWN.items():
-        entry = entry_of(entry_id)
-        played, found = _found(entry, tokens[entry_id])
-        parts.append("\n".join(_part(kind, entry, played, found)))
-        if folder is not None:
-            html = rendered(_model(entry, played, found))
-            (folder / f"{entry_id}.html").write_text(html, encoding="utf-8")
-    return "\n".join(parts)
+    entry = entry_of(SHOWN[kind])
+    played, found = _found(entry, tokens[entry.id])
+    if folder is not None:
+        html = rendered(_model(entry, played, found))
+        (folder / f"{entry.id}.html").write_text(html, encoding="utf-8")
+    return "\n".join(_part(kind, entry, played, found))
 
 
 def _part(

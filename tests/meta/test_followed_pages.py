@@ -1,11 +1,17 @@
 """Pages that show commands are followed literally, and every shown output is real."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from studies.pages.followed import followed, rewrite, without_times
-from studies.pages.gallery import PAGE, SHOWN
+from studies.pages.gallery import PAGE, SHOWN, diagnosis_of
+from syncverify.report.coverage import CoverageSummary
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.space import Space
+from syncverify.settings import DEFAULT_RANKS
 
 DOCS = Path(__file__).parents[2] / "docs"
 FOLLOWED = (
@@ -41,6 +47,19 @@ def test_the_layer_that_is_fuzzed_is_an_example() -> None:
     assert f'```python title="fuzz_layer.py"\n{example}```' in page
 
 
+def test_tutorial_counts_the_features_of_today() -> None:
+    """A new feature changes each search; to play them all again takes half a minute."""
+    today = CoverageSummary.of(Coverage(Space(Capabilities(), DEFAULT_RANKS)))
+    counts = rf"of {today.num_values} feature values, \d+ of {today.num_pairs} pairs"
+    page = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    shown = [line for line in page.splitlines() if line.startswith("coverage: ")]
+    assert len(shown) == 2
+    for line in shown:
+        assert re.fullmatch(rf"coverage: \d+ {counts}", line), (
+            "run python -m studies.pages.followed docs/tutorial.md"
+        )
+
+
 def test_tutorial_ends_green() -> None:
     commands = (DOCS / "tutorial.md").read_text(encoding="utf-8").split("```console\n")
     assert "1 VIOLATION" in commands[1]
@@ -48,6 +67,14 @@ def test_tutorial_ends_green() -> None:
     assert "NOT REPRODUCED" in commands[3]
     assert "NO VIOLATION" in commands[4]
     assert "1 passed" in commands[5]
+
+
+@pytest.mark.long(5)  # one of the ten, so that no change of reports waits for a night
+@pytest.mark.usefixtures("with_fixes")
+def test_gallery_shows_a_real_diagnosis() -> None:
+    part = diagnosis_of("A wrong factor")
+    assert "  fix:        " in part
+    assert part in PAGE.file.read_text("utf-8"), "run python -m studies.pages.gallery"
 
 
 @pytest.mark.nightly  # ten searches, each with its fix
