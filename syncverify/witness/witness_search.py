@@ -159,7 +159,8 @@ class _Game:
 
 def _wrong_gradients(judgement: Judgement) -> Iterator[Violation]:
     for judge in OF_GRADIENTS:
-        yield from judge(judgement)
+        for finding in judge(judgement):
+            yield replace(finding, property=judge.__name__)
 
 
 def _key(finding: Violation) -> tuple[object, ...]:

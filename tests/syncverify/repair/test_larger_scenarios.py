@@ -105,6 +105,10 @@ def test_a_race_without_a_witness_says_why_one_rank_shows_none() -> None:
 def test_a_wrong_gradient_of_other_scenarios_is_not_denied() -> None:
     wrong = ("gradient_equals_reference", "rank_contribution_missing")
     then = RelatedViolation(*wrong, "it is wrong", is_consequence=True)
+    found = shown(NobodyWaits, Capabilities(), then)
+    assert isinstance(found.witness, Witness)
+    assert found.scenario.mesh.num_ranks == 2
+    # No larger scenario of this one shows that gradient; some scenario of the search did.
     found = shown(NobodyJoinsWhatStays, Capabilities(), then)
     assert isinstance(found.witness, NoWitness)
     assert found.witness.is_elsewhere
