@@ -104,8 +104,8 @@ def problems_of_file(file: Path, place: str) -> Iterator[str]:
     for name, node in imports(ast.parse(file.read_text())):
         top = name.partition(".")[0]
         if top not in allowed | STANDARD | OWN:
-            told = f"{place}:{node.lineno}: imports {top}"
-            yield f"{told}; allowed here: {sorted(allowed)}, by {where}"
+            found = f"{place}:{node.lineno}: imports {top}"
+            yield f"{found}; allowed here: {sorted(allowed)}, by {where}"
     if {"util", "utils"} & {*Path(place).with_suffix("").parts}:
         yield f"{place}: name the concept, not 'utils'"
 

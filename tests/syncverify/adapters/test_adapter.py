@@ -147,9 +147,9 @@ class WrapsNothing(HooksAdapter):
 
 
 def test_an_adapter_without_wrap_is_no_subject() -> None:
-    with pytest.raises(SubjectError) as told:
+    with pytest.raises(SubjectError) as refusal:
         resolve(WrapsNothing)
-    assert str(told.value) == (
+    assert str(refusal.value) == (
         f"subject {path_of(WrapsNothing)!r} lacks wrap(): Adapter leaves it to its subclasses"
     )
 

@@ -76,10 +76,10 @@ def test_the_wait_for_others_is_named() -> None:
         first + next(n for n, line in enumerate(lines) if call in line)
         for call in ("all_reduce(", "work.wait()")
     )
-    (told,) = missing(HandlesSubject, LONE)
-    assert (told.line.line.number, told.line.code) == (wait, "work.wait()")
-    place = f"{told.line.line.path}:{launch} in reduce"
-    assert told.why == (
+    (named,) = missing(HandlesSubject, LONE)
+    assert (named.line.line.number, named.line.code) == (wait, "work.wait()")
+    place = f"{named.line.line.path}:{launch} in reduce"
+    assert named.why == (
         f"waits for 1 of the 2 collectives of {place}, in a scenario with 2 parameters"
     )
 

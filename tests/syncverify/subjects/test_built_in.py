@@ -33,7 +33,7 @@ def test_a_declaration_that_cannot_be_read_is_named(
 ) -> None:
     file = tmp_path / "mine.py"
     file.write_text(f"import torch\n{line}\n")
-    with pytest.raises(SubjectError) as told:
+    with pytest.raises(SubjectError) as refusal:
         declared(tmp_path, "p")
     expected = f"{file}:2: {name} cannot be read; expected a literal, such as {name} = "
-    assert str(told.value).startswith(expected)
+    assert str(refusal.value).startswith(expected)
