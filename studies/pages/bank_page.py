@@ -8,6 +8,7 @@ from typing import Any, Final
 from studies.documents import RESULTS, Document, table
 from syncverify.bugbank.catalogue import SECTIONS, entries
 from syncverify.bugbank.entry import Entry
+from syncverify.plain_text import noun_of
 
 FIGURES: Final = RESULTS / "bug-bank.json"  # of `syncverify bank --json`
 _COLUMNS: Final = (
@@ -40,8 +41,8 @@ def _summary(played: dict[str, Any]) -> Iterator[str]:
     plain = sum(size["contract"] == "plain" for size in sizes)
     yield (
         f"Figures: on `{rows[0]['backend']}`, seed {figures()['seed']}, at most "
-        f"{figures()['examples']} scenarios a defect and {figures()['twin_examples']} a "
-        "twin. Drawn scenarios change between versions, and so does the number of scenarios up "
+        f"{figures()['examples']} scenarios for a defect and at least "
+        f"{figures()['twin_examples']} for a twin. Drawn scenarios change between versions, and so does the number of scenarios up "
         "to a defect."
     )
     yield ""
@@ -61,11 +62,15 @@ def _summary(played: dict[str, Any]) -> Iterator[str]:
         f"scenarios, {median(row['seconds'] for row in caught):.1f} s |"
     )
     yield (
-        f"| median after shrinking | {median(s['ranks'] for s in sizes):g} ranks, "
-        f"{median(s['parameters'] for s in sizes):g} parameters, "
-        f"{median(s['steps'] for s in sizes):g} steps |"
+        f"| median after shrinking | {_median_of(sizes, 'rank')}, "
+        f"{_median_of(sizes, 'parameter')}, {_median_of(sizes, 'step')} |"
     )
     yield f"| twins silent | {silent} of {len(rows)} |"
+
+
+def _median_of(sizes: list[dict[str, Any]], noun: str) -> str:
+    found = median(size[f"{noun}s"] for size in sizes)
+    return f"{found:g} {noun_of(found, noun)}"
 
 
 def _section(title: str, own: list[Entry], played: dict[str, Any]) -> Iterator[str]:

@@ -48,8 +48,9 @@ def _can_be_imported(module: ModuleType) -> bool:
     # a file has no code to pickle.
     file = getattr(module, "__file__", None)
     parts = module.__name__.split(".")
-    has_file = isinstance(file, str) and Path(file).is_file()
-    if parts[0] in {*sys.stdlib_module_names, "__main__"} or not has_file:
+    if not isinstance(file, str) or not Path(file).is_file():
+        return True
+    if parts[0] in {*sys.stdlib_module_names, "__main__"}:
         return True
     path: Sequence[str] | None = None
     spec: ModuleSpec | None = None
@@ -58,7 +59,9 @@ def _can_be_imported(module: ModuleType) -> bool:
         if spec is None:
             return False
         path = spec.submodule_search_locations
-    return spec is not None and spec.origin == file
+    # An entry of `sys.path` may have `..` or a link in it, and the file's name has the entry's.
+    origin = None if spec is None else spec.origin
+    return origin is not None and Path(origin).resolve() == Path(file).resolve()
 
 
 def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:

@@ -159,7 +159,8 @@ class WaitSearch:
         """Return an answer for each point that the scenarios reach, and for calls that never ran.
 
         Raises:
-            UsageError: The subject violates a property in all scenarios, with all of its waits.
+            UsageError: With all of its waits, the subject violates a property in each scenario
+                that the simulated machine does not refuse.
             EnvironmentNotSupportedError: The simulated machine refuses all scenarios.
         """
         packed = pack_subject(self.subject)

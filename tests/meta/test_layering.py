@@ -91,7 +91,7 @@ def imports(tree: ast.Module) -> Iterator[tuple[str, ast.Import | ast.ImportFrom
 
 
 def adapted(file: Path) -> set[str]:
-    """Return the modules that the `PACKAGE` of a subject may have: parts of its name."""
+    """Return the modules that the `PACKAGE` of a subject may have: parts of the package's name."""
     words = declarations(file).get("PACKAGE", "").replace("-", "_").split("_")
     return {"_".join(words[:count]) for count in range(1, len(words) + 1)}
 

@@ -20,7 +20,7 @@ VIEWS = {"items", "keys", "values"}
 
 
 def has_elements(node: ast.expr, known: set[str]) -> bool:
-    """Tell whether an expression has elements by its form, or by the names in it."""
+    """Tell whether an expression has elements by its form, or by names."""
     match node:
         case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
             return any(
@@ -90,7 +90,7 @@ def checks(function: ast.AST) -> list[ast.AST]:
 
 
 def repeated(function: ast.AST) -> Iterator[tuple[ast.stmt, ast.expr]]:
-    """Yield each loop of assertions and assertion of `all()`, with what it runs over."""
+    """Yield each loop of assertions and assertion of `all()`, with the iterable."""
     for node in ast.walk(function):
         match node:
             case ast.For(iter=elements) if any(

@@ -45,7 +45,7 @@ class MakesGroupsWhereNeeded(PlainGrads):
 
 
 class MeetsMembersAlone(MakesGroupsWhereNeeded):
-    """Says so to torch, which gives such a group a name of its own."""
+    """Says so to torch, which gives such a group another name."""
 
     meets_members_alone = True
 

@@ -228,7 +228,7 @@ def gloo() -> Iterator[GlooBackend]:
 
 
 def descendants() -> set[int]:
-    """List what this process has started, but for the templates of workers, which stay."""
+    """List the processes that this one has started, but for the templates of workers, which stay."""
     own = psutil.Process()
     return {
         each.pid

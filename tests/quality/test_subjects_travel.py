@@ -75,3 +75,12 @@ def test_only_what_cannot_be_imported_travels_by_value(nowhere: ModuleType) -> N
     assert b"shuffle" not in packed  # its base class is importable, by sys.path
     assert cloudpickle.list_registry_pickle_by_value() == set()
     assert len(pack_subject(resolve(ReducesInSeededOrder))) < len(packed)
+
+
+def test_a_path_with_dots_leads_to_the_same_module(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = pack_subject(resolve(ReducesInSeededOrder))
+    root = Path(__file__).parents[2]
+    monkeypatch.syspath_prepend(str(root / "tests" / ".."))
+    assert pack_subject(resolve(ReducesInSeededOrder)) == before

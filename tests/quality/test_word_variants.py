@@ -62,7 +62,7 @@ def having(word: str) -> Scenario:
 
 
 def wrong_on_streams(variant: str, name: str) -> dict[tuple[str, str], list[str]]:
-    """Play a variant on each choice of streams; return what is not right, by choice."""
+    """Play a variant on each choice of streams; return the violations by choice."""
     found, subject = {}, resolve(name)
     for launch, backward in itertools.product(WORDS["launch"], _BACKWARDS[name]):
         scenario = replace(having(variant), launch=launch, backward=backward)

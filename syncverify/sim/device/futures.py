@@ -31,7 +31,7 @@ class FutureSource(Protocol):
     """The origin of a future's result."""
 
     def settle(self) -> None:
-        """Block this rank until the result is in memory; raise if there is none."""
+        """Block this rank until the result is in memory; that of a collective raises its error."""
 
     def settle_in_turn(self) -> None:
         """Block this rank until the result is in memory, or known to fail."""

@@ -16,13 +16,13 @@ PROMISES = Capabilities(varying_accumulations=True, features=frozenset({"update"
 
 
 class ReducesBeforeLaterHooks(CountsHookCalls):
-    """Correct: sums each gradient in its own hook, before it returns."""
+    """Correct: sums each gradient in a hook, before the hook returns."""
 
     capabilities = PROMISES
 
 
 class StartsInItsHook(ReducesBeforeLaterHooks):
-    """Starts each sum in its own hook; hooks that come later read before it has ended."""
+    """Starts each sum in the hook of its parameter; later hooks read before the sum has ended."""
 
     @override
     def bind(self) -> None:
@@ -39,7 +39,7 @@ class StartsInItsHook(ReducesBeforeLaterHooks):
             self.works.append(work)
 
     def finish(self) -> None:
-        """Wait for what has been started."""
+        """Wait for all sums that have started."""
         while self.works:
             self.works.pop().wait()
 
@@ -59,7 +59,7 @@ def _groups_of(gradient: torch.Tensor) -> list[dist.ProcessGroup]:
 
 
 class WaitsBeforeItReturns(StartsInItsHook):
-    """Correct: waits for each sum in the hook that has started it."""
+    """Correct: waits for each sum in the hook that has started the sum."""
 
     @override
     def reduce(self, gradient: torch.Tensor) -> None:
@@ -83,7 +83,7 @@ class ReadsReleasedGradients(ReducesBeforeLaterHooks):
 
 
 class CallsSteps(ReducesBeforeLaterHooks):
-    """Correct: calls the user's function by itself, in its own hook."""
+    """Correct: calls the user's function in a hook."""
 
     steps: tuple[Callable[[torch.Tensor], None], ...] = ()
 

@@ -1,4 +1,4 @@
-"""What modules declare as built-in subjects is read from their source, or refused by one line."""
+"""Built-in subjects are read from the source of their modules, or refused by one line."""
 
 from pathlib import Path
 

@@ -31,7 +31,7 @@ def batch() -> Batch:
 def loss(
     model: nn.Module, batch: Batch, mesh: DeviceMesh | None = None
 ) -> torch.Tensor:
-    """Return the mean over the tokens of all ranks, as FSDP2 averages it."""
+    """Return a loss whose average over ranks, which FSDP2 takes, is the mean over all tokens."""
     weights = batch["mask"]
     total = (model(batch["x"]).square().sum(-1) * weights).sum()
     count = weights.sum()

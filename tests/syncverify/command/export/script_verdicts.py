@@ -1,7 +1,10 @@
 """Scripts that simulated ranks run, which takes milliseconds."""
 
+import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.recording.rank_recorder import RankRecorder
@@ -12,7 +15,11 @@ HERE = Path(__file__).parent
 def verdicts(text: str, num_ranks: int) -> list[bool]:
     """Run the function `train` of a script on simulated ranks."""
     namespace: dict[str, Any] = {"__name__": "script", "__file__": str(HERE / "script")}
-    exec(compile(text, "script", "exec"), namespace)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            sys, "path", [*sys.path]
+        )  # a script adds the folder of the subject
+        exec(compile(text, "script", "exec"), namespace)
     recorders = [RankRecorder(records_accesses=False) for _ in range(num_ranks)]
     machine = SimulatedMachine(num_ranks, recorders=recorders)
     results: dict[int, bool] = {}
