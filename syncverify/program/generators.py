@@ -30,14 +30,14 @@ class Generators:
         self._states = _twister_states()
 
     def reseeded(self) -> tuple[str, ...]:
-        """Name the generators that were seeded since; drawing from them is no seeding."""
+        """Name the generators that were seeded or exchanged since; draws are neither."""
         seeded = [_TORCH] if torch.initial_seed() != self._torch_seed else []
         now = _twister_states()
         # A generator that was loaded since has no state before.
         seeded += [
             name
             for name, state in self._states.items()
-            if not _may_follow(state, now[name])
+            if name not in now or not _may_follow(state, now[name])
         ]
         return tuple(seeded)
 
@@ -90,8 +90,9 @@ def _twister_states() -> dict[str, _State]:
     states: dict[str, _State] = {_PYTHON: random.getstate()}
     numpy_random = _numpy_random()
     if numpy_random is not None:
-        kind, words, position, *_ = numpy_random.get_state()
-        if kind == "MT19937":  # a program may choose another kind
+        state = numpy_random.get_state(legacy=False)
+        if state["bit_generator"] == "MT19937":  # a program may choose another kind
+            words, position = state["state"]["key"], state["state"]["pos"]
             states[_NUMPY] = (random.Random.VERSION, (*words.tolist(), position), None)
     return states
 
@@ -123,15 +124,30 @@ def other_chance(seed: int) -> Iterator[None]:
 def restored_generators() -> Iterator[None]:
     """Restore the generators after a block."""
     torch_state, python_state = torch.get_rng_state(), random.getstate()
-    numpy_random = _numpy_random()
-    numpy_state = None if numpy_random is None else numpy_random.get_state()
     try:
-        yield
+        with _restored_numpy():
+            yield
     finally:
         torch.set_rng_state(torch_state)
         random.setstate(python_state)
-        if numpy_state is not None:
-            numpy_random.set_state(numpy_state)
+
+
+@contextmanager
+def _restored_numpy() -> Iterator[None]:
+    """Restore numpy's generator and its state after a block, if numpy is there before it."""
+    numpy_random = _numpy_random()
+    if numpy_random is None:
+        yield
+        return
+    state = numpy_random.get_state(legacy=False)
+    # numpy before 1.24 keeps one generator for ever.
+    generator = getattr(numpy_random, "get_bit_generator", lambda: None)()
+    try:
+        yield
+    finally:
+        if generator is not None:
+            numpy_random.set_bit_generator(generator)
+        numpy_random.set_state(state)
 
 
 @contextmanager

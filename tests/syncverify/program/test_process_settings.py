@@ -44,6 +44,15 @@ def test_each_change_is_named_and_restored() -> None:
     assert not torch.is_anomaly_enabled()
 
 
+def test_an_exchanged_generator_of_numpy_is_named_and_put_back() -> None:
+    random_of_numpy = pytest.importorskip("numpy.random", reason="needs numpy")
+    generator = random_of_numpy.get_bit_generator()
+    with restored_settings() as before:
+        random_of_numpy.set_bit_generator(random_of_numpy.PCG64(7))
+        assert before.reseeded() == ("numpy's generator",)
+    assert random_of_numpy.get_bit_generator() is generator
+
+
 def test_a_precision_that_torch_refuses_to_tell_is_a_change() -> None:
     with restored_settings() as before:
         torch.backends.cuda.matmul.fp32_precision = "tf32"
