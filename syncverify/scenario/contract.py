@@ -49,7 +49,7 @@ class Capabilities:
 
     Features are spelled `topic=value`, or `topic` for all of a topic; see
     `syncverify.scenario.feature_table`. A feature that no field names is beyond the
-    contract: it is observed and reported, and decides no verdict.
+    contract: it is observed and reported, and decides no verdict without `fail_on_wrong`.
 
     Attributes:
         reduction: Gradients are the `sum` or the `mean` over the contributing ranks.
@@ -80,7 +80,8 @@ class Capabilities:
             and gradients that are sharded on all axes are not divided. A power of two:
             others round. `reduction` is `sum` beside it.
         wire_dtype: Dtype in which ranks sum the gradients of a micro-batch or of a step, if it is
-            narrower than theirs. Sums over micro-batches have the dtype of the gradient.
+            narrower than theirs; "" for their own. Sums over micro-batches have the dtype of
+            the gradient.
         device: Device of tensors that the subject sees on `sim`: `cpu`, or `cuda`
             for a subject with branches for GPUs. With `cuda` it runs on `sim` and `nccl` only,
             and is judged by NCCL's rules alone, as with `needs_nccl`.
@@ -122,7 +123,7 @@ class Capabilities:
     outside: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        """Take any collection of features for a set; refuse text, a set of letters.
+        """Make a set of each collection of features; refuse a text, whose set has letters.
 
         Raises:
             UsageError: A field has a value that it does not take.
@@ -195,7 +196,7 @@ class Capabilities:
         return OPTIONAL.get(Feature(topic, value)) == "right_or_error"
 
     def in_words(self) -> str:
-        """Name the contract by its reduction and its number of features; "" for everything."""
+        """Name the contract by reduction, tensors and number of features; "" for everything."""
         num_asked = sum(self.covers(*feature) for feature in OPTIONAL)
         if num_asked == len(OPTIONAL):
             return ""
@@ -274,7 +275,7 @@ def _left_out(capabilities: Capabilities) -> frozenset[str]:
 
 
 def _smaller_numbers(feature: Feature) -> Iterator[str]:
-    """Yield the smaller number of a feature's kind, and the one below that."""
+    """Yield the smaller numbers of a feature's kind, the next smaller one first."""
     while feature in FEATURES and (name := FEATURES[feature].gone_with):
         yield name
         feature = Feature.of(name)

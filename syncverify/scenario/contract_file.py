@@ -1,8 +1,9 @@
 """Contracts as TOML files: read one, write one.
 
 A key of the file is a field of `Capabilities`; a key that is missing leaves the field as the
-subject has it. Features are lists of `topic=value`, one on a line, so that the difference of
-two files reads as a release note.
+subject has it. A file with a list of features is an exception: it replaces all features beyond
+plain steps that the subject has in any of the four lists. Features are lists of `topic=value`,
+one on a line, so that the difference of two files reads as a release note.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def read_contract(path: Path, own: Capabilities) -> Capabilities:
     """Read a contract.
 
     Returns:
-        The contract; fields that the file does not name are those of `own`.
+        The contract; fields that the file does not name are those of `own`, as `contract_of`
+        says.
 
     Raises:
         UsageError: The file is missing, is no TOML, or has a key or a value of the wrong
@@ -56,7 +58,8 @@ def contract_of(
 
     Args:
         content: Entries of the file, by key.
-        own: Contract whose fields count where the file has no key.
+        own: Contract whose fields count where the file has no key. Of its features, only
+            values of plain steps count beside a list of features in the file.
         place: Name of the file, for errors.
 
     Returns:
@@ -82,8 +85,9 @@ def contract_of(
 def contract_text(capabilities: Capabilities, *, comments: Mapping[str, str]) -> str:
     """Return the content of a contract file.
 
-    Only fields that differ from those of the plain contract are written. `comments` has the
-    text of comments, by the field above which they stand; "" is the head of the file.
+    Only fields with a comment, and those that differ from the plain contract, are written.
+    `comments` has the text of comments, by the field above which they stand; "" is the head of
+    the file.
     """
     lines = [f"# {line}".rstrip() for line in comments.get("", "").splitlines()]
     for key, value in dataclasses.asdict(capabilities).items():
@@ -109,7 +113,13 @@ def _is_list_of_text(value: Any) -> bool:
 
 
 def _check(key: str, value: Any, place: str) -> None:
-    """Refuse what TOML allows and `Capabilities` cannot tell: its own check has the rest."""
+    """Refuse unknown keys, and lists whose elements are no text.
+
+    `Capabilities` checks the rest.
+
+    Raises:
+        UsageError: The key or its value is refused.
+    """
     if key not in _DEFAULTS:
         close = difflib.get_close_matches(key, _DEFAULTS, n=1)
         nearest = f"; the nearest key is {close[0]!r}" if close else ""

@@ -1,15 +1,15 @@
 """Contributions: the exact gradient that one micro-batch of a rank adds to a parameter.
 
-* Every contribution is a small integer. Any sum over all ranks and micro-batches is exact in
-  the dtypes involved, so the verdict needs no tolerance and no order of reduction.
+* Every contribution is a small integer, times a power of two. Any sum over all ranks and
+  micro-batches is exact in the dtypes involved, so the verdict needs no tolerance and no order
+  of reduction.
 * Within one element, contributions of different (rank, micro-batch) share their sign, unless
-  the parameter's word `gradient` is `cancelling`, and are distinct wherever the dtype leaves room. A wrong sum then tells which contribution is
-  missing and which came twice.
+  the parameter's word `gradient` is `cancelling`. They are distinct wherever the dtype leaves
+  room. A wrong sum then tells which contribution is missing and which came twice.
 * Where the dtype cannot even count all contributors, some contributions to each element
   are 0.
-* All contributions to one parameter have a power of two as a factor, which changes exponents
-  alone: `magnitude`. Factors differ between parameters, so that a clamp, a narrower exponent or
-  a threshold shows.
+* The power of two is the parameter's `magnitude`, which changes exponents alone. It differs
+  between parameters, so that a clamp, a narrower exponent or a threshold shows.
 
 Note [Means by a product]
     A mean over n ranks divides by n, or it multiplies by 1 / n, which float32 rounds. Both give k
@@ -75,7 +75,11 @@ def contribution(
     step: int,
     micro_batch: int,
 ) -> torch.Tensor:
-    """Return what a micro-batch of a rank adds, over `magnitude`: float64, whole, of local shape."""
+    """Return a micro-batch's contribution, divided by `magnitude`.
+
+    Returns:
+        Whole numbers in float64, in the local shape of the rank.
+    """
     shape = local_shape(scenario.mesh, parameter, rank)
     numel = math.prod(shape)
     accumulations = step_plan.max_micro_batches(scenario, step)
@@ -149,10 +153,10 @@ def with_overflow(
     step: int,
     micro_batch: int,
 ) -> torch.Tensor:
-    """Return a contribution of a shape with the Inf or NaN of the parameter's `gradient`.
+    """Return a contribution with the Inf or NaN of the parameter's `gradient`, if it has one.
 
-    The rank is another one for each parameter, the last one first; Inf has the sign that the
-    element has.
+    One rank's first element overflows. The rank is another one for each parameter, the last one
+    first. Inf has the sign that the element has.
     """
     peers = contributing_ranks(scenario.mesh, parameter, rank)
     position = scenario.parameters.index(parameter)

@@ -1,6 +1,6 @@
 """Distribution of a parameter over ranks and in memory, in torch's own types.
 
-No other module names torch's private `_StridedShard`.
+No other module of `syncverify` imports torch's private `_StridedShard`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def local_in_graph(parameter: torch.Tensor, spec: ParameterSpec) -> torch.Tensor
 
 
 def in_format(tensor: torch.Tensor, memory_format: str) -> torch.Tensor:
-    """Copy a contiguous tensor into a memory format of the topic `memory_format`."""
+    """Return a contiguous tensor in a memory format of the topic `memory_format`."""
     if tensor.numel() == 0:  # there is nothing to lay out, and torch's strides differ
         return tensor
     if memory_format == "transposed":

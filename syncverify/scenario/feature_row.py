@@ -104,7 +104,7 @@ class EventRow(Row):
 
     Attributes:
         has_backward: Whether the step has a backward.
-        waits: Number of calls of `wait()`; without one, `zero_grad()` throws the step away.
+        waits: Number of calls of `wait()`; a step without one is thrown away.
         more_backwards: Number of backwards beyond those agreed on.
         even_ranks_alone: Whether odd ranks leave out the last micro-batch.
         lasts: Number of later steps in which the effect is still present.

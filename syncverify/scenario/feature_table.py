@@ -41,7 +41,7 @@ PLAIN: Final = "plain"
 MAX_AXES: Final = 3
 MAX_STEPS: Final = 3
 MAX_ACCUMULATIONS: Final = 4
-# Least numbers that count as many. Scenarios are small but for one large number now and then:
+# Least numbers that count as many. Scenarios are small, and now and then one number is large:
 # widths of masks, chunks with a rest, rings that turn over and counters that overflow need it.
 MANY: Final[Mapping[str, int]] = {
     "parameters": 32,
@@ -130,7 +130,7 @@ def _reduces_vast_one(scenario: _Scenario) -> bool:
 
 
 def _reduces_over_unequal_axes(scenario: _Scenario) -> bool:
-    """Tell whether two gradients are summed over as many axes, of other numbers of ranks."""
+    """Tell whether two gradients are summed over equally many axes, and unequally many ranks."""
     shape = scenario.mesh.shape
     if len({*shape} - {1}) < 2:
         return False
@@ -465,7 +465,7 @@ TOPICS: Final = (
             "`unbind()`, then the next number of micro-batches is announced, then `bind()`",
             rebinds=True),
         EventRow("unbind_early", "`unbind()` without `wait()`, then `bind()`: the step is thrown away",
-            rebinds=True),
+            waits=0, rebinds=True),
         EventRow("remade", "`unbind()` follows the step, and another synchronizer is made and bound",
             "right", rebinds=True),
         EventRow("raise_in_backward",

@@ -1,8 +1,8 @@
 """The features of a scenario, read off by the feature table, and what a contract says of them.
 
 Each feature demands one of two promises from a subject: `right`, the right gradient; or
-`right_or_error`, the right gradient or a clear error. A silently wrong gradient is always a
-violation. `Capabilities` names the features that a subject promises.
+`right_or_error`, the right gradient or a clear error. A silently wrong gradient breaks both.
+`Capabilities` names the features that a subject promises.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Reader = Callable[..., Iterable[str]]
 
 
 def _words(topic: Topic, *read: Any) -> Iterator[str]:
-    """Yield the features of the words in the last part that is read."""
+    """Yield the values of the words in the last part that is read, but for the plain word."""
     for word in topic.words_in(read[-1]):
         if word != topic.plain_word:
             yield base_word(word)

@@ -20,7 +20,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.validation import require
 
 SCENARIO_VERSION = 2
-# Fields with a default that JSON and tokens have all the same.
+# Fields that JSON has at their defaults too. Tokens have them at fixed places, but `version`.
 _ALWAYS_WRITTEN = frozenset(
     {"dtype", "grad_dtype", "requires_grad", "group", "version"}
 )
@@ -34,8 +34,7 @@ class Scenario(Pasteable):
         mesh: Ranks and their axes.
         parameters: Parameters in registration order.
         accumulations: Number of micro-batches, one entry per optimizer step.
-        bucket_cap_bytes: Upper bound on one bucket, in bytes of gradient dtype over
-            local elements.
+        bucket_cap_bytes: Upper bound on one bucket, in bytes of the gradients of a rank.
         events: Step events, one word of the topic `event` per step; empty if all are plain.
         launch: Streams on which the caller works, a word of its topic.
         readiness: Order in which gradients become ready, a word of its topic.
@@ -161,7 +160,7 @@ def rare_fields(kind: type) -> dict[str, Any]:
     }
 
 
-# Tokens have the fields in this order.
+# Tokens and JSON have the fields in this order.
 MESH_WORDS = (*rare_fields(MeshSpec),)
 SCENARIO_WORDS = (*rare_fields(Scenario),)
 PARAMETER_WORDS = (*rare_fields(ParameterSpec),)

@@ -9,7 +9,8 @@ Scenarios that differ in one of these ways alone are one class, and one of them 
 - Bucket caps that fill the same buckets. The cap of a class is its least: some run of
   neighbouring parameters fills it to the byte.
 
-Nothing else is left out. The order of parameters is no symmetry, and neither is that of steps.
+Within the bounds nothing else is left out. The order of parameters is no symmetry, and neither
+is that of steps.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class SmallScope:
 
     Attributes:
         ranks: Number of ranks, in a mesh of one axis, or of two of several ranks each.
-        parameters: Most parameters: replicated, sharded, ordinary, frozen.
+        parameters: Most parameters. Each is replicated, of 2 or 3 elements; or sharded over
+            some axes; or ordinary; or replicated and frozen. All have the contract's first dtype.
         buckets: Most buckets into which a cap cuts the reduced parameters.
         micro_batches: Most micro-batches of a step.
         steps: Most steps.

@@ -48,7 +48,7 @@ class Space:
 
     Attributes:
         capabilities: Contract of the subject.
-        max_ranks: Largest number of ranks of a scenario.
+        max_ranks: Largest usual number of ranks; `size=many ranks` has more.
     """
 
     capabilities: Capabilities

@@ -74,7 +74,7 @@ def num_pieces(mesh: MeshSpec, placements: Placements, dim: int) -> int:
 
 
 def split_factor(mesh: MeshSpec, placements: Placements, axis: int) -> int:
-    """Return the number of pieces of a strided shard, whose dim later axes have cut before."""
+    """Return the number of pieces into which later axes cut the dim of a strided shard."""
     dim = sharded_dim(placements[axis])
     later = zip(mesh.shape[axis + 1 :], placements[axis + 1 :], strict=True)
     return math.prod(size for size, code in later if sharded_dim(code) == dim)
@@ -86,11 +86,11 @@ class ParameterSpec(Pasteable):
 
     Attributes:
         name: Name of the parameter in every message.
-        global_shape: Shape of the whole tensor. Each rank holds all of a plain parameter.
+        global_shape: Shape of the whole tensor. Each rank holds all of an ordinary parameter.
         placements: One code per mesh axis: `R` (replicated), `P` (replicated, with a
             gradient that arrives as `Partial`), `S<dim>` (sharded along a tensor dim),
             `_S<dim>` (strided), `-` (the axis is absent from the parameter's sub-mesh).
-            None for a plain tensor, which no axis reduces.
+            None for an ordinary tensor, which no axis reduces.
         dtype: Name of the parameter's dtype.
         grad_dtype: Name of the gradient's dtype; None for the parameter's dtype.
         requires_grad: False for a frozen parameter.
@@ -102,7 +102,7 @@ class ParameterSpec(Pasteable):
             of its topic. Example: `not_on_odd_ranks`.
         use: Operators that the loss applies to the parameter, a word of its topic.
             Example: `checkpointed`.
-        gradient: Whether an element of the gradient overflows, a word of its topic.
+        gradient: Special values of the gradient, a word of its topic. Example: `inf`.
     """
 
     name: str

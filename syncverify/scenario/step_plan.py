@@ -23,7 +23,7 @@ def num_agreed_micro_batches(scenario: Scenario, step: int) -> int:
 
 
 def num_micro_batches(scenario: Scenario, step: int) -> int:
-    """Count the micro-batches that run, including one that fails."""
+    """Count the micro-batches that run on even ranks, including one that fails; see `runs`."""
     event = EVENTS[scenario.step_event(step)]
     agreed = num_agreed_micro_batches(scenario, step)
     return agreed + event.more_backwards if event.has_backward else 0
@@ -64,11 +64,13 @@ def used_parameters(
 def is_used(
     scenario: Scenario, spec: ParameterSpec, rank: int, step: int, micro_batch: int
 ) -> bool:
-    """Tell whether a micro-batch's loss depends on a parameter, by its word `used`."""
+    """Tell whether a micro-batch's loss gives a parameter a gradient, by its word `used`."""
     if not is_born(scenario, spec, step):
         return False
     match spec.used:
-        case "never" | "undefined":
+        case (
+            "never" | "undefined"
+        ):  # a loss that depends on `undefined` gives no gradient
             return False
         case "never/in_first_step":
             return step > 0
@@ -149,7 +151,8 @@ def has_gradient(
 ) -> bool:
     """Return whether a micro-batch contributes to a gradient; otherwise it may be None.
 
-    Looked at are the first `count` micro-batches of each of `ranks`, or all that run.
+    `ranks` are those that may contribute. `count` limits the search to the first micro-batches
+    of each; None takes all.
     """
     counted = num_micro_batches(scenario, step) if count is None else count
     return any(

@@ -1,7 +1,7 @@
 """Tokens: the scenario and schedule of one violation, as a string that survives a shell.
 
 A token starts with its format's version. It holds the scenario, the schedule and the
-identity of the violation, and nothing about the subject or the backend. Fields at their
+identity of the violation, and nothing about the subject or the backend. Rare fields at their
 defaults are left out to keep it short. A checksum keeps a mistyped token from replaying
 another scenario.
 """
@@ -64,7 +64,7 @@ def encode(reproducer: Reproducer) -> str:
 def renamed(token: str, name: str, cause: str) -> str:
     """Return a token of the same scenario for another violation.
 
-    The scenario is not read: it may train a layer that this process does not know.
+    The scenario is not unpacked: it may train a layer that this process does not know.
     """
     return _token([name, cause, *_packed(token)[2:]])
 
@@ -130,7 +130,8 @@ def load(token_or_file: str) -> Reproducer:
     A path may end in `#N`, for violation N (from 1) of a report that has several.
 
     Raises:
-        ScenarioFormatError: The file cannot be read, or holds several violations.
+        ScenarioFormatError: The file cannot be read, or has no violation or several; or the
+            token is refused.
     """
     name, hash_mark, index = token_or_file.partition("#")
     text = file_text(token_or_file)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import NoReturn
 
 from syncverify import bounds
 from syncverify.errors import ScenarioFormatError, UnknownLayerError
@@ -57,7 +58,7 @@ def check_types(
         names.append(parameter.name)
         flags = {type(parameter.requires_grad), type(parameter.also_in_next_group)}
         require(
-            flags == {bool}, "requires_grad is true or false, and also_in_next_group"
+            flags == {bool}, "requires_grad and also_in_next_group are true or false"
         )
     require(all(type(n) is int for n in numbers), "sizes are whole numbers")
     check_names(names)
@@ -112,7 +113,7 @@ def _check_at_most(limit: int, value: int, noun: str) -> None:
 
 
 def check_mesh(mesh: MeshSpec) -> None:
-    """Refuse a mesh without axes, an empty axis, and an axis without a unique name."""
+    """Refuse a mesh without axes, an empty axis, equal or missing names, an unknown order."""
     require(len(mesh.shape) >= 1, "a mesh has at least one axis")
     require(
         len(set(mesh.axis_names)) == len(mesh.axis_names)
@@ -124,7 +125,7 @@ def check_mesh(mesh: MeshSpec) -> None:
 
 
 def check_parameters(parameters: tuple[ParameterSpec, ...], mesh: MeshSpec) -> None:
-    """Refuse equal names, and a parameter that does not fit on the mesh."""
+    """Refuse equal names, fields out of range, and placements that do not fit on the mesh."""
     names = [parameter.name for parameter in parameters]
     require(len(set(names)) == len(names), "parameter names are unique")
     for parameter in parameters:
@@ -146,6 +147,7 @@ def check_words(scenario: object, parameters: tuple[ParameterSpec, ...]) -> None
     """Refuse a word that the feature table does not have in the word's topic.
 
     Raises:
+        ScenarioFormatError: The word is no word of its topic.
         UnknownLayerError: The word names no module that this process knows.
     """
     for topic in WORDS:
@@ -157,14 +159,13 @@ def check_words(scenario: object, parameters: tuple[ParameterSpec, ...]) -> None
                     _refuse_word(topic, word, known)
 
 
-def _refuse_word(topic: str, word: str, known: tuple[str, ...]) -> None:
-    expectation = f"{topic} is one of {known}, not {word!r}"
+def _refuse_word(topic: str, word: str, known: tuple[str, ...]) -> NoReturn:
+    message = f"malformed scenario: {topic} is one of {known}, not {word!r}"
     if topic == "module":
         raise UnknownLayerError(
-            f"malformed scenario: {expectation}; a layer of your own needs the contract whose "
-            "`layers` has it"
+            f"{message}; a layer of your own needs the contract whose `layers` has it"
         )
-    require(word in known, expectation)
+    raise ScenarioFormatError(message)
 
 
 def _check_fields(parameter: ParameterSpec) -> None:

@@ -167,7 +167,7 @@ MALFORMED = {
     "size is none": (edit(*P0, "global_shape", to=[4, None]), WHOLE),
     "negative group": (edit(*P0, "group", to=-1), "group indices are >= 0"),
     "requires_grad is text": (
-        edit(*P0, "requires_grad", to="no"), "requires_grad is true or false, and also_in_next_group"
+        edit(*P0, "requires_grad", to="no"), "requires_grad and also_in_next_group are true or false"
     ),
     "placement of no dim": (
         edit(*P0, "placements", to=["R", "S2"]),
