@@ -32,7 +32,7 @@ All strategies shrink toward a plain training step on one rank. They construct l
 and filter none away, so Hypothesis discards no example. A `capabilities` argument restricts
 a strategy to the contract of one subject.
 
-Functions that return a strategy cache it: Hypothesis validates each new strategy object,
+Most functions that return a strategy cache it: Hypothesis validates each new strategy object,
 which takes longer than one draw from it.
 """
 

@@ -31,8 +31,8 @@ def bucket_caps_for(
 ) -> st.SearchStrategy[int]:
     """Return a strategy for bucket caps in bytes; shrinks toward no split.
 
-    Caps that the first parameters fill to the byte on rank 0 are always included. With
-    `near_misses`, so are caps one element off, and parts of one parameter.
+    It includes caps that the first parameters fill to the byte on rank 0. With `near_misses`,
+    it also includes caps one element off, and parts of one parameter.
     """
     edges = bucket_edges(mesh, parameters, near_misses=near_misses)
     return bucket_caps() | st.sampled_from(edges)
@@ -41,7 +41,7 @@ def bucket_caps_for(
 def bucket_edges(
     mesh: MeshSpec, parameters: tuple[ParameterSpec, ...], *, near_misses: bool
 ) -> list[int]:
-    """List caps in bytes that parameters fill on rank 0; see `bucket_caps_for`."""
+    """List caps in bytes that the first parameters fill on rank 0; see `bucket_caps_for`."""
     sizes = [(_local_numel(mesh, spec), _itemsize(spec)) for spec in parameters]
     exact = itertools.accumulate(numel * itemsize for numel, itemsize in sizes)
     caps = [max(1, total) for total in exact]

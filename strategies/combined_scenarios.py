@@ -2,8 +2,8 @@
 
 Features that are drawn one by one rarely meet: of a hundred words that each occur in one
 scenario of a hundred, ten thousand scenarios show a given pair once. Two of three scenarios
-are therefore combined: each parameter, step and topic may get one more rare word, so that
-one scenario shows many pairs.
+are therefore combined: each step, each topic of the scenario and each topic of a parameter may
+get one more rare word, so that one scenario shows many pairs.
 
 Source:
     Groce et al., "Swarm Testing" (ISSTA 2012): random subsets of features.

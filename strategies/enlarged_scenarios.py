@@ -44,8 +44,9 @@ _NUMBERS = {
     "many ranks": st.sampled_from((MANY["ranks"], 6, 7, _MOST_RANKS)),
     "unequal axes": st.sampled_from((6, _MOST_RANKS)),
 }
-# Times that each is drawn where a costly one is drawn once: that takes a second. A vast
-# parameter is drawn as a huge one, and unequal axes come with many ranks.
+# Weights of the costly sizes, beside `_USUAL_WEIGHT` of all others: a scenario with a huge
+# parameter or many buckets takes a second. A vast parameter comes as a huge one, and unequal axes
+# come with many ranks.
 _WEIGHTS = {
     "huge parameter": 1,
     "vast parameter": 0,

@@ -27,7 +27,7 @@ def focused_scenarios(
     """Generate scenarios that mostly have a special value of a topic; see `is_in_focus`.
 
     Shrinks as the scenarios do. With the topic `bucket_cap`, parameters fill a bucket to the
-    byte, or miss that by one element.
+    byte, or nearly; see `bucket_caps_for`.
 
     Returns:
         A scenario.

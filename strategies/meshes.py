@@ -25,13 +25,13 @@ def meshes(
     permuted: bool = False,
     capabilities: Capabilities | None = None,
 ) -> st.SearchStrategy[MeshSpec]:
-    """Generate meshes of one or two axes, now and then three; an axis may have size 1.
+    """Generate meshes of one or two axes, now and then of three; an axis may have size 1.
 
     Shrinks toward named axes, then few ranks, then few axes.
 
     Args:
         max_ranks: Largest number of ranks.
-        max_axes: Largest number of axes, 1 to 3.
+        max_axes: Largest number of axes, from 1 to 3.
         unnamed: Whether axes have no names, now and then.
         permuted: Whether ranks are in another order, now and then.
         capabilities: Contract that may leave out meshes; None leaves out none.

@@ -24,11 +24,13 @@ def overflowing_scenarios(
 ) -> Scenario:
     """Return a scenario itself, or one time out of twelve one with a special gradient.
 
-    It has Inf or NaN, or terms that cancel out. Shrinks toward the scenario itself.
+    The gradient has Inf or NaN, or terms that cancel out. Shrinks toward the scenario itself.
+    With a `wire_dtype`, all parameters of each scenario have the word `cancelling`: sums of other
+    numbers would round on the wire.
     """
-    if capabilities.wire_dtype:  # other sums would round on the wire
+    if capabilities.wire_dtype:
         return _with_terms_that_cancel(scenario)
-    words, candidates = _words(capabilities), _able(scenario)
+    words, candidates = _words(capabilities), _positions_for_special_values(scenario)
     if words is None or not candidates or not draw(_OVERFLOWS):
         return scenario
     word, listed = draw(words), [*scenario.parameters]
@@ -48,14 +50,16 @@ def _words(capabilities: Capabilities) -> st.SearchStrategy[str] | None:
     return st.sampled_from(covered) if covered else None
 
 
-def _able(scenario: Scenario) -> list[int]:
+def _positions_for_special_values(scenario: Scenario) -> list[int]:
     """List the positions of parameters with an element that may overflow."""
     if scenario.module != PLAIN:
         return []
-    return [n for n, spec in enumerate(scenario.parameters) if _is_able(spec)]
+    return [
+        n for n, spec in enumerate(scenario.parameters) if _takes_special_values(spec)
+    ]
 
 
-def _is_able(spec: ParameterSpec) -> bool:
+def _takes_special_values(spec: ParameterSpec) -> bool:
     # Other uses compute with the constant: NaN would come to other elements.
     return spec.requires_grad and spec.use == PLAIN and 0 not in spec.global_shape
 
@@ -69,12 +73,12 @@ def _can_cancel(scenario: Scenario, spec: ParameterSpec) -> bool:
 
 
 def with_a_term_that_cancels(scenario: Scenario) -> Scenario:
-    """Give the first parameter that can have them terms that cancel out, without a draw.
+    """Make terms cancel out in the first parameter that fits, without a draw.
 
     Its use becomes a plain product in all losses.
 
     Returns:
-        The changed scenario, or the scenario itself where no parameter can have them.
+        The changed scenario, or the scenario itself where no parameter fits.
     """
     plain = {name: TABLE[name].plain_word for name in ("gradient", "use", "used")}
     listed = [*scenario.parameters]
@@ -82,12 +86,13 @@ def with_a_term_that_cancels(scenario: Scenario) -> Scenario:
         simple = replace(spec, use=plain["use"], used=plain["used"])
         if spec.gradient != plain["gradient"]:
             return scenario
-        if _is_able(simple) and _can_cancel(scenario, simple):
+        if _takes_special_values(simple) and _can_cancel(scenario, simple):
             listed[place] = replace(simple, gradient=CANCELLING)
             return replace(scenario, parameters=tuple(listed))
     return scenario
 
 
 def _with_terms_that_cancel(scenario: Scenario) -> Scenario:
+    """Give all parameters the word `cancelling`."""
     listed = (replace(spec, gradient=CANCELLING) for spec in scenario.parameters)
     return replace(scenario, parameters=tuple(listed))

@@ -38,7 +38,7 @@ from syncverify.strategies.shapes import shapes
 from syncverify.strategies.weights import with_rare
 
 _GRAD_DTYPES = (None, *DTYPES)
-_FLOAT64 = DTYPES[3]
+_FLOAT64 = "float64"
 
 # Parameters share a bucket only if these fields are equal, which independent draws rarely
 # are. Equal shapes matter as well: a check of shapes cannot see swapped buckets of equal
@@ -168,7 +168,7 @@ def _crossed_placements(mesh: MeshSpec) -> list[tuple[str, ...]]:
 
 
 def _may_cross(mesh: MeshSpec, capabilities: Capabilities) -> bool:
-    """Tell whether parameters of one bucket can be reduced over different axes, as many."""
+    """Tell whether parameters of one bucket can be reduced over different axes, one number of them."""
     listed = _crossed_placements(mesh)
     return (
         len(listed) > 1

@@ -38,7 +38,7 @@ def placements(
     partial: bool = False,
     capabilities: Capabilities | None = None,
 ) -> st.SearchStrategy[Placements | None]:
-    """Generate one placement per mesh axis, or None for a plain tensor.
+    """Generate one placement per mesh axis, or None for an ordinary tensor.
 
     Shrinks toward replication over every axis. Local shards may be uneven or empty, unless
     they are strided: a dim need not be divisible by the size of the axis.
@@ -58,7 +58,7 @@ def placements(
     placed = list(itertools.product(codes, repeat=len(mesh.shape)))
     replicated, *others = placed
     others = _left(others, mesh, capabilities)
-    # A synchronizer reduces replicated parameters: they get more weight, plain ones some.
+    # A synchronizer reduces replicated parameters: they get more weight, ordinary ones some.
     often = min(len(others), _MAX_REPLICATED)
     usual: list[Placements | None] = [replicated, None, *others]
     usual += [*[replicated] * (1 + often), *[None] * (1 + often // 4)]

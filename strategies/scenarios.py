@@ -51,7 +51,7 @@ def scenarios(
     focus: str | None = None,
     size: str | None = None,
 ) -> st.SearchStrategy[Scenario]:
-    """Generate scenarios that a subject with the given capabilities must get right.
+    """Generate scenarios that a contract covers.
 
     Shrinks toward one rank, one parameter, one step, one micro-batch.
 
