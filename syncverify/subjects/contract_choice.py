@@ -33,7 +33,7 @@ def chosen_contract(choice: ContractChoice, own: Capabilities) -> Capabilities:
         The contract.
 
     Raises:
-        UsageError: There is no contract of that name, and no file.
+        UsageError: There is no contract of that name, and no file; or the file is refused.
     """
     if isinstance(choice, Capabilities):
         return choice
@@ -47,7 +47,7 @@ def chosen_contract(choice: ContractChoice, own: Capabilities) -> Capabilities:
             f"unknown contract {str(choice)!r}: expected one of "
             f"{', '.join(contract_names())}, or a TOML file"
         )
-    if path.exists() and not path.is_file():  # a pipe may never say a word
+    if path.exists() and not path.is_file():  # a pipe may never end
         raise UsageError(f"the contract {str(path)!r} is no regular file")
     return read_contract(path, own)
 

@@ -72,5 +72,5 @@ class DistributedDataParallelSubject(ModuleAdapter):
 
     @override
     def unwrap(self) -> None:
-        """Leave DDP's hooks to the wrapper, with which they go."""
+        """Forget the optimizers in backward; DDP's hooks go with the wrapper."""
         forget(self.parameters)

@@ -1,7 +1,8 @@
 """torch's DistributedDataParallel with one option other than the default.
 
-Each variant promises plain training steps, as `ddp` does. The docstring of
-torch/nn/parallel/distributed.py takes nothing of that away for any of the options.
+Each variant promises plain training steps, as `ddp` does, and the features in its file of
+`contracts/`. The docstring of torch/nn/parallel/distributed.py takes no plain step away for any of
+the options.
 
 Source:
     https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
@@ -32,7 +33,7 @@ class StaticGraphSubject(DistributedDataParallelSubject):
     """`static_graph=True`: learns in the first iteration the parameters of later ones.
 
     "The set of used and unused parameters will not change during the whole training loop":
-    no scenario changes the set. The docstring does not mention `no_sync`, under which the
+    no plain step changes the set. The docstring does not mention `no_sync`, under which the
     option fails: see docs/findings.md.
     """
 

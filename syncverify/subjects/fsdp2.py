@@ -31,8 +31,8 @@ _WHY_NOT_OBSERVED: Final = (
     "the adapter holds copies of the parameters, so a word would be about the adapter"
 )
 # A mode of torch functions puts the copies in place, and the adapter runs backward itself.
-# Three kinds of events therefore reach one side alone: a special backward reaches the adapter, a
-# custom function or `autograd.grad` reaches the original, a changed parameter reaches no copy.
+# Three kinds of features therefore reach one side alone: a special backward reaches the adapter,
+# a custom function or `autograd.grad` reaches the original, a changed parameter reaches no copy.
 _NOT_OBSERVED: Final = (
     *(str(feature) for feature in OPTIONAL if feature.topic == "backward"),
     "use=pruned_branch",
@@ -118,7 +118,7 @@ class FullyShardedSubject(ParameterHolder):
     FSDP2 needs parameters with dims, and one dtype for all parameters of a wrapped module.
     The adapter therefore wraps each dtype of each parameter group. The first parameter group
     is sharded over all ranks. The others are replicated over two halves of the ranks, and
-    sharded in each half (HSDP), if a half has several ranks.
+    sharded in each half (HSDP), if halves are equal and have several ranks.
     The bucket size is unused: FSDP2 reduces all parameters of a wrapped module at once.
     `set_requires_gradient_sync` marks the last micro-batch.
 
@@ -133,6 +133,7 @@ class FullyShardedSubject(ParameterHolder):
     not_observed: ClassVar[Mapping[str, str]] = dict.fromkeys(
         _NOT_OBSERVED, _WHY_NOT_OBSERVED
     )
+    _step: Callable[[torch.Tensor], None] | None = None
 
     @classmethod
     def narrowed(cls, contract: Capabilities) -> Capabilities:
@@ -142,9 +143,8 @@ class FullyShardedSubject(ParameterHolder):
             contract = replace(contract, outside=outside)
         if cls.options.get("reduce_dtype") == "bfloat16":
             contract = replace(contract, wire_dtype="bfloat16")
-            if (
-                not cls._reduces_each()
-            ):  # gradients accumulate in that dtype, as documented
+            # Gradients accumulate in that dtype, as documented.
+            if not cls._reduces_each():
                 outside = contract.outside | ONE_BACKWARD_A_STEP.outside
                 contract = replace(contract, outside=outside)
         each = cls._reduces_each() or contract.reduces_each_micro_batch
@@ -154,8 +154,6 @@ class FullyShardedSubject(ParameterHolder):
     def _reduces_each(cls) -> bool:
         """Tell whether every micro-batch reduces, over all ranks or over the shards alone."""
         return "gradient_sync" in cls.options or "all_reduce" in cls.options
-
-    _step: Callable[[torch.Tensor], None] | None = None
 
     def step_in_backward(self, step: Callable[[torch.Tensor], None]) -> None:
         """Have FSDP2 call a function, as it calls the user's hooks, from the next `bind()` on."""
@@ -262,7 +260,8 @@ class HybridShardedSubject(FullyShardedSubject):
     """FSDP2 over a mesh of two axes (HSDP): replicated over one, sharded over the other.
 
     "2D mesh: Parameters are sharded across the 1st dim and replicated across the 0th dim",
-    says the docstring of `fully_shard`. Worlds of odd size are sharded over all ranks.
+    says the docstring of `fully_shard`. Worlds of two ranks, or of an odd number, are sharded
+    over all ranks.
     """
 
     @override
@@ -281,9 +280,10 @@ def _mesh_of_shards(device_type: str, size: int) -> DeviceMesh:
 
 
 def _mesh(device: torch.device, *, in_halves: bool) -> DeviceMesh:
-    half, rest = divmod(dist.get_world_size(), 2)
+    world_size = dist.get_world_size()
+    half, rest = divmod(world_size, 2)
     if in_halves and half > 1 and not rest:
         return init_device_mesh(
             device.type, (2, half), mesh_dim_names=("replicate", "shard")
         )
-    return init_device_mesh(device.type, (2 * half + rest,))
+    return init_device_mesh(device.type, (world_size,))

@@ -1,4 +1,4 @@
-"""Megatron-FSDP, the package of its name, as a subject."""
+"""Megatron-FSDP, from the package megatron-fsdp, as a subject."""
 
 from __future__ import annotations
 

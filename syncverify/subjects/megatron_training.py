@@ -22,8 +22,8 @@ _INSTANCES = 2
 class TrainingMegatronSubject(ShardedMegatronSubject):
     """Gives the subject API to DDP as `get_model` of megatron/training/training.py wraps it.
 
-    The wrapping runs on a side stream, which waits for the current one and which the current
-    one waits for afterwards. Two instances of the distributed optimizer share the ranks
+    The wrapping runs on a side stream. That stream first waits for the current one, and the
+    current one waits for it afterwards. Two instances of the distributed optimizer share the ranks
     (`--num-distributed-optimizer-instances 2`): gradients are reduce-scattered inside of an
     instance, and then all-reduced between instances, on a stream of Megatron's own. Worlds of
     odd size have one instance.

@@ -13,8 +13,8 @@ def missing_package(
 ) -> ModuleNotFoundError:
     """Return an error that names what is missing, and how to install it.
 
-    A package outside of the extra `peers` may be on no index, or a package of that name may be
-    another one. So the error then has no command that installs it.
+    Only for a package of the extra `peers` the error has a command that installs it. Other
+    packages may be on no index, or the index may have another package of that name.
 
     Args:
         package: Name of the distribution, such as `megatron-core`.

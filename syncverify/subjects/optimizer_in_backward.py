@@ -1,4 +1,6 @@
-"""torch's optimizers inside of backward; the function is private, and no other module imports it.
+"""torch's optimizers inside of backward.
+
+No other module imports the private function `_apply_optimizer_in_backward`.
 
 DDP takes the hooks away that this function registers, and calls the optimizers by itself, once a
 bucket has been reduced.

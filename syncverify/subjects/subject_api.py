@@ -12,9 +12,8 @@ from torch import nn
 from syncverify.errors import SubjectError
 
 REQUIRED_METHODS = ("bind", "wait", "zero_grad", "unbind")
-SETS_COUNT = (
-    "set_required_accumulations"  # required where the constructor takes no count
-)
+# Required where the constructor takes no count.
+SETS_COUNT = "set_required_accumulations"
 
 
 class Synchronizer(Protocol):

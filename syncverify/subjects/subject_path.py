@@ -39,7 +39,7 @@ def path_of(found: object) -> str:
 
 
 def classes_in(file: Path) -> list[str]:
-    """Return the names of a file's classes, which is not imported; none if it is no module."""
+    """Return the names of the classes in a file, without an import; none if it is no module."""
     try:
         statements = ast.parse(file.read_bytes()).body
     except (OSError, SyntaxError, ValueError):
@@ -66,7 +66,7 @@ def imported(path: str, noun: str) -> Any:
 
     Raises:
         SubjectError: The import fails; `noun` is for its text.
-        KeyboardInterrupt: The user wants no more.
+        KeyboardInterrupt: The user interrupted the import.
     """
     written, _, attribute = path.partition(":")
     # As `python script.py` would find it: the user's module may lie in this folder.
@@ -74,7 +74,9 @@ def imported(path: str, noun: str) -> Any:
     try:
         with chdir(Path.cwd()):  # all paths of a command are meant from here
             found = _module(written)
-            for part in filter(None, attribute.split(".")):  # none names the module
+            for part in filter(
+                None, attribute.split(".")
+            ):  # no part: the module itself
                 found = getattr(found, part)
     except KeyboardInterrupt:
         raise
