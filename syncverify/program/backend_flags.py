@@ -1,7 +1,7 @@
 """The flags of `torch.backends`, which torch's own tests freeze.
 
-The only module that touches the private context manager by which torch changes them all the
-same. A test says that it does.
+No other module of the harness touches the private context manager by which torch changes frozen
+flags.
 """
 
 from __future__ import annotations

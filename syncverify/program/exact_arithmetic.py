@@ -27,7 +27,7 @@ class _Switch(NamedTuple):
 
 @contextmanager
 def exact_arithmetic(device: torch.device | None = None) -> Iterator[None]:
-    """Compute exactly for the length of a block, whatever the block or its caller turns on.
+    """Compute exactly from the beginning of a block; set all switches back at its end.
 
     Args:
         device: Device of the block. On a GPU sums of real numbers are then computed in one
@@ -59,7 +59,7 @@ def _same_order_each_time() -> list[_Switch]:
         _Switch(cuda.flash_sdp_enabled, cuda.enable_flash_sdp, exact=False),
         _Switch(cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp, exact=False),
         _Switch(cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp, exact=False),
-        # First: torch would fill the result of `torch.empty`, and scenarios do not.
+        # Before the next switch, under which torch would fill the result of `torch.empty`.
         _attribute(deterministic, "fill_uninitialized_memory", exact=False),
         _Switch(
             lambda: (torch.are_deterministic_algorithms_enabled(),

@@ -53,9 +53,10 @@ def hook_registries() -> Mapping[str, MutableMapping[int, Any]]:
 
 
 def full_backward_hooks() -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """Return how to read, and to set, of which kind the backward hooks of all modules are.
+    """Return the functions that read and set the kind of the backward hooks of all modules.
 
-    torch allows one kind, that of the first hook.
+    The kind is True for full hooks, False for old ones, None without a hook: torch allows one
+    kind, that of the first hook.
     """
     name = "_global_is_full_backward_hook"
     return functools.partial(getattr, module, name), functools.partial(

@@ -19,8 +19,7 @@ def misfits(parameter: nn.Parameter) -> tuple[Misfit, ...]:
     """List how a parameter's gradient differs in form from the gradient of plain torch.
 
     Returns:
-        Each difference; nothing without a gradient. Placements of mesh
-        axes of one rank are all alike.
+        Each difference; none without a gradient. Placements on a mesh axis of one rank make none.
     """
     gradient = parameter.grad
     return () if gradient is None else tuple(_misfits(parameter, gradient))

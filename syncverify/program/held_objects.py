@@ -29,7 +29,7 @@ _SUBJECTS = (
 # Statements of a module make them; its name is an attribute of theirs.
 _CACHED = type(functools.cache(lambda: None))
 _DEFINED = (type, types.FunctionType, _CACHED)
-# Reached through them is the whole program, or what belongs to torch.
+# Types whose objects lead to the whole program, or to objects of torch.
 _NOT_FOLLOWED = (
     threading.Thread,
     types.ModuleType,
@@ -43,7 +43,7 @@ _NOT_FOLLOWED = (
     dist.ProcessGroup,
     DeviceMesh,
 )
-# Most objects on the way, by far.
+# Types of most objects on the way.
 _WITHOUT_REFERENCES = frozenset({str, bytes, int, float, bool, type(None)})
 
 
@@ -51,16 +51,16 @@ def held_by_subject(synchronizer: object) -> Held:
     """Count the tensors and handles of collectives that a synchronizer refers to.
 
     Returns:
-        Objects that are reached by attributes, containers, class attributes, variables and
-        caches of functions, and the global variables of the modules of the synchronizer's
-        classes. Other globals lead to the whole program, and are not followed.
+        The numbers of objects that are reached by attributes, containers, class attributes,
+        variables and caches of functions, and by the global variables of the modules of the
+        synchronizer's classes. Other globals lead to the whole program, and are not followed.
     """
     owners = [synchronizer, *_globals_of(type(synchronizer))]
     return Held(*_count(owners), groups=num_groups())
 
 
 def holds_tensor(value: object, *, besides: Iterable[object]) -> bool:
-    """Tell whether a tensor or a container keeps the memory of other tensors alive."""
+    """Tell whether a value is a tensor, or a container of one, that is not among `besides`."""
     if not isinstance(value, (torch.Tensor, Collection)):
         return False  # such as a synchronizer, which frees its memory itself
     return _count([value], besides=besides)[0] > 0
@@ -69,6 +69,7 @@ def holds_tensor(value: object, *, besides: Iterable[object]) -> bool:
 def _count(
     owners: Iterable[object], *, besides: Iterable[object] = ()
 ) -> tuple[int, int]:
+    """Return the number of tensors and handles that are reached, and the bytes of the tensors."""
     number = 0
     storages: dict[int, int] = {}
     seen = {id(each) for each in besides}

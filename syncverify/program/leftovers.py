@@ -32,7 +32,7 @@ class Before:
 
     Attributes:
         model: The rank's parameters.
-        own: Their values.
+        own: Values of the parameters, and their `requires_grad`.
         draws: Random numbers of the training program.
     """
 
@@ -148,10 +148,10 @@ def drop_what_is_undone(runs: Iterable[RankRun], before: ProcessSettings) -> Non
             run.leftovers = replace(left, settings=settings)
 
 
-def _sharing_storage(gradients: dict[str, torch.Tensor]) -> tuple[str, ...]:
+def _sharing_storage(tensors: dict[str, torch.Tensor]) -> tuple[str, ...]:
     sharing: set[str] = set()
-    for (one, first), (other, second) in itertools.combinations(gradients.items(), 2):
+    for (one, first), (other, second) in itertools.combinations(tensors.items(), 2):
         same = first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
         if same and first.numel() and second.numel():
             sharing |= {one, other}
-    return tuple(name for name in gradients if name in sharing)
+    return tuple(name for name in tensors if name in sharing)

@@ -45,7 +45,7 @@ class LocalModel:
     Attributes:
         scenario: Scenario with the specs of the parameters.
         rank: Global rank.
-        parameters: DTensor or plain parameters, by name.
+        parameters: DTensors or ordinary parameters, by name.
     """
 
     scenario: Scenario
@@ -103,7 +103,7 @@ class LocalModel:
     ) -> torch.Tensor:
         """Return the first loss of a step, computed without a graph.
 
-        Each use is a plain product: some uses need a graph. Other arguments are those of `loss`.
+        Each use is a plain product: some uses need a graph. Arguments are those of `loss`.
         """
         specs = (replace(spec, use=PLAIN) for spec in self.scenario.parameters)
         plain = replace(self.scenario, parameters=tuple(specs))
@@ -250,7 +250,7 @@ def build_model(
 ) -> LocalModel:
     """Return one rank's parameters; replicas have equal values, but for `replicas=unequal`.
 
-    Without a mesh, every parameter is a plain tensor of its local shape.
+    Without a mesh, every parameter is an ordinary tensor of its local shape.
     """
     if scenario.module != PLAIN:
         require_own_parameters(scenario)
@@ -262,7 +262,7 @@ def build_model(
 
 
 def start_value(scenario: Scenario, spec: ParameterSpec, rank: int) -> torch.Tensor:
-    """Return one rank's part of a parameter as training starts; any dtype."""
+    """Return one rank's part of a parameter as training starts, not yet in the parameter's dtype."""
     if scenario.module != PLAIN:
         return initial_value(scenario.mesh, spec, rank)
     shape = torch.Size(local_shape(scenario.mesh, spec, rank))

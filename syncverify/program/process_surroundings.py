@@ -15,7 +15,7 @@ from typing import Any, Final
 from syncverify.program.global_hooks import GlobalHooks
 from syncverify.program.rank_environment import RANK_VARIABLES
 
-# Variables that torch and its launchers write themselves.
+# How the names of variables begin that torch and its launchers write themselves.
 _VARIABLES_OF_TORCH: Final = (
     *RANK_VARIABLES,
     *("MASTER_ADDR", "MASTER_PORT", "CUDA_MODULE_LOADING", "CUDA_HOME"),
@@ -25,7 +25,7 @@ _VARIABLES_OF_TORCH: Final = (
 
 
 class Surroundings:
-    """What surrounds a subject now, to be compared later."""
+    """Variables, filters and hooks as they are now, to be compared later."""
 
     def __init__(self) -> None:
         self._num_modules = len(sys.modules)

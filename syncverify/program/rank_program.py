@@ -2,7 +2,7 @@
 
 The same code runs on every backend. It calls the subject only through the subject API,
 observes gradients only at points where the API allows to read them, and judges nothing.
-Parameters are frozen at first where an event `unfreeze` comes later. Then the actions of
+Parameters are frozen at first where an event that unfreezes comes later. Then the actions of
 `training_program` follow. After `unbind()` the program drops the subject and looks for
 leftovers.
 """

@@ -11,9 +11,9 @@ from syncverify.program.training_program import Replace
 
 
 class ReplacedGradients:
-    """Replaces the gradients of parameters, and holds what it took away and what it put there.
+    """Replaces the gradients of parameters, and holds the old and the new tensors.
 
-    That memory is of one stream's pool, and work of other streams reads it: the optimizer on a
+    Their memory is of one stream's pool, and work of other streams reads it: the optimizer on a
     side stream, and the next accumulation, which may free it. So the training program holds it
     until all streams have met.
     """
@@ -31,5 +31,5 @@ class ReplacedGradients:
                 self._held += [gradient, parameter.grad]
 
     def let_go(self) -> None:
-        """Hold them no longer: the streams have met."""
+        """Drop the tensors: the streams have met."""
         self._held.clear()

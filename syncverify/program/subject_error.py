@@ -75,7 +75,7 @@ def raised_by_subject(error: SubjectRaisedError | RunEndedError) -> SubjectRaise
 
 
 def require_process_group() -> None:
-    """Refuse that a subject destroys what all of them share.
+    """Refuse a subject that destroyed the default process group.
 
     Raises:
         RuntimeError: The default process group is gone.

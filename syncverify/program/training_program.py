@@ -4,14 +4,17 @@ The rank program executes the actions, and `syncverify export` prints them. In o
 
     make and bind a synchronizer    announce micro-batches if its constructor takes no number
     for each step:
-        change parameters           events `freeze`, `unfreeze`, `cast`, `move`
+        change parameters           events that freeze, unfreeze, cast or move
         evaluate                    where the scenario says so
         announce micro-batches      if the synchronizer has the method
         backwards                   observed after each but the last: "accumulated"
         wait()                      observed: "reduced"
         update parameters           as an optimizer does, in place
+        replace gradients           words `.../replaced`; `.../replaced_while_accumulating` does so
+                                    after each observation "accumulated"
         change parameters           event `cast_before_zero`
         zero_grad()                 observed: "zeroed"
+        drop gradients              words that set gradients to None
         unbind and bind             events that rebind
     unbind the synchronizer
     one plain backward              observed: "unbound"
@@ -102,7 +105,11 @@ class Backward:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """Run the forward of a step's first micro-batch without a graph, and no backward."""
+    """Run the forward of a step's first micro-batch without a graph, and no backward.
+
+    Attributes:
+        step: The step.
+    """
 
     step: int
 
@@ -168,7 +175,11 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class PlainBackward:
-    """Run a backward without the synchronizer, after the last step."""
+    """Run a backward without the synchronizer, after the last step.
+
+    Attributes:
+        step: Number of steps: this backward counts as one more.
+    """
 
     step: int
 

@@ -22,7 +22,10 @@ Groups = list[list[nn.Parameter]]
 class TwoSynchronizers:
     """Synchronizers that take turns, the first one first; it looks like one of them.
 
-    A list of a single parameter is that of the first one, and there is no second one.
+    The first synchronizer takes a single parameter, and there is no second one.
+
+    Attributes:
+        each: The synchronizers.
 
     Raises:
         NotImplementedError: The subject runs the forward, and only one wrapper can.

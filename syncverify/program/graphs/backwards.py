@@ -55,14 +55,17 @@ def run_backward(word: str, losses: Losses) -> None:
 
 
 def backwards_per_micro_batch(word: str) -> int:
-    """Count the gradients that one micro-batch brings to each parameter."""
+    """Return the number of gradients of a parameter that the caller announces for a micro-batch.
+
+    A nested backward brings one more, which is not announced.
+    """
     return 2 if word == "twice_over_one_graph" else 1
 
 
 def num_backwards(scenario: Scenario, step: int) -> int:
-    """Return the number of gradients that backwards of a step bring to each parameter.
+    """Return the number of gradients of a parameter that the caller announces for a step.
 
-    A synchronizer counts gradients, not micro-batches: some words of `BACKWARDS` bring two
+    A synchronizer counts gradients, not micro-batches: the word `twice_over_one_graph` brings two
     gradients to a parameter in one micro-batch.
     """
     return scenario.accumulations[step] * backwards_per_micro_batch(scenario.backward)

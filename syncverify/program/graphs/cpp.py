@@ -54,7 +54,7 @@ def load_operators() -> None:
     """Compile the operators, once for all processes of a user, and load them.
 
     Raises:
-        NoCompilerError: A C++ compiler or ninja is missing.
+        NoCompilerError: A C++ compiler or ninja is missing, or another process compiles too long.
     """
     # No import at the top: where CUDA is installed and no GPU is there, torch logs that then.
     from torch.utils import cpp_extension

@@ -103,8 +103,8 @@ def added_to(
     """Add a tensor to another one, and take the other one away again.
 
     Returns:
-        A scalar. The other tensor's two gradients add up to zeros. The first one is the very
-        tensor that the first tensor gets: whoever writes it in a hook changes both.
+        A scalar. The sum's backward hands one tensor to both as their gradient: a hook that writes
+        it changes both. The other one's second gradient cancels it out.
     """
     # The engine begins with what was made last: with the sum, then with `make_local`.
     against = dot(other, -constant)

@@ -1,8 +1,7 @@
 """The function of each word of `USES`, which computes one term of a loss.
 
 A function takes the local part of a parameter that needs a gradient, and a constant of the
-same dtype and shape. It returns a scalar in float32. The gradient is exactly the constant, if
-the parameter's values are positive.
+same dtype and shape. It returns a scalar in float32. The gradient is exactly the constant.
 """
 
 from __future__ import annotations

@@ -150,7 +150,11 @@ def _gradients(word: str) -> dict[str, torch.Tensor]:
 def _misuse(
     part: torch.Tensor, value: torch.Tensor, gradient: torch.Tensor | None
 ) -> str:
-    """Say that a layer changes, leaves out or looks up a parameter, or "", from its value before."""
+    """Return a complaint, to be followed by the parameter's name, or "".
+
+    A layer may not change a parameter, leave it out, or give it a sparse gradient. `value` is the
+    parameter's value before.
+    """
     # The version shows a change that was undone.
     if part._version or not torch.equal(part, value):  # noqa: SLF001
         return "it changes its parameter"

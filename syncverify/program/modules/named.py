@@ -41,7 +41,7 @@ def module_parameters(name: str, mesh: MeshSpec) -> tuple[ParameterSpec, ...]:
 
 
 def forget(name: str) -> None:
-    """Forget a model, of which another module may take the name."""
+    """Forget a model; another module may take its name."""
     MODELS.pop(name, None)
     PATHS.pop(name, None)
     module_parameters.cache_clear()
@@ -97,7 +97,7 @@ def naming_layer(word: str) -> Iterator[None]:
 
     Raises:
         LayerError: The block raised an exception, in a layer of a user's own.
-        SystemExit: Another module's.
+        SystemExit: A module of the table exits.
     """
     try:
         yield
