@@ -1,4 +1,4 @@
-"""What explains a violation that was found, and small changes of the source that mend it.
+"""Explanations of a violation that was found, and small changes of the source that mend it.
 
 ======================= ==============================================================
 module                  content
@@ -7,7 +7,8 @@ module                  content
 `larger_scenarios`      scenarios that show more than the smallest one
 `left_out`              lines that kept the subject from what it left out
 `left_over`             values that an earlier step left in the subject
-`deciding_lines`        lines that ran where it fails alone
-`fix_search`            changes of the source, each played
+`deciding_lines`        lines that ran only where it fails
+`fix_search`            changes of the source, each played; most other modules serve this one
+`one_fix`               violations that one fix mends
 ======================= ==============================================================
 """

@@ -34,7 +34,7 @@ class Measured:
         scenario: Mesh, parameters and steps of the program.
         is_right: Whether it shows no violation.
         reaches_end: Whether all ranks come to the end.
-        cost: The cost.
+        cost: Launches, bytes, overlap and memory.
     """
 
     scenario: Scenario
@@ -60,7 +60,7 @@ class Measured:
         return bool(sent) and (self.reaches_end or is_whole)
 
     def complete(self, count: int) -> int:
-        """Return the number of launches that all bytes of the scenario take at the rate of some."""
+        """Return the launches of all bytes of the scenario, if `count` took those that were sent."""
         sent, needed = self.cost.reduced_bytes, self.needs.num_bytes
         return math.ceil(count * needed / sent) if sent else 0
 
@@ -179,7 +179,7 @@ def _more_than_needed(measured: Measured, after: Cost, style: Style) -> Iterator
 
 
 def _at_the_rate(count: int, before: Cost, after: Cost) -> int:
-    """Return the number of launches that all bytes take if some took a number before."""
+    """Return the launches that the bytes take with a change, if `count` took those before it."""
     if not before.reduced_bytes:
         return 0
     return math.ceil(count * after.reduced_bytes / before.reduced_bytes)

@@ -54,7 +54,7 @@ class Cost:
             backward queues after it.
         beside: The part of `followed` whose operators may run while the reduction does.
         waited: Bytes of each early reduction, times the share of the backward that came before.
-        peak_bytes: Largest number of bytes that live on a rank at one time.
+        peak_bytes: Largest number of bytes that live on a rank at one time, summed over ranks.
     """
 
     launches: int = 0

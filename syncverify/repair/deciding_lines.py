@@ -40,8 +40,8 @@ def deciding_lines(
     """Return up to three lines with their code; see Note [Lines that decide].
 
     Returns:
-        The lines; none where no scenario that is drawn
-        is right, or where the subject's functions cannot be probed.
+        The lines. None where no drawn scenario is right, where many lines decide, or where the
+        subject's functions cannot be probed.
     """
     if found.violation.cause in _SLOW:
         return ()
@@ -56,7 +56,7 @@ def deciding_lines(
         return ()
     with played_lines(subject.factory) as failing:
         backend.run(found.scenario, subject, found.schedule)
-    # Played twice: probes cost more than a play, and a wrong play is not to count.
+    # Right scenarios are played once more: probes cost more than a play, and only these count.
     with played_lines(subject.factory) as passing:
         for scenario in right:
             backend.run(scenario, subject)
@@ -81,11 +81,8 @@ def _functions(path: str) -> list[tuple[int, int, str]]:
     """List first line, last line and name of the functions in a file."""
     try:
         tree = ast.parse(Path(path).read_text("utf-8"))
-    except (
-        OSError,
-        SyntaxError,
-        UnicodeDecodeError,
-    ):  # gone, or changed since its import
+    # The file may be gone, or changed since its import.
+    except (OSError, SyntaxError, UnicodeDecodeError):
         return []
     return [
         (node.lineno, node.end_lineno or node.lineno, node.name)

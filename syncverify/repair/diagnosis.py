@@ -85,7 +85,7 @@ def diagnosed(
 
 
 def _with_argument(violation: Violation, subject: Subject) -> Violation:
-    """Note what the subject calls its groups, where it raised an error about them maybe."""
+    """Note the name of the subject's argument for groups, if it raised: the error may name it."""
     evidence = violation.evidence
     if not (is_exception(violation.cause) and isinstance(evidence, Ended)):
         return violation

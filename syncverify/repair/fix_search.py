@@ -2,13 +2,16 @@
 
 Note [A fix was played]
     A change counts if the scenario then holds every property, and if three things are true of
-    other scenarios. They hold the property that it mends and those that depend on it. They
-    show no violation that they do not show without it. They cost no more (Note [A fix costs no
-    more]). Among the others are several
-    ranks, buckets, steps and micro-batches. So a fix is right as far as it was played; it need
-    not be the fix that the author would make. A change that leaves all costs as they were ends
-    the search; of others, the one counts that launches the most before
-    backward ends, and of equals the shortest.
+    other scenarios:
+
+    - they hold the property that the change mends, and those that depend on it;
+    - they show no violation that they do not show without the change;
+    - they cost no more (Note [A fix costs no more]).
+
+    The others have several ranks, buckets, steps and micro-batches. So a fix is right as far as
+    it was played; it need not be the fix that the author would make. A change that leaves all
+    costs as they were ends the search. Without one, the change counts that launches the most
+    before backward ends, and of equals the shortest.
 """
 
 from __future__ import annotations
@@ -99,7 +102,7 @@ class _Search:
 
 
 def _silences(edit: Edit, game: Game) -> bool:
-    """Tell whether a change only takes a subject that raises past the line."""
+    """Tell whether a change only keeps a line from raising."""
     if not edit.num_lines or not is_exception(game.found.violation.cause):
         return False
     # Without its line no error is left, and nothing of the use of the line either.

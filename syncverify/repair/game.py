@@ -51,6 +51,7 @@ _NUM_CONFIRMING: Final = 30
 _MAX_RANKS: Final = 4
 _SEED: Final = 0
 _CONFIRMING_SEED: Final = 2
+# Stands for violations that were not listed.
 _SOME: Final = {("", "")}
 # Each play of such a run takes seconds.
 SLOW: Final = frozenset({"never_returns", "process_died"})
@@ -94,7 +95,7 @@ class Game:
     num_slow_runs: int = 0
 
     def shows_violation(self) -> bool:
-        """Tell whether one play shows the violation; of chance, it takes two that differ."""
+        """Tell whether one play shows the violation; one of chance takes two plays that differ."""
         shown = self._identities(self.found.scenario, None) or set()
         return self.found.violation.property in dict(shown)
 
@@ -225,9 +226,9 @@ class Game:
             key=lambda each: not any(is_same_work(e, race) for e in each.found if race),
         )
 
-    def first_line_of(self, phase: str) -> SourceLine | None:
+    def first_line_of(self, name: str) -> SourceLine | None:
         """Return the first line of the subject's method of a name."""
-        method: Any = getattr(self.subject.factory, phase, None)
+        method: Any = getattr(self.subject.factory, name, None)
         while hasattr(method, "__wrapped__"):
             method = method.__wrapped__
         if not isinstance(method, FunctionType):
@@ -238,7 +239,10 @@ class Game:
         return _first_line(code)
 
     def functions(self) -> Iterator[tuple[Source, ast.FunctionDef]]:
-        """Yield the functions behind the violation, then all methods of the subject and its file."""
+        """Yield the functions behind the violation, then other methods of the subject and its file.
+
+        Constructors are left out: a change of what they are given only avoids a mistake.
+        """
         events = self.found.violation.evidence.events
         lines = lines_among(each for event in events for each in event.origins)
         seen = set[tuple[str, int]]()
@@ -278,7 +282,7 @@ class Game:
 
     @property
     def _taking_arguments(self) -> set[tuple[str, int]]:
-        """The places of the methods that are given the cap and other arguments."""
+        """The places of the constructors, which are given the cap and other arguments."""
         owners = getattr(self.subject.factory, "__mro__", ())
         codes = (
             getattr(vars(each).get("__init__"), "__code__", None) for each in owners
@@ -301,7 +305,7 @@ class Game:
         lines = [f"  {line}" for line in stays]
         lines += [f"- {line}" for line in removed]
         lines += [f"+ {' ' * edit.indent}{line}" for line in edit.lines]
-        # Only of these the cost is known, too.
+        # The cost is known of these, and not of those that confirm.
         others = [each for each, _ in self._all_others()]
         most = max(each.mesh.num_ranks for each in others)
         return Fix(place, _dedented(lines), len(others), most, change=edit)
@@ -324,10 +328,9 @@ class Game:
             return None
         if run.fault is not None:
             self.num_slow_runs += run.fault.kind in SLOW
+        # The search for remedies takes long, and it is enough that some order is missing.
         if edit is not None and is_own and _lacks_order(run):
-            return (
-                _SOME  # the search for remedies takes long, and a number tells enough
-            )
+            return _SOME
         found = check(scenario, run, self.subject.capabilities)
         return {violation.identity for violation in found}
 
@@ -338,7 +341,7 @@ class Game:
 
 
 def _first_line(code: CodeType) -> SourceLine:
-    """Return the line after the head of a function."""
+    """Return the second line of a function, decorators included."""
     number = code.co_firstlineno + 1
     return SourceLine(shown_path(code.co_filename), number, code.co_name)
 

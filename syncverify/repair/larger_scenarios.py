@@ -10,7 +10,7 @@ Note [Numbers that differ]
     With two ranks, two micro-batches and two parameters, half of the right gradient tells
     nothing about what divided it. Where several mistakes give the value in the smallest
     scenario, a few larger ones are played, in which the numbers of ranks, of micro-batches, of
-    elements and of parameters differ. The first one with fewer readings is shown.
+    elements and of parameters differ. The one with the fewest readings is shown.
 """
 
 from __future__ import annotations

@@ -42,10 +42,10 @@ _METHODS: Final[Mapping[str, str]] = {
 def left_out(
     found: FoundViolation, subject: Subject, backend: SimBackend
 ) -> tuple[LeftOut, ...]:
-    """Return the lines of the subject that decide about what it did not do, with their code.
+    """Return the places in the subject of a missing launch, a missing wait or missing cleaning.
 
     Returns:
-        The lines; none for causes that have lines of their own.
+        Lines with their code; none for causes that have lines of their own.
     """
     cause = found.violation.cause
     if cause == "read_before_reduced":
@@ -79,9 +79,11 @@ def _clearing(cause: str, subject: Subject, ran: RanLines) -> Iterator[LeftOut]:
 
 def _own_method(name: str, subject: Subject) -> SourceLine | None:
     """Return the first line of a method of the subject's class, where it is Python code."""
-    method = inspect.unwrap(getattr(subject.factory, name, None) or _own_method)
-    code = getattr(method, "__code__", None)
-    if method is _own_method or code is None or not is_subject_line(code.co_filename):
+    method = getattr(subject.factory, name, None)
+    code = (
+        getattr(inspect.unwrap(method), "__code__", None) if callable(method) else None
+    )
+    if code is None or not is_subject_line(code.co_filename):
         return None
     # Decorators come first.
     first = SourceLine(shown_path(code.co_filename), code.co_firstlineno, name)

@@ -1,4 +1,4 @@
-"""What a step leaves in a subject, and makes the next step wrong.
+"""Values that a step leaves in a subject, and that make the next step wrong.
 
 Note [Left over]
     A counter that is not set back shows as a wrong gradient, as an error or as a race, one step
@@ -6,7 +6,8 @@ Note [Left over]
     compared with what it held where step 0 began. Much may differ and be right: a step number,
     a cache. So the scenario is played with the differences set back on all ranks, as each step
     begins. A difference is reported if setting back all others leaves the violation. If setting
-    back mends nothing, nothing is reported. This mends no step that was wrong before, nor step 0.
+    back mends nothing, nothing is reported. A step that is wrong by itself stays wrong, and so
+    does step 0.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def left_over(
     """Return up to three values that make a later step wrong; see Note [Left over]."""
     violation, scenario = found.violation, found.scenario
     is_played = scenario.num_steps > 1 and scenario.synchronizers == "one"
-    is_told = violation.cause not in _SLOW and violation.property != _OF_CHANCE
-    if not (is_played and is_told) or violation.evidence.step == 0:
+    is_repeatable = violation.cause not in _SLOW and violation.property != _OF_CHANCE
+    if not (is_played and is_repeatable) or violation.evidence.step == 0:
         return ()
     plays = _Plays(found, subject, backend)
     rank = min(violation.ranks, default=0)
@@ -87,7 +88,7 @@ class _Plays:
         return by_step.get(max(by_step) if step is None else step, [])
 
     def needed(self, patterns: list[str]) -> list[str]:
-        """Return the patterns of paths that mend the violation, if they are set back, and no less."""
+        """Return patterns of paths that mend the violation if they are set back, none in vain."""
         if not patterns:
             return []
         if not self._is_mended(patterns):
@@ -151,7 +152,7 @@ class _Watch(RankRecorder):
         num_steps: Number of steps; after the last one nothing may keep a synchronizer.
 
     Attributes:
-        differing: Values that differ from the begin of step 0, by step.
+        differing: Values that differ from those at the beginning of step 0, by step.
     """
 
     def __init__(

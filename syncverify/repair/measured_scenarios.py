@@ -43,11 +43,11 @@ _VARIED_CAP = 36
 def measured_scenarios(
     found: Scenario, capabilities: Capabilities
 ) -> Iterator[Scenario]:
-    """Yield scenarios within a contract in which several parameters share buckets.
+    """Yield scenarios within a contract that have several parameters, mostly some in a bucket.
 
     Args:
         found: The scenario of the violation. Its mesh and its parameters are repeated, so that
-            whatever it needs to show is in some of the scenarios.
+            some of the scenarios have all that the violation needs.
         capabilities: The contract.
 
     Yields:

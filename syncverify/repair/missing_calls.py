@@ -69,7 +69,7 @@ def _in_front(source: Source, function: ast.FunctionDef, line: str) -> Edit:
 
 
 def _set_anew(source: Source, methods: dict[str, ast.FunctionDef]) -> Iterator[Edit]:
-    """Set an attribute as `bind()` did."""
+    """Set an attribute as `bind()`, `__init__()` or `reset()` did."""
     for at in filter(None, map(methods.get, ("zero_grad", "wait"))):
         for method in filter(None, map(methods.get, _STARTS)):
             for name, value in _initial(method):

@@ -114,7 +114,7 @@ def statement(origin: Origin) -> tuple[str, ast.stmt] | None:
 
 
 def ends(line: SourceLine) -> Iterator[OrderPlace]:
-    """Yield the ends of the function that has a line: before its returns, or after its body."""
+    """Yield the end of the function that has a line: before its last `return`, or after its body."""
     source = source_of(line.file)
     function = source.function_at(line.number) if source else None
     if function is not None:

@@ -143,7 +143,6 @@ def _variants(node: ast.stmt, field: str, names: Names) -> Iterator[Any]:
         if not isinstance(inner, ast.expr):
             continue
         numbers = (*compared[inner], *names.compared) if inner in compared else ()
-        # A name is read as it is stored, so only a name that is read is another one.
         others = near_misses(inner, names.siblings)
         for simpler in (*_parts(inner, numbers), *others):
             changed = copy.deepcopy(node)

@@ -27,7 +27,7 @@ def diagnosed_by_fix(
     subject: Subject,
     backend: SimBackend,
 ) -> list[FoundViolation]:
-    """Diagnose violations; list one that the fix of another one mends with that one.
+    """Diagnose violations, and list each with an earlier or later one whose fix mends it.
 
     See Note [One fix, one mistake].
 

@@ -30,8 +30,8 @@ def partly_waited(
     is played as well.
 
     Returns:
-        The lines, each with its numbers of collectives; none where all of a line are waited
-        for, or none.
+        The lines, each with its numbers of collectives. None where all collectives of the
+        launching line are waited for, or no one is.
     """
     race = found.violation.evidence.unordered
     if not (isinstance(race, Race) and isinstance(race.first, CollectiveLaunch)):

@@ -1,7 +1,7 @@
 """The names by which the code at some line reaches streams and handles of collectives.
 
-A line is added to the subject that calls `note(locals())`. It follows attributes and the
-elements of containers, and says how the subject itself would write them.
+A line is added to the subject that calls `note(locals())`. `note` follows attributes and the
+elements of containers, and writes their names as the subject itself would.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from syncverify.trace.source_lines import Origin
 _MAX_DEPTH: Final = 3
 _MAX_OBJECTS: Final = 400
 _HANDLES: Final = SimulatedWork, DroppableHandle
-# Whose objects hold no name of a subject: torch, and what stands in the place of its objects.
+# Packages whose objects hold no name of a subject: torch, and the simulation of its objects.
 _FOREIGN: Final = ("torch", "syncverify.sim")
 _LEAVES: Final = (str, bytes, int, float, bool, type(None), torch.Tensor, type)
 NOTE: Final = f"__import__({__name__!r}, fromlist=['note']).note(locals())"

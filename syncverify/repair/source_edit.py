@@ -124,9 +124,8 @@ class Source:
     def loops_around(self, statement: ast.stmt) -> list[ast.For | ast.While]:
         """Return the loops in which a statement stands, innermost first, up to another block."""
         found, inner = list[ast.For | ast.While](), statement
-        for node in reversed(
-            self._statements
-        ):  # outer statements come before inner ones
+        # Outer statements come before inner ones.
+        for node in reversed(self._statements):
             if isinstance(node, ast.For | ast.While) and inner in node.body:
                 found.append(node)
                 inner = node
@@ -175,6 +174,9 @@ class LiveFile:
 
     Attributes:
         source: Its text and statements.
+
+    Raises:
+        NotEditableError: The file cannot be read.
     """
 
     def __init__(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Lines of a subject that run on one rank in one step, and before all steps."""
+"""Lines of a subject that run on one rank in one step, and in bind() and unbind()."""
 
 from __future__ import annotations
 
