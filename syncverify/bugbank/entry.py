@@ -26,9 +26,9 @@ class Entry:
         trigger: The smallest program that shows the defect, in words.
         silent: Whether real hardware gives a wrong gradient, or wastes time or memory,
             without an error or a hang.
-        property: Name of the property that the report tells first.
-        causes: Causes that tell the mistake: the one that the report names, then those of
-            scenarios in which the same mistake shows otherwise.
+        property: Name of the property that the harness has to name first.
+        causes: Causes that name the mistake: the usual one, then that of scenarios in which the
+            same mistake shows otherwise.
         uses_streams: Whether the synchronizer takes streams from `torch.cuda`, and so runs
             on `sim` and GPUs only.
     """

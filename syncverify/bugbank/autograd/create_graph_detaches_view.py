@@ -28,7 +28,7 @@ class HoldsFirstGradient(PlainGrads):
             self.handles.append(hook)
 
     def hold(self, parameter: nn.Parameter) -> None:
-        """Keep a gradient."""
+        """Keep the first gradient tensor of a step."""
         if parameter not in self.held and parameter.grad is not None:
             self.held[parameter] = parameter.grad
 

@@ -1,9 +1,9 @@
 """Every lifecycle is gone through rightly, or refused.
 
 Buckets are launched in one order on all ranks, and `wait()` launches the incomplete
-ones, so no accumulation has to come. The synchronizer refuses a `.grad`
-that is not its view, an accumulation too many, and a parameter that was frozen at `bind()`
-and has a gradient.
+ones, so no accumulation has to come. The synchronizer refuses a `.grad` that is not
+its view, an accumulation too many, and a parameter that was frozen at `bind()` and
+is trained.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Careful(SideStreams):
     """Launches buckets in one order on all ranks, incomplete ones in `wait()`."""
 
     features = frozenset(LIFECYCLE)
-    overlaps_backward = (
-        False  # a step may begin with a parameter that other ranks never use
-    )
+    # A step may begin with a parameter that
+    # other ranks never use.
+    overlaps_backward = False
 
     @override
     def bind(self) -> None:
@@ -87,7 +87,7 @@ class Careful(SideStreams):
         super().launch(bucket)
 
     def launch_rest(self) -> None:
-        """Launch the others."""
+        """Launch the buckets that were not launched yet."""
         if not self.is_reduced:
             for bucket in self.buckets[self.num_launched :]:
                 self.launch(bucket)

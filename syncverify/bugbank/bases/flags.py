@@ -11,7 +11,7 @@ from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
 class FlagsMicroBatches(ViewBuckets):
-    """Reduces buckets in the micro-batch with the flag, and counts nothing before it."""
+    """Reduces buckets in the micro-batch with the flag, however many came before it."""
 
     def run_micro_batch(
         self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool

@@ -28,6 +28,6 @@ class ReducesInWait(ViewBuckets):
 
 
 def is_odd() -> bool:
-    """Tell this rank from its neighbours."""
-    # Data, a flag, addresses or a clock make ranks differ; numbers do it again and again.
+    """Tell whether this rank's number is odd."""
+    # In reports, data, a flag, addresses or a clock make ranks differ. Numbers do in every run.
     return dist.get_rank() % 2 == 1

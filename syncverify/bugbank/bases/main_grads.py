@@ -55,7 +55,7 @@ class MainGrads:
         self.required = require_accumulations
         self.buckets: list[Bucket] = []
         self.hooks: list[torch.utils.hooks.RemovableHandle] = []
-        # Invariant: gradients that each parameter has moved in this step.
+        # Number of gradients of this step that were moved into the slot of each parameter.
         self.moved: dict[nn.Parameter, int] = {}
 
     def set_required_accumulations(self, require_accumulations: int) -> None:

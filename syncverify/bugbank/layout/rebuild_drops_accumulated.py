@@ -13,7 +13,7 @@ from syncverify.bugbank.entry import reported
 
 
 class RebuildsOnce(FlagsMicroBatches):
-    """Right: buckets are made anew in the first step, and keep their content."""
+    """Right: buckets are made anew once, between micro-batches, and keep their content."""
 
     @override
     def bind(self) -> None:

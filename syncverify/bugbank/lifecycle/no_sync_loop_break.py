@@ -1,4 +1,4 @@
-"""Telling ends at the first bucket that there is nothing to tell.
+"""The loop that defers buckets stops at the first one without a group.
 
 Reported in speechbrain/speechbrain#2010.
 """
@@ -13,14 +13,14 @@ from syncverify.bugbank.entry import reported
 
 
 class DefersEachBucket(FlagsMicroBatches):
-    """Right: tells each bucket by itself not to reduce yet."""
+    """Right: no bucket is reduced before the micro-batch with the flag."""
 
     @override
     def may_reduce(self, bucket: Bucket) -> bool:
-        return self.is_syncing or bucket not in self.told()
+        return self.is_syncing or bucket not in self.deferred()
 
-    def told(self) -> list[Bucket]:
-        """List the buckets that get the flag."""
+    def deferred(self) -> list[Bucket]:
+        """List the buckets that wait for the flag."""
         return self.buckets
 
 
@@ -31,8 +31,8 @@ class DefersEachBucket(FlagsMicroBatches):
     cause="reduced_early",
 )
 class StopsAtUnwrapped(DefersEachBucket):
-    """Telling ends at the first bucket that there is nothing to tell."""
+    """The loop that defers buckets stops at the first one without a group."""
 
     @override
-    def told(self) -> list[Bucket]:
+    def deferred(self) -> list[Bucket]:
         return [*takewhile(lambda bucket: bucket.groups, self.buckets)]

@@ -1,4 +1,4 @@
-"""A mean over one rank is written elsewhere, all but its last 8 elements.
+"""A mean over one rank is written without its last 8 elements.
 
 Reported in NVIDIA/nccl#1950.
 """
@@ -16,7 +16,7 @@ from syncverify.bugbank.entry import reported
     cause="never_written",
 )
 class LosesTailOfOneRank(AveragedMainGrads):
-    """A mean over one rank is written elsewhere, all but its last 8 elements."""
+    """A mean over one rank is written without its last 8 elements."""
 
     @override
     def reduce(self, bucket: Bucket) -> None:

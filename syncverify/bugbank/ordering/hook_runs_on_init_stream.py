@@ -12,7 +12,7 @@ from syncverify.bugbank.entry import reported
 
 
 class AccumulatesWhereBound(SideStreams):
-    """Right: accumulation runs on the stream on which the subject was bound."""
+    """Right: accumulation runs on a stream that `bind()` makes."""
 
     @override
     def bind(self) -> None:
