@@ -1,11 +1,10 @@
 """Words for uses of parameters and for backward: drawn if covered, shrunk to plain."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import find, given, settings
+from hypothesis.errors import NoSuchExample
 
-from syncverify.scenario.contract import EVERYTHING
+from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import FEATURES, NEVER_TOGETHER, OPTIONAL, PLAIN
 from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
@@ -13,7 +12,7 @@ from syncverify.scenario.specs import ParameterSpec
 from syncverify.strategies import backwards, scenarios, uses
 
 PARAMETERS = tuple(ParameterSpec(f"p{i}", (2,), ("R",)) for i in range(4))
-PROMISES_NOTHING = replace(EVERYTHING)
+PLAIN_STEPS = Capabilities()
 WORDS = [w for t, w in OPTIONAL if t == "backward" and not FEATURES[t, w].rare]
 SETTINGS = settings(max_examples=2000)
 
@@ -37,9 +36,11 @@ def test_uses_shrink_to_one_parameter_with_another_use() -> None:
 
 
 def test_words_outside_of_the_contract_are_not_drawn() -> None:
-    assert find(backwards(capabilities=PROMISES_NOTHING), lambda _: True) == PLAIN
-    plainly = uses(PARAMETERS, capabilities=PROMISES_NOTHING)
-    assert find(plainly, lambda _: True) == PARAMETERS
+    with pytest.raises(NoSuchExample):
+        find(backwards(capabilities=PLAIN_STEPS), lambda word: word != PLAIN)
+    plain_uses = uses(PARAMETERS, capabilities=PLAIN_STEPS)
+    with pytest.raises(NoSuchExample):
+        find(plain_uses, lambda specs: specs != PARAMETERS)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
 
 from syncverify.program.modules import module_parameters
 from syncverify.scenario.contract import Capabilities
@@ -16,6 +17,7 @@ from syncverify.strategies import module_parameter_lists, modules, scenarios
 
 PAIR = MeshSpec((2,), ("dp",))
 LOCAL = Capabilities(tensors="local")
+LOCAL_MODULES = Capabilities(tensors="local", features=frozenset({"module"}))
 ONLY_GPT = Capabilities(features=frozenset({"module=gpt"}))
 
 
@@ -52,21 +54,25 @@ def test_smallest_scenario_with_a_module_is_otherwise_plain() -> None:
     assert found == Scenario(alone, listed, (1,), 2**20, module="gpt")
 
 
-@given(modules(PAIR, capabilities=LOCAL))
-def test_subject_of_plain_tensors_gets_replicated_modules(name: str) -> None:
-    assert name != "moe"
+def test_subject_of_plain_tensors_gets_replicated_modules() -> None:
+    drawn = modules(PAIR, capabilities=LOCAL_MODULES)
+    assert minimal(drawn, lambda name: name == "gpt")
+    with pytest.raises(NoSuchExample):
+        minimal(drawn, lambda name: name == "moe")
 
 
-@given(modules(PAIR, capabilities=ONLY_GPT))
-def test_module_outside_of_the_contract_is_not_drawn(name: str) -> None:
-    assert name in {PLAIN, "gpt"}
+def test_module_outside_of_the_contract_is_not_drawn() -> None:
+    drawn = modules(PAIR, capabilities=ONLY_GPT)
+    assert minimal(drawn, lambda name: name == "gpt")
+    with pytest.raises(NoSuchExample):
+        minimal(drawn, lambda name: name not in {PLAIN, "gpt"})
 
 
-@given(modules(PAIR, capabilities=Capabilities(features=frozenset({"module"}))))
-def test_module_with_a_parameter_outside_of_the_contract_is_not_drawn(
-    name: str,
-) -> None:
-    assert not name.startswith("conv")
+def test_module_with_a_parameter_outside_of_the_contract_is_not_drawn() -> None:
+    drawn = modules(PAIR, capabilities=Capabilities(features=frozenset({"module"})))
+    assert minimal(drawn, lambda name: name == "moe")
+    with pytest.raises(NoSuchExample):
+        minimal(drawn, lambda name: name.startswith("conv"))
 
 
 @given(st.data())

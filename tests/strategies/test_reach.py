@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,21 +36,15 @@ PLAIN_STEPS = Capabilities(varying_accumulations=True)
 
 
 def local_numels(scenario: Scenario, spec: ParameterSpec) -> set[int]:
-    shapes_of_ranks = [
-        local_shape(scenario.mesh, spec, rank)
+    """Return the numbers of elements that ranks hold of a parameter."""
+    return {
+        math.prod(local_shape(scenario.mesh, spec, rank))
         for rank in range(scenario.mesh.num_ranks)
-    ]
-    numels = set()
-    for shape in shapes_of_ranks:
-        numel = 1
-        for size in shape:
-            numel *= size
-        numels.add(numel)
-    return numels
+    }
 
 
-def equal_sized_neighbours(scenario: Scenario) -> bool:
-    """Two trainable parameters of a group that a check of sizes cannot tell apart."""
+def has_equal_sized_neighbours(scenario: Scenario) -> bool:
+    """Tell whether a check of sizes cannot tell two trainable parameters of a group apart."""
     keys = [
         (spec.global_shape, spec.placements, spec.effective_grad_dtype, spec.group)
         for spec in scenario.parameters
@@ -74,7 +69,7 @@ DISCOVERIES: dict[str, Callable[[Scenario], bool]] = {
     "two groups": lambda s: len(s.groups) == 2,
     "varying accumulations": lambda s: len(set(s.accumulations)) > 1,
     "cap that splits": lambda s: ("buckets", "cap splits") in set(features_of(s)),
-    "equal-sized parameters": equal_sized_neighbours,
+    "equal-sized parameters": has_equal_sized_neighbours,
     "one dim on both axes": lambda s: any(
         p.placements and p.placements[0] == p.placements[-1] != "R"
         for p in s.parameters
