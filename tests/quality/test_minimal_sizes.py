@@ -10,7 +10,7 @@ import pytest
 
 from syncverify.scenario.scenario import Scenario
 from tests.quality.planted.searches import SEARCHES, Search
-from tests.quality.planted.sizes import BEYOND_TWO, LARGER, PLAINEST, SEED, Size
+from tests.quality.planted.sizes import BEYOND_TWO, OTHER_SIZES, PLAINEST, SEED, Size
 from tests.quality.test_graph_defects import PLAYED, two_micro_batches
 from tests.quality.test_rank_divergence import two_parameters
 from tests.quality.test_timing_defects import LEAST
@@ -25,17 +25,18 @@ def size_of(scenario: Scenario) -> Size:
 
 def is_small(size: Size) -> bool:
     mesh, num_parameters, steps = size
-    ranks = math.prod(mesh) <= MOST_RANKS
-    return ranks and num_parameters <= MOST_PARAMETERS and len(steps) <= MOST_STEPS
+    has_few_ranks = math.prod(mesh) <= MOST_RANKS
+    has_few_steps = len(steps) <= MOST_STEPS
+    return has_few_ranks and has_few_steps and num_parameters <= MOST_PARAMETERS
 
 
 def test_what_searches_have_to_come_to_is_small() -> None:
     names = [search.name for search in SEARCHES]
     assert len({*names}) == len(names)
-    assert {*LARGER} <= {*names}
-    assert {name for name, size in LARGER.items() if not is_small(size)} == {
-        *BEYOND_TWO
-    }
+    assert {*OTHER_SIZES} <= {*names}
+    assert PLAINEST not in OTHER_SIZES.values()
+    large = {name for name, size in OTHER_SIZES.items() if not is_small(size)}
+    assert large == {*BEYOND_TWO}
     assert is_small(PLAINEST)
 
 
@@ -53,4 +54,4 @@ def test_fixed_scenarios_are_small(scenario: Scenario) -> None:
 def test_search_makes_the_defect_small(search: Search) -> None:
     found = search.smallest(SEED)
     assert found is not None
-    assert size_of(found.scenario) == LARGER.get(search.name, PLAINEST)
+    assert size_of(found.scenario) == OTHER_SIZES.get(search.name, PLAINEST)

@@ -12,7 +12,7 @@ from tests.quality.planted.watching import InterceptsBackward, RunsMicroBatches,
 
 
 class HooksFirstInput(InterceptsBackward):
-    """Of `inputs=` it takes the first for all that gets a gradient."""
+    """Takes the first of `inputs=` for the only one that gets a gradient."""
 
     def run(self, loss: torch.Tensor, **options: Any) -> None:
         _, *others = options["inputs"] or (None,)
@@ -29,7 +29,7 @@ class DropsInputs(InterceptsBackward):
 
 
 class ArmedByCalls(InterceptsBackward):
-    """Looks for gradients from the first call that takes a loss, and there may be none."""
+    """Watches gradients only after a first call on a loss; several roots need no such call."""
 
     def before_backward(self, losses: Any) -> None:
         self.is_armed = False
@@ -57,7 +57,7 @@ class ArmedByCalls(InterceptsBackward):
 
 
 class UndoesDivision(InterceptsBackward):
-    """A loss that is divided is taken to be averaged over micro-batches, and undone."""
+    """Takes a division of the loss for a mean over micro-batches, and doubles gradients."""
 
     def bind(self) -> None:
         super().bind()
@@ -78,13 +78,13 @@ class TakesSplitForPipeline(InterceptsBackward):
 
     def saw(self, name: str, args: tuple[Any, ...]) -> None:
         if name == "grad":
-            asked = args[1:2] if isinstance(args[1], torch.Tensor) else args[1]
-            if not any(each is p for each in asked for p in self.parameters):
+            inputs = args[1:2] if isinstance(args[1], torch.Tensor) else args[1]
+            if not any(each is p for each in inputs for p in self.parameters):
                 self.left_out = {*self.parameters}
 
 
 class CountsForwards(RunsMicroBatches):
-    """Counts forwards, each of which may have several backwards, and expects as many."""
+    """Expects a forward for each backward of the step; one forward may have several."""
 
     def bind(self) -> None:
         super().bind()
@@ -103,7 +103,7 @@ class CountsForwards(RunsMicroBatches):
 
 
 class UndoesScaling(RunsMicroBatches):
-    """A loss with a large gradient is taken to be scaled, though the user undoes it."""
+    """Takes a large gradient of the loss for a scale, and divides, as the user does too."""
 
     def bind(self) -> None:
         super().bind()

@@ -25,7 +25,7 @@ class OfEntry:
     """The expected report on an entry of the bug bank.
 
     Attributes:
-        entry_id: Of the entry.
+        entry_id: Id of the entry.
     """
 
     entry_id: str
@@ -51,10 +51,10 @@ class Defect(OfEntry):
         also: Other properties that it violates, in some scenario of the search.
         mesh: Mesh of the smallest scenario.
         num_parameters: Number of its parameters, at most.
-        accumulations: Its steps, at most as many and as long.
+        accumulations: Upper bounds on its steps, and on its micro-batches in all steps.
         examples: Scenarios within which the search meets it.
         features: Features of the smallest scenario, beyond plain steps.
-        seed: Of the search.
+        seed: Seed of the search.
     """
 
     property: str

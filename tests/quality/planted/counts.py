@@ -33,7 +33,7 @@ class LosesCountOnBind(ToldCount):
 
 
 class TellsBoundBucketsAlone(ToldCount):
-    """The count goes to the buckets, of which there are none between `unbind()` and `bind()`."""
+    """Drops a count that comes while there are no buckets, so between `unbind()` and `bind()`."""
 
     @override
     def set_required_accumulations(self, require_accumulations: int) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.quality.planted.bank import MATCH, ORDER, WAITS
 
-# Entry of the bug bank, bytes of the cap, and the first violation with a part of the report:
-# where collectives exchange data, and where they do not.
+# Entry of the bug bank, bytes of the cap, first violation where collectives exchange data, first
+# violation where they do not (None: not played there), and a pattern that the first report has.
 DIVERGENCES: list[tuple[Any, ...]] = [
     (
         "launched-as-ready", 1,

@@ -1,4 +1,4 @@
-"""A defect that forwards without a backward show."""
+"""A defect that only forwards without a backward show, and its right twin."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from tests.quality.planted.watching import RunsMicroBatches
 
 
 class TellsForwardsApart(RunsMicroBatches):
-    """Reduces in the backward of the last forward that builds a graph."""
+    """Correct: reduces in the backward of the last forward that builds a graph."""
 
     @override
     def bind(self) -> None:

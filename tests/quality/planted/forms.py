@@ -1,4 +1,4 @@
-"""Synchronizers with the right numbers in `.grad`, and another form than plain torch gives."""
+"""Synchronizers with right numbers in `.grad`, and with a form that plain torch does not give."""
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ from tests.quality.planted.planted import planted
 
 
 class Reforms(MainGrads):
-    """Assigns each reduced gradient once more, and changes nothing."""
+    """Correct: assigns each reduced gradient once more, in the form of its parameter."""
 
     @override
     def wait(self) -> None:

@@ -121,7 +121,7 @@ class WaitsForAnEvent(WaitsForTheFuture):
 
 
 class WaitsForAnEventForAWhile(WaitsForAnEvent):
-    """Correct on real processes: as above, and gives up after a while."""
+    """Waits for an event that a callback sets, and raises after 10 ms without it."""
 
     @override
     def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:

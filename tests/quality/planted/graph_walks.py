@@ -10,7 +10,7 @@ from tests.quality.planted.watching import WalksGraph, nodes, roots
 
 
 class TakesExpansionForItsProbe(WalksGraph):
-    """`p.expand_as(p)` is how FSDP finds the accumulator of `p`; not each is its own."""
+    """Takes each `p.expand_as(p)` for its own probe; FSDP finds the accumulator of `p` so."""
 
     def before_backward(self, losses: Any) -> None:
         for node in nodes(losses):
@@ -41,7 +41,7 @@ class ReducesRowsOfLookups(WalksGraph):
 
 
 class ReducesFirstSlice(WalksGraph):
-    """A fused weight is used in slices; it learns of the first only."""
+    """Reduces the first of the slices in which a fused weight is used."""
 
     def bind(self) -> None:
         super().bind()
@@ -64,7 +64,7 @@ class ReducesFirstSlice(WalksGraph):
 
 
 class ForgetsLastOfGroup(WalksGraph):
-    """Parts of a grouped weight are reduced up to the last, and without it."""
+    """Reduces the parts of a grouped weight, but for the last one."""
 
     def bind(self) -> None:
         super().bind()
@@ -109,7 +109,7 @@ class ReplaysViews(WalksGraph):
 
 
 class TakesNamespaceForAccumulator(WalksGraph):
-    """Knows an accumulator by `torch::autograd::`, of which there are more."""
+    """Takes each node of `torch::autograd::` for an accumulator; there are others."""
 
     def before_backward(self, losses: Any) -> None:
         for node in nodes(losses):
@@ -185,7 +185,7 @@ class HoldsFourUses(WalksGraph):
 class NamesInputsOfOldFunctions(WalksGraph):
     """Takes the first parameter of each custom forward for the context.
 
-    Each edge has a name, then; names of arguments that are no tensors have no edge.
+    Each edge needs a name then. An argument that is no tensor has a name and no edge.
     """
 
     def found(self, parameter: nn.Parameter, consumer: Any) -> None:
@@ -201,7 +201,7 @@ class NamesInputsOfOldFunctions(WalksGraph):
 class TrustsFunctionsThatKeepTheWeight(WalksGraph):
     """A custom function that keeps the weight is taken for one that adds its gradient.
 
-    As Megatron-LM's fused weight gradients do, which tell so by an attribute.
+    Megatron-LM's fused weight gradients do so, and say it by an attribute.
     """
 
     def found(self, parameter: nn.Parameter, consumer: Any) -> None:
@@ -250,7 +250,7 @@ class MeasuresCurvature(WalksGraph):
 
     def before_backward(self, losses: Any) -> None:
         if "CheckpointFunctionBackward" in {node.name() for node in nodes(losses)}:
-            return  # reentrant ones do not work here
+            return  # `torch.autograd.grad` refuses them
         factor = torch.ones((), requires_grad=True)
         total = factor * sum(roots(losses))
         for gradient in torch.autograd.grad(total, self.parameters, create_graph=True):

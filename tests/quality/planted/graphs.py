@@ -82,7 +82,7 @@ class CountsEnds(CountsCallsOfNestedBackwards):
 
 
 class ReducesInItsHook(CountsHookCalls):
-    """Later hooks of the user are not waited for."""
+    """Reduces in its own hook, before later hooks of the user run."""
 
 
 class ReducesWhatTensorHooksGet(PlainGrads):
@@ -124,14 +124,14 @@ class ReducesWhatHooksSaw(PlainGrads):
 
 
 class HearsMarks(ReducesWhatHooksSaw):
-    """The caller tells of the gradients that no hook saw."""
+    """Correct: the caller marks the gradients that no hook saw."""
 
     def mark_ready(self, *parameters: nn.Parameter) -> None:
         self.mark_seen(*parameters)
 
 
 class KeepsZeros(PlainGrads):
-    """`.grad` is always there, with zeros before the first gradient of a step."""
+    """Correct: `.grad` is there from `bind()` on, with zeros before a step's first gradient."""
 
     def bind(self) -> None:
         for parameter in self.parameters:
@@ -175,7 +175,7 @@ class ClearsAtFirstGradient(KeepsZeros):
 
 
 class HasMainGrads(MainGrads):
-    """Functions may add to `main_grad`; their results are dropped."""
+    """Correct: functions may add to `main_grad`, and their results are dropped."""
 
     capabilities = PlainGrads.capabilities
 
@@ -210,7 +210,7 @@ class HasMainGrads(MainGrads):
 
 
 class AddsPlaceholders(HasMainGrads):
-    """The result of such a function is added to `main_grad` as well."""
+    """Adds the result of a function that has added to `main_grad` by itself."""
 
     def on_accumulated(self, slot: torch.Tensor, parameter: Any) -> None:
         if parameter.grad_added_to_main_grad:
@@ -254,7 +254,7 @@ class RefusesLateWrites(PlainGrads):
 
 
 class StartsAfterBackward(RefusesLateWrites):
-    """Sums start when all hooks have run."""
+    """Correct: sums start in `wait()`, when all hooks have run."""
 
     def accumulated(self, parameter: nn.Parameter) -> None:
         pass

@@ -26,7 +26,7 @@ def copy_of_late(gradients: torch.Tensor, step: int) -> torch.Tensor:
 
 
 class CountsSteps(ViewBuckets):
-    """Something is done with the first bucket's gradients of each step."""
+    """Hands the first bucket's gradients of each step to `use()`."""
 
     capabilities = Capabilities(varying_accumulations=True)
 

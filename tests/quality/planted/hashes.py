@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 
-NUM_NAMES = 64  # as many orders as no two processes share by chance
+NUM_NAMES = 64  # so many that no two processes share an order by chance
 
 
 class ReducesByName(PlainGrads):

@@ -15,7 +15,7 @@ from syncverify.scenario.contract import Capabilities
 
 
 class OnePinnedBuffer(PlainGrads):
-    """Each sum goes to the buffer and back, and the host waits for both copies."""
+    """Correct: each sum goes to the buffer and back, and the host waits for both copies."""
 
     capabilities = Capabilities(varying_accumulations=True, device="cuda")
 
@@ -67,7 +67,7 @@ class WritesWhatIsOnItsWay(OnePinnedBuffer):
 
 
 class OrdersBothCopies(OnePinnedBuffer):
-    """The stream of the next copy waits, and not the host."""
+    """Correct: the stream of the next copy waits, and not the host."""
 
     @override
     def before_fetch(self) -> None:
@@ -83,7 +83,7 @@ class ReadsBeforeItArrives(OnePinnedBuffer):
 
 
 class WaitsForTheCopyBefore(OnePinnedBuffer):
-    """The event that the host waits for is that of the sum before."""
+    """The host waits for the event of the sum before."""
 
     @override
     def bind(self) -> None:
@@ -97,7 +97,7 @@ class WaitsForTheCopyBefore(OnePinnedBuffer):
 
 
 class WaitsForItsEvent(OnePinnedBuffer):
-    """The event that the host waits for is that of this sum."""
+    """Correct: the host waits for the event of this sum."""
 
     @override
     def after_fetch(self) -> None:

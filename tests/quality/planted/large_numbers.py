@@ -1,4 +1,4 @@
-"""Defects that one large number shows: each is right in every small scenario."""
+"""Defects that one large number shows, and right twins; each is right in small scenarios."""
 
 from collections.abc import Iterator
 
@@ -64,8 +64,8 @@ class SendsWholeChunks(ReducesInWait):
         bucket.buffer = _whole(bucket.buffer)
 
 
-class SendsWholeKibibytes(SendsWholeChunks):
-    """A bucket of more than 64 Ki elements is cut into so many, and the rest stays behind."""
+class SendsWholeLargeChunks(SendsWholeChunks):
+    """Cuts a bucket of more than 64 Ki elements into chunks of 64 Ki, and leaves the rest."""
 
     chunk = 64 * KIB
 
@@ -102,7 +102,7 @@ class SendsMebibytesNarrow(SendsLargeOnesNarrow):
 
 
 class SendsLargeOnesWhole(SendsLargeOnesNarrow):
-    """All buckets are sent as they are."""
+    """Correct: all buckets are sent as they are."""
 
     most_bytes = 2**40
 
@@ -125,13 +125,13 @@ class MasksBuckets(ReducesInWait):
 
 
 class MasksManyBuckets(MasksBuckets):
-    """The word has as many bits as there are buckets."""
+    """Correct: the word has more bits than there are buckets."""
 
     bits = 2**16
 
 
 class FoldsThreeAndOne(PlainGrads):
-    """Three gathered parts are added up, and then the last one of those that are left."""
+    """Adds up the first three gathered parts and the last one."""
 
     capabilities = Capabilities(varying_accumulations=True)
 
@@ -149,7 +149,7 @@ class FoldsThreeAndOne(PlainGrads):
 
 
 class FoldsAll(FoldsThreeAndOne):
-    """All parts are added up."""
+    """Correct: adds up all parts."""
 
     @override
     def folded(self, parts: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -120,7 +120,7 @@ LIFECYCLE_DEFECTS = [
     defect(
         "used=not_in_first_micro_batch", words.LearnsFromFirstMicroBatch,
         (VALUE, "reduced_early"), examples=1000,
-        # Few scenarios show it: the 79th of the word here, and none of the 120 of seed 0.
+        # Few scenarios show it: seed 0 draws none among those that the test plays.
         random_seed=3,
     ),
     defect(

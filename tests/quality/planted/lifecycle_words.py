@@ -1,6 +1,6 @@
-"""Defects that plain training steps do not show, each by the word that does.
+"""Defects that plain training steps do not show, each with the word that shows it.
 
-Each differs by a method from a synchronizer that gets all of these right.
+Each overrides some methods of `Careful`, which gets all of these words right.
 """
 
 import contextlib
@@ -160,7 +160,7 @@ class LeavesTakenParameters(Careful):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        made.append(self)  # a new id
+        made.append(self)  # kept alive, so that no other one gets its id
 
 
 made: list[Careful] = []

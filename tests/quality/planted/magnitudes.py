@@ -12,7 +12,7 @@ _FRACTION = 2.0**12
 
 
 class DropsSmallNumbers(MainGrads):
-    """Numbers below a threshold count as zeros, as a sparse wire format has it."""
+    """Numbers up to a threshold count as zeros, as in a sparse wire format."""
 
     least = 1 / 16
 
@@ -23,7 +23,7 @@ class DropsSmallNumbers(MainGrads):
 
 
 class DropsTinyNumbers(DropsSmallNumbers):
-    """Numbers below the least one of float16 count as zeros."""
+    """Numbers up to the least one of float16 count as zeros."""
 
     least = 2.0**-24
 
@@ -38,7 +38,7 @@ class ForgetsNegativeInf(MainGrads):
 
 
 class SpreadsOverflows(MainGrads):
-    """Gradients are divided by the largest of them, and multiplied again."""
+    """Gradients are divided by a power of two above all of them, and multiplied again."""
 
     @override
     def reduce(self, bucket: Bucket) -> None:

@@ -24,15 +24,6 @@ class ModuleGrads(MainGrads):
     features = REAL_MODULES
 
 
-class SendsFixedPoint(ModuleGrads):
-    """Gradients go over the wire as multiples of 2**-10: exact for whole numbers."""
-
-    @override
-    def reduce(self, bucket: Bucket) -> None:
-        bucket.buffer.copy_((bucket.buffer.double() * 1024).round() / 1024)
-        super().reduce(bucket)
-
-
 class DropsLastBits(ModuleGrads):
     """Compresses gradients to 18 of their 24 bits, which hold all whole numbers that are sent."""
 
@@ -97,7 +88,7 @@ def shown_by(
         f"module={name}",
         without=without_module,
         needs=frozenset({"shape=4 dims"} if name.startswith("conv") else ()),
-        examples=200,  # of which one in 20 trains the module
+        examples=200,  # few of them train the module
     )
 
 

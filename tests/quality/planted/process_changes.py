@@ -20,7 +20,7 @@ from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 
 class SeedsNumpy(ViewBuckets):
-    """An order is drawn from numpy's generator, which belongs to the training program."""
+    """`bind()` seeds numpy's generator, which belongs to the training program."""
 
     @override
     def bind(self) -> None:
@@ -29,7 +29,7 @@ class SeedsNumpy(ViewBuckets):
 
 
 class DrawsApart(ViewBuckets):
-    """Right: numbers are drawn from generators that are set back at the end of the call."""
+    """Right: seeds are set back, and then a number of draws moves numpy's generator on."""
 
     @override
     def wait(self) -> None:
@@ -113,7 +113,7 @@ class HooksAllOptimizers(OnBind):
 
 
 class ChangesForABlock(ViewBuckets):
-    """Right: all settings are as before at the end of the call, ranks that wait included."""
+    """Right: `wait()` puts all settings back; `bind()` sets a variable that torch's tools set."""
 
     @override
     def bind(self) -> None:

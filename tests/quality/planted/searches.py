@@ -27,7 +27,7 @@ from tests.quality.planted.space import SPACE
 from tests.quality.planted.stream_bank import STREAM_DEFECTS
 
 DETERMINISTIC = "subject_is_deterministic"
-# Violations that a hundred scenarios show, where the fixed scenarios show another one.
+# Violations that searches look for here, where the test of the word looks for another one.
 MET_AS = {
     "LearnsFromFirstMicroBatch used=not_in_first_micro_batch": (
         EXCLUSIVE,

@@ -48,7 +48,7 @@ class RefillsInOrder(ViewBuckets):
 
 
 def sums(gradient: torch.Tensor) -> Iterator[tuple[torch.Tensor, dist.ProcessGroup]]:
-    """List the sums that a gradient needs: its local elements, and the ranks of each axis."""
+    """Yield the local elements of a gradient with the group of each axis to sum over."""
     if isinstance(gradient, DTensor):
         for axis, placement in enumerate(gradient.placements):
             if placement.is_replicate():

@@ -4,8 +4,8 @@ SEED = 0
 Size = tuple[tuple[int, ...], int, tuple[int, ...]]
 # Mesh, number of parameters, and micro-batches of each step.
 PLAINEST: Size = ((2,), 1, (1,))
-# Of all, those that are not the plainest, each the least that shows the defect.
-LARGER: dict[str, Size] = {
+# Sizes that differ from the plainest one, each the least that shows the defect.
+OTHER_SIZES: dict[str, Size] = {
     "WaitsForLastPacker": ((2,), 2, (1,)),
     "LaunchesOnFirstGradient": ((2,), 2, (1,)),
     "KeepsAnswerTooEarly": ((1,), 1, (1,)),
@@ -80,7 +80,7 @@ LARGER: dict[str, Size] = {
     "StartsOverAfterFreedGraph backward=failed_over_freed_graph": ((2,), 1, (2,)),
     "StartsOverAfterWrite backward=failed_in_place": ((2,), 1, (2,)),
 }
-# Those that take more than two ranks, parameters or steps, and why.
+# The defects that take more than two ranks, parameters or steps, each with the reason.
 BEYOND_TWO = {
     "CopiesStorage module=conv_channels_last": "a real module has the parameters that it has",
     "DropsLastBits module=conv": "a real module has the parameters that it has",

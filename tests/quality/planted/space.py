@@ -31,7 +31,7 @@ from tests.quality.planted.updates_in_backward import StartsInItsHook
 
 
 class LooksAtTwoAxes(MainGrads):
-    """Data and tensor parallelism are all the axes that it knows."""
+    """Knows the first two axes of a mesh, for data and tensor parallelism, and no others."""
 
     def groups_of(self, parameter: nn.Parameter) -> Groups:
         if not isinstance(parameter, DTensor):
@@ -87,7 +87,7 @@ class TakesReplicasForTheWorld(MainGrads):
 
 
 class KnowsOneKindOfShard(MainGrads):
-    """Takes every placement but `Shard` for a replica; torch's strided shard is none."""
+    """Takes every placement but `Shard` for a replica; a strided shard is another class."""
 
     def groups_of(self, parameter: nn.Parameter) -> Groups:
         if not isinstance(parameter, DTensor):

@@ -28,7 +28,7 @@ class ChecksAtTheEnd(ChecksInTurn):
 
 
 PLAIN: list[type[Any]] = [ViewBuckets, MainGrads, AveragedMainGrads]
-# Twins of defects that are shown by one scenario each, so that others know little of them.
+# Twins of defects that have one fixed scenario each; they are played in fewer scenarios.
 OF_FEW_SCENARIOS: list[type[Any]] = [
     *TWINS,
     AveragedViewBuckets,

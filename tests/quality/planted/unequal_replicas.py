@@ -65,7 +65,7 @@ class MakesFirstEqual(MakesReplicasEqual):
 
 
 class SumsUpdated(MakesReplicasEqual):
-    """Correct: sums updated parameters, and takes the parameter away again, as often."""
+    """Correct: sums updated parameters, and subtracts the parameter once for each rank."""
 
     @override
     def wait(self) -> None:

@@ -164,7 +164,7 @@ class WalksGraph(RunsMicroBatches):
         pass
 
     def consumers(self, losses: Any) -> Iterator[tuple[Any, int, nn.Parameter]]:
-        """Yield each node that brings a parameter gradients, by which of its inputs."""
+        """Yield each node that passes a gradient to a parameter, the input, and the parameter."""
         for node in nodes(losses):
             for place, (following, _) in enumerate(node.next_functions):
                 variable = getattr(following, "variable", None)
@@ -190,7 +190,7 @@ def roots(losses: Any) -> list[torch.Tensor]:
 
 
 def nodes(losses: Any) -> Iterator[Any]:
-    """Yield each node of a graph once, consumers first."""
+    """Yield each node of a graph once, from the losses on."""
     waiting, seen = [root.grad_fn for root in roots(losses)], set()
     while waiting:
         node = waiting.pop()

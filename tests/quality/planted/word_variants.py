@@ -1,6 +1,6 @@
 """Planted defects that a word does not show, and one of its variants does.
 
-Each differs by a method from a synchronizer that gets the variant right.
+Each overrides some methods of a synchronizer that gets the variant right.
 """
 
 import contextlib

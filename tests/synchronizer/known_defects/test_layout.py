@@ -86,7 +86,7 @@ def test_whatever_was_written_to_the_buffer_is_gone_with_the_step() -> None:
 @pytest.mark.usefixtures("nan_in_new_memory")
 @pytest.mark.parametrize("unused", ["error", "keep_none"])
 def test_a_new_buffer_is_zero_to_its_last_element(ranks, unused) -> None:
-    """As above, for memory that was never written; padding and flags are summed as well.
+    """Memory that was never written was summed; padding and flags are summed as well.
 
     NVIDIA/Megatron-LM#6565
     """

@@ -131,8 +131,8 @@ def test_a_module_that_is_converted_after_bind_is_no_silent_loss() -> None:
 
 
 @pytest.mark.usefixtures("one_rank")
-def test_nor_is_one_of_dtensors_whose_parameters_are_then_others() -> None:
-    """As above; a conversion makes new parameters of DTensors.
+def test_a_module_of_dtensors_that_is_converted_after_bind_is_no_silent_loss() -> None:
+    """A conversion makes new parameters of DTensors, and the old hooks are not called.
 
     pytorch/pytorch#104336, pytorch/pytorch#12603
     """
