@@ -128,7 +128,10 @@ def seconds_of(item: pytest.Item) -> float:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave tests marked `nightly` to the nights, and start the longest tests first."""
+    """Leave tests marked `nightly` to the nights, and order the others.
+
+    Under pytest-xdist the longest tests come first, under the profile `mutation` last.
+    """
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.slow)

@@ -56,7 +56,10 @@ def in_new_process(function: Callable[[], _Result]) -> _Result:
     gloo hangs or crashes there: its threads are not in the child.
 
     Args:
-        function: A function of a module.
+        function: A function of a module, which the new process can import.
+
+    Returns:
+        The result of the function.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as processes:
@@ -82,6 +85,9 @@ def play(program: Program, num_ranks: int, *, device: str = "cpu") -> SimulatedM
         program: Program of a rank.
         num_ranks: World size.
         device: Device that the program sees: `cpu`, or `cuda` with NCCL.
+
+    Returns:
+        The machine after the run.
     """
     machine, stall, errors = tried(program, num_ranks, device=device)
     for error in errors:

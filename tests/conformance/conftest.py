@@ -18,8 +18,8 @@ from torch.testing._internal.distributed.multi_threaded_pg import (
 
 from tests.conformance.wrappers import Wrapped, wrapped_by
 
-# A rank that waits for one that failed gives up after it.
-STUCK = timedelta(seconds=20)
+# A rank that waits for a failed one gives up after this time.
+RANK_TIMEOUT = timedelta(seconds=20)
 
 
 def played(num_ranks: int, program: Callable[[int], Any]) -> list[Any]:
@@ -29,7 +29,11 @@ def played(num_ranks: int, program: Callable[[int], Any]) -> list[Any]:
     def run_rank(rank: int) -> Any:
         try:
             dist.init_process_group(
-                "gloo", rank=rank, world_size=num_ranks, store=store, timeout=STUCK
+                "gloo",
+                rank=rank,
+                world_size=num_ranks,
+                store=store,
+                timeout=RANK_TIMEOUT,
             )
             result = program(rank)
             # A rank that leaves closes connections that a slower one may need.

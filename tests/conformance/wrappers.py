@@ -27,7 +27,7 @@ class Options:
 
     Attributes:
         unused: As in `SynchronizerConfig`; DDP looks for unused parameters if it is not
-            "error".
+            "error" and the graph is not static.
         micro_batches: Number of backwards in a step.
         hook: Function that reduces a bucket in place of an all-reduce.
         ignored: Names of the parameters that stay local.

@@ -9,7 +9,7 @@ import pytest
 from studies.whole_step.playing import compared, loaded
 
 FOLDER = Path(__file__).parents[2] / "examples" / "parity"
-# Of the 18 layouts of this file, one that has three axes. All take minutes.
+# By name of the file: `every_axis` has 18 layouts, which take minutes; one of three axes is played.
 FEWER = {"every_axis": ["cp=2,ep=2,tp=2"]}
 
 pytestmark = [
@@ -35,7 +35,7 @@ def test_a_recipe_is_right(file: Path) -> None:
     module.layouts = FEWER.get(file.stem, module.layouts)  # type: ignore[attr-defined]
     result = compared(module)
     assert result.is_right, str(result)
-    # A few parameters, of two steps, have more: a play that compared only losses has fewer.
+    # Two steps of a few parameters have more values than losses alone would have.
     assert min(each.num_values for each in result.plays) > 20
 
 

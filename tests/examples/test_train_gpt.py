@@ -44,7 +44,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def failures(example: ModuleType) -> list[str]:
-    """The last output of each of four ranks."""
+    """Return the failure of each of four ranks; an equal training has none."""
     text = example.zen()
     model = example.make_model(text)
     found = [""] * 4

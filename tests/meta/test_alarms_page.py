@@ -1,4 +1,4 @@
-"""The page about false alarms gives the figures of the soaks."""
+"""A soak goes on where it was cut off, and counts each backend apart."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_a_soak_goes_on_where_it_was_cut_off() -> None:
     assert [*campaigns({subject: played}, found, "sim")] == []
 
 
-def test_a_soak_of_another_backend_starts_anew() -> None:
+def test_a_soak_of_another_backend_starts_anew_and_is_summed_apart() -> None:
     found = lines(FIGURES)[:1]
     subject = found[0]["subject"]
     left = [*campaigns({subject: 1000}, found, "fake")]

@@ -1,4 +1,4 @@
-"""The page about the bug bank agrees with its entries and figures."""
+"""The figures of the bug bank list its entries, in the order of the catalogue."""
 
 from studies.pages.bank_page import figures
 from syncverify.bugbank.catalogue import entries

@@ -1,4 +1,4 @@
-"""The table of other projects' test cases names the tests of ours, and the page shows it."""
+"""The table of other projects' test cases names a test of ours for each, or a reason."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ from studies.pages.cases_page import SUITES, TESTS, VERDICTS, Case, cases
 
 @cache
 def functions() -> frozenset[str]:
-    """List the tests of the suite, as `file::function`."""
+    """Return the tests of the suite, as `file::function`."""
     return frozenset(
         f"{file.name}::{node.name}"
         for file in TESTS.glob("test_*.py")

@@ -1,4 +1,4 @@
-"""The conformance pages are what the renderer makes of the stored observations."""
+"""The conformance pages list each feature, and stored columns are kept until they are outdated."""
 
 import re
 from dataclasses import replace
@@ -55,7 +55,7 @@ def test_every_cell_is_a_rating_and_an_explained_one_has_a_scenario() -> None:
     assert {bool(cell.token and cell.summary) for cell in explained} == {True}
 
 
-def test_our_synchronizer_explains_what_its_contract_leaves_out() -> None:
+def test_our_synchronizer_explains_only_what_its_contract_leaves_out() -> None:
     ours = [each for each in observed_columns() if not each.column.package]
     assert ours
     left_out = features_beyond(resolve("synchronizer").capabilities)
@@ -85,7 +85,7 @@ def test_a_newer_feature_is_observed_with_the_releases_of_the_column(
     column = COLUMNS[0]
     first = observed(column, REPORT, 3)
     replace(first, torch=torch or first.torch).write()
-    assert [*missing([column.name])] == [column] * is_missing
+    assert (column in missing([column.name])) == is_missing
 
 
 def test_the_cells_of_newer_features_are_added() -> None:
@@ -112,7 +112,7 @@ def test_a_column_is_observed_again_with_a_newer_release(
     monkeypatch.setattr(conformance_columns, "RESULTS", tmp_path)
     first = COLUMNS[0]
     replace(observed(first, WHOLE, 3), **changes).write()
-    assert ([*missing([first.name])] == [first]) == is_missing
+    assert (first in missing([first.name])) == is_missing
 
 
 def test_a_column_whose_package_is_missing_is_kept(

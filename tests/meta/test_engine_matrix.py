@@ -19,7 +19,7 @@ from studies.pages.engine_matrix import (
 )
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "engine-matrix.md"
-# One that is right with one subject, and an error with the other.
+# A row with cells of two kinds: right, and not promised.
 PLAYED_AGAIN = ("use", "checkpointed_and_not")
 
 

@@ -22,9 +22,7 @@ FOLLOWED = (
     "whole-step.md",
     "scripts.md",
 )
-
-
-# They take half a minute, and tests of what they show run every day.
+# Pages that take half a minute; each day, other tests play the commands that they show.
 LONG = ("tutorial.md", "any-program.md")
 
 

@@ -15,17 +15,17 @@ class WhatItDoes(ast.NodeTransformer):
     """Drops text and annotations, which do not change the behaviour of a class."""
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
-        node.body = self.told(node.body)
+        node.body = self.acting(node.body)
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        node.body, node.decorator_list, node.returns = self.told(node.body), [], None
+        node.body, node.decorator_list, node.returns = self.acting(node.body), [], None
         for argument in ast.walk(node.args):
             if isinstance(argument, ast.arg):
                 argument.annotation = None
         return node
 
-    def told(self, body: list[ast.stmt]) -> list[ast.stmt]:
+    def acting(self, body: list[ast.stmt]) -> list[ast.stmt]:
         return [self.visit(each) for each in body if not self.is_idle(each)]
 
     def is_idle(self, node: ast.stmt) -> bool:

@@ -135,7 +135,7 @@ def insert(file: Path, after: str, row: str) -> None:
     file.write_text(before + found + row + rest)
 
 
-def said(copy: Path, *arguments: str, code: int) -> str:
+def output_of(copy: Path, *arguments: str, code: int) -> str:
     """Return the output of a command of the copy."""
     done = subprocess.run(
         [sys.executable, "-m", "syncverify", *arguments],
@@ -148,7 +148,7 @@ def said(copy: Path, *arguments: str, code: int) -> str:
 
 @pytest.mark.long(20)
 def test_a_property_and_its_defect_are_two_files(copy: Path) -> None:
-    line = said(copy, "bank", "--only", "broadcasts-in-wait", code=0)
+    line = output_of(copy, "bank", "--only", "broadcasts-in-wait", code=0)
     assert "nothing_is_broadcast" in line
 
 
@@ -156,7 +156,7 @@ def test_a_property_and_its_defect_are_two_files(copy: Path) -> None:
 def test_a_format_is_a_row_and_a_writer_and_a_cause_has_its_hint(copy: Path) -> None:
     subject = "syncverify.bugbank.layout.broadcasts_in_wait:BroadcastsInWait"
     limits = ("--examples", "4", "--seed", "0", "--no-beyond", "--stop-at-first")
-    report = said(copy, "run", subject, *limits, "--format", "terse", code=1)
+    report = output_of(copy, "run", subject, *limits, "--format", "terse", code=1)
     assert (
         "VIOLATION: nothing_is_broadcast (sent)\n  No rank issues a broadcast."
         in report
@@ -168,7 +168,7 @@ def test_a_format_is_a_row_and_a_writer_and_a_cause_has_its_hint(copy: Path) -> 
 @pytest.mark.long(20)
 def test_a_subject_is_one_file(copy: Path) -> None:
     limits = ("--examples", "2", "--seed", "0", "--no-beyond")
-    assert "views" in said(copy, "run", "views", *limits, code=0)
+    assert "views" in output_of(copy, "run", "views", *limits, code=0)
 
 
 @pytest.mark.long(20)
@@ -186,7 +186,7 @@ def test_a_feature_is_a_row_and_at_most_a_function_and_its_name(copy: Path) -> N
         "--contract",
         "new.toml",
     )
-    said(copy, "run", "views", *limits, "--json", "report.json", code=0)
+    output_of(copy, "run", "views", *limits, "--json", "report.json", code=0)
     coverage = json.loads((copy / "report.json").read_text())["coverage"]
     assert coverage["use"]["negated_twice"] > 0
     assert coverage["event"]["wait_thrice"] > 0

@@ -60,7 +60,7 @@ def compare(subject: Subject, num_scenarios: int, streams: StreamsBackend) -> in
 def test_the_order_of_a_set_of_strings_differs_between_processes(
     streams: StreamsBackend,
 ) -> None:
-    """Threads share it, and are right."""
+    """Ranks that are threads share the order, so the subject is right there."""
     weights = tuple(ParameterSpec(f"p{n}", (3,), ("R",)) for n in range(6))
     scenario = Scenario(MeshSpec((2,), ("dp",)), weights, (1,), 2**20)
     mismatch = ("collectives_match_across_ranks", "bucket_mismatch")
@@ -70,7 +70,7 @@ def test_the_order_of_a_set_of_strings_differs_between_processes(
 
 
 def sampled(num_entries: int) -> list[Subject]:
-    """Return entries of the bank at equal distances, half of which use streams."""
+    """Return entries of the bank at equal distances; those that use streams come last."""
     found = sorted(entries(), key=lambda entry: (entry.uses_streams, entry.id))
     return [found[at * len(found) // num_entries].defect() for at in range(num_entries)]
 

@@ -1,7 +1,7 @@
 """Programs about which the harness once cried wolf: a right synchronizer is right in them."""
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -25,13 +25,15 @@ def program(
     *parameters: ParameterSpec,
     accumulations: tuple[int, ...] = (1,),
     mesh: MeshSpec = ALONE,
-    **words: object,
+    **words: Any,
 ) -> Scenario:
     plain = Scenario(mesh, parameters, accumulations, 1 << 20)
     return replace(plain, **words)
 
 
-def parameter(name: str = "p0", *, shape: tuple[int, ...] = (), **more: object):
+def parameter(
+    name: str = "p0", *, shape: tuple[int, ...] = (), **more: Any
+) -> ParameterSpec:
     placements = more.pop("placements", ("R",))
     return replace(ParameterSpec(name, shape, placements), **more)
 
@@ -114,7 +116,7 @@ class LeavesViewsBehind(PlainGrads):
 
 
 OF_DEEPSPEED = {
-    # They gave names to the gradients of others that passed through it later.
+    # The views gave their names to gradients of others that passed through the buffer later.
     "views that were left in a staging buffer": program(
         *(parameter(f"p{number}", shape=(2,)) for number in range(4)),
         mesh=MeshSpec((2,), ("dp",)),

@@ -1,16 +1,15 @@
 """A count that a call announces: a right synchronizer is not accused, wrong ones are found."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from syncverify import verify
-from syncverify.backends.sim import SimBackend
-from syncverify.judge.properties import check
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.subjects.subject import resolve
+from tests import programs
 from tests.quality.planted import counts
 
 STEPS = Scenario(
@@ -32,14 +31,13 @@ NOT_REDUCED = ("each_bucket_reduced_once_per_step", "not_reduced")
 
 
 def identities(
-    subject: object, event: str, accumulations: tuple[int, ...] = STEPS.accumulations
+    subject: type[Any] | str, event: str, accumulations: tuple[int, ...]
 ) -> set[tuple[str, str]]:
+    """Play an event in the first of some steps, and return the violations."""
     later = [PLAIN] * (len(accumulations) - 1)
     events = () if event == PLAIN else (event, *later)
     scenario = replace(STEPS, accumulations=accumulations, events=events)
-    found = resolve(subject)  # type: ignore[arg-type]  # a class
-    run = SimBackend().run(scenario, found)
-    return {each.identity for each in check(scenario, run, found.capabilities)}
+    return programs.identities(subject, scenario)
 
 
 @pytest.mark.parametrize("subject", [counts.ToldCount, "synchronizer"])
@@ -47,7 +45,9 @@ def identities(
 @pytest.mark.parametrize(
     "accumulations", [STEPS.accumulations, (3, 1, 2), (1, 1, 1), (2, 2, 2)]
 )
-def test_announced_counts_are_right(subject, event, accumulations) -> None:
+def test_announced_counts_are_right(
+    subject: type[Any] | str, event: str, accumulations: tuple[int, ...]
+) -> None:
     assert identities(subject, event, accumulations) == set()
 
 
@@ -63,11 +63,14 @@ def test_announced_counts_are_right(subject, event, accumulations) -> None:
         (counts.AppliesCountOneStepEarly, PLAIN, NOT_REDUCED),
     ],
 )
-def test_a_wrong_count_is_found(subject, event, identity) -> None:
-    stays = (2, 2, 2) if event in {"rebind", "unbind_early"} else STEPS.accumulations
-    assert identity in identities(subject, event, stays)
+def test_a_wrong_count_is_found(
+    subject: type[Any], event: str, identity: tuple[str, str]
+) -> None:
+    keeps_count = event in {"rebind", "unbind_early"}
+    accumulations = (2, 2, 2) if keeps_count else STEPS.accumulations
+    assert identity in identities(subject, event, accumulations)
     if event != PLAIN:
-        assert identities(subject, PLAIN, stays) == set()
+        assert identities(subject, PLAIN, accumulations) == set()
 
 
 @pytest.mark.long

@@ -1,11 +1,14 @@
-"""No property is decoration: each has a planted defect that violates it."""
+"""No property is decoration: each has a planted defect and a right program beside it.
+
+Other tests play them: those of the bug bank, and of `forms`, `modules`, `remains` and `timing`.
+"""
 
 from syncverify.bugbank.catalogue import entries
 from syncverify.judge.properties import ALL_PROPERTIES
 from tests.quality.planted.witnesses import BESIDE_THE_BANK, witnesses
 
 
-def test_each_property_is_violated_by_a_defect_and_not_by_its_twin() -> None:
+def test_each_property_has_a_defect_and_another_program_as_its_twin() -> None:
     shown = witnesses()
     assert {entry.name for entry in ALL_PROPERTIES} == {*shown}
     assert all(defect is not twin for defect, twin in shown.values())

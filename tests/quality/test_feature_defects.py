@@ -14,12 +14,11 @@ from tests.quality.planted.first_drawn import first_drawn
 from tests.quality.planted.planted import Planted
 from tests.quality.planted.space import SPACE
 
-FEATURE_DEFECTS = SPACE
 MAX_PLAYED = 80
 
 
 def only(features: frozenset[str]) -> Capabilities:
-    """Ask for plain training steps that have these features, now and then."""
+    """Return a contract of plain training steps and these features."""
     # Features promised right are drawn more often than features that may be refused.
     return Capabilities(varying_accumulations=True, right=features)
 
@@ -31,7 +30,7 @@ def has(scenario: Scenario, feature: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("defect", FEATURE_DEFECTS, ids=lambda d: d.feature)
+@pytest.mark.parametrize("defect", SPACE, ids=lambda d: d.feature)
 def test_defect_shows_through_its_feature_alone(defect: Planted) -> None:
     played = 0
 
@@ -51,6 +50,6 @@ def test_defect_shows_through_its_feature_alone(defect: Planted) -> None:
 
 
 def test_every_feature_has_a_defect() -> None:
-    topics = {defect.feature.partition("=")[0] for defect in FEATURE_DEFECTS}
+    topics = {defect.feature.partition("=")[0] for defect in SPACE}
     features = {str(each) for each in OPTIONAL if each.topic in topics}
-    assert {defect.feature for defect in FEATURE_DEFECTS} == features
+    assert {defect.feature for defect in SPACE} == features

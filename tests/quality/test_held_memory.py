@@ -54,13 +54,13 @@ def autograd_records(traces: list[list[TraceRecord]]) -> bool:
 
 
 @pytest.mark.long
-def test_the_report_says_so_in_one_line() -> None:
-    def said(subject: type) -> list[str]:
+def test_the_report_has_one_line_about_held_memory() -> None:
+    def lines_about_memory(subject: type) -> list[str]:
         explored = verify(subject, ranks=2, examples=8, seed=0).explored
         return [line for line in explored if line.startswith("memory: ")]
 
-    assert said(HoldsUntilJoined) == []
-    (line,) = said(RecordsEachCopy)
+    assert lines_about_memory(HoldsUntilJoined) == []
+    (line,) = lines_about_memory(RecordsEachCopy)
     size = r"[1-9]\d*(\.\d+)? [KMG]?B"
     assert re.fullmatch(
         rf"memory: record_stream kept up to \d+ freed blocks \({size}, the largest {size}, "

@@ -28,11 +28,11 @@ MAX_PLAYED = 120
 
 
 def only(defect: Planted) -> Capabilities:
-    """Ask for plain training steps that have the feature, now and then."""
+    """Return a contract of plain training steps and the feature of a defect."""
     own = resolve(defect.subject).capabilities
-    asked = frozenset({defect.feature})
+    shown_by = frozenset({defect.feature})
     # Features promised right are drawn more often than features that may be refused.
-    return replace(own, features=frozenset(), right=asked)
+    return replace(own, features=frozenset(), right=shown_by)
 
 
 def has(scenario: Scenario, defect: Planted) -> bool:

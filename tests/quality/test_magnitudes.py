@@ -10,13 +10,11 @@ from studies.redteam.wrong.values import (
     SkipsOnOverflow,
     TurnsNanToZero,
 )
-from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.subjects.subject import resolve
+from tests.programs import identities, violations
 from tests.quality.planted.magnitudes import (
     DropsSmallNumbers,
     DropsTinyNumbers,
@@ -29,10 +27,8 @@ from tests.quality.planted.magnitudes import (
 def wrong_parameters(subject: type[Any], dtype: str) -> set[str]:
     specs = tuple(ParameterSpec(f"p{n}", (4,), ("R",), dtype) for n in range(5))
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1024)
-    found = resolve(subject)
-    run = SimBackend().run(scenario, found)
-    violations = check(scenario, run, found.capabilities)
-    return {name for violation in violations for name in violation.parameters}
+    found = violations(subject, scenario)
+    return {name for violation in found for name in violation.parameters}
 
 
 @pytest.mark.parametrize(
@@ -53,16 +49,14 @@ def test_what_is_right_for_small_numbers_alone_is_wrong(
     assert wrong_parameters(subject, dtype) == wrong
 
 
-def overflow(subject: type[Any], word: str) -> list[tuple[str, str]]:
+def overflowing(word: str) -> Scenario:
+    """Return a program in which two of three gradients overflow."""
     specs = (
         ParameterSpec("p0", (4,), ("R",), gradient=word),
         ParameterSpec("p1", (4,), None, gradient=word),
         ParameterSpec("p2", (4,), ("R",)),
     )
-    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (2, 1), 1024)
-    found = resolve(subject)
-    run = SimBackend().run(scenario, found)
-    return [each.identity for each in check(scenario, run, found.capabilities)]
+    return Scenario(MeshSpec((2,), ("dp",)), specs, (2, 1), 1024)
 
 
 @pytest.mark.parametrize("word", ["inf", "nan"])
@@ -78,22 +72,22 @@ def overflow(subject: type[Any], word: str) -> list[tuple[str, str]]:
 def test_a_gradient_that_overflows_is_passed_on_and_cleared(
     subject: type[Any], identity: tuple[str, str], word: str
 ) -> None:
-    assert identity in overflow(subject, word)
+    assert identity in identities(subject, overflowing(word))
 
 
 @pytest.mark.parametrize("word", ["inf", "nan"])
 @pytest.mark.parametrize("subject", [MainGrads, AveragedMainGrads, ViewBuckets])
 def test_overflows_that_are_passed_on_are_right(subject: type[Any], word: str) -> None:
-    assert overflow(subject, word) == []
+    assert identities(subject, overflowing(word)) == set()
 
 
-@pytest.mark.parametrize("subject", [ForgetsNegativeInf, MainGrads])
-def test_some_overflows_are_negative(subject: type[Any]) -> None:
+@pytest.mark.parametrize(
+    ("subject", "causes"),
+    [(ForgetsNegativeInf, {"overflow_hidden"}), (MainGrads, set())],
+)
+def test_some_overflows_are_negative(subject: type[Any], causes: set[str]) -> None:
     specs = tuple(
         ParameterSpec(f"p{n}", (4,), ("R",), gradient="inf") for n in range(4)
     )
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1024)
-    found = resolve(subject)
-    run = SimBackend().run(scenario, found)
-    causes = {each.cause for each in check(scenario, run, found.capabilities)}
-    assert causes == ({"overflow_hidden"} if subject is ForgetsNegativeInf else set())
+    assert {each.cause for each in violations(subject, scenario)} == causes

@@ -7,12 +7,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.subjects.subject import resolve
+from tests.programs import violations
 
 
 class GathersAsItLies(PlainGrads):
@@ -52,7 +50,5 @@ def test_a_gradient_that_is_not_row_major_is_sent_in_order(
 ) -> None:
     weight = ParameterSpec("w", (2, 3, 2, 2), ("R",), memory_format=memory_format)
     scenario = Scenario(MeshSpec((2,), ("dp",)), (weight,), (1,), 2**20)
-    played = resolve(subject)
-    run = SimBackend().run(scenario, played)
-    wrong = {v.property for v in check(scenario, run, played.capabilities)}
-    assert ("gradient_equals_reference" in wrong) is found
+    violated = {each.property for each in violations(subject, scenario)}
+    assert ("gradient_equals_reference" in violated) is found

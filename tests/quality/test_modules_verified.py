@@ -75,7 +75,7 @@ def test_what_whole_numbers_show_is_not_reported_again_of_modules() -> None:
     for entry in caught.value.report.violations:
         found = entry.violation
         causes.setdefault(found.property, set()).add(found.cause)
-    told_of_modules = causes.pop("gradient_is_within_rounding")
+    causes_in_modules = causes.pop("gradient_is_within_rounding")
     assert causes == {"gradient_equals_reference": {"scaled"}}
     # Rounding hides the scaling in some modules; the report says so.
-    assert "scaled" not in told_of_modules
+    assert "scaled" not in causes_in_modules

@@ -32,7 +32,7 @@ UNREDUCED = (WRONG, "not_reduced")
 SCALED = (WRONG, "scaled")
 MISMATCH = ("collectives_match_across_ranks", "collective_mismatch")
 DEADLOCK = ("every_wait_completes", "deadlock")
-# Each shows in two forms, by number of scenarios.
+# Entries that show in two forms, with the number of scenarios in which both are met.
 JOINED = {"pingpong-buffer-reused-early": 20, "rank-local-skip": 12}
 
 
@@ -155,7 +155,7 @@ class DividesAndLoses(AveragedMainGrads):
 READ = ("wait_orders_reads_after_reduce", "read_before_reduced")
 TOUCHED = ("bucket_is_exclusive_while_reducing", "touched_in_flight")
 FILLED = ("reduce_reads_after_accumulation", "reduced_before_accumulated")
-# By number of scenarios, few where the two are met early.
+# Each subject with the number of its scenarios: few where both defects are met early.
 TWO_DEFECTS: dict[tuple[type[Any], int], set[Identity]] = {
     (ReordersAndDrops, 20): {MISMATCH, UNREDUCED},
     # Ranks of unequal buckets mismatch, a form of the deadlock, which the 11th scenario shows.

@@ -51,7 +51,7 @@ def num_disorders(own: Sequence[TraceRecord], others: Traces) -> int:
 
 
 def removals(traces: Traces) -> Iterator[tuple[int, int]]:
-    """Yield the pairs that the removal of a wait of rank 0 shows, and those that a host hides."""
+    """Yield two numbers for each wait of rank 0: disorders without it, and those that hosts hide."""
     own, *others = traces
     for index, record in enumerate(own):
         if isinstance(record, StreamWait | CollectiveWait):

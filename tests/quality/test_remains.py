@@ -40,6 +40,7 @@ SCENARIO = Scenario(
 
 @pytest.fixture(autouse=True)
 def _own_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put torch's `backward` back after a test: one subject replaces it."""
     monkeypatch.setattr(torch.Tensor, "backward", torch.Tensor.backward)
 
 

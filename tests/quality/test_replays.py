@@ -63,9 +63,8 @@ SUBJECTS: dict[str, type[Any]] = {
         Raises,
     )
 }
-Recorded = dict[
-    str, str
-]  # name of the subject, token, digest of all that was left behind
+# Name of the subject, token, and digest of all that the run left behind.
+Recorded = dict[str, str]
 
 
 def digest(run: Run, violations: list[Violation], decisions: Decisions) -> str:

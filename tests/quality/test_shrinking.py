@@ -1,8 +1,10 @@
 """The reported example of a planted defect is small enough to read at a glance.
 
-Searches assert the size of each defect of the bank (`test_planted_defects.py`); this says
-how large the sizes may be that they assert, and why some are larger.
+Searches assert the size of each defect of the bank (`test_planted_defects.py`). These tests
+bound the asserted sizes, and say why some are larger.
 """
+
+import math
 
 import pytest
 
@@ -26,9 +28,7 @@ OF_THREE_PARAMETERS = {"size-mismatch-does-not-hang", "pingpong-buffer-reused-ea
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=[d.subject.__name__ for d in DEFECTS])
 def test_searches_assert_small_scenarios(defect: Defect) -> None:
-    num_ranks = 1
-    for size in defect.mesh:
-        num_ranks *= size
+    num_ranks = math.prod(defect.mesh)
     is_large = defect.entry_id in OF_TWO_AXES | OF_FOUR_RANKS
     assert num_ranks == 4 if is_large else num_ranks <= MOST_RANKS
     most = 3 if defect.entry_id in OF_THREE_PARAMETERS else MOST_PARAMETERS

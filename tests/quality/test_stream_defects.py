@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from syncverify.backends.sim import SimBackend
-from syncverify.judge.properties import check
 from syncverify.report.evidence import remedy_of
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.subjects.subject import resolve
 from tests.programs import violations
 from tests.quality.planted.lifecycle_words import ForksFromLastGradient
 from tests.quality.planted.stream_bank import STREAM_DEFECTS, StreamDefect
@@ -59,10 +56,8 @@ def test_a_stream_of_the_training_program_is_distinguished() -> None:
     scenario = Scenario(
         MeshSpec((2,), ("dp",)), parameters, (1,), 1024, launch="parameter_streams"
     )
-    found = resolve(ForksFromLastGradient)
-    run = SimBackend().run(scenario, found)
-    (violations,) = check(scenario, run, found.capabilities)
-    theirs, ours = violations.evidence.streams
+    (found,) = violations(ForksFromLastGradient, scenario)
+    theirs, ours = found.evidence.streams
     assert re.fullmatch(r"stream \d is made by the training program", theirs)
     assert re.fullmatch(r"stream \d is made at \S+\.py:\d+ in bind", ours)
 

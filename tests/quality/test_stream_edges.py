@@ -140,8 +140,8 @@ class Edge:
         place: Module, function and statement.
         program: Program that is legal because of the statement.
         remedy: Remedy in the report without the statement; line numbers are left out.
-        sharded: Whether the parameters are, and stay local.
-        check_finite: As in the config.
+        sharded: Whether the parameters are sharded, so that their gradients stay local.
+        check_finite: Whether the synchronizer looks for gradients that are not finite.
         reads_scale: Whether the host reads a scale that is a tensor, as it may on CPU.
     """
 

@@ -120,7 +120,7 @@ class InAccumulatedHooks(InTensorHooks):
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_hook_before_accumulation_is_the_cause(subject: type, count: int) -> None:
     found = violations(subject, program(count))
-    values = [v for v in found if v.property == "gradient_equals_reference"]
+    values = [v for v in found if v.property == VALUE]
     assert {each.cause for each in values} == {"hook_too_early"}
     assert "inside of a hook that runs before" in values[0].summary
     assert "`register_post_accumulate_grad_hook`" in hint_of(values[0].cause)
@@ -152,7 +152,7 @@ class IsNotReset(CountsHookCalls):
 
 def test_a_step_that_starts_where_the_last_one_ended_was_not_reset() -> None:
     found = violations(IsNotReset, program(2, 2))
-    values = [v for v in found if v.property == "gradient_equals_reference"]
+    values = [v for v in found if v.property == VALUE]
     assert {each.cause for each in values} == {"not_reset"}
     assert "step 0 reduced it at" in values[0].summary
 
@@ -163,15 +163,15 @@ def test_a_step_unlike_the_one_before_tells_nothing_of_state() -> None:
 
 def test_what_is_wrong_after_a_right_step_alone_is_a_form_of_state_not_reset() -> None:
     state = [v for v in violations(IsNotReset, program(2, 2)) if v.cause == "not_reset"]
-    owed = [
+    unreduced = [
         v for v in violations(IsNotReset, program(2, 2)) if v.cause == "not_reduced"
     ]
-    assert owed, "the second step exchanged too little"
+    assert unreduced, "the second step exchanged too little"
     clues = {
         each.identity: each.clues | shown_by(each.identity, each.evidence)
-        for each in [*state, *owed]
+        for each in [*state, *unreduced]
     }
-    assert set(other_forms([*clues], clues)) == {owed[0].identity}
+    assert set(other_forms([*clues], clues)) == {unreduced[0].identity}
 
 
 class LeavesHooks(CountsHookCalls):
@@ -192,7 +192,7 @@ def test_an_error_of_a_hook_after_unbind_is_a_hook_that_is_left() -> None:
     }
 
 
-class PutsGradientsElsewhere(PlainGrads):
+class MultipliesByFive(PlainGrads):
     """Is wrong by a factor, in every step."""
 
     capabilities = Capabilities()
@@ -205,8 +205,8 @@ class PutsGradientsElsewhere(PlainGrads):
 
 
 def test_what_is_wrong_in_every_step_is_no_state() -> None:
-    found = violations(PutsGradientsElsewhere, program(2, 2))
-    state = Violation("gradient_equals_reference", "not_reset", "")
+    found = violations(MultipliesByFive, program(2, 2))
+    state = Violation(VALUE, "not_reset", "")
     clues = {
         each.identity: each.clues | shown_by(each.identity, each.evidence)
         for each in [state, *found]
@@ -232,10 +232,10 @@ def test_gradients_that_meet_in_copies_are_a_mismatch_of_buckets() -> None:
     specs = (ParameterSpec("p0", (3,), ("R",)), ParameterSpec("p1", (3,), ("R",)))
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1 << 20)
     found = violations(SendsCopiesInAnOrderOfItsOwn, scenario)
-    assert found[0].identity == ("gradient_equals_reference", "bucket_mismatch")
+    assert found[0].identity == (VALUE, "bucket_mismatch")
     assert (
         "on rank 0 it is sent from element 0 of a bucket, and on rank 1 it is not"
-        in (found[0].summary)
+        in found[0].summary
     )
 
 

@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 
 from studies.redteam.wrong.training import RestoresParameters
-from syncverify.backends.sim import SimBackend
-from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject, resolve
-from tests.programs import identities
+from tests.programs import identities, violations
 from tests.quality.planted.planted import Planted
 from tests.quality.planted.stream_bank import ONE
 from tests.quality.planted.updates import (
@@ -44,12 +42,10 @@ def test_a_broadcast_of_values_that_stay_local_is_found(
     """Ranks that hold the same part of a parameter start with equal values, others not."""
     spec = ParameterSpec("w", (4,), placements)
     scenario = Scenario(MeshSpec((2, 2), ("dp", "tp")), (spec,), (1,), 1024)
-    found = resolve(BroadcastsEverything)
-    run = SimBackend().run(scenario, found)
-    (violations,) = check(scenario, run, found.capabilities)
-    assert violations.identity == ("unbind_restores_parameters", "parameter_changed")
+    (found,) = violations(BroadcastsEverything, scenario)
+    assert found.identity == ("unbind_restores_parameters", "parameter_changed")
     ranks = {None: (1, 2, 3), ("S0", "R"): (2, 3), ("R", "S0"): (1, 3)}
-    assert violations.ranks == ranks[placements]
+    assert found.ranks == ranks[placements]
 
 
 @pytest.mark.parametrize("subject", [RestoresParameters, ReadsParametersLate])

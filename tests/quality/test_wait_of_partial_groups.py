@@ -79,9 +79,8 @@ def test_no_order_needs_the_wait_of_a_partial_group(
         found = judge_orderings(without(traces, point))
         return len(found.races) + len(found.early_frees)
 
-    assert (
-        disorders_without(points["foreach_reduce"]) > 0
-    )  # the harness sees waits that are
+    # The harness sees that an order needs this wait.
+    assert disorders_without(points["foreach_reduce"]) > 0
     partial = points["post_backward"]
     assert disorders_without(partial) == 0
     saved = microseconds(traces, LINK) - microseconds(without(traces, partial), LINK)

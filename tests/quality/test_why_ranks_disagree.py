@@ -1,4 +1,4 @@
-"""Buckets of several groups, and buckets that ranks divide otherwise: told, and never in vain."""
+"""Buckets of several groups, and buckets that ranks cut differently, are reported, right ones not."""
 
 from collections.abc import Iterator
 

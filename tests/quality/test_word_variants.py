@@ -43,12 +43,16 @@ every_defect = pytest.mark.parametrize(
 
 
 def having(word: str) -> Scenario:
-    """Put a word into plain steps: the first step, or all parameters of the first bucket."""
+    """Put a word into plain steps.
+
+    An event is that of the first step, a `used` that of the two parameters of the first bucket, a
+    `use` that of all parameters.
+    """
     topic, _, value = word.partition("=")
     match topic:
         case "event":
             events, counts = (value, PLAIN, PLAIN), PLAIN_STEPS.accumulations
-            if base_word(value) == "rebind_announced":  # a number that is another one
+            if base_word(value) == "rebind_announced":  # announces a count that differs
                 counts = (2, 3, 3)
             return replace(PLAIN_STEPS, events=events, accumulations=counts)
         case "used":

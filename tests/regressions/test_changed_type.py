@@ -22,7 +22,7 @@ def read() -> str:
     return os.environ["LOCAL_RANK"]
 
 
-def test_the_thousandth_scenario_has_variables_of_its_ranks(
+def test_each_of_many_scenarios_has_variables_of_its_ranks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("LOCAL_RANK", raising=False)

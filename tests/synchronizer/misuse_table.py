@@ -108,8 +108,6 @@ CALLS: dict[str, Callable[[Bench], None]] = {
     "reset()": lambda bench: bench.synchronizer.reset(),
     "unbind()": lambda bench: bench.synchronizer.unbind(),
 }
-
-
 NEED_SUMS = ("scale_grads()", "owned_grads()", "grad_norm()", "clip_grad_norm_()")
 NEED_BOUND = (
     "no_sync()",
@@ -144,12 +142,7 @@ MESSAGES = (
             "rank 0 of 2, bucket 0, bucket 1",
             "call wait() first; a factor can be given to wait(scale=...)",
         )
-        for call in (
-            "scale_grads()",
-            "owned_grads()",
-            "grad_norm()",
-            "clip_grad_norm_()",
-        )
+        for call in NEED_SUMS
     }
     | {
         "bound twice": (

@@ -157,7 +157,7 @@ def test_the_limit_plays_every_micro_batch_of_every_rank(
     assert count == sum(4 * sum(each.accumulations) for each in four_ranks())
 
 
-def test_drawn_scenarios_are_those_of_a_search_that_gloo_can_play() -> None:
+def test_drawn_scenarios_differ_and_have_up_to_four_ranks() -> None:
     scenarios = drawn(20)
     assert len(set(scenarios)) == 20
     assert max(each.mesh.num_ranks for each in scenarios) == 4

@@ -1,3 +1,5 @@
+"""The command of the comparison: what it plays, stores and refuses."""
+
 import json
 import subprocess
 import sys

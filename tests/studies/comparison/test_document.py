@@ -1,3 +1,5 @@
+"""The page of the comparison: counts of catches and alarms, and marks of each defect."""
+
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Outcomes of methods: stored, read back, and those of defects that were not played."""
+
 from pathlib import Path
 
 from studies.comparison.methods.all_methods import METHODS
@@ -21,7 +23,7 @@ def test_a_defect_that_the_search_misses_is_missed_by_all() -> None:
     assert not any(verdict.alarmed for verdict in missed.defect.values())
 
 
-def test_no_file_holds_nothing(tmp_path: Path) -> None:
+def test_without_a_file_there_is_no_outcome(tmp_path: Path) -> None:
     assert stored(None) == stored(tmp_path / "none.json") == {}
 
 

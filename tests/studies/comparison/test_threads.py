@@ -1,3 +1,5 @@
+"""Ranks on torch's threaded group: values, errors, and hangs that end."""
+
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -22,7 +24,7 @@ PAIR = Scenario(MeshSpec((2,), ("dp",)), (ParameterSpec("p", (2,), ("R",)),), (1
 
 
 class AbsentOnOddRanks:
-    """Rank 0 waits for a barrier that no other rank comes to, or a rank raises."""
+    """Rank 0 waits for a sum in which no other rank takes part; they may raise instead."""
 
     raises = False
 
@@ -77,6 +79,6 @@ def test_values_are_those_of_the_subject(case: Callable[[str], Case]) -> None:
     for subject in (found.defect, found.twin):
         answer = play_on_threads(scenario, subject)
         run = Run("threads", tuple(map(unpack_result, answer.results)), answer.fault)
-        owed = reference(scenario, subject.capabilities)
-        alarms.append(judge(Judgement(scenario, run, owed)).alarmed)
+        right = reference(scenario, subject.capabilities)
+        alarms.append(judge(Judgement(scenario, run, right)).alarmed)
     assert alarms == [True, False]

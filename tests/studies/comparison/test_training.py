@@ -1,3 +1,5 @@
+"""A scenario is repeated until it is as long as a training."""
+
 from dataclasses import replace
 
 import pytest

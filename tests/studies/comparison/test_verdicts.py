@@ -1,3 +1,5 @@
+"""Verdicts on runs of a defect and of its twin that raise or hang."""
+
 from dataclasses import replace
 
 import pytest

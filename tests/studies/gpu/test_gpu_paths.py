@@ -1,4 +1,4 @@
-"""The lines of parts that run on a GPU alone, with stand-ins: the day must not begin with a slip."""
+"""Lines of parts that run only on a GPU, played with stand-ins of its streams and events."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext

@@ -16,7 +16,7 @@ import torch
 from studies.comparison.cases import Case, case_of
 from studies.gpu import traces
 from studies.gpu.real_streams import recorder as recorder_module
-from studies.gpu.real_streams.lanes import Kind, Lanes
+from studies.gpu.real_streams.lanes import Kind, Lanes, default_streams_of_ranks
 from studies.gpu.real_streams.playing import play_on_streams, verdicts_on_streams
 from studies.gpu.real_streams.recorder import StreamRecorder
 from studies.gpu.shared_device import drawn
@@ -249,7 +249,6 @@ def test_freed_memory_is_filled_before_the_next_operator(
 def test_ranks_have_default_streams_of_their_own(
     device: NamedStreams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from studies.gpu.real_streams.lanes import default_streams_of_ranks
 
     monkeypatch.setattr(torch.cuda, "default_stream", lambda _=None: "of the process")
     _, lanes = recorder_on(None)

@@ -1,4 +1,4 @@
-"""The corpus of one-line mistakes is well formed, and its page is up to date."""
+"""The corpus of one-line mistakes is well formed, and causes and fixes are scored."""
 
 import difflib
 from collections import Counter

@@ -31,10 +31,10 @@ class KeepsWhatIsNotFinite(PlainGrads):
 
 
 @pytest.mark.parametrize("subject", [PlainGrads, RunsMicroBatches])
-def test_who_hands_it_on_is_right(subject: type) -> None:
+def test_a_subject_that_hands_an_overflow_on_is_right(subject: type) -> None:
     assert overflow_cell("sim", resolve(subject)) == RIGHT
 
 
 @pytest.mark.parametrize("subject", [DropsWhatIsNotFinite, KeepsWhatIsNotFinite])
-def test_who_does_not_is_silently_wrong(subject: type) -> None:
+def test_a_subject_that_does_not_is_silently_wrong(subject: type) -> None:
     assert overflow_cell("sim", resolve(subject)) == WRONG

@@ -1,4 +1,4 @@
-"""The page about power is up to date, and each value is likely enough to be met."""
+"""Each value is likely enough to be met, and searches lack values as often as the model says."""
 
 import json
 import math

@@ -1,3 +1,5 @@
+"""Words and long sentences are counted, and too many fail the command."""
+
 from pathlib import Path
 
 import pytest

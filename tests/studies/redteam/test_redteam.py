@@ -1,4 +1,4 @@
-"""The red team's programs are well formed, and the page about them is up to date."""
+"""The red team's programs are well formed, and some are caught, silent or refused as stored."""
 
 import json
 from collections import Counter

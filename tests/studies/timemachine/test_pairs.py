@@ -1,4 +1,4 @@
-"""The table of pairs, its stored results and the page."""
+"""The table of pairs, and what its stored results have to be."""
 
 from dataclasses import replace
 

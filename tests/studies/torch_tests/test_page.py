@@ -1,4 +1,4 @@
-"""Verdicts about torch's own tests, and the page."""
+"""Verdicts about torch's own tests, and how many tests have each."""
 
 import pytest
 

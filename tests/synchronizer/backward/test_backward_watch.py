@@ -136,7 +136,7 @@ def test_a_callback_at_the_end_of_a_backward_may_bring_its_first_gradient(a, x) 
 
 
 def test_hook_that_no_node_calls_is_refused() -> None:
-    """So does compiled autograd call hooks."""
+    """Compiled autograd calls hooks outside of nodes."""
     watch = Follower().watch
     with pytest.raises(LifecycleError, match="compiled autograd"):
         watch.open()

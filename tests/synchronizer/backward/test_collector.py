@@ -126,7 +126,7 @@ def test_a_backward_that_raises_leaves_nothing_for_the_next_step(
 
 @pytest.mark.long
 @needs_compiler
-def test_a_moved_gradient_is_left_to_python(one_rank: None) -> None:
+def test_a_moved_gradient_is_right_after_set_to_none(one_rank: None) -> None:
     weights = parameters(4)
     with made(weights) as synchronizer:
         for _ in range(2):

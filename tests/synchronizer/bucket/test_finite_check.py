@@ -20,7 +20,7 @@ KIB_MB = 2**-10
 
 
 def weights_of() -> dict[str, nn.Parameter]:
-    """Three that are summed over ranks, in two buckets, and one that is not."""
+    """Make three parameters that are summed over ranks, in two buckets, and one that is not."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     shared = {
         name: nn.Parameter(

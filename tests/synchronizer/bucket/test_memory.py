@@ -50,7 +50,7 @@ def model() -> list[nn.Parameter]:
 
 
 def step(sums: GradientSynchronizer, weights: list[nn.Parameter]) -> None:
-    """Everything that a step of training calls."""
+    """Call all methods that a step of training may call."""
     for _ in range(2):
         torch.stack([weight[0] for weight in weights]).sum().backward()
     sums.wait(scale=0.5)
@@ -88,8 +88,10 @@ def test_a_second_copy_would_be_seen() -> None:
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
     gc.disable()
-    yield
-    gc.enable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 ENDS: dict[str, Callable[[list[GradientSynchronizer]], object]] = {

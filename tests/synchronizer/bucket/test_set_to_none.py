@@ -45,7 +45,7 @@ def test_every_step_gives_its_own_sums(ranks) -> None:
         with GradientSynchronizer([group], 2**-20, 2) as synchronizer:
             for step in range(3):
                 accumulate(group, 100)
-                for parameter in group:  # which is the other way round than buckets are
+                for parameter in group:  # buckets have the opposite order
                     accumulate([parameter], 1 + rank + 10 * step)
                 synchronizer.wait()
                 found.append(values(group))
@@ -184,7 +184,7 @@ def test_an_undefined_gradient_counts_as_zeros(
 
 
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph:UserWarning")
-def test_as_under_create_graph(one_rank) -> None:
+def test_a_gradient_of_create_graph_loses_its_graph(one_rank) -> None:
     parameter = nn.Parameter(torch.full((3,), 2.0))
     with GradientSynchronizer([[parameter]], 1, 1) as synchronizer:
         synchronizer.zero_grad(set_to_none=True)

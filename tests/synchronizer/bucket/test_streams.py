@@ -140,7 +140,7 @@ def test_a_stream_waits_for_the_sums_before_it_uses_them(
 
 
 def test_the_side_stream_multiplies_by_a_scale_once_that_is_computed(streams) -> None:
-    """One that stays on its device; the host would have read that of a CPU."""
+    """The scale stays on its device; the host would have read a scale on a CPU."""
     (a,) = parameters(1)
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:
         accumulate(a)

@@ -59,10 +59,10 @@ def test_every_call_does_in_every_state_what_the_table_says(
     bench = Bench()
     STATES[state](bench)
     assert bench.state() == state
-    does(bench, call, state_after, raised)
+    check_call(bench, call, state_after, raised)
 
 
-def does(bench: Bench, call: str, state_after: str, raised: str | None) -> None:
+def check_call(bench: Bench, call: str, state_after: str, raised: str | None) -> None:
     """Call, and compare the error and the state after it."""
     if raised is None:
         CALLS[call](bench)

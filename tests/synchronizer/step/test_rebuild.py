@@ -137,7 +137,7 @@ def test_a_new_bind_starts_with_the_first_plan(alone) -> None:
     assert buckets(sums) == ["dc", "ba"]
 
 
-def test_hooks_streams_and_what_was_learned_stay(alone, monkeypatch) -> None:
+def test_hooks_streams_and_what_was_learned_stay(alone) -> None:
     group = alone("abc")
 
     def backward() -> None:

@@ -56,7 +56,7 @@ def test_a_scale_is_not_rounded_to_the_gradient_dtype() -> None:
             assert value(a) == torch.tensor(258 * factor).bfloat16().item()
 
 
-def test_nor_is_one_that_stays_on_its_device() -> None:
+def test_a_scale_that_stays_on_its_device_is_not_rounded_either() -> None:
     """The way of an accelerator's tensor; here the host would have read it.
 
     CPU kernels do not round a factor without dims either, so only the path is tested.

@@ -1,3 +1,5 @@
+"""torch's CUDA sanitizer, fed with traces: the races that it reports, and those that it misses."""
+
 from collections.abc import Callable
 
 import pytest

@@ -1,3 +1,5 @@
+"""`TORCH_DISTRIBUTED_DEBUG=DETAIL` names collectives that do not match."""
+
 from collections.abc import Callable
 
 import pytest
