@@ -34,6 +34,7 @@ class GradientView:
     """A parameter's place in a bucket, and the count of its gradients.
 
     Attributes:
+        plan: Layout of the parameter's local gradient.
         local: This rank's part of the flat buffer, in the local gradient's shape.
         gradient: The tensor for `.grad`: an alias of `local`, or a DTensor around it.
         num_accumulations: Counted backwards of this step, see Note [One backward].

@@ -75,10 +75,12 @@ class ParameterPlan:
     """One parameter, and the layout of its local gradient.
 
     Attributes:
+        parameter: The parameter.
         name: Name for messages.
         local_shape: Shape of this rank's shard; may hold no element.
         local_stride: Dense strides, in elements; those of the parameter where it is
             dense.
+        local_numel: Number of elements of this rank's shard.
         reduction: Reduction over axes of the parameter's mesh.
     """
 

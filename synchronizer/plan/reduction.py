@@ -42,6 +42,7 @@ class Reduction:
 
     Attributes:
         scope: The ranks that sum the gradient; None keeps it local.
+        divisor: Number that divides the sum.
         unreduced_ranks: Ranks of the axes with the reduction "none", this rank
             included; empty without such axes.
         axis_reductions: Reduction of each replicated mesh axis; empty where all are

@@ -16,6 +16,8 @@ class HookTransport:
     """Reduces a bucket by a call of the comm hook.
 
     Attributes:
+        hook: The comm hook.
+        plan: Layout of the bucket.
         group: Process group of all ranks of the bucket.
         is_last: Whether the bucket is the last to be launched.
         padding: Indices of the elements between the gradients.

@@ -164,6 +164,7 @@ class Disordered(Evidence):
         remedy: Waits that order the two; None where they would order them the wrong way.
         streams: Where each stream is made.
         waits: Waits that were made in between.
+        unordered: The race or early free.
     """
 
     memory: str

@@ -29,6 +29,7 @@ class UnequalTokens:
 
     Attributes:
         key: Key of the batch with the weight of each token, or of each row.
+        word: Name of the variation.
     """
 
     key: str
@@ -46,6 +47,7 @@ class EmptyPart:
     Attributes:
         key: Key of the batch with the weight of each token, or of each row.
         num_parts: Number of micro-batches of all ranks.
+        word: Name of the variation.
     """
 
     key: str
@@ -96,6 +98,7 @@ class AllOnes:
     Attributes:
         size: The number.
         are_distinct: Whether each parameter has another number, up to twice as large.
+        word: Name of the variation.
     """
 
     size: float
