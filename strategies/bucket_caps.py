@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-import torch
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.layout import local_shape, most_group_bytes
+from syncverify.scenario.layout import itemsize, local_bytes, most_group_bytes
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
 _ONE_BUCKET_CAP_BYTES = 2**20
@@ -42,10 +40,10 @@ def bucket_edges(
     mesh: MeshSpec, parameters: tuple[ParameterSpec, ...], *, near_misses: bool
 ) -> list[int]:
     """List caps in bytes that the first parameters fill on rank 0; see `bucket_caps_for`."""
-    sizes = [(_local_numel(mesh, spec), _itemsize(spec)) for spec in parameters]
-    exact = itertools.accumulate(numel * itemsize for numel, itemsize in sizes)
-    caps = [max(1, total) for total in exact]
-    return [*caps, *(_near_misses(caps, sizes) if near_misses else ())]
+    sizes = [local_bytes(mesh, spec, 0) for spec in parameters]
+    caps = [max(1, total) for total in itertools.accumulate(sizes)]
+    widths = map(itemsize, parameters)
+    return [*caps, *(_near_misses(caps, sizes, widths) if near_misses else ())]
 
 
 def cap_within(
@@ -63,19 +61,12 @@ def cap_within(
     return cap
 
 
-def _near_misses(caps: list[int], sizes: list[tuple[int, int]]) -> Iterator[int]:
-    """Yield caps in bytes beside the exact ones; sizes are (numel, itemsize) pairs."""
-    for total, (numel, itemsize) in zip(caps, sizes, strict=True):
-        yield total + itemsize
-        yield max(1, total - itemsize)
+def _near_misses(
+    caps: list[int], sizes: list[int], widths: Iterable[int]
+) -> Iterator[int]:
+    """Yield caps beside the exact ones; the bytes of each parameter and of its elements are given."""
+    for cap, size, width in zip(caps, sizes, widths, strict=True):
+        yield cap + width
+        yield max(1, cap - width)
         for part in (2, 3):
-            yield max(1, numel * itemsize // part)
-
-
-def _local_numel(mesh: MeshSpec, spec: ParameterSpec) -> int:
-    return math.prod(local_shape(mesh, spec, 0))
-
-
-def _itemsize(spec: ParameterSpec) -> int:
-    dtype: torch.dtype = getattr(torch, spec.effective_grad_dtype)
-    return dtype.itemsize
+            yield max(1, size // part)

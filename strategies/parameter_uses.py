@@ -56,7 +56,7 @@ def uses(
 ) -> Parameters:
     """Generate the operators through which losses use parameters.
 
-    Every second list has some neighbors with operators beyond a plain product. Shrinks
+    Every second list has some neighbors that may have operators beyond a plain product. Shrinks
     toward one product for each parameter.
 
     Args:

@@ -30,7 +30,7 @@ class Entry:
         causes: Causes that name the mistake: the usual one, then that of scenarios in which the
             same mistake shows otherwise.
         uses_streams: Whether the synchronizer takes streams from `torch.cuda`, and so runs
-            on `sim` and GPUs only.
+            on `sim`, `streams` and GPUs only.
     """
 
     subject: type[Any]

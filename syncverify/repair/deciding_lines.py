@@ -16,6 +16,7 @@ from typing import Final
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
+from syncverify.repair.slow_runs import SLOW
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.line_probe import PlayedLines, played_lines
@@ -28,8 +29,6 @@ _SEED: Final = 0
 _NUM_SHOWN: Final = 3
 # A difference of many lines is another way through the subject, and no line decides.
 _MAX_DECIDING: Final = 6
-# Each play of such a run takes seconds.
-_SLOW: Final = frozenset({"never_returns", "process_died", "step_bound"})
 
 Lines = Mapping[str, PlayedLines]
 
@@ -43,7 +42,7 @@ def deciding_lines(
         The lines. None where no drawn scenario is right, where many lines decide, or where the
         subject's functions cannot be probed.
     """
-    if found.violation.cause in _SLOW:
+    if found.violation.cause in SLOW:
         return ()
     drawing = Drawing(subject.capabilities, _MAX_RANKS, _NUM_DRAWN, _SEED)
     played = ((each, backend.run(each, subject)) for each in drawing.drawn())

@@ -23,11 +23,12 @@ from typing import Final
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.cause import is_exception
-from syncverify.repair.game import SLOW, Game
+from syncverify.repair.game import Game
 from syncverify.repair.missing_calls import missing_calls
 from syncverify.repair.missing_orders import candidates
 from syncverify.repair.mutations import Names, mutations
 from syncverify.repair.set_back import set_back
+from syncverify.repair.slow_runs import ENDED_FROM_OUTSIDE
 from syncverify.repair.source_edit import Edit, Source
 from syncverify.repair.unasked_state import unasked_state
 from syncverify.search.found_violation import FoundViolation
@@ -44,7 +45,7 @@ def find_fix(
     found: FoundViolation, subject: Subject, backend: SimBackend
 ) -> Fix | None:
     """Return a change of the subject's source that mends a violation; None if none is known."""
-    if found.violation.cause in SLOW:
+    if found.violation.cause in ENDED_FROM_OUTSIDE:
         return None
     game = Game(found, subject, backend)
     if not game.shows_violation():

@@ -26,6 +26,7 @@ from syncverify.repair.comparison import (
 from syncverify.repair.cost import Cost, MeasuringRecorder, cost_of
 from syncverify.repair.measured_scenarios import measured_scenarios
 from syncverify.repair.scope import Scope, listening
+from syncverify.repair.slow_runs import ENDED_FROM_OUTSIDE
 from syncverify.repair.source_edit import (
     Edit,
     LiveFile,
@@ -53,8 +54,6 @@ _SEED: Final = 0
 _CONFIRMING_SEED: Final = 2
 # Stands for violations that were not listed.
 _SOME: Final = {("", "")}
-# Each play of such a run takes seconds.
-SLOW: Final = frozenset({"never_returns", "process_died"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Game:
         found: The violation.
         subject: The synchronizer under test.
         backend: The backend that plays.
-        num_slow_runs: Runs that ended by a time limit.
+        num_slow_runs: Number of runs that were ended from outside.
     """
 
     found: FoundViolation
@@ -327,7 +326,7 @@ class Game:
         except (NotEditableError, LayerError):  # a layer is no part of the subject
             return None
         if run.fault is not None:
-            self.num_slow_runs += run.fault.kind in SLOW
+            self.num_slow_runs += run.fault.kind in ENDED_FROM_OUTSIDE
         # The search for remedies takes long, and it is enough that some order is missing.
         if edit is not None and is_own and _lacks_order(run):
             return _SOME

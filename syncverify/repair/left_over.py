@@ -23,6 +23,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.judge.consequences import consequences_of
 from syncverify.judge.properties import check
+from syncverify.repair.slow_runs import SLOW
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import NOT_SET, Spot, state_of
@@ -35,8 +36,6 @@ from syncverify.trace.run import Run
 _NUM_SHOWN: Final = 3
 _MAX_SLOW: Final = 1  # a value that is set back may make a program hang
 _MAX_PATTERNS: Final = 8  # of paths to set back
-# Each play of such a run takes seconds.
-_SLOW: Final = frozenset({"never_returns", "process_died", "step_bound"})
 _OF_CHANCE: Final = "subject_is_deterministic"
 
 
@@ -46,7 +45,7 @@ def left_over(
     """Return up to three values that make a later step wrong; see Note [Left over]."""
     violation, scenario = found.violation, found.scenario
     is_played = scenario.num_steps > 1 and scenario.synchronizers == "one"
-    is_repeatable = violation.cause not in _SLOW and violation.property != _OF_CHANCE
+    is_repeatable = violation.cause not in SLOW and violation.property != _OF_CHANCE
     if not (is_played and is_repeatable) or violation.evidence.step == 0:
         return ()
     plays = _Plays(found, subject, backend)
@@ -109,7 +108,7 @@ class _Plays:
         except EnvironmentNotSupportedError:  # as no run with the right values is
             return False
         if run.fault is not None:
-            self._num_slow += run.fault.kind in _SLOW
+            self._num_slow += run.fault.kind in SLOW
         after, mended = self._identities(run), self.found.violation.property
         depending = {mended, *consequences_of(mended)}
         return after <= self._before and not depending & dict(after).keys()

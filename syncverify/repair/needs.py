@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
-
-from syncverify.scenario.layout import local_shape, reduce_axes
+from syncverify.scenario.layout import local_bytes, reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
 
@@ -66,7 +63,7 @@ def _sizes(scenario: Scenario, rank: int) -> Iterator[_Size]:
     for spec in reversed(scenario.parameters):
         axes = len(reduce_axes(scenario.mesh, spec))
         if spec.requires_grad and axes:
-            yield _kind(spec), axes, _local_bytes(scenario, spec, rank)
+            yield _kind(spec), axes, local_bytes(scenario.mesh, spec, rank)
 
 
 def _buckets(scenario: Scenario, rank: int) -> Iterator[tuple[int, float]]:
@@ -77,7 +74,7 @@ def _buckets(scenario: Scenario, rank: int) -> Iterator[tuple[int, float]]:
         axes = len(reduce_axes(scenario.mesh, spec))
         if not axes:
             continue
-        kind, size = _kind(spec), _local_bytes(scenario, spec, rank)
+        kind, size = _kind(spec), local_bytes(scenario.mesh, spec, rank)
         filled, _, last = filling.get(kind, (0, axes, 0))
         if filled and filled + size > scenario.bucket_cap_bytes:
             yield axes * filled, last / len(trained)
@@ -89,11 +86,6 @@ def _buckets(scenario: Scenario, rank: int) -> Iterator[tuple[int, float]]:
 
 def _kind(spec: ParameterSpec) -> tuple[object, ...]:
     return (spec.group, spec.effective_grad_dtype, spec.placements)
-
-
-def _local_bytes(scenario: Scenario, spec: ParameterSpec, rank: int) -> int:
-    dtype: torch.dtype = getattr(torch, spec.effective_grad_dtype)
-    return math.prod(local_shape(scenario.mesh, spec, rank)) * dtype.itemsize
 
 
 def _num_buckets(sizes: list[_Size], cap: int) -> int:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from syncverify.backends.sim import SimBackend
-from syncverify.repair.game import SLOW, Game
+from syncverify.repair.game import Game
+from syncverify.repair.slow_runs import ENDED_FROM_OUTSIDE
 from syncverify.repair.source_edit import Edit
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.subjects.subject import Subject
@@ -63,7 +64,7 @@ def _is_mended(
 ) -> bool:
     """Tell whether the fix of another violation leaves nothing wrong where one shows."""
     change = other.fix.change if other.fix else None
-    if not isinstance(change, Edit) or entry.violation.cause in SLOW:
+    if not isinstance(change, Edit) or entry.violation.cause in ENDED_FROM_OUTSIDE:
         return False
     return Game(entry, subject, backend).mends(change)
 

@@ -60,8 +60,8 @@ class Capabilities:
         overlaps_backward: The subject promises to reduce while backward still runs. A
             subject without `Capabilities` says so by an attribute of this name.
         scalars: Parameters may have no dims.
-        takes_cuda_streams: The subject takes streams from `torch.cuda` by name. Their
-            order is judged on `sim`; on `gloo` and `fake` all work runs at once.
+        takes_cuda_streams: The subject takes streams from `torch.cuda` by name. Their order
+            is judged on `sim` and `streams`; on `gloo` and `fake` all work runs at once.
         needs_nccl: The subject relies on NCCL, which runs the collectives of one
             communicator one after the other; gloo runs them side by side.
         needs_processes: The subject keeps state for a whole process, and so cannot run
@@ -82,9 +82,9 @@ class Capabilities:
         wire_dtype: Dtype in which ranks sum the gradients of a micro-batch or of a step, if it is
             narrower than theirs; "" for their own. Sums over micro-batches have the dtype of
             the gradient.
-        device: Device of tensors that the subject sees on `sim`: `cpu`, or `cuda`
-            for a subject with branches for GPUs. With `cuda` it runs on `sim` and `nccl` only,
-            and is judged by NCCL's rules alone, as with `needs_nccl`.
+        device: Device of tensors that the subject sees on `sim` and `streams`: `cpu`, or `cuda`
+            for a subject with branches for GPUs. With `cuda` it does not run on `gloo` and
+            `fake`, and is judged by NCCL's rules alone, as with `needs_nccl`.
         layers: Modules of the user's own that scenarios train, each as `module:attribute`,
             which is imported. The attribute's name is the layer's word in scenarios.
         fail_on_wrong: A feature beyond the contract that is wrong without an error fails

@@ -55,13 +55,13 @@ class Row:
         occurs: Tells whether a part of a scenario has the feature. None if the topic reads
             the word itself.
         part: Part that `occurs` takes, if it differs from the topic's.
-        never_with: Reasons by the features with which no scenario combines this one. A topic
-            alone stands for all its values.
+        never_with: Reasons by the features with which no drawn scenario combines this one. A
+            topic alone stands for all its values.
         rare: Reason why it is played on request, and never drawn.
         needs: Feature without which no scenario has this one.
         gone_with: Smaller number of its kind; a contract without that one leaves this out.
-        is_beside: Whether it comes with another value of its topic alone.
-        is_alone: Whether no search seeks pairs with it: it is rare, for it takes long.
+        is_beside: Whether it only comes beside another value of its topic.
+        is_alone: Whether no search seeks pairs with it: it is drawn rarely, since it takes long.
         one_in: Number of draws among which one has it, if it is another than the topic's.
         fewest_dims: Least number of dims of a parameter that takes the word.
         never_reduced: Whether plain steps with it alone never reduce its parameter.
@@ -92,7 +92,7 @@ class BackwardRow(Row):
     """A way to run backward.
 
     Attributes:
-        halves: Whether a gradient accumulates in two halves, so that it has to be even.
+        halves: Whether a gradient accumulates in two halves, which have to be whole numbers.
     """
 
     halves: bool = False
@@ -145,10 +145,10 @@ class Topic:
         plain: The plain word. Scenarios leave it out of their JSON, and shrinking leads to it.
         values: Lists values of a part, beside those of rows with `occurs`. None for the word of
             the field, and for topics whose rows all have `occurs`.
-        promise: Promise of rows without one; None for values of plain steps, which every
-            contract covers.
+        promise: Promise of rows without one; None for values of plain steps, which a
+            contract covers unless its `outside` names them.
         usual: Values that most scenarios have; a focus is on the others.
-        one_in: Number of draws among which one has a feature beyond plain steps.
+        one_in: Number of draws among which one has a word beyond the plain one, or a rare kind.
         fits_any: Whether every plain scenario can take each of its words.
         is_needed: Whether every scenario has a value of the topic.
     """

@@ -608,7 +608,7 @@ def _named(name: str) -> list[Feature]:
     return [each for each in FEATURES if each.topic == name] or [Feature.of(name)]
 
 
-# Pairs of features that no scenario combines, each with its reason.
+# Pairs of features that no drawn scenario combines, each with its reason.
 NEVER_TOGETHER: Final[Mapping[frozenset[Feature], str]] = {
     frozenset((feature, other)): reason
     for feature, row in FEATURES.items()

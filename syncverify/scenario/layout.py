@@ -148,4 +148,9 @@ def most_group_bytes(mesh: MeshSpec, parameters: Iterable[ParameterSpec]) -> int
 def local_bytes(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> int:
     """Return the bytes of a rank's part of a gradient."""
     numel = math.prod(local_shape(mesh, parameter, rank))
-    return numel * _WIDTHS[parameter.effective_grad_dtype]
+    return numel * itemsize(parameter)
+
+
+def itemsize(parameter: ParameterSpec) -> int:
+    """Return the bytes of one element of a gradient."""
+    return _WIDTHS[parameter.effective_grad_dtype]
