@@ -251,7 +251,7 @@ def _long(scenario: Scenario, spec: ParameterSpec, numel: int) -> tuple[int, ...
 
 
 def _with_steps(scenario: Scenario, number: int) -> Scenario:
-    """Repeat the steps, the events of them once, with few parameters."""
+    """Repeat the steps, with few parameters; their events come once."""
     counts = itertools.islice(itertools.cycle(scenario.accumulations), number)
     rest = (PLAIN,) * (number - scenario.num_steps)
     return replace(
@@ -262,7 +262,7 @@ def _with_steps(scenario: Scenario, number: int) -> Scenario:
 
 
 def _with_micro_batches(scenario: Scenario, number: int) -> Scenario:
-    """Lengthen all steps, of which at most two stay, with few parameters."""
+    """Lengthen the steps, of which at most two stay; of unequal ones the second alone."""
     events = scenario.events[:2]
     counts = (number,) * min(scenario.num_steps, 2)
     if len(set(scenario.accumulations)) > 1:

@@ -41,6 +41,7 @@ def _listings(capabilities: Capabilities) -> list[Fields]:
 
 
 def _memory_formats(num_dims: int, capabilities: Capabilities) -> list[Fields]:
+    """List choices, of which the most frequent format decides how many have no format."""
     rows = [
         row
         for word in allowed_words("memory_format", capabilities=capabilities)

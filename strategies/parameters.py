@@ -47,8 +47,8 @@ _DTYPES = ("dtype", "grad_dtype")
 _SAME_BUCKET = (*_DTYPES, "group")
 _SAME_SIZE = ("global_shape", "placements", "memory_format")
 _COMMON_FIELDS = ((), _SAME_BUCKET, (*_SAME_BUCKET, *_SAME_SIZE))
-# Stands for fields of one bucket and placements that differ in the axes of the reduction, and
-# not in their number: a key of buckets that counts axes takes them for one.
+# Stands for fields of one bucket, and placements that are reduced over equally many, but different
+# axes. A subject whose buckets only count axes would mix them.
 _CROSSED = ("crossed",)
 _USUAL_FOR_ONE_CROSSED = 2
 
@@ -168,7 +168,7 @@ def _crossed_placements(mesh: MeshSpec) -> list[tuple[str, ...]]:
 
 
 def _may_cross(mesh: MeshSpec, capabilities: Capabilities) -> bool:
-    """Tell whether parameters of one bucket can be reduced over different axes, one number of them."""
+    """Tell whether parameters can be reduced over equally many, but different axes."""
     listed = _crossed_placements(mesh)
     return (
         len(listed) > 1

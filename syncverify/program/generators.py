@@ -154,8 +154,8 @@ def _restored_numpy() -> Iterator[None]:
 def unlikely_start() -> Iterator[None]:
     """Let Python's generator start a block in a state that follows no seed of a user.
 
-    A subject that seeds would not show in a process that somebody seeded alike before. The state
-    follows from that of the process, so equal runs stay equal.
+    Otherwise a subject that seeds would not show in a process that was seeded alike before. The
+    state follows from that of the process, so equal runs stay equal.
     """
     with restored_generators():
         random.seed(random.getrandbits(256))

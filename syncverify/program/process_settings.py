@@ -212,7 +212,7 @@ def restored_settings() -> Iterator[ProcessSettings]:
 
 @contextmanager
 def no_collection_of_cycles() -> Iterator[None]:
-    """Collect no cycles in a block: what is freed, and whom that calls, depends on chance.
+    """Collect no reference cycles in a block: which finalizers are called depends on chance.
 
     Whether the collector is enabled is the subject's own doing, so its threshold is changed.
     """

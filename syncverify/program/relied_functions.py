@@ -33,7 +33,7 @@ _ORIGINALS: Final = tuple(
 
 
 def replaced() -> tuple[str, ...]:
-    """Name the functions that a subject has replaced; the machine replaces some of them too."""
+    """Name the functions that a subject has replaced; those of the simulated machine are left out."""
     return tuple(
         text
         for text, owner, name, original in _ORIGINALS

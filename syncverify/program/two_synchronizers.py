@@ -20,7 +20,7 @@ Groups = list[list[nn.Parameter]]
 
 
 class TwoSynchronizers:
-    """Synchronizers that take turns, the first one first; it looks like one of them.
+    """Two synchronizers that take turns, the first one first, behind the methods of one.
 
     The first synchronizer takes a single parameter, and there is no second one.
 

@@ -3,9 +3,9 @@
 Note [A fix costs no more]
     In a scenario that was right before, every number is held against its own former value. A
     scenario that was wrong before says less: launches may be missing, doubled or too early.
-    There the launches of the same bytes count, and what buckets that are filled up to the cap
-    need. Reductions of single parameters are accepted of a subject that sent nothing else
-    before. The overlap is then a share: of the operators after an early launch, of the bytes
+    There the launches are compared for equal bytes, and with the number that full buckets need.
+    Reductions of single parameters are accepted from a subject that sent nothing else before.
+    The overlap is then a share: of the operators after an early launch, of the bytes
     that are launched early. A value that is set back for the next step leaves the first step as
     it was, and later ones begin like it: scenarios that were right before are enough.
 """

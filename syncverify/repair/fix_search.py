@@ -106,7 +106,7 @@ def _silences(edit: Edit, game: Game) -> bool:
     """Tell whether a change only keeps a line from raising."""
     if not edit.num_lines or not is_exception(game.found.violation.cause):
         return False
-    # Without its line no error is left, and nothing of the use of the line either.
+    # Without the line there is no error, and no effect of the line either.
     is_removal = edit.lines in {(), ("pass",)}
     before, after = (
         [line.strip().replace("not ", "") for line in lines]

@@ -3,8 +3,8 @@
 Note [The smallest scenario with a witness]
     A scenario is shrunk as long as the violation stays. For a race that may be too small: on
     one rank a collective returns what it took in, so no order of it shows. Then scenarios
-    that are a little larger are played, the smallest first, and the first one counts that shows
-    the same violation with a wrong gradient.
+    that are a little larger are played, the smallest first. The first one that shows the same
+    violation with a wrong gradient counts.
 
 Note [Numbers that differ]
     With two ranks, two micro-batches and two parameters, half of the right gradient tells

@@ -1,10 +1,12 @@
-"""Where a subject leaves something out: no line that ran is wrong, for a line is missing.
+"""Places where a subject leaves something out: no line that ran is wrong, since one is missing.
 
 Note [Places of what is missing]
-    What did not happen has no line. Where a launch is missing, the statement is shown that kept
-    it from running; see Note [What keeps a line from running]. Where something is left behind,
-    the method is shown that had to clear it. Where a wait is missing, the line is shown that
-    waits for other collectives of the same launch.
+    An omission has no line of its own. These places are shown instead:
+
+    - of a missing launch, the statement that kept it from running; see
+      Note [What keeps a line from running];
+    - of something left behind, the method that had to clear it;
+    - of a missing wait, the line that waits for other collectives of the same launch.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ Note [Forgotten lines]
     | a buffer keeps its sums | the loop over buckets in `zero_grad()` fills it with zeros |
     | hooks stay | the loop over handles removes them |
 
-    Only a state is set anew that the subject changes elsewhere. A line is added to a short
-    loop, and is put in the place of each of its other lines.
+    Only a state that the subject changes elsewhere is set anew. A line is added to a loop, and
+    is put in the place of each line of a short loop.
 """
 
 from __future__ import annotations

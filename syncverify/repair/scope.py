@@ -46,7 +46,7 @@ class Name:
 
 @dataclass(slots=True)
 class Scope:
-    """What the code at a line reaches, in all passes of all ranks.
+    """The names that the code at a line reaches, in all passes of all ranks.
 
     Attributes:
         streams: Names by stream.

@@ -7,9 +7,9 @@ Note [Changes of structure]
     | two statements in the wrong order | the other order |
     | an override that leaves out what its base does | a call of the base |
 
-    An override whose whole body is one `return` may ask its base, too: then it was no good.
-    The base is called by its name. `super()` needs a cell that the code of a living function
-    cannot get.
+    An override whose whole body is one `return` may ask its base, too: then the override itself
+    is the mistake. The base is called by its name. `super()` needs a cell that the code of a
+    living function cannot get.
 """
 
 from __future__ import annotations

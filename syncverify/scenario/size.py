@@ -1,4 +1,4 @@
-"""The size of a scenario to its reader."""
+"""The size of a scenario, as its reader feels it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from syncverify.scenario.scenario import Scenario
 
 
 def size_of(scenario: Scenario) -> tuple[int, ...]:
-    """Return the size of a scenario to its reader, the most important number first."""
+    """Return the numbers that make a scenario long to read, the most important one first."""
     return (
         scenario.mesh.num_ranks,
         len(scenario.mesh.shape),

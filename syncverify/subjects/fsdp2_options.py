@@ -39,10 +39,10 @@ _ALL: Final[Mapping[str, SubjectOption]] = {
     "separate_reduce_scatter_group": _SWITCH,
     # With bfloat16, scenarios have gradients whose sums over ranks it holds.
     "reduce_dtype": one_of({n: n for n in ("float32", "float64", "bfloat16")}),
-    # Micro-batches that reduce. In each, a deferred all-reduce follows a reduce-scatter.
+    # Each micro-batch reduces; or each reduce-scatters, and the last one all-reduces.
     "gradient_sync": one_of({"each": "each"}),
     "all_reduce": one_of({"last": "last"}),
-    # Backwards that free the gathered parameters; the optimizer needs them to be shards.
+    # The last backward alone frees the gathered parameters; the optimizer needs shards.
     "reshard": one_of({"last": "last"}),
     "shard_size": _COUNT,
 }

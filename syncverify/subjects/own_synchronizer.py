@@ -1,4 +1,4 @@
-"""Our own synchronizer, in scenarios whose parameters are all ordinary too."""
+"""Our own synchronizer, which here also takes scenarios of ordinary parameters alone."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _HOOKS: Final = {"all_reduce": _all_reduce}
 class OwnSynchronizer(_PACKAGE.GradientSynchronizer):  # type: ignore[misc]  # imported by name
     """Sums as `GradientSynchronizer` does; ordinary parameters alone are no mistake here.
 
-    The contract keeps their gradients local. The class itself takes a process group that is
-    missing for a mistake of its user.
+    The contract keeps their gradients local. `GradientSynchronizer` refuses them by default, since
+    its user may have forgotten the process group.
 
     Options are written behind the name, as in `synchronizer:comm_hook=all_reduce`: fields of
     `SynchronizerConfig` that choose other code and change no promise of the contract.

@@ -48,7 +48,7 @@ def provide_layers(capabilities: Capabilities) -> None:
 
 
 def forget_layers() -> None:
-    """Be as a process that has read no contract with layers."""
+    """Forget all layers, as in a process that has read no contract with layers."""
     for word in list(named.PATHS):
         _forget(word)
 
