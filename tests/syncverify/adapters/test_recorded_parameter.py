@@ -18,7 +18,7 @@ def accumulation_node(parameter: nn.Parameter) -> torch.autograd.graph.Node:
 def hook_of_node(parameter: nn.Parameter, hook: Callable[..., None]) -> object:
     node = accumulation_node(parameter)
     node.register_hook(hook)
-    return node  # which lives as long as somebody holds it
+    return node  # it lives as long as a reference to it
 
 
 def prehook_of_node(parameter: nn.Parameter, hook: Callable[..., None]) -> object:

@@ -1,3 +1,5 @@
+"""Backends by their names, and environments that have none of a name."""
+
 import pytest
 import torch
 import torch.distributed as dist

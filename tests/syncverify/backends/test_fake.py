@@ -1,4 +1,4 @@
-"""Any world size, no data: the actions of each rank alone are judged."""
+"""Any world size, no data: ranks are judged by their actions."""
 
 from dataclasses import replace
 from typing import Any

@@ -34,7 +34,7 @@ ALONE = Scenario(MeshSpec((1,), ("dp",)), (WEIGHT,), (1,), 64)
 
 
 class Naive:
-    """Sums every parameter by itself in wait(), and can be set to misbehave."""
+    """Sums every parameter by itself in wait(); subclasses misbehave."""
 
     def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
         self.parameters = [parameter for group in groups for parameter in group]
@@ -234,8 +234,8 @@ def test_a_collective_without_a_peer_holds_no_later_scenario_up(
 @pytest.mark.long
 def test_a_copy_of_a_rank_answers_in_no_scenario(backend: GlooBackend) -> None:
     """A copy has the connection of the worker, and would tell the same outcome again."""
-    wide = Scenario(MeshSpec((2,), ("dp",)), (replace(WEIGHT, name="v"),), (1,), 64)
-    for scenario in (PAIR, wide) * 5:
+    other = Scenario(MeshSpec((2,), ("dp",)), (replace(WEIGHT, name="v"),), (1,), 64)
+    for scenario in (PAIR, other) * 5:
         run = play(backend, Forks, scenario)
         assert run.fault is None
         (name,) = (each.name for each in scenario.parameters)

@@ -19,7 +19,7 @@ from syncverify.sim.known_torch import first_fault
 from syncverify.sim.network import threaded_world
 from syncverify.subjects.subject import resolve
 
-# Backend, owner and name of what it takes from torch at run time.
+# Names of torch that a backend uses at run time: the backend, the owner, the name.
 NAMES: list[tuple[str, Any, str]] = [
     ("gloo", c10d, "_abort_process_group"),
     ("gloo", c10d, "_new_process_group_helper"),
@@ -40,7 +40,7 @@ def _tried_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     first_fault.cache_clear()
-    if dist.is_initialized():  # where torch lacks what ends groups
+    if dist.is_initialized():  # a test has taken the function that ends groups
         dist.destroy_process_group()
 
 

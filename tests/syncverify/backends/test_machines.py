@@ -35,7 +35,7 @@ with open("processes", "a") as file:  # the test ends those that are left
 num_waits = 0
 
 class Right(GradientSynchronizer):
-    """Does a deed on rank 1, in the n-th call of wait()."""
+    """Does a deed on rank 1, in its fifth call of wait()."""
 
     def __init__(self, groups, bucket_size_mb, require_accumulations):
         super().__init__(groups, bucket_size_mb, require_accumulations)
@@ -226,8 +226,8 @@ def test_the_end_of_torchrun_on_the_first_machine_ends_both(machines: Machines) 
     for number, expected in enumerate([-9, 1]):
         code, out, complaint = machines.end(number)
         assert (code, "VIOLATION" in out) == (expected, False)
-        # The other torchrun misses the store too, and may end its rank before that speaks.
-        assert complaint in (STORE_IS_GONE, "")[: 1 + number]
+        # The second torchrun misses the store too, and may end its rank before it complains.
+        assert complaint == STORE_IS_GONE or (number == 1 and complaint == "")
 
 
 @pytest.mark.nightly

@@ -171,7 +171,7 @@ def test_rank_that_works_while_its_peers_wait_has_time(playing: Play) -> None:
 
 
 def test_rank_whose_child_works_while_its_peers_wait_has_time(playing: Play) -> None:
-    """It is ended in the end, as one that sleeps and wakes is."""
+    """It is ended at last, as a rank that sleeps and wakes is."""
     builds = Part(seconds_per_window=WINDOW_SECONDS, of_descendants=True)
     run = playing((waits_for_a_peer(), builds))
     assert run.fault is not None

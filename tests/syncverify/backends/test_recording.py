@@ -51,7 +51,7 @@ def record(program: Callable[[], object]) -> list[CollectiveLaunch]:
 
 
 def simulate(program: Callable[[], object], num_ranks: int) -> list[CollectiveLaunch]:
-    """Return the trace of the last rank but one."""
+    """Return the launches of the last rank but one, or of the only rank."""
     machine = SimulatedMachine(num_ranks)
     threads, _ = machine.run(lambda rank: program())
     assert [thread.error for thread in threads] == [None] * num_ranks

@@ -24,9 +24,8 @@ SCENARIO = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20
 )
 Ask = Callable[[Any], Any]
-OLD_POOL = ThreadPoolExecutor(
-    1
-)  # its thread starts in one run, and lives on in the next
+# Its thread starts in one run, and lives on in the next.
+OLD_POOL = ThreadPoolExecutor(1)
 
 
 def world() -> Any:
@@ -63,14 +62,12 @@ ON_THE_RANK: dict[str, Ask] = {
     "CUDA devices (an imported name)": lambda _: current_stream(),
     "events of other processes": lambda _: torch.cuda.Event().ipc_handle(),
 }
+if hasattr(torch.accelerator, "Graph"):  # from torch 2.12 on
+    ON_THE_RANK["graphs of accelerators"] = lambda _: torch.accelerator.Graph()
 
 
 def _all_reduce(tensor: Any) -> None:
     dist.all_reduce(tensor.grad.to_local())
-
-
-if hasattr(torch.accelerator, "Graph"):  # from torch 2.12 on
-    ON_THE_RANK["graphs of accelerators"] = lambda _: torch.accelerator.Graph()
 
 
 ON_A_THREAD: dict[str, Ask] = {
@@ -290,7 +287,7 @@ def test_a_kernel_below_a_seen_device_is_not_judged(handling: type[Reduces]) -> 
 
 
 @pytest.mark.parametrize(
-    ("act", "error"),
+    ("act", "fault_kind"),
     [
         (
             lambda _: dist.all_reduce(torch.ones(2 + dist.get_rank())),
@@ -302,12 +299,12 @@ def test_a_kernel_below_a_seen_device_is_not_judged(handling: type[Reduces]) -> 
     ],
 )
 def test_what_a_real_group_raises_too_is_an_error_of_the_subject(
-    act: Ask, error: str
+    act: Ask, fault_kind: str
 ) -> None:
     kind = type("Asks", (Reduces,), {"ask": staticmethod(act)})
     fault = SimBackend().run(SCENARIO, resolve(kind)).fault
     assert fault is not None
-    assert fault.kind == error
+    assert fault.kind == fault_kind
 
 
 def test_a_thread_that_does_not_communicate_is_judged() -> None:

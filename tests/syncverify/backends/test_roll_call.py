@@ -41,7 +41,8 @@ def test_a_rank_that_differs_is_named_there_and_on_rank_0(rank: int) -> None:
 
 
 def test_a_rank_that_agrees_with_rank_0_says_nothing_of_others() -> None:
-    assert roll(HERE, THERE, {**THERE, "syncverify": "2.0"}, rank=1, world_size=3)
+    other = {**THERE, "syncverify": "2.0"}
+    assert roll(HERE, THERE, other, rank=1, world_size=3) == ["a", "b", "b"]
 
 
 def test_a_rank_that_does_not_come_is_named() -> None:

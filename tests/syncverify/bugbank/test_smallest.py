@@ -21,7 +21,7 @@ CAUGHT = {
 }
 # Of a new entry, `tests/meta/test_bank_page.py` says that it has no figures.
 PLAYED = [entry for entry in entries() if entry.id in CAUGHT]
-# Two runs tell, and a token holds one.
+# It takes two runs to see that a subject is not deterministic, and a token holds one.
 IN_ONE_RUN = [
     entry
     for entry in PLAYED

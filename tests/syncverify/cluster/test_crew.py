@@ -57,7 +57,7 @@ def refuses(number: int) -> int:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[str]:
-    """Hold the address of a scheduler with two workers."""
+    """Yield the address of a scheduler with two workers."""
     with connection._started_here(distributed, 2) as cluster:
         yield cluster.scheduler_address
 

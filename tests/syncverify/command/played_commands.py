@@ -87,7 +87,7 @@ def act(words):
 
 exec(os.environ.get("PREPARE", ""))
 first, second = sys.argv[1:]
-if second == "bank":  # the part of an entry is played here
+if second == "bank":  # the command `bank`, with an act in the place of its execution
     from types import SimpleNamespace
     from syncverify.__main__ import main
     fake = SimpleNamespace(BankOptions=dict, execute=lambda _options: act(first))
@@ -113,11 +113,16 @@ def start(
     shell: str = "",
     **variables: str,
 ) -> subprocess.Popen[str]:
-    """Start an owner, as a child of a process with such arguments if there are any.
+    """Start an owner; pytest's timeout is the bound of a test that fails.
 
-    A shell executes `shell` first, in the process that becomes the owner.
-
-    pytest's timeout is the bound of a test that fails.
+    Args:
+        first: Acts of the first child, separated by `;`.
+        second: Acts of the second child; or `bank`, for the command of that name.
+        descriptors: Descriptors that the owner inherits.
+        patience: Limits of the owner in seconds that differ from those of the script.
+        parent: Arguments of a process that starts the owner; None for this process.
+        shell: Statements that a shell executes first, in the process that becomes the owner.
+        variables: Environment variables of the owner.
     """
     command = [sys.executable, "-c", SCRIPT, first, second]
     if parent is not None:

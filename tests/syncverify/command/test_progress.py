@@ -52,7 +52,9 @@ def test_progress_takes_few_lines(
     ]
 
 
-def test_numbers_of_one_have_their_noun(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_scenario_and_one_feature_are_singular(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with SearchProgress(CommandConsole(), 1, "mine:Sync", "sim") as progress:
         progress.played(1, 0)
         progress.observed("use=twice", 1, 1, None)

@@ -156,7 +156,9 @@ def test_group_that_a_recorder_dropped_is_left_out(tmp_path: Path) -> None:
     assert verdict(tmp_path, dumps).violations == ()
 
 
-def test_orders_of_two_groups_that_exclude_each_other(tmp_path: Path) -> None:
+def test_orders_of_two_groups_that_exclude_each_other_are_a_hazard(
+    tmp_path: Path,
+) -> None:
     one, other = launch("a", BOTH, 0), launch("b", BOTH, 0)
     found = judged(tmp_path, [one, other], [other, one])
     assert causes(found) == ["deadlock_hazard"]
@@ -199,13 +201,13 @@ def gloo_verdict(folder: Path, *own: list[dict[str, Any]]) -> JobVerdict:
     return judge_dumps(read_dumps([folder]))
 
 
-def test_sizes_of_a_gloo_job(tmp_path: Path) -> None:
+def test_sizes_of_a_gloo_job_are_compared(tmp_path: Path) -> None:
     found = gloo_verdict(tmp_path, [gloo_entry(0, 3)], [gloo_entry(0, 4)])
     assert causes(found) == ["collective_mismatch"]
     assert "6 x Float" in found.violations[0].evidence.events[0].words
 
 
-def test_rank_that_never_comes_in_a_gloo_job(tmp_path: Path) -> None:
+def test_rank_that_never_comes_in_a_gloo_job_is_named(tmp_path: Path) -> None:
     first, second = gloo_entry(0, 3), gloo_entry(1, 3, is_done=False)
     found = gloo_verdict(tmp_path, [first, second], [first])
     assert causes(found) == ["collective_missing"]
@@ -267,7 +269,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("content", FILES.values(), ids=FILES.keys())
-def test_hostile_file_is_one_line(
+def test_hostile_file_is_refused_in_one_line(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

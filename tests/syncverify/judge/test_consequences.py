@@ -73,23 +73,23 @@ def test_disagreements_about_the_same_line_are_one() -> None:
     deadlock = violation(WAIT, "deadlock", "a.py", "b.py")
     same = violation(MATCH, "bucket_mismatch", "b.py")
     elsewhere = violation(MATCH, "collective_mismatch", "c.py")
-    clues = {
+    known = {
         one.identity: shown_by(one.identity, one.evidence)
         for one in (deadlock, same, elsewhere)
     }
-    assert clues[deadlock.identity].shows == {Meeting("a.py", 1), Meeting("b.py", 1)}
-    assert other_forms([*clues], clues) == {same.identity: deadlock.identity}
+    assert known[deadlock.identity].shows == {Meeting("a.py", 1), Meeting("b.py", 1)}
+    assert other_forms([*known], known) == {same.identity: deadlock.identity}
 
 
 def test_two_disagreements_are_one_by_a_third_that_shares_a_line_with_both() -> None:
     deadlock = violation(WAIT, "deadlock", "a.py")
     bound = violation(WAIT, "step_bound", "b.py")
     both = violation(MATCH, "collective_mismatch", "a.py", "b.py")
-    clues = {
+    known = {
         one.identity: shown_by(one.identity, one.evidence)
         for one in (deadlock, bound, both)
     }
-    assert other_forms([*clues], clues) == dict.fromkeys(
+    assert other_forms([*known], known) == dict.fromkeys(
         (bound.identity, both.identity), deadlock.identity
     )
 

@@ -1,4 +1,4 @@
-"""Each wrong value is built from single contributions, apart from how decoding does it."""
+"""Each wrong value is built from single contributions, without the code of decoding."""
 
 from collections import Counter
 from dataclasses import replace
@@ -375,7 +375,7 @@ def test_a_dropped_contribution_is_explained(
             "rank_contribution_missing", "micro_batch_missing", "reduced_early",
         }  # fmt: skip
     elif due.value().numel() > 1 or spec.effective_grad_dtype == "float32":
-        # few bits or elements: several stories may fit, but one does
+        # few bits or elements: several causes may fit, and one does
         assert cause.kind != "unexplained"
 
 
@@ -383,7 +383,7 @@ def test_a_dropped_contribution_is_explained(
 def test_one_element_of_few_bits_that_no_mistake_made_is_not_explained(
     dtype: str,
 ) -> None:
-    """Of a hundred values that fit by chance in one case of 256, some fit."""
+    """Among about a hundred such values, some fit a known mistake by chance."""
     single = ParameterSpec("single", (), ("R", "R"), dtype)
     oracle = reference(replace(SCENARIO, parameters=(single,)), Capabilities())
     right = ExpectedGradient(oracle, single, 1, STEP, 3, tuple(RANKS), 1)

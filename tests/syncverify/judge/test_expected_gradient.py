@@ -24,7 +24,7 @@ SCENARIO = Scenario(
 def expected(
     spec: ParameterSpec = WEIGHT, *, step: int = 0, count: int = 2
 ) -> ExpectedGradient:
-    """Return the right gradient of rank 1, as a mean over ranks 1 and 3."""
+    """Return the right gradient of rank 1: the sum over ranks 1 and 3, divided by 4."""
     oracle = reference(SCENARIO, Capabilities())
     return ExpectedGradient(oracle, spec, 1, step, count, (1, 3), 4)
 
@@ -46,7 +46,7 @@ def test_part_is_of_one_rank_and_of_the_micro_batches_so_far() -> None:
     assert torch.equal(expected().part(3, []), by_hand())
 
 
-def test_total_is_undivided_and_value_is_what_is_owed() -> None:
+def test_total_is_undivided_and_value_is_divided() -> None:
     everything = by_hand((1, 0), (1, 1), (3, 0), (3, 1))
     assert torch.equal(expected().total([1, 3]), everything)
     assert torch.equal(expected().total([3]), by_hand((3, 0), (3, 1)))

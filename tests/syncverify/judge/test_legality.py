@@ -86,7 +86,7 @@ def test_what_came_before_an_allowed_error_is_judged() -> None:
 
 
 @pytest.mark.long
-def test_an_allowed_error_is_none_on_real_processes() -> None:
+def test_an_allowed_error_is_no_violation_on_real_processes() -> None:
     backend, subject = GlooBackend(), resolve("synchronizer")
     try:
         run = backend.run(EMPTY_FIRST, subject)

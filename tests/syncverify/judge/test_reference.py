@@ -1,3 +1,5 @@
+"""The reference: right gradients of each rank, and of the ranks that contribute to it."""
+
 from dataclasses import replace
 from typing import Any
 
@@ -78,7 +80,7 @@ def test_real_numbers_are_computed_where_the_ranks_computed_them(
     assert set(devices) == {expected}
 
 
-def test_local_sums_the_first_micro_batches_of_one_rank() -> None:
+def test_local_sums_the_given_micro_batches_of_one_rank() -> None:
     oracle = reference(SCENARIO, SUM)
     one, two = (
         contribution(SCENARIO, WEIGHT, rank=3, step=0, micro_batch=m) for m in range(2)
@@ -135,7 +137,7 @@ def test_frozen_parameter_has_no_gradient() -> None:
 
 
 def test_gradients_are_kept_in_float64_and_made_of_products_only() -> None:
-    """An engine that is on trial for its other features is no witness."""
+    """The features of autograd that scenarios test are no part of the reference."""
     specs = (replace(WEIGHT, use="twice"), PLAIN, FROZEN)
     oracle = reference(SCENARIO, SUM)
     used = reference(replace(SCENARIO, parameters=specs), SUM)
@@ -145,7 +147,8 @@ def test_gradients_are_kept_in_float64_and_made_of_products_only() -> None:
 
 
 def test_ranks_that_nobody_asks_about_are_not_played() -> None:
-    oracle = reference(replace(SCENARIO, bucket_cap_bytes=65), SUM)
+    # A scenario of no other test: references are cached.
+    oracle = reference(replace(SCENARIO, bucket_cap_bytes=128), SUM)
     oracle.local(WEIGHT, 3, 0, [0])
     assert {rank for _, rank, *_ in oracle.micro_batches} == {3}
 
@@ -154,7 +157,8 @@ def test_ranks_that_nobody_asks_about_are_not_played() -> None:
 def test_a_gradient_that_does_not_exist_is_a_key_error_every_time(
     key: tuple[str, int, int, int],
 ) -> None:
-    oracle = reference(replace(SCENARIO, bucket_cap_bytes=66 + key[1]), SUM)
+    # A scenario of no other test: references are cached.
+    oracle = reference(replace(SCENARIO, bucket_cap_bytes=256 + key[1]), SUM)
     for _ in range(2):  # a rank that was played is not played again
         with pytest.raises(KeyError) as caught:
             oracle.micro_batches[MicroBatchKey(*key)]

@@ -94,7 +94,7 @@ def test_a_missing_contribution_is_found_and_named(rank: int, micro_batch: int) 
     assert cause.text == f"micro-batch {micro_batch} of rank {rank} is missing"
 
 
-def test_a_mean_where_a_sum_is_owed_is_found_and_named() -> None:
+def test_a_mean_where_a_sum_is_expected_is_found_and_named() -> None:
     due = expected()
     cause = explain_rounded(due, (due.value() / 4).to(torch.float32))
     assert cause is not None
@@ -137,7 +137,7 @@ def test_many_elements_of_a_narrow_dtype_tell_the_cause() -> None:
     assert cause.kind == "scaled"
 
 
-def test_one_term_is_owed_to_the_last_bit() -> None:
+def test_one_term_alone_has_to_be_exact() -> None:
     due = replace(expected(), count=1, ranks=(0,))
     value = due.value().to(torch.float32)
     next_number = torch.nextafter(value, torch.full_like(value, math.inf))

@@ -70,7 +70,7 @@ def test_a_factor_that_no_whole_divisor_gives_is_reported_alone(factor: float) -
 
 
 def test_a_mean_is_due_by_the_number_of_its_ranks_alone() -> None:
-    """Two parameters are no number by which a sum should have been divided."""
+    """The number of parameters is two as well, and is no divisor of a mean."""
     pair = Scenario(MeshSpec((2,), ("dp",)), (WEIGHT_OF_TWO, OTHER), (3,), 2**20)
     due = expected(WEIGHT_OF_TWO, "mean", pair)
     observed = (due.value() * 2).to(torch.float32)

@@ -49,7 +49,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         process.end()
 
 
-def told(worker: Supervised) -> Any:
+def message_of(worker: Supervised) -> Any:
     words = list[Any]()
     while not words:
         words = [word for _, word in attend([worker], 60)]
@@ -66,17 +66,17 @@ def test_processes_have_the_state_of_the_one_that_asks(
         monkeypatch.chdir(tmp_path / place)
         monkeypatch.setenv("SEEN", place)
         worker = start()
-        _, group, stdin, first_path, seen = told(worker)
+        _, group, stdin, first_path, seen = message_of(worker)
         assert seen[:2] == (str(tmp_path / place), place)
         assert first_path == str(tmp_path)
         assert (group, stdin) == (worker.process.pid, b"")
 
 
 def test_template_imports_torch_once_for_all_of_its_processes(start: Start) -> None:
-    told(start())  # the template is there
+    message_of(start())  # the template is there
     worker = start()
-    template, *_, seen = told(worker)
-    assert template == told(start())[0]
+    template, *_, seen = message_of(worker)
+    assert template == message_of(start())[0]
     assert seen[-1]
     imported = LocalProcess(template).processor_seconds()
     assert worker.processor_seconds() < imported / 4
@@ -91,7 +91,7 @@ def test_a_template_that_was_prepared_forks_the_next_process(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "x")  # as the import of torch does
     (prepared,) = forked_process._templates.values()
     with closing(prepared):
-        assert told(start())[0] == prepared.process.pid
+        assert message_of(start())[0] == prepared.process.pid
         assert [*forked_process._templates.values()] == [prepared]
 
 
@@ -100,7 +100,7 @@ def test_neighbours_order_their_sets_differently(
 ) -> None:
     """Ranks of a cluster do, and some synchronizers fail there."""
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    hashes = [told(start(template))[-1][2] for template in (0, 1, 0)]
+    hashes = [message_of(start(template))[-1][2] for template in (0, 1, 0)]
     assert hashes[0] == hashes[2] != hashes[1]
 
 
@@ -115,7 +115,7 @@ def test_neighbours_order_their_sets_differently(
 )
 def test_end_of_a_process_is_reported(start: Start, act: str, reason: str) -> None:
     worker = start()
-    told(worker)
+    message_of(worker)
     worker.send(act)
     assert worker.exit_reason() == reason
     assert worker.has_ended()
@@ -123,11 +123,11 @@ def test_end_of_a_process_is_reported(start: Start, act: str, reason: str) -> No
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_template_that_is_lost_is_replaced(start: Start, number: int) -> None:
-    before = told(start())[0]
+    before = message_of(start())[0]
     os.kill(before, number)
     options = os.WEXITED | os.WSTOPPED | os.WNOWAIT
     os.waitid(os.P_PID, before, options)
-    assert told(start())[0] != before
+    assert message_of(start())[0] != before
 
 
 @pytest.mark.parametrize("end", ["before the request", "after it"])
@@ -153,7 +153,7 @@ def test_variables_that_torch_reads_once_are_those_of_the_process_that_asks(
     for level in ("OFF", "DETAIL"):
         monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", level)
         worker = start()
-        told(worker)
+        message_of(worker)
         worker.send(asks_torch)
-        levels.append(told(worker))
+        levels.append(message_of(worker))
     assert levels == ["OFF", "DETAIL"]

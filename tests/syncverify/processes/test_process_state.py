@@ -21,7 +21,7 @@ print(flush=True)
 sys.stdin.read()
 """
 WORKER = [sys.executable, "-S", "-c", WORKS_AND_WAITS]
-# The first has a child of its own and waits for it.
+# A process that has a child of its own and waits for it.
 PARENT = [sys.executable, "-S", "-c", f"import subprocess\nsubprocess.run({WORKER})"]
 
 

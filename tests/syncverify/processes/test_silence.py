@@ -29,11 +29,9 @@ class Shown:
 
     def work_of_descendants(self) -> Work:
         self.num_looks += 1
-        return (
-            self.looks[min(self.num_looks, len(self.looks)) - 1]
-            if self.looks
-            else Work()
-        )
+        if not self.looks:
+            return Work()
+        return self.looks[min(self.num_looks, len(self.looks)) - 1]
 
 
 @pytest.fixture
@@ -160,10 +158,8 @@ def test_a_rank_that_waits_for_a_processor_is_slow(
         ([Work()], ["idle"]),  # no descendants, or one that sleeps from the start
         ([Work(9.0), Work(9.0)], ["slow", "idle"]),  # worked once
         ([Work(5.0 * n) for n in range(1, 13)], ["slow"] * 11 + ["endless"]),
-        (
-            [Work(0.0, is_ready=True), Work()],
-            ["slow", "idle"],
-        ),  # waited for a processor
+        # Waited for a processor.
+        ([Work(0.0, is_ready=True), Work()], ["slow", "idle"]),
         ([Work(9.0), Work(1.0)], ["slow", "slow"]),  # one has ended
     ],
 )

@@ -130,7 +130,7 @@ def test_a_process_that_is_gone_asks_for_nothing() -> None:
 @pytest.mark.skipif(not Path("/proc").exists(), reason="the kernel has no /proc")
 def test_the_kernel_tells_of_a_thread_that_runs_or_waits_for_a_processor() -> None:
     asked, ends = ThreadDemand(os.getpid()), threading.Event()
-    assert not asked.look(is_silent=False)[1]
+    assert not asked.look(is_silent=False).is_ready
 
     def spin() -> None:
         while not ends.is_set():
@@ -140,7 +140,7 @@ def test_the_kernel_tells_of_a_thread_that_runs_or_waits_for_a_processor() -> No
     for each in threads:
         each.start()
     try:
-        assert any(asked.look(is_silent=False)[1] for _ in range(1000))
+        assert any(asked.look(is_silent=False).is_ready for _ in range(1000))
     finally:
         ends.set()
         for each in threads:

@@ -91,7 +91,7 @@ def test_gradients_of_one_micro_batch_are_those_of_plain_tensors_to_the_bit(
 @pytest.mark.nccl
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", NAMES)
-def test_gradients_on_a_gpu_are_those_of_its_own_reference_to_the_bit(
+def test_the_reference_on_a_gpu_is_the_same_each_time_to_the_bit(
     name: str,
 ) -> None:
     scenario, gpu = scenario_of(name), torch.device("cuda", 0)
@@ -135,7 +135,7 @@ def test_word_that_is_no_module_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("change", [{"global_shape": (4, 4)}, {"dtype": "bfloat16"}])
-def test_parameters_that_the_module_has_not_are_refused(
+def test_parameters_that_the_module_does_not_have_are_refused(
     change: dict[str, object],
 ) -> None:
     scenario = scenario_of("mlp")

@@ -1,4 +1,4 @@
-"""What the count of process groups relies on: torch keeps a group until it is destroyed."""
+"""torch keeps a process group until it is destroyed: the count of groups relies on that."""
 
 import torch.distributed as dist
 

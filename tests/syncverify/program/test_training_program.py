@@ -33,7 +33,8 @@ def word(action: Action) -> str:
         case Call():
             return " ".join([action.method, *map(str, action.arguments)])
         case Backward():
-            return f"backward {action.micro_batch}" + " fails" * action.fails
+            fails = " fails" if action.fails else ""
+            return f"backward {action.micro_batch}{fails}"
         case Observe():
             return action.point
         case Recover():
@@ -87,9 +88,8 @@ def test_event_decides_the_actions_of_its_step(event: str, actions: list[str]) -
 def test_count_is_given_once_before_the_first_step(*, takes_count: bool) -> None:
     start = training_program(PLAIN, takes_count=takes_count).start
     made = [f"Make(step=0, count={2 if takes_count else None})", "bind"]
-    assert in_short(start) == made + ["set_required_accumulations 2"] * (
-        not takes_count
-    )
+    announced = [] if takes_count else ["set_required_accumulations 2"]
+    assert in_short(start) == made + announced
 
 
 @pytest.mark.parametrize(

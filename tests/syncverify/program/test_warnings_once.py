@@ -19,9 +19,8 @@ def test_a_warning_is_shown_once_by_message_and_place() -> None:
         warnings.simplefilter("default")
         show_warnings_once()
         for number in (1, 1, 2, 2):
-            with (
-                warnings.catch_warnings()
-            ):  # as torch does: Python forgets what it showed
+            # As torch does: Python then forgets the warnings that it showed.
+            with warnings.catch_warnings():
                 warnings.warn(f"slow path {number}", stacklevel=1)
         warnings.warn("slow path 1", stacklevel=1)  # another line
         warnings.warn("Error detected in MulBackward0.", stacklevel=1)

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -328,7 +327,7 @@ def test_a_trace_that_was_cut_is_refused(folder: Path) -> None:
 
 
 def test_a_trace_of_another_run_is_refused(folder: Path, tmp_path: Path) -> None:
-    write_recording(replace(read_recording(folder)), tmp_path / "other")
+    write_recording(read_recording(folder), tmp_path / "other")
     other = tmp_path / "other" / "rank-0.trace"
     other.write_bytes((folder / "rank-0.trace").read_bytes())
     with pytest.raises(UsageError, match="of another run"):

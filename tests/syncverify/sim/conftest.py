@@ -17,9 +17,10 @@ from syncverify.trace.records import (
 
 @pytest.fixture
 def traced() -> Callable[..., list[TraceRecord]]:
-    """Return the events of rank 0, without the frame that every call has.
+    """Return a function that plays a program and returns the events of rank 0.
 
-    Nor does it tell which streams are made: those that are used show anyway.
+    It leaves out the call around the program, and the creation of streams: a stream that
+    is used shows in the events of its use.
     """
 
     def run(program: Callable[[int], Any], num_ranks: int = 1) -> list[TraceRecord]:
@@ -42,7 +43,7 @@ def traced() -> Callable[..., list[TraceRecord]]:
 
 @pytest.fixture
 def lines_of(traced: Callable[..., list[TraceRecord]]) -> Callable[..., list[str]]:
-    """Return the events of rank 0 in few words."""
+    """Return a function that plays a program and returns a line for each event of rank 0."""
 
     def run(program: Callable[[int], Any], num_ranks: int = 1) -> list[str]:
         return [in_few_words(event) for event in traced(program, num_ranks)]

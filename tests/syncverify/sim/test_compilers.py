@@ -49,7 +49,7 @@ def test_a_function_becomes_torchscript_within_a_run(device: str) -> None:
     play(program, 1, device=device)
 
 
-def test_names_are_torchs_own_after_a_script() -> None:
+def test_the_compiler_of_torchscript_is_replaced_within_a_run_alone() -> None:
     script = torch.jit.script
     with virtual_device_modules():
         assert torch.jit.script is not script

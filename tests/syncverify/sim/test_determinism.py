@@ -60,7 +60,7 @@ def test_same_scenario_same_transcript(
 
 
 def test_different_scenarios_have_different_transcripts() -> None:
-    """Or the test above could hold for want of anything recorded."""
+    """Otherwise the test above would compare empty transcripts."""
     mesh, spec = MeshSpec((2,), ("dp",)), ParameterSpec("p0", (3,), ("R",))
     seen = {
         tuple(transcript(SimBackend().run(scenario, resolve("synchronizer"))))
@@ -83,7 +83,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.subjects.subject import resolve
 
 def digest(seed_, num_examples):
-    told = hashlib.sha256()
+    hashed = hashlib.sha256()
 
     @seed(seed_)
     @settings(max_examples=num_examples, database=None, deadline=None,
@@ -91,10 +91,10 @@ def digest(seed_, num_examples):
     @given(scenarios())
     def play(scenario):
         run = SimBackend().run(scenario, resolve("synchronizer"))
-        told.update("\\n".join(transcript(run)).encode())
+        hashed.update("\\n".join(transcript(run)).encode())
 
     play()
-    return told.hexdigest()
+    return hashed.hexdigest()
 
 digest({before}, 5)
 print(digest(3, 6))

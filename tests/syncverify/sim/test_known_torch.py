@@ -21,7 +21,7 @@ from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.sim.known_torch import first_fault, require_known_torch
 from syncverify.subjects.subject import resolve
 
-# Owner and private name of what the machine takes from torch at run time.
+# Private names of torch that the machine uses at run time, each with its owner.
 NAMES: list[tuple[Any, str]] = [
     (torch._C, "_collect_all"),
     (torch._C, "_current_autograd_node"),
@@ -129,9 +129,8 @@ def test_a_name_that_is_gone_at_import_is_refused_as_well(
         line for line in done.stderr.splitlines() if line.startswith("syncverify:")
     ]
     assert (done.returncode, done.stdout, len(messages)) == (2, "", 1), done.stderr
-    release = torch.__version__.partition("+")[
-        0
-    ]  # the metadata of a wheel has no build
+    # The metadata of a wheel does not name the build.
+    release, *_ = torch.__version__.partition("+")
     assert re.search(rf"torch {release}\S* is not known to work: ", messages[0])
     assert repr(name) in messages[0]
 
@@ -180,6 +179,6 @@ def test_a_subject_that_takes_a_name_from_torch_ends_in_one_line(
     command = (sys.executable, "-m", "syncverify", "run", "deletes.py:Sums", "-q")
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 2
-    (messages,) = ended.stderr.splitlines()
-    assert "or what it imports, has changed torch" in messages
-    assert "'_resolve_process_group'. Nothing was judged" in messages
+    (message,) = ended.stderr.splitlines()
+    assert "or what it imports, has changed torch" in message
+    assert "'_resolve_process_group'. Nothing was judged" in message

@@ -156,7 +156,7 @@ def schemas(
 
 
 def other_schemas(mesh: DeviceMesh) -> Iterator[OpSchema]:
-    """Ops that autograd, hooks and synchronizers issue, of which torch has to find the plan."""
+    """Ops that autograd, hooks and synchronizers issue, whose plan torch has to find."""
     choices = (Replicate(), Partial(), Shard(0), Shard(1))
     for placed in itertools.product(choices, repeat=2):
         tensor = distributed(mesh, *placed)

@@ -96,9 +96,8 @@ def test_arrows_follow_events_of_streams() -> None:
         Mark(NOW, "side", 7, SourceLine("a.py", 2, "")),
         StreamWait(NOW, "default", 7, SourceLine("a.py", 3, "")),
     ]
-    never = StreamWait(
-        NOW, "default", 8, SourceLine("a.py", 4, "")
-    )  # of an event that nobody recorded
+    # A wait for an event that was never recorded.
+    never = StreamWait(NOW, "default", 8, SourceLine("a.py", 4, ""))
     timeline = timeline_of(
         [[*marks, HostWait(NOW, 7, SourceLine("a.py", 5, "")), never]]
     )

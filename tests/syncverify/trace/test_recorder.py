@@ -1,3 +1,5 @@
+"""The recorder of a rank: storages, launches with their contents, and returns of calls."""
+
 import struct
 
 import torch
@@ -47,7 +49,9 @@ def test_freed_storage_loses_its_number() -> None:
     assert seen == list(range(20))
 
 
-def launch(recorder: Recorder, *tensors: torch.Tensor, **changes: object) -> object:
+def launch(
+    recorder: Recorder, *tensors: torch.Tensor, **changes: object
+) -> CollectiveLaunch:
     fields = {
         "ranks": (0, 1),
         "reduce_op": "SUM",

@@ -1,3 +1,5 @@
+"""Regions of memory: the bytes of strided tensors, and overlaps to the byte."""
+
 from typing import Any
 
 import pytest

@@ -1,3 +1,5 @@
+"""Slots: the places of gradients in the bytes that a collective sends."""
+
 import torch
 
 from syncverify.trace.regions import MemoryRegion, tensor_region

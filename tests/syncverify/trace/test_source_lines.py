@@ -1,4 +1,4 @@
-"""Source lines: the thread of a dump that keeps Python from running, and its lines."""
+"""Source lines: those of the rank in a dump of threads, and files that are no subject's."""
 
 import importlib.util
 import threading

@@ -1,4 +1,4 @@
-"""Errors that tell a report, and features beyond the contract, with interrupts."""
+"""The error that holds a report, and the observation of features beyond the contract."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -78,8 +78,8 @@ def test_several_superfluous_waits_are_to_be_removed_one_at_a_time() -> None:
 
 def test_a_superfluous_reference_takes_memory_and_no_time() -> None:
     kept = SyncPoint("reference", SourceLine("sync.py", 4, "launch"))
-    *_, cells = cells_of(Answer(kept, "all_reduce(sent)", "superfluous", 1))
-    assert cells == "holds in 1 scenario; the memory can go back after its last use"
+    *_, text = cells_of(Answer(kept, "all_reduce(sent)", "superfluous", 1))
+    assert text == "holds in 1 scenario; the memory can go back after its last use"
 
 
 def test_the_bound_and_the_machine_are_printed() -> None:

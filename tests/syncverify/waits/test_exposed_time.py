@@ -60,10 +60,8 @@ def test_work_of_one_rank(trace: list[TraceRecord], expected: float) -> None:
 
 
 def test_a_collective_ends_a_latency_and_its_bytes_after_the_last_start() -> None:
-    late = [
-        work(),
-        launch(1000),
-    ]  # starts at 7 us, with 4000 bytes at 1000 a microsecond
+    # The launch starts at 7 us, and sends 4000 bytes at 1000 a microsecond.
+    late = [work(), launch(1000)]
     assert time_of([launch(1000), WAIT, work()], late) == 7 + 100 + 4 + 5
     assert time_of([launch(1000), work()], late) == 7 + 100 + 4
 

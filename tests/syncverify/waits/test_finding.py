@@ -223,7 +223,9 @@ def test_a_play_that_ends_its_process_shows_that_the_wait_is_needed() -> None:
     assert one == two
     (ended,) = [each for each in one if each.code == "done.synchronize()"]
     assert ended.harm is not None
-    assert (ended.word, ended.harm.property, ended.harm.cause) == (
-        *("needed", "every_rank_finishes", "process_died"),
+    assert ended.word == "needed"
+    assert (ended.harm.property, ended.harm.cause) == (
+        "every_rank_finishes",
+        "process_died",
     )
     assert ended.harm.outcome == "the process that plays the ranks ended by signal 11"

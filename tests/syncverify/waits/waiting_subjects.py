@@ -1,4 +1,4 @@
-"""Subjects whose waits are known: right ones, with waits more than they need."""
+"""Subjects whose waits are known, needed or not; some subjects fail apart from their waits."""
 
 import os
 import signal
@@ -74,7 +74,7 @@ class WaitsForReusedBuffer(TwoStreams):
 
 
 class Synchronizes(TwoStreams):
-    """AnsweredWaits for all in all ways."""
+    """Waits once more for all that the joined streams have done, by each other kind of call."""
 
     @override
     def wait(self) -> None:
@@ -104,7 +104,7 @@ class EndsItsProcess(TwoStreams):
 
 
 class FailsInSecondStep(TwoStreams):
-    """Is wrong in runs of two steps, with all of its waits."""
+    """Raises in the second step, with all of its waits."""
 
     num_steps = 0
 
@@ -120,7 +120,7 @@ class FailsInSecondStep(TwoStreams):
 
 
 class RefusedInSecondStep(FailsInSecondStep):
-    """Asks for what is not simulated, in runs of two steps."""
+    """Asks for a feature that is not simulated, in the second step."""
 
     @override
     def fail(self) -> None:
@@ -137,7 +137,7 @@ class RunsMicroBatches(TwoStreams):
 
 
 class EndsAtQuery(TwoStreams):
-    """Is wrong where the device is late, with all of its waits."""
+    """Raises where the device is late, with all of its waits."""
 
     @override
     def wait(self) -> None:

@@ -1,4 +1,4 @@
-"""Right trainings that make much of rounding, drawn by a seed."""
+"""Right trainings in which rounding errors grow, drawn by a seed."""
 
 from __future__ import annotations
 

@@ -122,9 +122,16 @@ def is_copy_of_sums(event: object) -> bool:
 
 
 def late_in(program: Any, *numbers: int, num_ranks: int = 1) -> AdversarialRecorder:
-    """Run a program, some of the operators of rank 0 last."""
+    """Run a program, with some operators of rank 0 put off to the end."""
     nothing = frozenset[int]()
-    late = Lateness(frozenset(numbers), *[nothing] * 3, (99, 0, 0), None)
+    late = Lateness(
+        operators=frozenset(numbers),
+        starts=nothing,
+        operator_results=nothing,
+        results=nothing,
+        until=(99, 0, 0),  # more operators than a program has
+        overwritten=None,
+    )
     recorder = AdversarialRecorder(late)
     others = [RankRecorder() for _ in range(1, num_ranks)]
     machine = SimulatedMachine(num_ranks, recorders=[recorder, *others])
@@ -178,7 +185,7 @@ def test_autograd_does_not_see_that_an_operator_ran_twice() -> None:
     assert leaf.grad is not None
 
 
-def test_what_is_noted_is_counted_like_events() -> None:
+def test_an_adversary_records_each_access_once() -> None:
     def program() -> None:
         base = torch.ones(2)
         base.add_(1)
@@ -188,7 +195,7 @@ def test_what_is_noted_is_counted_like_events() -> None:
     assert len([e for e in recorder.trace if isinstance(e, Access)]) == 3
 
 
-def test_it_gives_up_on_operators_that_communicate() -> None:
+def test_an_adversary_gives_up_on_operators_that_communicate() -> None:
     def program() -> None:
         mesh = init_device_mesh("cpu", (2,))
         DTensor.from_local(torch.ones(2), mesh, [Partial()]).relu()

@@ -27,7 +27,7 @@ from syncverify.witness.witness_search import find_witness
 SPEC = ParameterSpec("p0", (2,), ("R",))
 SCENARIO = Scenario(MeshSpec((2,), ("dp",)), (SPEC,), (2, 2), 64)
 ONE_STEP = Scenario(MeshSpec((2,), ("dp",)), (SPEC,), (2,), 64)
-OWED = reference(SCENARIO, Capabilities())
+ORACLE = reference(SCENARIO, Capabilities())
 
 
 class Right:
@@ -189,7 +189,7 @@ def of(made: Callable[..., Any], **promised: Any) -> Subject:
 
 
 def own(step: int, rank: int = 0, micro_batches: tuple[int, ...] = (0, 1)) -> Any:
-    return OWED.local(SPEC, rank, step, micro_batches)
+    return ORACLE.local(SPEC, rank, step, micro_batches)
 
 
 def only(found: dict[str, Any], cause: str) -> Witness:
@@ -198,8 +198,8 @@ def only(found: dict[str, Any], cause: str) -> Witness:
     return found[cause]
 
 
-# The cause of each missing wait, what leads to the wrong gradient, which one it is, what
-# it is then, and why.
+# By subject: the cause of the violation, the order that shows harm, the step of the wrong
+# gradient, the wrong gradient, and its diagnosis.
 DEFECTS: dict[Any, tuple[str, str, int, Any, str]] = {
     LaunchDoesNotWait: (
         "reduced_before_accumulated",
@@ -263,7 +263,9 @@ def test_each_missing_wait_leads_to_its_wrong_gradient(made: Any) -> None:
         f"gradient of 'p0' on rank 0, step {step} is wrong: {why}"
     )
     assert witness.expected == (own(step) + own(step, 1)).tolist()
-    assert repr(witness.observed) == repr(observed.tolist())  # NaN is not NaN
+    assert repr(witness.observed) == repr(
+        observed.tolist()
+    )  # NaN is not equal to itself
 
 
 @pytest.mark.slow

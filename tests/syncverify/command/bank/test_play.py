@@ -31,16 +31,16 @@ def caught() -> EntryResult:
 
 @pytest.mark.slow
 def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
-    row = caught
-    assert row.is_right
-    assert row.is_cause_right
-    assert row.caught is not None
-    assert (row.examples, row.twin_examples, row.alarm) == (1, 3, None)
-    assert row.caught.contract == "plain"
-    assert (row.caught.ranks, row.caught.parameters, row.caught.steps) == (1, 1, 1)
-    reproducer = decode(row.caught.token)
+    assert caught.is_right
+    assert caught.is_cause_right
+    found = caught.caught
+    assert found is not None
+    assert (caught.examples, caught.twin_examples, caught.alarm) == (1, 3, None)
+    assert found.contract == "plain"
+    assert (found.ranks, found.parameters, found.steps) == (1, 1, 1)
+    reproducer = decode(found.token)
     assert (reproducer.property, reproducer.cause) == (QUICK.property, QUICK.causes[0])
-    line = line_of(row).rpartition(",")[0]
+    line = line_of(caught).rpartition(",")[0]
     assert line == (
         "size1-group-self-add: caught by unreduced_stay_local (scaled) after 1 scenario"
     )

@@ -97,7 +97,7 @@ def call(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-    hardly_shrunk: None,  # most plays of a search with a violation
+    hardly_shrunk: None,  # shrinking makes most of the plays of a search
 ) -> Callable[..., Outcome]:
     """Call the command in a folder that holds a module of subjects."""
     (tmp_path / "cli_subjects.py").write_text(SUBJECTS)

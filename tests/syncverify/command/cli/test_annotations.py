@@ -48,7 +48,7 @@ def in_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Cal
 
 
 def write_dumps(*sizes: int) -> None:
-    """Write the dumps of ranks that meet in a collective, each rank with another number of elements."""
+    """Write dumps of ranks that meet in a collective, each with its number of elements."""
     traces = [[launch("g", (0, 1), 0, numel=size)] for size in sizes]
     for rank, values in dumps_of(traces).items():
         Path(f"rank_{rank}").write_bytes(pickle.dumps(values))

@@ -39,7 +39,7 @@ def test_entry_is_played_reported_and_written(call: Call) -> None:
 
 
 def test_what_is_missed_fails(call: Call) -> None:
-    """One scenario is of one rank, where nothing has to be reduced."""
+    """The only scenario has one rank, where nothing has to be reduced."""
     outcome = call(
         "bank", "--only", "work-handle-empty", "--examples", "1", "--twin-examples", "0"
     )

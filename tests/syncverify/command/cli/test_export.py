@@ -69,11 +69,3 @@ def test_violation_that_is_gone_is_refused(call: Callable) -> None:
         "cli_subjects:Right does not violate unreduced_stay_local (scaled) in the scenario of "
         "the token: there is nothing to export"
     )
-
-
-def test_unknown_focus_names_the_nearest(call: Callable) -> None:
-    outcome = call("run", "cli_subjects:Right", "--focus", "bucketcap", "--no-database")
-    assert outcome.code == 2
-    assert outcome.complaint.startswith(
-        "unknown focus 'bucketcap': did you mean 'bucket_cap'?"
-    )

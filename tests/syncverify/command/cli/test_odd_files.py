@@ -42,7 +42,7 @@ def test_a_report_with_a_field_of_another_kind_is_refused(
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
 def test_a_contract_in_a_pipe_is_refused(call: Call, tmp_path: Path) -> None:
-    """A pipe may never say a word."""
+    """A read of a pipe may never end."""
     os.mkfifo(tmp_path / "contract.toml")
     outcome = call("run", "cli_subjects:Right", "--contract", "contract.toml")
     assert outcome.code == 2

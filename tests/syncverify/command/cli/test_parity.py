@@ -48,17 +48,8 @@ def trainings(tmp_path: Path) -> Iterator[None]:
     (tmp_path / "train.py").write_text(TRAINING)
     (tmp_path / "wrong.py").write_text(WRONG)
     yield
-    for name in (
-        "train",
-        "wrong",
-        "mistyped",
-        "early",
-        "same",
-        "parts",
-        "raises",
-        "mixed",
-    ):
-        sys.modules.pop(name, None)
+    for file in tmp_path.glob("*.py"):
+        sys.modules.pop(file.stem, None)
 
 
 def test_a_right_training_ends_with_0(call: Call) -> None:

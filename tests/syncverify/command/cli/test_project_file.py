@@ -61,10 +61,3 @@ def test_wrong_default_is_named_with_its_file(
     outcome = call("run", "synchronizer")
     assert outcome.code == 2
     assert outcome.complaint == f"{str(tmp_path / 'pyproject.toml')!r}: {complaint}"
-
-
-def test_bare_command_prints_its_help_in_lines(call: Call) -> None:
-    outcome = call()
-    assert (outcome.code, outcome.out) == (2, "")
-    assert "\n  run       Search for violations of a synchronizer.\n" in outcome.err
-    assert "\n  Examples:\n    syncverify run ddp\n" in outcome.err

@@ -80,7 +80,7 @@ def test_unusable_files_are_refused_in_one_line(
 
 @pytest.mark.slow
 def test_replay_writes_a_trace_and_dumps(call: Call, tmp_path: Path) -> None:
-    """Of a subject that is right as well: the run of its scenario."""
+    """A right subject has them too: the run of the scenario is written."""
     files = ("--trace", "trace.json", "--flight-recorder", "dumps")
     outcome = call("replay", TOKEN, "cli_subjects:Right", *files)
     assert outcome.code == 0

@@ -10,7 +10,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, encode
 
-ALTERNATES = '''
+CHANGES = '''
 import torch.distributed as dist
 
 from syncverify.synchronizer import GradientSynchronizer
@@ -18,8 +18,8 @@ from syncverify.synchronizer import GradientSynchronizer
 num_made = 0
 
 
-class Alternates(GradientSynchronizer):
-    """Has one more collective in each second run of two ranks."""
+class Changes(GradientSynchronizer):
+    """Has one more collective in each run of two ranks after the first."""
 
     def __init__(self, groups, bucket_size_mb, require_accumulations):
         global num_made
@@ -38,14 +38,14 @@ class Alternates(GradientSynchronizer):
 def test_replay_of_a_difference_between_two_runs_plays_two(
     call: Callable[..., Any],
 ) -> None:
-    Path("alternating.py").write_text(ALTERNATES)
+    Path("changing.py").write_text(CHANGES)
     scenario = Scenario(
         MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (4,), ("R",)),), (1,), 2**20
     )
     token = encode(Reproducer("subject_is_deterministic", "acts_otherwise", scenario))
-    outcome = call("replay", token, "alternating:Alternates")
+    outcome = call("replay", token, "changing:Changes")
     assert (outcome.code, outcome.err) == (1, "")
     assert outcome.out.splitlines()[-1] == (
-        "REPRODUCED: alternating:Alternates violates subject_is_deterministic "
+        "REPRODUCED: changing:Changes violates subject_is_deterministic "
         "(acts_otherwise) on sim"
     )

@@ -90,13 +90,8 @@ def schema_problems(report: dict[str, Any]) -> list[str]:
             for name, kind in of_violation.items()
             if not isinstance(violation.get(name), kind)
         ]
-        optional = {
-            "lines",
-            "missing_at",
-            "ran_only_here",
-            "left_over",
-            "fix",
-        }  # of wrong values, and of a mistake that a small change mends
+        # Of wrong values, and of a mistake that a small change mends.
+        optional = {"lines", "missing_at", "ran_only_here", "left_over", "fix"}
         problems += sorted(violation.keys() - of_violation.keys() - optional)
     return problems
 

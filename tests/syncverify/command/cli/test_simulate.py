@@ -85,7 +85,7 @@ def test_a_race_is_a_violation(call: Call) -> None:
     )
 
 
-def test_a_right_program_is_none(call: Call) -> None:
+def test_a_right_program_has_no_violation(call: Call) -> None:
     outcome = call("simulate", "jobs.py:is_right")
     assert outcome.code == 0
     assert outcome.out.startswith("NO VIOLATION: jobs.py:is_right (4 ranks")

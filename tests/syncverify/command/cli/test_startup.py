@@ -49,7 +49,7 @@ def python(*arguments: str, path: str, folder: Path) -> subprocess.Popen[str]:
 
 
 def test_help_and_bad_arguments_import_no_torch(tmp_path: Path) -> None:
-    """Nor do they import other slow packages. The names of a test import none of them either."""
+    """Other slow packages are not imported either, nor by the names that `syncverify` exports."""
     calls = json.dumps([*LIGHT])
     running = python("-c", CALLS, calls, path=str(ROOT), folder=tmp_path)
     out, err = running.communicate(timeout=60)

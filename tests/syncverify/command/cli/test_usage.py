@@ -122,7 +122,7 @@ REFUSED = {
     "too many": (
         ("run", "synchronizer", "ddp"), "Got unexpected extra argument (ddp)",
     ),
-    "unknown option": (("run", "synchronizer", "--fast"), None),  # in words of click's
+    "unknown option": (("run", "synchronizer", "--fast"), None),  # click's own words
     "unknown command": (("walk",), "No such command 'walk'."),
     "no token": (
         ("replay", "hello", "ddp"),
@@ -215,15 +215,24 @@ def test_folder_is_no_report(call: Call, tmp_path: Path) -> None:
     )
 
 
-def test_help_says_what_there_is(call: Call) -> None:
+def test_help_begins_with_the_usage(call: Call) -> None:
     for arguments in (("--help",), ("-h",), ("run", "-h"), ("replay", "--help")):
         outcome = call(*arguments)
         assert (outcome.code, outcome.err) == (0, "")
         assert outcome.out.startswith("Usage: ")
 
 
-def test_without_a_command_help_is_shown(call: Call) -> None:
+def test_bare_command_prints_its_help_in_lines(call: Call) -> None:
     outcome = call()
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "Verify gradient synchronizers" in outcome.err
+    assert "\n  run       Search for violations of a synchronizer.\n" in outcome.err
+    assert "\n  Examples:\n    syncverify run ddp\n" in outcome.err
+
+
+def test_unknown_focus_names_the_nearest(call: Call) -> None:
+    outcome = call("run", "cli_subjects:Right", "--focus", "bucketcap", "--no-database")
     assert outcome.code == 2
-    assert "Verify gradient synchronizers" in outcome.out + outcome.err
-    assert "Traceback" not in outcome.err
+    assert outcome.complaint.startswith(
+        "unknown focus 'bucketcap': did you mean 'bucket_cap'?"
+    )

@@ -13,12 +13,11 @@ HERE = Path(__file__).parent
 
 
 def verdicts(text: str, num_ranks: int) -> list[bool]:
-    """Run the function `train` of a script on simulated ranks."""
+    """Run `train` of a script on simulated ranks; return whether each rank found all right."""
     namespace: dict[str, Any] = {"__name__": "script", "__file__": str(HERE / "script")}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            sys, "path", [*sys.path]
-        )  # a script adds the folder of the subject
+        # A script adds the folder of the subject.
+        patch.setattr(sys, "path", [*sys.path])
         exec(compile(text, "script", "exec"), namespace)
     recorders = [RankRecorder(records_accesses=False) for _ in range(num_ranks)]
     machine = SimulatedMachine(num_ranks, recorders=recorders)

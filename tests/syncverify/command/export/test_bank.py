@@ -90,7 +90,9 @@ def test_nine_of_ten_wrong_numbers_have_a_script() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("entry_id", sorted(WITHOUT_NUMBER))
-def test_no_other_defect_of_numbers_is_refused(entry_id: str, tmp_path: Path) -> None:
+def test_a_defect_without_a_wrong_number_is_refused(
+    entry_id: str, tmp_path: Path
+) -> None:
     reproducer = decode(CAUGHT[entry_id]["token"])
     with pytest.raises(UsageError, match="leaves no wrong number in a gradient"):
         reproduction_of(reproducer, entry_of(entry_id).defect(), tmp_path)

@@ -51,7 +51,7 @@ def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
 
 
 def check_texts(scenario: Scenario) -> None:
-    """Run the scripts of a right synchronizer in a scenario: they have to say so."""
+    """Run the scripts of a right synchronizer in a scenario: each has to say that it is right."""
     if scenario.backward == "on_threads":  # a thread is no simulated rank
         return
     try:
@@ -66,7 +66,7 @@ def check_texts(scenario: Scenario) -> None:
         assert all(verdicts(text, scenario.mesh.num_ranks)), text
 
 
-class ToldCount(ViewBuckets):
+class CountSetLater(ViewBuckets):
     """Its constructor takes no count."""
 
     def __init__(
@@ -75,15 +75,15 @@ class ToldCount(ViewBuckets):
         super().__init__(param_groups, bucket_size_mb, 0)
 
 
-def test_script_tells_a_count_that_the_constructor_does_not_take() -> None:
+def test_script_sets_a_count_that_the_constructor_does_not_take() -> None:
     mesh, placed = MeshSpec((2,), ("dp",)), ParameterSpec("p0", (3,), ("R",))
     scenario = Scenario(mesh, (placed,), (2, 3), 1 << 20)
     set_later, given_first = (
         reproductions(scenario, resolve(subject))[-1].text(without_streams=False)
-        for subject in (ToldCount, ViewBuckets)
+        for subject in (CountSetLater, ViewBuckets)
     )
     lines = [line.strip() for line in set_later.splitlines()]
-    made = lines.index("synchronizer = ToldCount([[p0]], 1.0)")
+    made = lines.index("synchronizer = CountSetLater([[p0]], 1.0)")
     assert lines[made + 1 : made + 3] == [
         "synchronizer.bind()",
         "synchronizer.set_required_accumulations(2)",

@@ -1,4 +1,4 @@
-"""One rank and its collectives, written one by one."""
+"""Cases of one rank, written one by one: its collectives, and memory that it frees."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     w b[0:8] default          an operator on stream `default` writes 8 bytes of storage `b`
     r b[2+4x3@16] default     ... reads 3 runs of 4 bytes, 16 apart, from byte 2 on
     mark m default            an event is recorded
-    until side m           `side` waits for it
-    host m                 the host does
+    until side m              `side` waits for it
+    host m                    the host waits for it
     wait side default         `side.wait_stream(default)`
     reduce c1 b[0:8] default>nccl    all-reduce, issued on `default`, run on `nccl`
     gather c1 b[0:8] g[0:16] default>nccl    reads the one and writes the other
@@ -14,13 +14,13 @@
     free b default side       ... deferred by `record_stream(side)`
     free b*64 default side    ... 64 bytes of it
     free b default engine side    ... deferred by autograd
-    call wait 1            the program calls `wait()` in step 1
-    call backward 1 0      ... runs the backward of its micro-batch 0
-    return                 the call returns
+    call wait 1               the program calls `wait()` in step 1
+    call backward 1 0         ... runs the backward of its micro-batch 0
+    return                    the call returns
     @here w b[0:8] default    any statement, written in line `here`
 
-Statements are separated by `;`. Collectives of one name on several ranks are one. What a
-collective reads says whose gradients it reduces: those of parameter `b`, here.
+Statements are separated by `;`. Collectives of one name on several ranks are one. A collective
+reduces the gradient of the parameter that has the name of the storage: `b` here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Happens-before as a plain graph: every node, every edge, depth-first search.
 
-Written from the rules alone, without clocks. An access is one node; a collective is
-three on each of its ranks: its start, what it does, its end.
+Written from the rules alone, without clocks. A collective is four nodes on each of its
+ranks: its issue, its start, its accesses, its end. Each other record is one node.
 """
 
 from __future__ import annotations

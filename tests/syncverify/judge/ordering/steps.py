@@ -1,4 +1,4 @@
-"""Three steps of a synchronizer with a side stream, one bucket, written as it should be."""
+"""Three right steps of a synchronizer with one bucket and a side stream."""
 
 import re
 

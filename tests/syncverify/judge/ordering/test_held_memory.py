@@ -97,7 +97,7 @@ def test_the_worst_rank_and_step_are_named() -> None:
 
 
 def test_another_rank_may_tell_the_host() -> None:
-    """Here that `s`, which side starts after its use, has ended there."""
+    """The host waits for `t`. Rank 1 starts `t` after `s`, and `s` starts after the use."""
     sent = (
         USE_A + "reduce s c[0:8] side; reduce t d[0:8] default; mark n default; host n;"
     )

@@ -33,7 +33,7 @@ def test_what_came_before_or_is_not_ordered_after_it_runs_in_time() -> None:
     assert found == [order(set(), {1}, 4), order({1}, set(), 4)]
 
 
-def test_it_is_about_the_rank_that_has_the_race() -> None:
+def test_an_inversion_names_the_rank_that_has_the_race() -> None:
     bad = "w b[0:8] default; w c[0:8] default; r b[0:8] side"
     good = "w b[0:8] default; mark m default; host m; r b[0:8] side"
     (race,) = judge_orderings(traces(good, bad)).races
@@ -117,12 +117,11 @@ def test_on_gloo_whatever_follows_a_wait_follows_the_collective() -> None:
 
 
 def test_the_second_collective_is_not_late_once_the_host_has_waited_for_it() -> None:
-    """On the stream that holds its result."""
+    """It waits for the stream that holds the result."""
     waited = "await m default; mark o default; host o"
     assert orders(f"{TWO}; {waited}; await n side")[0] == order(set(), {0}, 2)
-    assert orders(f"{TWO}; await m default; mark o default; await n side; host o")[
-        0
-    ] == order(set(), {1}, 5)
+    waited_later = "await m default; mark o default; await n side; host o"
+    assert orders(f"{TWO}; {waited_later}")[0] == order(set(), {1}, 5)
 
 
 def test_a_collective_that_nobody_waits_for_has_no_end() -> None:

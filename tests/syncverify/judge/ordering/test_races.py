@@ -155,7 +155,7 @@ def test_the_same_work_of_two_runs_is_known_by_its_lines_not_by_its_memory() -> 
         "aten.add_",
         (),
         (),
-        SourceLine("a.py", 1, NoLine.UNKNOWN),
+        SourceLine("a.py", 1, "step"),
     )
     bytes_of_run, bytes_of_other = MemoryRegion(0, 0, 4), MemoryRegion(7, 8, 12)
     race = Race(0, 1, 2, use, replace(use, writes=(bytes_of_run,)), bytes_of_run)
@@ -176,11 +176,11 @@ def test_a_race_is_sent_with_its_violation_and_not_compared() -> None:
         "aten.add_",
         (),
         (),
-        SourceLine("a.py", 1, NoLine.UNKNOWN),
+        SourceLine("a.py", 1, "step"),
     )
     race = Race(0, 1, 2, use, use, MemoryRegion(0, 0, 4))
-    words: dict[str, Any] = {"memory": "", "remedy": "", "streams": (), "waits": ()}
-    evidence = Disordered(unordered=race, **words)
+    texts: dict[str, Any] = {"memory": "", "remedy": "", "streams": (), "waits": ()}
+    evidence = Disordered(unordered=race, **texts)
     violation = Violation("p", "c", "s", evidence=evidence)
     sent = pickle.loads(pickle.dumps(violation))
     assert is_same_work(sent.evidence.unordered, race)

@@ -126,7 +126,7 @@ class Writer:
 
 
 def without_use_after_free(events: list[TraceRecord]) -> list[TraceRecord]:
-    """A freed storage never comes back under its number."""
+    """Leave out uses of freed storages: a number never comes back in a real trace."""
     gone: set[int] = set()
     kept: list[TraceRecord] = []
     for entry in events:

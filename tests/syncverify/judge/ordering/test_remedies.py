@@ -226,7 +226,7 @@ def test_one_remedy_has_few_edges() -> None:
     assert (len(first.remedy.edges), len(second.remedy.edges)) == (4, 1)
 
 
-def test_what_no_few_edges_order_is_reported_without_a_remedy(
+def test_a_disorder_that_no_few_edges_end_has_no_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("syncverify.judge.ordering.remedies._MAX_EDGES", 0)

@@ -16,7 +16,7 @@ from syncverify.trace.source_lines import SourceLine
 PARAMETERS = (
     ParameterSpec("p", (4,), ("R",)),
     ParameterSpec("q", (4,), ("R",)),
-    ParameterSpec("few", (1,), ("S0",)),  # the last rank has no bytes of it
+    ParameterSpec("few", (1,), ("S0",)),  # rank 0 alone has bytes of it
 )
 
 

@@ -65,13 +65,6 @@ class StagesInOneBuffer(Plain):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "subject",
-    [
-        pytest.param(Plain, marks=pytest.mark.nightly),
-        pytest.param(GathersAndSums, marks=pytest.mark.nightly),
-        StagesInOneBuffer,
-    ],
-)
+@pytest.mark.parametrize("subject", [Plain, GathersAndSums, StagesInOneBuffer])
 def test_correct_program_has_no_violation(subject: type[Any]) -> None:
     assert verify(subject, examples=60, seed=0).violations == ()

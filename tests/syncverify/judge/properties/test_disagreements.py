@@ -95,7 +95,7 @@ def test_buckets_differ_only_if_a_gradient_is_elsewhere_for_sure(
 
 
 def test_the_reason_comes_before_other_forms_of_a_disagreement() -> None:
-    causes = [
+    kinds = [
         "bucket_mismatch",
         "collective_mismatch",
         "buckets_differ",
@@ -103,9 +103,9 @@ def test_the_reason_comes_before_other_forms_of_a_disagreement() -> None:
         "foreign_contribution",
     ]
     seen = Evidence(named=(SourceLine("a.py", 1, "launch"),))
-    clues = {(MATCH, cause): shown_by((MATCH, cause), seen) for cause in causes}
-    for last in range(2, len(causes)):
-        identities = [(MATCH, cause) for cause in causes[: last + 1]]
+    clues = {(MATCH, kind): shown_by((MATCH, kind), seen) for kind in kinds}
+    for last in range(2, len(kinds)):
+        identities = [(MATCH, kind) for kind in kinds[: last + 1]]
         forms = other_forms(identities, clues)
         assert {*forms.values()} == {identities[last]}
         assert {*forms} == {*identities[:last]}

@@ -21,7 +21,7 @@ MESH = MeshSpec((64, 64), ("dp", "tp"))
 WEIGHT = ParameterSpec("w", (100,), ("R", "S0"))
 BIAS = ParameterSpec("b", (3,), ("R", "R"))
 GRID = Scenario(MESH, (WEIGHT, BIAS), (2,), 2**20)
-# The first 49 tp coordinates hold 2 elements of w, the next holds the last 2.
+# The first 49 tp coordinates hold 2 elements of w, the next one holds 1, the others none.
 UNEVEN = Scenario(
     MESH,
     (

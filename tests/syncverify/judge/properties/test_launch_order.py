@@ -115,7 +115,7 @@ def test_messages_that_cannot_wait_for_each_other_are_fine() -> None:
     for batch in (None, True):
         ranks = [messages(rank, "send", "recv", batch=batch) for rank in range(2)]
         assert found(*ranks) == []
-    assert found(messages(0, "send"), messages(1)) == []  # which another property tells
+    assert found(messages(0, "send"), messages(1)) == []  # another property reports it
 
 
 def test_messages_stand_in_no_order_with_collectives() -> None:

@@ -196,8 +196,8 @@ def test_rank_that_issues_too_little_is_found_where_nobody_waits() -> None:
     assert (
         finding.summary == f"rank 1 never issues a collective of rank 0: {launches[1]}"
     )
-    ended = Fault("deadlock", (1,), "no rank can go on")
-    assert found(launches, launches[:1], fault=ended) == []
+    stalled = Fault("deadlock", (1,), "no rank can go on")
+    assert found(launches, launches[:1], fault=stalled) == []
     assert found(launches, []) == []  # a rank that was not played
 
 

@@ -78,6 +78,7 @@ def test_each_communicator_tells_its_first_disagreement() -> None:
 def test_what_the_backend_says_is_reported_if_it_is_a_mismatch(kind: Any) -> None:
     one = launch("dp", (0, 1), 0, operation="all_to_all")
     fault = Fault(kind, (1,), "they disagree", ("rank 0: a",))
-    found = list(collectives_match_across_ranks(judgement([one], [one], fault=fault)))
+    judged = judgement([one], [one], fault=fault)
+    findings = list(collectives_match_across_ranks(judged))
     expected = [] if kind == "deadlock" else [(kind, "they disagree", 1, None)]
-    assert [(e.cause, e.summary, e.rank, e.parameter) for e in found] == expected
+    assert [(e.cause, e.summary, e.rank, e.parameter) for e in findings] == expected

@@ -26,12 +26,12 @@ from syncverify.trace.records import (
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.run import Observation, RankRun, Run
 from syncverify.trace.source_lines import SourceLine
-from tests.syncverify.judge.properties.told_causes import (
+from tests.syncverify.judge.properties.shown_causes import (
     ELSEWHERE,
+    EXPECTED,
     FIRST_ONLY,
     IN_BUCKET,
     ORACLE,
-    OWED,
     OWN,
     SCENARIO,
     STEP,
@@ -39,9 +39,9 @@ from tests.syncverify.judge.properties.told_causes import (
     WEIGHT,
     ZEROS,
     accumulation,
+    causes_of,
     copies,
     launch,
-    told,
 )
 
 SHOWN = {
@@ -60,7 +60,7 @@ SHOWN = {
     "two_sums": (TWICE_SUMMED, (launch(), launch(None)), "reduced_twice"),
     "first_micro_batch": (FIRST_ONLY, (launch(0),), "reduced_early"),
     "accumulated_after_launch": (
-        OWED.value() - OWED.part(0, [1]),
+        EXPECTED.value() - EXPECTED.part(0, [1]),
         (launch(), accumulation()),
         "reduced_early",
     ),
@@ -75,7 +75,7 @@ SHOWN = {
 def test_trace_names_the_call(
     observed: torch.Tensor, events: tuple[TraceRecord, ...], kind: str
 ) -> None:
-    of_value, cause = told(observed, *events)
+    of_value, cause = causes_of(observed, *events)
     assert cause.kind == kind
     assert cause.text != of_value.text
     assert hint_of(kind)
@@ -93,15 +93,15 @@ SHOWS_NOTHING = {
         (launch(), launch(None, operation="all_gather", reduce_op="")),
     ),
     "accumulated_before_launch": (
-        OWED.value() - OWED.part(0, [1]),
+        EXPECTED.value() - EXPECTED.part(0, [1]),
         (accumulation(), launch()),
     ),
     "neighbour_accumulated_later": (
-        OWED.value() - OWED.part(0, [1]),
+        EXPECTED.value() - EXPECTED.part(0, [1]),
         (launch(), accumulation(memory=MemoryRegion(0, 0, 16))),
     ),
     "subject_writes_later": (
-        OWED.value() - OWED.part(0, [1]),
+        EXPECTED.value() - EXPECTED.part(0, [1]),
         (launch(), accumulation(source=SourceLine("a.py", 9, "finish"))),
     ),
     "never_accumulated": (ZEROS, (launch(None),)),
@@ -115,7 +115,7 @@ SHOWS_NOTHING = {
 def test_what_a_trace_does_not_show_is_not_said(
     observed: torch.Tensor, events: tuple[TraceRecord, ...]
 ) -> None:
-    of_value, cause = told(observed, *events)
+    of_value, cause = causes_of(observed, *events)
     assert cause == of_value
 
 
@@ -123,12 +123,12 @@ COPIES_SHOWN = {
     "copies_of_others": (OWN, (copies(ZEROS),), "not_reduced"),
     "sum_of_what_was_summed": (
         TWICE_SUMMED,
-        (copies(OWN, 1), copies(OWED.value())),
+        (copies(OWN, 1), copies(EXPECTED.value())),
         "reduced_twice",
     ),
     "sum_that_was_not_seen_before": (
         TWICE_SUMMED,
-        (copies(OWED.value()),),
+        (copies(EXPECTED.value()),),
         "reduced_twice",
     ),
     "sent_from_where_it_is_zero": (ZEROS, (copies(OWN),), "erased"),
@@ -141,7 +141,7 @@ COPIES_SHOWN = {
 def test_copies_are_known_by_their_values(
     observed: torch.Tensor, events: tuple[TraceRecord, ...], kind: str
 ) -> None:
-    of_value, cause = told(observed, *events, shown_at=IN_BUCKET)
+    of_value, cause = causes_of(observed, *events, shown_at=IN_BUCKET)
     assert cause.kind == kind
     assert cause.text != of_value.text
 
@@ -149,9 +149,12 @@ def test_copies_are_known_by_their_values(
 COPIES_SHOW_NOTHING = {
     "own_copy": (OWN, (copies(OWN),)),
     "unknown_copy": (OWN, (copies(OWN / 2),)),
-    "mean_of_what_was_summed": (TWICE_SUMMED, (copies(OWED.value(), reduce_op="AVG"),)),
+    "mean_of_what_was_summed": (
+        TWICE_SUMMED,
+        (copies(EXPECTED.value(), reduce_op="AVG"),),
+    ),
     "sum_of_its_own": (TWICE_SUMMED, (copies(OWN, 1), copies(OWN))),
-    "sum_that_is_larger": (OWED.value() * 4, (copies(OWED.value()),)),
+    "sum_that_is_larger": (EXPECTED.value() * 4, (copies(EXPECTED.value()),)),
     "zeros_were_sent": (ZEROS, (copies(ZEROS),)),
     "others_were_sent": (ZEROS, (copies(OWN.flip(0)),)),
 }
@@ -165,21 +168,21 @@ COPIES_SHOW_NOTHING = {
 def test_what_values_do_not_show_is_not_said(
     observed: torch.Tensor, events: tuple[TraceRecord, ...]
 ) -> None:
-    of_value, cause = told(observed, *events, shown_at=IN_BUCKET)
+    of_value, cause = causes_of(observed, *events, shown_at=IN_BUCKET)
     assert cause == of_value
 
 
 def test_zeros_beside_what_was_sent_are_not_erased() -> None:
-    of_value, cause = told(ZEROS, copies(OWN), shown_at=ELSEWHERE)
+    of_value, cause = causes_of(ZEROS, copies(OWN), shown_at=ELSEWHERE)
     assert cause == of_value
 
 
 @pytest.mark.parametrize(
     ("seen", "where", "kind"),
     [
-        (OWED.part(0, [0]), IN_BUCKET, "erased"),
-        (OWED.part(0, [0]), ELSEWHERE, "never_written"),
-        (OWED.part(0, [1]), IN_BUCKET, "never_written"),
+        (EXPECTED.part(0, [0]), IN_BUCKET, "erased"),
+        (EXPECTED.part(0, [0]), ELSEWHERE, "never_written"),
+        (EXPECTED.part(0, [1]), IN_BUCKET, "never_written"),
         (ZEROS, IN_BUCKET, "never_written"),
     ],
 )
@@ -189,7 +192,7 @@ def test_what_was_there_between_micro_batches_is_erased(
     returned = SubjectReturn(Moment("backward", STEP, 0), gradients={"w": where})
     earlier = Observation("accumulated", STEP, 0, {"w": seen})
     sent = copies(ZEROS)
-    _, cause = told(ZEROS, returned, sent, shown_at=IN_BUCKET, earlier=(earlier,))
+    _, cause = causes_of(ZEROS, returned, sent, shown_at=IN_BUCKET, earlier=(earlier,))
     assert cause.kind == kind
 
 
@@ -201,7 +204,7 @@ BACK, THIRD = (Moment("backward", STEP, 0), IN_BUCKET), MemoryRegion(9, 0, 16)
 
 
 @pytest.mark.parametrize(
-    ("scenario", "lay", "kind"),
+    ("scenario", "calls", "kind"),
     [
         (MOVES, (BOUND, STEP_ENDS, MOVED), "view_lost"),
         (SCENARIO, (BOUND, STEP_ENDS, MOVED), "stale"),
@@ -214,17 +217,17 @@ BACK, THIRD = (Moment("backward", STEP, 0), IN_BUCKET), MemoryRegion(9, 0, 16)
 )
 def test_gradient_that_the_caller_moved_is_lost(
     scenario: Scenario,
-    lay: tuple[tuple[Moment, MemoryRegion | None], ...],
+    calls: tuple[tuple[Moment, MemoryRegion | None], ...],
     kind: str,
 ) -> None:
     oracle = reference(scenario, Capabilities())
     expected = ExpectedGradient(oracle, WEIGHT, 0, STEP, 1, (0,), 1)
     wrong = (expected.value() + oracle.reduced(WEIGHT, 0, 0)).float()
     seen = Observation("accumulated", STEP, 0, {"w": wrong})
-    last = (Moment("backward", STEP, 0), lay[-1][1])
+    last = (Moment("backward", STEP, 0), calls[-1][1])
     returns = [
         SubjectReturn(at, gradients={} if own is None else {"w": own})
-        for at, own in (*lay, last)
+        for at, own in (*calls, last)
     ]
     of_value = explain(expected, wrong)
     assert of_value is not None
@@ -265,7 +268,7 @@ def test_own_gradient_that_the_caller_moved_is_lost() -> None:
 
 
 def test_place_of_each_call_is_named() -> None:
-    _, cause = told(TWICE_SUMMED, launch(), launch(None))
+    _, cause = causes_of(TWICE_SUMMED, launch(), launch(None))
     assert "a.py:7 in launch (step 1, micro-batch 1, backward)" in cause.text
     assert "a.py:7 in launch (step 1, wait)" in cause.text
 
@@ -303,14 +306,14 @@ def test_what_comes_later_does_not_explain_what_is_seen_between_micro_batches() 
 def test_a_reduction_over_one_rank_is_reported(
     alone: CollectiveLaunch, kind: str, message: str
 ) -> None:
-    _, cause = told(OWN, replace(alone, ranks=(0,)))
+    _, cause = causes_of(OWN, replace(alone, ranks=(0,)))
     assert cause.kind == kind
     assert message in cause.text
 
 
 def test_reductions_over_one_rank_are_reported_of_zeros_too() -> None:
     alone = replace(launch(names=("other",)), ranks=(0,))
-    _, cause = told(ZEROS, alone, alone)
+    _, cause = causes_of(ZEROS, alone, alone)
     assert cause.text.startswith(
         "it is all zeros, and each reduction of the step is over rank 0 alone, at a.py:7 in "
     )

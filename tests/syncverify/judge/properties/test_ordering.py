@@ -144,7 +144,7 @@ def test_a_missing_wait_is_reported_once() -> None:
     assert found.summary == (
         "rank 1: nothing orders aten.rw at hook before all_reduce at launch (gradients of b)"
     )
-    assert told_in_full(found) == {
+    assert evidence_in_report(found) == {
         "first": "aten.rw at hook (step 0, micro-batch 0, backward), on stream 'default'",
         "second": "all_reduce SUM of 1 x float32 over ranks [0, 1], at launch (step 0, "
         "micro-batch 0, backward), running on stream 'nccl'",
@@ -164,7 +164,7 @@ def test_memory_that_is_freed_early_is_reported_once() -> None:
         "rank 0: nothing orders all_reduce at launch before its memory is given out "
         "again (gradients of b)"
     )
-    assert told_in_full(found) == {
+    assert evidence_in_report(found) == {
         "first": "all_reduce SUM of 1 x float32 over ranks [0, 1], at launch (step 0, "
         "micro-batch 0, backward), running on stream 'nccl'",
         "second": "the next owner of the memory, from the pool of stream 'default'",
@@ -174,7 +174,7 @@ def test_memory_that_is_freed_early_is_reported_once() -> None:
     }
 
 
-def told_in_full(found: Violation) -> dict[str, str]:
+def evidence_in_report(found: Violation) -> dict[str, str]:
     seen = evidence_json(found.cause, found.evidence)
     return {name: seen[name] for name in ("first", "second", "memory", "remedy")}
 
@@ -193,7 +193,7 @@ def test_traces_are_judged_once_for_all_properties(
     assert [semantics for _, semantics in calls] == ["stream", "host"]
 
 
-def test_use_of_gradients_after_unbind_is_the_programs_own() -> None:
+def test_a_use_of_gradients_after_unbind_counts_as_a_read() -> None:
     program = (
         "call unbind 2; w b[0:16] side; return; call after_unbind 3; rw b[0:16] default"
     )

@@ -123,7 +123,7 @@ def test_values_in_the_place_of_another_prove_nothing() -> None:
     assert not is_sent(placed, OF_OTHER)
 
 
-def left(launched: CollectiveLaunch, *slots: ParameterSlot) -> list[str]:
+def believed(launched: CollectiveLaunch, *slots: ParameterSlot) -> list[str]:
     """Name the slots that are believed."""
     found = true_slots(ORACLE, 1, replace(launched, slots=slots))
     return [slot.parameter for slot in found]
@@ -134,9 +134,9 @@ WHOLE = ParameterSlot("w", 0, OWN.numel() * 4)
 
 
 def test_a_slot_in_which_another_gradient_lies_is_none() -> None:
-    assert left(sent(OWN), FIRST, WHOLE) == ["w"]
-    assert left(sent(OF_OTHER), FIRST, WHOLE) == ["other"]  # which is shorter
-    assert left(sent(OF_OTHER), replace(WHOLE, offset_bytes=-4)) == []
+    assert believed(sent(OWN), FIRST, WHOLE) == ["w"]
+    assert believed(sent(OF_OTHER), FIRST, WHOLE) == ["other"]  # it is shorter
+    assert believed(sent(OF_OTHER), replace(WHOLE, offset_bytes=-4)) == []
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_slot_in_which_another_gradient_lies_is_none() -> None:
 def test_a_slot_with_its_own_gradient_or_unknown_values_is_believed(
     launched: CollectiveLaunch,
 ) -> None:
-    assert left(launched, FIRST) == ["other"]
+    assert believed(launched, FIRST) == ["other"]
 
 
 def test_a_mean_may_be_divided_before_it_is_sent() -> None:

@@ -74,7 +74,7 @@ def test_launches_that_all_wait_for_the_end_are_found(late: str) -> None:
     ],
     ids=[
         "always early", "once early", "one bucket", "first bucket comes last",
-        "no accesses", "copied when launched", "only the step that learns",
+        "no accesses", "copied when launched", "only the first step, in which it learns",
     ],
 )  # fmt: skip
 def test_what_could_not_or_did_overlap_is_silent(played: tuple[str, ...]) -> None:

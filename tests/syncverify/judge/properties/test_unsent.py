@@ -1,4 +1,4 @@
-"""A gradient of zeros that no collective of its step has."""
+"""Gradients that no collective of their step sent: zeros, and the own gradient of a rank."""
 
 from dataclasses import replace
 
@@ -9,17 +9,17 @@ from syncverify.judge.decoding import explain
 from syncverify.judge.properties.mechanisms import mechanism
 from syncverify.trace.records import Moment, SubjectReturn, TraceRecord
 from syncverify.trace.run import Observation, RankRun
-from tests.syncverify.judge.properties.told_causes import (
+from tests.syncverify.judge.properties.shown_causes import (
     BUCKET,
+    EXPECTED,
     IN_BUCKET,
     ORACLE,
     OTHER,
-    OWED,
     OWN,
     STEP,
     ZEROS,
+    causes_of,
     launch,
-    told,
 )
 
 SENDS_OTHER = replace(
@@ -40,7 +40,7 @@ SENDS_OTHER = replace(
 def test_zeros_that_nobody_sends_are_not_reduced(
     events: tuple[TraceRecord, ...], message: str
 ) -> None:
-    _, cause = told(ZEROS, *events, shown_at=IN_BUCKET)
+    _, cause = causes_of(ZEROS, *events, shown_at=IN_BUCKET)
     assert (cause.kind, cause.is_certain) == ("not_reduced", True)
     assert message in cause.text
 
@@ -55,11 +55,11 @@ def test_hooks_before_accumulation_are_a_likely_reason_that_nobody_sends(
         Moment("wait", STEP), gradients={"w": IN_BUCKET}, hooked_early=frozenset({"w"})
     )
     wrong = observed.to(torch.float32)
-    of_value = explain(OWED, wrong)
+    of_value = explain(EXPECTED, wrong)
     assert of_value is not None
     seen = Observation("reduced", STEP, None, {"w": wrong})
-    cause = mechanism(OWED, seen, of_value, RankRun([seen], [hooked]))
+    cause = mechanism(EXPECTED, seen, of_value, RankRun([seen], [hooked]))
     assert (cause.kind, cause.is_certain) == ("hook_too_early", False)
     assert cause.text.startswith(begin)
     sent = RankRun([seen], [launch(names=("other",)), hooked])
-    assert mechanism(OWED, seen, of_value, sent).kind != "hook_too_early"
+    assert mechanism(EXPECTED, seen, of_value, sent).kind != "hook_too_early"

@@ -144,6 +144,10 @@ def test_every_word_has_a_function() -> None:
 def test_terms_of_one_name_are_left_out() -> None:
     model = Model()
     assert [*model.losses().without({"b"}).terms] == ["a", "c"]
+
+
+def test_total_is_the_sum_of_all_terms() -> None:
+    model = Model()
     assert torch.equal(
         model.losses().total(),
         sum(dot(p, model.constants[n]) for n, p in model.parameters.items()),

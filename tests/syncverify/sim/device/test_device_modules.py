@@ -46,8 +46,13 @@ def test_all_is_restored_after_a_run_and_after_an_error(traced) -> None:
     with pytest.raises(ZeroDivisionError):
         traced(lambda _: 1 / 0)
     assert everything() == before
+
+    def fail() -> None:
+        assert everything() != before
+        raise ZeroDivisionError
+
     with pytest.raises(ZeroDivisionError), virtual_device_modules():
-        _ = 1 / (everything() == before)
+        fail()
     assert everything() == before
 
 
@@ -66,12 +71,12 @@ def elsewhere(function: Callable[[], Any]) -> Any:
 
 
 def test_other_threads_see_what_torch_has(traced) -> None:
-    unpatched = torch.cpu.Stream, type(torch.cpu.current_stream())
+    stream_class, class_of_current = torch.cpu.Stream, type(torch.cpu.current_stream())
 
     def program(_: int) -> None:
-        assert type(torch.cpu.Stream()) is not unpatched[0]
-        assert elsewhere(lambda: type(torch.cpu.Stream())) is unpatched[0]
-        assert elsewhere(lambda: type(torch.cpu.current_stream())) is unpatched[1]
+        assert type(torch.cpu.Stream()) is not stream_class
+        assert elsewhere(lambda: type(torch.cpu.Stream())) is stream_class
+        assert elsewhere(lambda: type(torch.cpu.current_stream())) is class_of_current
         x = torch.zeros(3)
         assert x.cpu() is not x
         assert elsewhere(lambda: x.cpu() is x)

@@ -57,8 +57,8 @@ def test_accumulation_stays_on_the_stream_of_its_node(lines_of) -> None:
         assert seen == ["default", "stream 1"]
 
     lines = lines_of(program)
-    accumulations = [line for line in lines if line.startswith("default waits")]
-    assert accumulations == ["default waits for 1"]  # the producer was on the side
+    waits = [line for line in lines if line.startswith("default waits")]
+    assert waits == ["default waits for 1"]  # the producer was on the side
     assert "stream 1 waits for 2" in lines  # the join of the first backward
 
 
@@ -190,9 +190,8 @@ def test_memory_of_a_gradient_that_changes_streams_waits_for_both(lines_of) -> N
         local = DTensor.from_local(torch.ones(2), mesh, [Replicate()], run_check=False)
         leaf = nn.Parameter(local)
         with torch.cuda.stream(torch.cuda.Stream()):
-            held = leaf.view_as(
-                leaf
-            )  # its graph keeps the node, and the node its stream
+            # Its graph keeps the node, and the node its stream.
+            held = leaf.view_as(leaf)
         leaf.grad = DTensor.from_local(
             torch.zeros(2), mesh, [Replicate()], run_check=False
         )

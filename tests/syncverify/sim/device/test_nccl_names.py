@@ -25,7 +25,7 @@ LEGACY = Promises(orders_by_future=False, keeps_results=True, orders_messages=Fa
 NCCL2 = Promises(orders_by_future=True, keeps_results=False, orders_messages=True)
 EITHER = Promises(orders_by_future=False, keeps_results=False, orders_messages=False)
 CHOICE = "TORCH_DIST_USE_NCCL2"
-TOLD = Capabilities(tensors="local", device="cuda")
+SEES_CUDA = Capabilities(tensors="local", device="cuda")
 SCENARIO = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20
 )
@@ -175,16 +175,16 @@ class ScalesInCallback(Sums):
 
 
 def causes(kind: type[Sums], backend: str) -> set[str]:
-    subject = Subject("sums", type("Named", (kind,), {"backend": backend}), TOLD)
+    subject = Subject("sums", type("Named", (kind,), {"backend": backend}), SEES_CUDA)
     run = SimBackend().run(SCENARIO, subject)
-    return {found.cause for found in check(SCENARIO, run, TOLD)}
+    return {found.cause for found in check(SCENARIO, run, SEES_CUDA)}
 
 
 @pytest.mark.parametrize(
     ("backend", "is_right"),
     [("nccl2", True), ("nccl-lazy", True), ("nccl", False), ("nccl-legacy", False)],
 )
-def test_only_nccl2_takes_a_future_for_a_wait(
+def test_only_nccl2_and_nccl_lazy_take_a_future_for_a_wait(
     torch_names: Callable[..., None],
     backend: str,
     is_right: bool,  # noqa: FBT001

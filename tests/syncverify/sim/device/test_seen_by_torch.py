@@ -88,7 +88,7 @@ def test_a_capturable_optimizer_keeps_its_counters_on_the_device() -> None:
     assert places == ["cpu", "cuda"]
 
 
-def test_a_counter_that_is_read_from_the_device_makes_the_host_wait() -> None:
+def test_a_value_that_is_read_from_the_device_makes_the_host_wait() -> None:
     def program(_: int) -> None:
         torch.ones(2, device="cuda").sum().item()
 
@@ -340,7 +340,7 @@ def test_memory_of_a_wrapped_tensor_is_held_for_a_stream() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_state_of_an_optimizer_of_fsdp1() -> None:
+def test_fsdp1_collects_the_state_of_an_optimizer() -> None:
     """FSDP1 has another name for the device of objects, and takes the number of a GPU."""
 
     def program(_: int) -> None:
@@ -356,7 +356,8 @@ def test_state_of_an_optimizer_of_fsdp1() -> None:
         with FullyShardedDataParallel.state_dict_type(
             model, StateDictType.SHARDED_STATE_DICT
         ):
-            FullyShardedDataParallel.optim_state_dict(model, optimizer)
+            collected = FullyShardedDataParallel.optim_state_dict(model, optimizer)
+        assert {*collected["state"]} == {"0.weight", "0.bias"}
 
     play(program, 2, device="cuda")
 

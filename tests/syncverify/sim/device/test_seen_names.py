@@ -24,8 +24,8 @@ from syncverify.sim.device.device_modules import virtual_device_modules
 from syncverify.sim.device.seen_names import seen_names
 from syncverify.subjects.subject import Subject, resolve
 
-TOLD = Capabilities(tensors="local", device="cuda")
-NOT_TOLD = replace(TOLD, device="cpu")
+SEES_CUDA = Capabilities(tensors="local", device="cuda")
+SEES_CPU = replace(SEES_CUDA, device="cpu")
 SCENARIO = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20
 )
@@ -50,7 +50,7 @@ class Sums:
 
 
 def violations(
-    wait: Callable[[Tensor], Any], contract: Capabilities = TOLD
+    wait: Callable[[Tensor], Any], contract: Capabilities = SEES_CUDA
 ) -> list[Violation]:
     """Play a subject that runs a function on its gradient, and then sums it."""
 
@@ -159,7 +159,7 @@ def test_a_defect_in_the_branch_for_gpus_is_found_where_the_subject_is_seen() ->
 
     (found,) = violations(doubles)
     assert found.property == "gradient_equals_reference"
-    assert violations(doubles, NOT_TOLD) == []
+    assert violations(doubles, SEES_CPU) == []
 
 
 def test_lines_of_torch_near_to_kernels_hear_the_truth() -> None:
@@ -207,14 +207,14 @@ def test_an_error_that_names_the_seen_device_is_the_subjects_own() -> None:
 
     (found,) = violations(refuses)
     assert found.property == "every_rank_finishes"
-    (found,) = violations(own_check, NOT_TOLD)
+    (found,) = violations(own_check, SEES_CPU)
     assert found.property == "every_rank_finishes"
 
 
 @pytest.mark.parametrize("name", ["gloo", "fake"])
 def test_a_backend_of_cpus_refuses_a_subject_that_sees_cuda(name: str) -> None:
     with pytest.raises(UsageError) as caught:
-        open_backend(name, Subject("sums", Sums, TOLD))
+        open_backend(name, Subject("sums", Sums, SEES_CUDA))
     assert str(caught.value) == (
         f"subject 'sums' does not run on the {name} backend: it has a contract with "
         "device = 'cuda'; use --backend sim, nccl with GPUs, or a contract without it"
@@ -237,7 +237,7 @@ def test_nccl_takes_no_memory_of_the_host() -> None:
     (found,) = violations(device_group)
     assert found.property == "every_rank_finishes"
     assert "No backend type associated with device type cpu" in found.summary
-    assert not violations(device_group, NOT_TOLD)
+    assert not violations(device_group, SEES_CPU)
 
 
 @pytest.mark.long
@@ -265,7 +265,11 @@ def test_names_are_torchs_own_after_a_run_and_in_a_run_without_such_a_subject() 
 
 @pytest.mark.parametrize(
     ("capabilities", "default"),
-    [(NOT_TOLD, "gloo"), (replace(NOT_TOLD, needs_nccl=True), "nccl"), (TOLD, "nccl")],
+    [
+        (SEES_CPU, "gloo"),
+        (replace(SEES_CPU, needs_nccl=True), "nccl"),
+        (SEES_CUDA, "nccl"),
+    ],
 )
 def test_the_backend_is_seen_as_on_real_ranks(
     capabilities: Capabilities, default: str

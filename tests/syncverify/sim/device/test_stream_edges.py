@@ -35,7 +35,7 @@ def play(subject: Subject, scenario: Scenario = SCENARIO) -> Run:
 
 
 def in_backward(run: Run) -> Counter[tuple[str, str]]:
-    """The operators of rank 0 in backwards, each with its stream."""
+    """Count the operators of rank 0 in backward passes, by operator and stream."""
     return Counter(
         (event.operator, event.stream)
         for event in run.ranks[0].trace
@@ -159,7 +159,7 @@ class OneStream:
 
 
 class TwoStreamsLater(OneStream):
-    """Proves to have a second stream only in some runs."""
+    """Uses a second stream only in runs with `uses_two`."""
 
     uses_two = False
 
@@ -200,8 +200,8 @@ def test_d9d_runs_unmodified() -> None:
         made.set_required_accumulations(accumulations)
         return made
 
-    spec = [ParameterSpec("p0", (3,), ("R",), grad_dtype="float32")]
-    scenario = Scenario(SCENARIO.mesh, tuple(spec), (1, 1), 64)
+    spec = ParameterSpec("p0", (3,), ("R",), grad_dtype="float32")
+    scenario = Scenario(SCENARIO.mesh, (spec,), (1, 1), 64)
     run = SimBackend().run(scenario, Subject("d9d", make, Capabilities()))
     assert run.fault is None, run.fault
     assert set(edges(run)) == {("stream 1", "default"), ("default", "stream 1")}

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 
-def side_by_side() -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
+def two_streams() -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
     return torch.cuda.Stream(), torch.cuda.Stream()
 
 
 def test_streams_are_named_in_order_of_creation_and_compare_by_queue(traced) -> None:
     def program(_: int) -> None:
-        one, other = side_by_side()
+        one, other = two_streams()
         assert [one.name, other.name] == ["stream 1", "stream 2"]
         assert torch.cuda.current_stream() == torch.cuda.default_stream() != one
         with torch.cuda.stream(one):
@@ -23,7 +23,7 @@ def test_streams_are_named_in_order_of_creation_and_compare_by_queue(traced) -> 
 
 def test_contexts_nest_and_end_even_after_an_error(traced) -> None:
     def program(_: int) -> None:
-        one, other = side_by_side()
+        one, other = two_streams()
         with torch.cuda.stream(one):
             with pytest.raises(ValueError, match="x"), torch.cuda.stream(other):
                 raise ValueError("x")
@@ -41,7 +41,7 @@ def test_contexts_nest_and_end_even_after_an_error(traced) -> None:
 
 def test_wait_stream_waits_for_what_is_queued_now(lines_of) -> None:
     def program(_: int) -> None:
-        one, other = side_by_side()
+        one, other = two_streams()
         one.wait_stream(torch.cuda.current_stream())
         other.wait_stream(one)
 
@@ -55,7 +55,7 @@ def test_wait_stream_waits_for_what_is_queued_now(lines_of) -> None:
 
 def test_an_event_stands_for_its_last_record(lines_of) -> None:
     def program(_: int) -> None:
-        one, other = side_by_side()
+        one, other = two_streams()
         event = torch.cuda.Event(enable_timing=True)
         event.wait(one)  # never recorded: orders nothing
         event.synchronize()
@@ -92,7 +92,7 @@ def test_elapsed_time_refuses_as_torch_does(traced) -> None:
 
 def test_the_host_waits_for_a_stream_or_for_all(lines_of) -> None:
     def program(_: int) -> None:
-        one, _other = side_by_side()
+        one, _other = two_streams()
         one.synchronize()
         assert one.query()
         torch.cuda.synchronize()

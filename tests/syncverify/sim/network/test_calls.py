@@ -120,7 +120,7 @@ def test_only_the_root_receives(operation: str, expected: Any) -> None:
     assert [values(calls, seat) for seat in range(2)] == expected
 
 
-def test_written_are_the_outputs_of_whoever_receives() -> None:
+def test_outputs_are_written_at_the_ranks_that_receive() -> None:
     outputs = tensors(2)
     for operation in ("reduce", "gather"):
         assert call(operation, [], outputs, 1).written_by(1) is outputs

@@ -26,7 +26,7 @@ def test_result_is_there_only_after_wait(on_ranks: OnRanks) -> None:
     def program(rank: int) -> tuple[float, float]:
         tensor = own(rank, 1)
         work = dist.all_reduce(tensor, async_op=True)
-        dist.barrier()  # everybody has issued it, and still
+        dist.barrier()  # all ranks have issued it
         before = tensor.item()
         work.wait()
         return before, tensor.item()

@@ -1,3 +1,5 @@
+"""The meeting of the ranks of a group in one collective: its name, and the missing ranks."""
+
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.network.collectives import CollectiveCall
 

@@ -30,9 +30,10 @@ def test_each_thread_has_a_world_of_its_own() -> None:
 
 
 def test_worlds_of_torch_2_11_end_as_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their `destroy_process_group` empties a list of communicators that they have not."""
+    """Their `destroy_process_group` empties a list of communicators that they lack."""
     monkeypatch.delattr(ThreadLocalWorld, "comms")
-    SimulatedMachine(2).run(lambda _: dist.destroy_process_group())
+    ranks, _ = SimulatedMachine(2).run(lambda _: dist.destroy_process_group())
+    assert [rank.error for rank in ranks] == [None, None]
     monkeypatch.undo()
     assert hasattr(ThreadLocalWorld, "comms")
 

@@ -65,17 +65,17 @@ def test_ranks_draw_the_same_numbers_with_and_without_a_barrier(
 
 def test_each_rank_starts_from_the_state_of_the_process() -> None:
     def draw(_: int) -> tuple[float, ...]:
-        drawn = tuple(each() for _, each in DRAWS.values())
+        drawn = one_of_each()
         dist.barrier()
         return drawn
 
     for seed, _ in DRAWS.values():
         seed(3)
     one, other = results(draw)
-    assert one == other == draw_in_process()
+    assert one == other == one_of_each()
 
 
-def draw_in_process() -> tuple[float, ...]:
+def one_of_each() -> tuple[float, ...]:
     return tuple(each() for _, each in DRAWS.values())
 
 
@@ -101,7 +101,7 @@ def test_a_rank_that_raises_leaves_the_generators_of_the_process() -> None:
 
 
 @contextlib.contextmanager
-def handle(handle: Any) -> Iterator[None]:
+def removed_at_the_end(handle: Any) -> Iterator[None]:
     yield
     handle.remove()
 
@@ -127,7 +127,11 @@ def test_a_hook_of_all_modules_is_called_on_its_rank_alone(
         called: list[str] = []
         layer = nn.Linear(2, 2)
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-        with handle(register(called)) if rank == 0 else contextlib.nullcontext():
+        with (
+            removed_at_the_end(register(called))
+            if rank == 0
+            else contextlib.nullcontext()
+        ):
             dist.barrier()
             layer(torch.ones(1, 2, requires_grad=True)).sum().backward()
             optimizer.step()
@@ -313,7 +317,7 @@ def test_printed_lines_go_where_their_rank_prints() -> None:
     assert results(program) == ["0", "1"]
 
 
-def test_blocks_of_warnings_overlap() -> None:
+def test_overlapping_blocks_catch_the_warnings_of_their_rank() -> None:
     def program(rank: int) -> list[str]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

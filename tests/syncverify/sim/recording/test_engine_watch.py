@@ -50,12 +50,11 @@ def accumulation(leaf: torch.Tensor) -> Any:
 
 
 def hooks(of_pass: EnginePass) -> list[tuple[str, str, list[int]]]:
-    """List hooks with the node that was running, and the records of each."""
-    names = [node.name for node in of_pass.nodes] + [""]
+    """List each hook with the node that was running, or "" for none, and its records."""
     return [
         (
             step.hook,
-            names[step.node if step.node is not None else -1],
+            "" if step.node is None else of_pass.nodes[step.node].name,
             [*range(step.start, step.end)],
         )
         for step in of_pass.steps

@@ -14,7 +14,7 @@ Program = Callable[[int], object]
 
 
 def unordered(trace: list[TraceRecord]) -> list[tuple[str, str]]:
-    """The second use of each disorder, without its overload, and the remedy."""
+    """List the second operator of each race, without its overload, and the remedy."""
     return [
         (_operator(first.second), str(each.remedy).partition(" before")[0])
         for each in disorders([trace])
@@ -122,7 +122,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("program", FOUND, ids=lambda program: program.__name__)
-def test_the_host_uses_memory_that_a_copy_still_uses(traced, program: Program) -> None:
+def test_a_use_by_the_host_during_a_copy_is_a_race(traced, program: Program) -> None:
     assert unordered(traced(program)) == [FOUND[program]]
 
 
@@ -203,7 +203,7 @@ def memory_of_the_host_as_on_a_cpu(_: int) -> None:
 
 
 def scalar_of_the_host_as_on_a_cpu(_: int) -> None:
-    """A program that was told CPU masks a norm of its device in place; a GPU would refuse."""
+    """A program for CPUs alone masks a norm of its device in place; a GPU would refuse."""
     device = torch.ones(4)
     norm = device.norm().to("cpu")
     norm.masked_fill_(norm.isinf(), torch.tensor(-1.0, device="cpu"))
@@ -235,7 +235,7 @@ RIGHT = (
 
 
 @pytest.mark.parametrize("program", RIGHT, ids=lambda program: program.__name__)
-def test_a_host_that_waits_is_no_race(traced, program: Program) -> None:
+def test_a_right_use_of_host_memory_is_no_race(traced, program: Program) -> None:
     assert unordered(traced(program)) == []
 
 

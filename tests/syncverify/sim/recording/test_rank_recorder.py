@@ -19,8 +19,8 @@ def test_accesses_are_exact_bytes_of_shared_storages(lines_of) -> None:
         matrix = torch.zeros(2, 4)
         with torch.cuda.stream(side):
             matrix[:, 1].add_(1)
-            matrix[1].copy_(torch.ones(4))  # the source is nobody else's
-        torch.zeros(5).mul_(2)  # nor is this
+            matrix[1].copy_(torch.ones(4))  # one stream alone uses the source
+        torch.zeros(5).mul_(2)  # one stream alone uses this, too
 
     assert lines_of(program) == [
         "default: zeros reads [] writes [0:0-32]",

@@ -63,7 +63,7 @@ def test_who_is_first_is_up_to_the_schedule(
     assert decisions.schedule == Schedule(choices)
 
 
-def test_not_yet_is_said_so_often_and_no_more() -> None:
+def test_not_yet_is_answered_at_most_max_num_refusals_times() -> None:
     def program(_rank: int) -> tuple[int, float]:
         tensor = torch.ones(1)
         work = dist.all_reduce(tensor, async_op=True)
@@ -96,10 +96,8 @@ def test_a_drawn_schedule_may_delay_an_answer_for_long(
         num_answers = answers
 
     delayed, decisions = on_two_ranks(program, Decisions(Delays()))
-    assert sorted(delayed) == [
-        NUM_LONG_REFUSALS + 1,
-        delay + 1,
-    ]  # one very long delay a run
+    # A run has one very long delay at most.
+    assert sorted(delayed) == [NUM_LONG_REFUSALS + 1, delay + 1]
     replayed = Decisions(SchedulePolicy(decisions.schedule))
     assert on_two_ranks(program, replayed)[0] == delayed
 

@@ -1,4 +1,4 @@
-"""Exploring meets every class once, as does trying everything."""
+"""An exploration meets each class of interleavings once; trying everything finds no other."""
 
 import itertools
 from collections.abc import Callable

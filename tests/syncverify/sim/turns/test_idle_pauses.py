@@ -39,7 +39,7 @@ def test_a_record_begins_the_sum_anew(pauses: IdlePauses) -> None:
 
 
 @pytest.mark.parametrize("work", [Work(1.0), Work(is_ready=True)])
-def test_a_rank_may_sleep_while_a_process_of_its_works(
+def test_a_rank_may_sleep_while_a_descendant_works(
     rank: Rank, pauses: IdlePauses, work: Work
 ) -> None:
     pauses.are_over(0.0, 1)

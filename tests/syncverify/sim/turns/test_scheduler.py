@@ -1,3 +1,5 @@
+"""Ranks take turns; a deadlock, a hang and an endless run end with the waits of each rank."""
+
 import subprocess
 import sys
 import threading
@@ -82,18 +84,18 @@ def test_a_blocked_rank_goes_on_when_another_made_it_ready() -> None:
 def test_exactly_one_rank_runs_at_a_time() -> None:
     world = World(4)
     inside = 0
-    crowds: list[int] = []
+    num_inside: list[int] = []
 
     def program(_rank: int) -> None:
         nonlocal inside
         for _ in range(50):
             inside += 1
-            crowds.append(inside)
+            num_inside.append(inside)
             inside -= 1
             world.scheduler.yield_turn()
 
     world.run(program)
-    assert crowds == [1] * 200
+    assert num_inside == [1] * 200
 
 
 def test_turns_are_the_same_every_time() -> None:
@@ -217,7 +219,7 @@ def test_an_ended_rank_that_swallows_the_end_gets_no_further(operation: str) -> 
     def program(rank: int) -> None:
         try:
             world.wait_for(1 - rank, "never")
-        except BaseException:  # noqa: BLE001  # what nobody may do, but somebody will
+        except BaseException:  # noqa: BLE001  # a subject may do this
             if operation == "yield_turn":
                 world.scheduler.yield_turn()
             else:
@@ -277,7 +279,7 @@ def test_a_rank_in_a_blocking_call_of_its_own_does_not_hold_up_the_end() -> None
 
 
 @pytest.mark.slow
-def test_a_rank_that_returns_while_its_hang_is_looked_for_is_none(
+def test_a_rank_that_returns_while_its_hang_is_looked_for_does_not_hang(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, ends = World(1, hang_timeout_seconds=0.05), threading.Event()

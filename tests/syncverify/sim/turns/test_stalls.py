@@ -39,7 +39,7 @@ def test_waiting_for_nobody_in_particular_is_no_circle() -> None:
     )
 
 
-def test_endless_run_names_who_still_moves() -> None:
+def test_endless_run_names_the_ranks_that_still_move() -> None:
     running = Position(3, False, None, CodeLine(SPINS, "go()"))
     positions = [
         waits(0, 2, line=CodeLine(POLLS, "poll()")),

@@ -132,7 +132,7 @@ def test_unscaling_before_clipping_is_silent() -> None:
 @pytest.mark.parametrize(
     "wrong", [functools.partial(clipped_step, applies=False), step_that_clips_copies]
 )
-def test_a_coefficient_that_is_never_applied(wrong: object) -> None:
+def test_a_coefficient_that_is_never_applied_is_named(wrong: object) -> None:
     result = _play(wrong)
     (mistake,) = result.mistakes
     assert isinstance(mistake.finding.cause, NotClipped)

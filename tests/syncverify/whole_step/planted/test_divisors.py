@@ -111,7 +111,7 @@ def test_the_right_divisor_is_silent(layout: str) -> None:
 
 
 @pytest.mark.slow
-def test_tokens_that_are_counted_on_ranks_with_the_same_ones() -> None:
+def test_tokens_that_are_counted_on_ranks_with_the_same_ones_are_named() -> None:
     result = _play(tokens_of_all_ranks, "dp=1,tp=2")
     (mistake,) = result.mistakes
     assert mistake.finding.cause == Scaled(0.5, frozenset({frozenset({"tp"})}))
@@ -120,7 +120,7 @@ def test_tokens_that_are_counted_on_ranks_with_the_same_ones() -> None:
 
 
 @pytest.mark.slow
-def test_a_mean_of_means_of_unequal_numbers_of_tokens() -> None:
+def test_a_mean_of_means_of_unequal_numbers_of_tokens_is_named() -> None:
     result = _play(mean_of_means, "dp=2")
     (mistake,) = result.mistakes
     cause = mistake.finding.cause
@@ -183,7 +183,7 @@ def whole_batch() -> Batch:
 
 
 @pytest.mark.slow
-def test_micro_batches_whose_number_is_no_divisor() -> None:
+def test_a_divisor_that_leaves_out_the_micro_batches_is_named() -> None:
     result = parity(
         build,
         unchanged,

@@ -69,7 +69,9 @@ def test_right_experts_are_silent(layout: str, *, is_seen: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("axes", [("ep",), ("dp", "ep")])
-def test_experts_that_are_reduced_over_the_wrong_group(axes: tuple[str, ...]) -> None:
+def test_experts_that_are_reduced_over_the_wrong_group_are_named(
+    axes: tuple[str, ...],
+) -> None:
     result = play(functools.partial(step, axes=axes))
     (mistake,) = result.mistakes
     assert [each.name for each in mistake.finding.differences] == ["experts"]
@@ -82,7 +84,7 @@ def test_experts_that_are_reduced_over_the_wrong_group(axes: tuple[str, ...]) ->
 
 
 @pytest.mark.slow
-def test_a_norm_that_leaves_out_the_axis_of_experts() -> None:
+def test_a_norm_that_leaves_out_the_axis_of_experts_is_named() -> None:
     result = play(functools.partial(step, norm=expert_parallel.norm_of_own))
     (mistake,) = result.mistakes
     assert mistake.finding.quantity is Quantity.NORM
@@ -92,7 +94,7 @@ def test_a_norm_that_leaves_out_the_axis_of_experts() -> None:
 
 
 @pytest.mark.slow
-def test_the_same_norm_in_clipping_of_the_users_own() -> None:
+def test_the_same_norm_in_clipping_of_the_users_own_is_named() -> None:
     wrong = functools.partial(step, norm=expert_parallel.norm_of_own, is_seen=False)
     result = play(wrong)
     (mistake,) = result.mistakes

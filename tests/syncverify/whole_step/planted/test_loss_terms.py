@@ -83,7 +83,7 @@ def _play(wrong: object) -> Parity:
 
 
 @pytest.mark.slow
-def test_an_auxiliary_loss_with_another_count() -> None:
+def test_an_auxiliary_loss_with_another_count_is_named() -> None:
     result = _play(functools.partial(step, divides_all=False))
     (mistake,) = result.mistakes
     cause = mistake.finding.cause
@@ -100,6 +100,6 @@ def test_an_auxiliary_loss_with_another_count() -> None:
 
 
 @pytest.mark.slow
-def test_an_auxiliary_loss_with_its_own_count_is_silent() -> None:
+def test_an_auxiliary_loss_with_the_right_count_is_silent() -> None:
     result = _play(step)
     assert result.is_right, str(result)

@@ -88,7 +88,7 @@ def _play(kind: type[GradScaler], made: object = step, **more: Any) -> Parity:
 
 
 @pytest.mark.slow
-def test_a_decision_of_each_rank_alone() -> None:
+def test_a_decision_of_each_rank_alone_is_named() -> None:
     result = _play(LocalScaler)
     words = [each.variation and each.variation.word for each in result.plays]
     assert words == [None, "overflow", "nan"]

@@ -124,7 +124,7 @@ OWN = {"up": {"tp": 1}, "down": {"tp": 0}}
 
 
 @pytest.mark.slow
-def test_norm_weights_that_are_not_summed_over_tp() -> None:
+def test_norm_weights_that_are_not_summed_over_tp_are_named() -> None:
     wrong = functools.partial(step, sums_norms=False)
     result = parity(
         SequenceParallel,
@@ -162,7 +162,7 @@ def test_norm_weights_that_are_summed_are_silent() -> None:
 
 
 @pytest.mark.slow
-def test_a_router_gate_that_is_partial_and_labelled_whole() -> None:
+def test_a_router_gate_that_is_partial_and_labelled_whole_is_named() -> None:
     result = parity(
         Gated,
         split_with_a_partial_gate,

@@ -122,7 +122,7 @@ def test_a_right_adapter_is_silent(wiring: object, step: object) -> None:
 
 
 @pytest.mark.slow
-def test_a_parameter_that_is_added_after_wrapping() -> None:
+def test_a_parameter_that_is_added_after_wrapping_is_named() -> None:
     result = _play(ddp_before_the_adapter)
     (mistake,) = result.mistakes
     assert [each.name for each in mistake.finding.differences] == ["first"]
@@ -130,7 +130,7 @@ def test_a_parameter_that_is_added_after_wrapping() -> None:
 
 
 @pytest.mark.slow
-def test_replicas_that_start_unequal() -> None:
+def test_replicas_that_start_unequal_are_named() -> None:
     result = _play(of_own_seed, right)
     (mistake,) = result.mistakes
     assert mistake.finding.quantity is Quantity.START

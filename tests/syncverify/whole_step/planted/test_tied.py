@@ -13,7 +13,7 @@ from tests.syncverify.whole_step.planted.steps import sgd
 
 
 @pytest.mark.slow
-def test_tied_weights_that_are_not_summed_over_stages() -> None:
+def test_tied_weights_that_are_not_summed_over_stages_are_named() -> None:
     wrong = functools.partial(right_programs.staged_step, adds_tied=False)
     result = parity(
         right_programs.Tied,

@@ -1,4 +1,4 @@
-"""One wrong gradient of two ranks, and the causes that value and trace tell."""
+"""One wrong gradient on two ranks, and its causes: by the value, and by the trace."""
 
 import torch
 
@@ -27,13 +27,13 @@ OTHER = ParameterSpec("other", (4,), ("R",))
 SCENARIO = Scenario(MeshSpec((2,), ("dp",)), (WEIGHT, OTHER), (2, 2), 2**20)
 ORACLE = reference(SCENARIO, Capabilities())
 STEP = 1
-OWED = ExpectedGradient(ORACLE, WEIGHT, 0, STEP, 2, (0, 1), 1)
+EXPECTED = ExpectedGradient(ORACLE, WEIGHT, 0, STEP, 2, (0, 1), 1)
 BUCKET = MemoryRegion(0, 0, 32)  # `other`, then `w`
 IN_BUCKET, ELSEWHERE = MemoryRegion(0, 16, 32), MemoryRegion(7, 0, 16)
 
-OWN = OWED.part(0)
-TWICE_SUMMED = OWED.value() * 2
-FIRST_ONLY = OWED.part(0, [0]) + OWED.part(1, [0])
+OWN = EXPECTED.part(0)
+TWICE_SUMMED = EXPECTED.value() * 2
+FIRST_ONLY = EXPECTED.part(0, [0]) + EXPECTED.part(1, [0])
 ZEROS = torch.zeros(4)
 
 
@@ -86,7 +86,7 @@ def accumulation(
     return Access(moment, "default", "aten.add_.Tensor", (), (memory,), source)
 
 
-def told(
+def causes_of(
     observed: torch.Tensor,
     *events: TraceRecord,
     shown_at: MemoryRegion = ELSEWHERE,
@@ -94,9 +94,9 @@ def told(
 ) -> tuple[Cause, Cause]:
     """Return the cause by the value alone, and the cause by the trace."""
     wrong = observed.to(torch.float32)
-    of_value = explain(OWED, wrong)
+    of_value = explain(EXPECTED, wrong)
     assert of_value is not None
     returned = SubjectReturn(Moment("wait", STEP), gradients={"w": shown_at})
     seen = Observation("reduced", STEP, None, {"w": wrong})
     rank_run = RankRun([*earlier, seen], [*events, returned])
-    return of_value, mechanism(OWED, seen, of_value, rank_run)
+    return of_value, mechanism(EXPECTED, seen, of_value, rank_run)
