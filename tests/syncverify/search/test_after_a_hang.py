@@ -28,7 +28,7 @@ def test_a_hang_in_the_smallest_scenario_is_played_once(
 
 @dataclass
 class HangingFrom(Counting):
-    """A backend on which scenarios of so many ranks, parameters and steps hang."""
+    """A backend on which scenarios of at least so many ranks, parameters and steps hang."""
 
     ranks: int = 1
     parameters: int = 1

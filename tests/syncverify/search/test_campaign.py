@@ -80,7 +80,7 @@ def in_any_order(
     hear: Callable[[Any], object],
     stops: Callable[[], bool],
 ) -> Generator[tuple[Any, Any]]:
-    """Plays as workers do, of which the last one may be the fastest."""
+    """Make calls as workers do: the results come in any order."""
     results = [*run_here(function, items, hear=hear, stops=stops)]
     random.Random(0).shuffle(results)
     yield from results

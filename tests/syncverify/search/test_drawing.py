@@ -61,7 +61,7 @@ def test_a_thorough_search_meets_every_value_and_all_pairs_but_few(
 
 @pytest.fixture
 def num_starts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Hold the number of scenarios that are begun, kept or not."""
+    """Return a list of one element: the number of scenarios that were begun, kept or not."""
     number = [0]
 
     @st.composite

@@ -25,7 +25,7 @@ from syncverify.verification.verify import CoverageGap, PropertyViolation
 from tests.syncverify.search.search_subjects import Naive, SkipsSecond
 
 pytestmark = pytest.mark.slow
-FEW = 8  # runs to shrink; no test here looks at the size of a scenario
+FEW = 8  # runs to shrink: no test here needs the smallest scenario
 SMALL = "parameters=1,micro_batches=1,words=none"
 PAIRS = "parameters=2,steps=1,micro_batches=1,words=none"
 

@@ -130,11 +130,11 @@ def test_the_verdict_counts_values_that_no_scenario_had() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_two_scenarios_have_a_world_of_two_ranks(seed: int) -> None:
+def test_two_scenarios_have_a_world_of_several_ranks(seed: int) -> None:
     coverage = played(PLAIN_CONTRACT, seed, 2 - num_reserved(2))
     complete(coverage, seed)
     assert set(coverage.table()["ranks"]) != {"1"}
-    # Both are the reserve for missing values.
+    # One is drawn, and one is reserved for missing values.
     assert coverage.num_scenarios <= 2
 
 

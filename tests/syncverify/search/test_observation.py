@@ -30,8 +30,6 @@ from syncverify.subjects.subject import resolve
 
 PLAN = ObservationPlan(max_ranks=2, num_scenarios=2, num_simpler=3, random_seed=0)
 TWICE = "event=wait_twice"
-
-
 RAISED_INDEX_ERROR = ("every_rank_finishes", "raised_IndexError")
 
 
@@ -109,7 +107,7 @@ class Doubles(Remembers):
 
 
 class Relabels(Naive):
-    """Says of a gradient that it is summed: the placements of its parameter."""
+    """Marks a gradient as summed: it gets the placements of its parameter."""
 
     def wait(self) -> None:
         super().wait()
@@ -196,7 +194,7 @@ def test_what_is_wrong_in_plain_steps_says_nothing_about_a_feature() -> None:
 
 
 class CrashesInPlainSteps(Naive):
-    """Raises the same in each call, in words or without."""
+    """Raises the same error in each call."""
 
     words = "list index out of range"
 

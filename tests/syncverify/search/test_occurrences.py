@@ -122,8 +122,8 @@ def test_one_defect_is_one_violation_with_its_consequences() -> None:
     assert found[1]
 
 
-class TwoDefects(SkipsThird, Doubles):
-    """Three defects, as the class before it has two: one of all parameters, one of the third."""
+class ThreeDefects(SkipsThird, Doubles):
+    """The two defects of `Doubles`, and the third parameter is not reduced."""
 
 
 @pytest.mark.nightly
@@ -132,7 +132,7 @@ def test_different_defects_are_different_violations() -> None:
         SCALED,
         ("unbind_restores_parameters", "hook_left"),
     }
-    causes = {cause for _, cause in explained(TwoDefects)}
+    causes = {cause for _, cause in explained(ThreeDefects)}
     assert {"scaled", "hook_left"} < causes
     assert causes & {"not_reduced", "rank_contribution_missing"}
 
@@ -164,7 +164,7 @@ def test_what_is_first_met_while_shrinking_is_listed_with_what_was_shrunk() -> N
 
 
 def test_what_explains_is_no_form_of_what_it_explains() -> None:
-    """A variant showed the first by rank, of which the shrunk violation is a form."""
+    """`SCALED` comes before `LOCAL` in rank, and was met only while `LOCAL` was shrunk."""
     occurrences = met((LOCAL,))
     occurrences.note_while_shrinking(run_of(SCALED), LOCAL)
     assert [*occurrences.told()] == [LOCAL]

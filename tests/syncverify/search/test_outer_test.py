@@ -133,7 +133,7 @@ def test_failure_is_reported_once() -> None:
 
 
 def test_harness_explains_no_failure() -> None:
-    """Hypothesis traces the lines of failing examples, except those of such a function."""
+    """Hypothesis traces lines of failing examples, except those of an `unexplained` function."""
     traced: list[bool] = []
 
     def note() -> None:

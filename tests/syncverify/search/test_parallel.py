@@ -117,7 +117,7 @@ def test_shards_of_a_campaign_are_the_same_for_any_number_of_workers() -> None:
 
 
 class MakesNothing:
-    """Found out only where it is made."""
+    """Its instances lack the methods, which shows only when one is made."""
 
     def __new__(cls, groups: Any, mb: float, count: int) -> Any:
         return object()

@@ -124,7 +124,8 @@ def test_no_scenario_is_played_twice(
 def test_progress_hears_of_every_scenario_and_every_simpler_one(
     third: tuple[SearchResult, Counting, Listening],
 ) -> None:
-    events = third[2].events
+    *_, progress = third
+    events = progress.events
     played = [count for kind, _, count in events if kind == "played"]
     assert played == list(range(1, 31))
     simpler = [(name, n) for kind, name, n in events if kind == "shrinking"]

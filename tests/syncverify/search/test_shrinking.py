@@ -66,7 +66,9 @@ def test_things_that_are_not_needed_are_left_out() -> None:
 
 
 @pytest.mark.slow
-def test_it_ends_where_its_runs_are_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shrinking_ends_where_its_runs_are_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Things that were left out by then stay out."""
     monkeypatch.setattr(syncverify.search.shrinking, "_MAX_SIMPLER_RUNS", 3)
     listening = Listening()

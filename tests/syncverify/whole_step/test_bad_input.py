@@ -1,10 +1,10 @@
-"""A training that cannot be compared is refused in one line, before a mesh is played."""
+"""A training that cannot be compared is refused in one line, mostly before a mesh is played."""
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -58,13 +58,12 @@ def refused(words: str, **changes: Any) -> None:
 
 
 @pytest.fixture
-def no_mesh_is_played(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_mesh_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
     def played(*_: object) -> None:
         pytest.fail("a step was played")
 
     monkeypatch.setattr(playing, "train_on_mesh", played)
     monkeypatch.setattr(playing, "train_plainly", played)
-    return None
 
 
 def _of_a_random_generator() -> nn.Module:
@@ -88,12 +87,12 @@ def _of_another_size() -> nn.Module:
 
 @pytest.mark.parametrize("wrong", [_of_the_rank, _of_another_size])
 @pytest.mark.usefixtures("no_mesh_is_played")
-def test_a_build_that_uses_the_rank(wrong: Callable[[], nn.Module]) -> None:
+def test_a_build_that_uses_the_rank_is_refused(wrong: Callable[[], nn.Module]) -> None:
     refused("build() makes another model on rank 1 than on rank 0", build=wrong)
 
 
 _calls = itertools.count()
-_CHANGED: list[tuple[str, dict[str, Any]]] = [
+_WRONG: list[tuple[str, dict[str, Any]]] = [
     (
         "build() returns different values in each call (first: weight)",
         {"build": _of_a_random_generator},
@@ -156,7 +155,7 @@ _CHANGED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.usefixtures("no_mesh_is_played")
-@pytest.mark.parametrize(("words", "changes"), _CHANGED)
+@pytest.mark.parametrize(("words", "changes"), _WRONG)
 def test_a_wrong_argument_is_refused(words: str, changes: dict[str, Any]) -> None:
     refused(words, **changes)
 
@@ -191,7 +190,9 @@ def test_a_key_error_of_the_program_is_its_own() -> None:
         ("no parameter can be compared", lambda: nn.Conv1d(2, 2, 2).double()),
     ],
 )
-def test_a_model_that_is_none_is_refused(words: str, wired: Callable[[], Any]) -> None:
+def test_a_model_that_cannot_be_compared_is_refused(
+    words: str, wired: Callable[[], Any]
+) -> None:
     def step(model: Any, batch: torch.Tensor) -> None: ...
 
     refused(words, parallelize=lambda model, mesh: wired(), step=step)
@@ -274,7 +275,7 @@ def test_an_own_way_of_training_is_refused_beside_a_plain_step(
     assert alone.is_right, str(alone)
 
 
-def test_all_layouts_of_a_number_of_ranks() -> None:
+def test_all_layouts_of_a_number_of_ranks_are_played() -> None:
     def none(model: nn.Module, mesh: DeviceMesh) -> None:
         if mesh.size() > mesh["tp"].size():
             fully_shard(model, mesh=mesh["dp"])

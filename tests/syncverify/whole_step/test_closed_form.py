@@ -130,7 +130,7 @@ def test_a_right_norm_is_silent(more: dict[str, Any], *, is_seen: bool) -> None:
         ("not cleared", Quantity.GRADIENT, NotCleared()),
     ],
 )
-def test_a_mistake_in_all_layouts_alike(
+def test_a_mistake_in_all_layouts_alike_is_named(
     wrong: str, quantity: Quantity, cause: StepMistake
 ) -> None:
     more = {"scaler": scaler} if wrong == "late unscale" else {}
@@ -147,7 +147,7 @@ def test_a_mistake_in_all_layouts_alike(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["without", "late unscale", "no clip"])
-def test_the_same_mistakes_in_clipping_of_the_users_own(wrong: str) -> None:
+def test_the_same_mistakes_in_clipping_of_the_users_own_are_named(wrong: str) -> None:
     more = {"scaler": scaler} if wrong == "late unscale" else {}
     result = play(wrong, is_seen=False, **more)
     (mistake,) = result.mistakes
@@ -164,7 +164,7 @@ def test_the_same_mistakes_in_clipping_of_the_users_own(wrong: str) -> None:
             assert isinstance(found.cause, NotClipped)
 
 
-def test_another_norm_is_told_and_no_mistake() -> None:
+def test_another_norm_is_noted_and_no_mistake() -> None:
     result = play("sum of norms")
     assert result.is_right, str(result)
     total = 12**0.5 + 4**0.5 + 8**0.5 + 2**0.5
@@ -194,8 +194,8 @@ class Skipping(Experts):
         return super().forward(x, expert) + self.layer(x)
 
 
-# Experts get no tokens, so their gradients are zero, and nothing else shows their norm.
 def idle() -> dict[str, torch.Tensor]:
+    """Make a batch without tokens for experts: their gradients are zero, and so is their norm."""
     return {**expert_parallel.batch(), "expert": torch.full((8, 2), -1)}
 
 
@@ -217,7 +217,7 @@ def expert_step(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_right", [True, False])
-def test_the_norm_of_experts_without_tokens(*, is_right: bool) -> None:
+def test_the_norm_of_experts_without_tokens_is_judged(*, is_right: bool) -> None:
     result = parity(
         Skipping,
         expert_parallel.split,

@@ -75,4 +75,5 @@ def test_the_page_has_words_and_shades() -> None:
     page = page_of(Comparison("", "", (_wrong(),), (), 1, 0))
     assert 'class="mistake" style="--shade: 55%">off by 50 %' in page
     assert 'class="follows" style="--shade: 28%">off by 1.0 %' in page
+    # No number has an exponent.
     assert "e-0" not in page.split('id="layouts"')[1].split("</section>")[0]

@@ -206,7 +206,7 @@ def test_a_factor_is_the_simplest_that_rounding_allows(
 
 
 def test_one_rank_that_does_not_skip_an_overflow_is_found() -> None:
-    """Each rank clears its own flag, though another rank's part of the loss overflows."""
+    """Each rank looks at its own gradients alone, and those of rank 0 overflow."""
 
     def step(
         model: nn.Module, batch: torch.Tensor, optimizer: Any, scaler: Any, mesh: Any

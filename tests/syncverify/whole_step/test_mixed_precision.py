@@ -17,12 +17,12 @@ SAMPLE = range(6)
 CHUNKS = [range(first, first + 100) for first in range(0, 1000, 100)]
 
 
-def is_silent(seed: int) -> None:
+def check_silent(seed: int) -> None:
     result = judged(drawn(seed))
     assert isinstance(result, NothingToJudge) or result.is_right, str(result)
 
 
-def is_named(seed: int) -> None:
+def check_named(seed: int) -> None:
     result = judged(drawn(seed, is_wrong=True))
     if not isinstance(result, NothingToJudge):
         first = result.mistakes[0].finding
@@ -31,7 +31,7 @@ def is_named(seed: int) -> None:
         assert first.cause.factor == FACTOR
 
 
-CHECKS = pytest.mark.parametrize("check", [is_silent, is_named])
+CHECKS = pytest.mark.parametrize("check", [check_silent, check_named])
 
 
 @pytest.mark.long

@@ -91,7 +91,7 @@ def test_the_odd_one_out_is_named() -> None:
     )
 
 
-def test_numbers_of_micro_batches_agree() -> None:
+def test_numbers_of_micro_batches_that_disagree_are_named() -> None:
     result = play("parts", micro_batches=(1, 4), layouts=["dp=2,cp=1"])
     (mistake,) = result.mistakes
     assert mistake.finding.cause == Scaled(4.0, is_number_of_parts=True)
@@ -122,7 +122,7 @@ def staged(
     *,
     norm_over: str = "pp",
 ) -> None:
-    """Send activations to the second rank of `pp`, which one rank does not have."""
+    """Send activations to the second rank of `pp`; a step on one rank has none."""
     group = mesh.get_group("pp")
     shape = (len(batch), 4)
     if group.rank() == 0:
@@ -167,7 +167,7 @@ def test_a_step_that_needs_two_ranks_is_compared_with_other_layouts() -> None:
 
 
 @pytest.mark.slow
-def test_a_norm_over_another_axis_of_a_step_that_needs_two_ranks() -> None:
+def test_a_norm_over_another_axis_of_a_step_that_needs_two_ranks_is_named() -> None:
     result = stages(norm_over="dp")
     assert not result.is_right
     assert {e.finding.quantity for e in result.mistakes} == {Quantity.NORM}

@@ -98,7 +98,7 @@ def own_step(right: Right) -> Function:
 
 # The others are played at night.
 BY_DAY = ("tp-and-sp", "experts", "scaler-ddp")
-# A pipeline needs two layouts; `test_own_step` has one.
+# A pipeline needs two layouts: `test_own_step.py` plays one.
 ALONE = [
     pytest.param(
         each, id=each.name, marks=[] if each.name in BY_DAY else pytest.mark.nightly

@@ -32,7 +32,7 @@ class Sums:
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Let a backward be no last one; as reported, this does nothing."""
+        """Mark the backward passes of a block as not the last; as reported, this does nothing."""
         self.is_last = not self.is_repaired
         yield
         self.is_last = True

@@ -61,7 +61,7 @@ def step(
     *,
     is_repaired: bool = False,
 ) -> None:
-    """Make a step of parts: the one that finishes gradients is left out."""
+    """Make a step; as reported, the part that finishes gradients is left out."""
     loss(model, batch).backward()
     if is_repaired:
         for each in model.norm.parameters():
