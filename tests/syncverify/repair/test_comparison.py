@@ -95,16 +95,13 @@ def test_a_scenario_that_was_right_keeps_every_number(
         (ALONE, "more launches than the bytes took before"),
         (replace(BUCKETS, bursts=12), "launches come one by one"),
         (replace(BUCKETS, early_bytes=95), "launches come after backward"),
-        (
-            replace(BUCKETS, early_bytes=96),
-            None,
-        ),  # the last bucket may stay for `wait()`
+        # The last bucket may stay for `wait()`.
+        (replace(BUCKETS, early_bytes=96), None),
         (replace(BUCKETS, beside=250), "less runs beside the reductions"),
-        (
-            replace(BUCKETS, waited=144.0),
-            None,
-        ),  # of three buckets the last may come last
-        (replace(BUCKETS, peak_bytes=528), None),  # 64 more on each rank
+        # Of three buckets the last may be launched at the end of backward.
+        (replace(BUCKETS, waited=144.0), None),
+        # 64 more on each rank.
+        (replace(BUCKETS, peak_bytes=528), None),
         (replace(BUCKETS, peak_bytes=529), "more memory"),
     ],
 )

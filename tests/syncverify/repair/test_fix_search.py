@@ -76,7 +76,9 @@ def fix_of(entry_id: str) -> Fix | None:
         ),
     ],
 )
-def test_the_fix_of_a_defect(entry_id: str, place: str, lines: tuple[str, ...]) -> None:
+def test_the_fix_of_a_defect_is_found(
+    entry_id: str, place: str, lines: tuple[str, ...]
+) -> None:
     fix = fix_of(entry_id)
     assert fix is not None
     assert str(fix.place).endswith(place)

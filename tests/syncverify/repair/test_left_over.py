@@ -111,7 +111,7 @@ class KeepsWorks(PlainGrads):
 
 
 class KeepsTwoThings(KeepsWorks):
-    """Also stops after a step that it never forgets."""
+    """Also remembers that a step is done, and does nothing in the next one."""
 
     @override
     def bind(self) -> None:
@@ -180,7 +180,9 @@ def found_in(subject: type, accumulations: tuple[int, ...]) -> FoundViolation | 
     return FoundViolation(violations[0], scenario) if violations else None
 
 
-def told(subject: type, accumulations: tuple[int, ...] = (1, 1)) -> list[str]:
+def left_over_lines(
+    subject: type, accumulations: tuple[int, ...] = (1, 1)
+) -> list[str]:
     entry = found_in(subject, accumulations)
     assert entry is not None
     return [e.text for e in left_over(entry, resolve(subject), SimBackend())]
@@ -202,46 +204,21 @@ FLAG = "self.is_done is True where step 1 begins, and was False where step 0 beg
             (1, 1),
             [COUNT.format("p0", 1), COUNT.format("p1", 1)],
         ),
-        (
-            KeepsCountsById,
-            (1, 1),
-            [
-                SIZE.format("counts"),
-            ],
-        ),
-        (
-            KeepsReady,
-            (1, 1),
-            [
-                SIZE.format("buckets[0].ready"),
-            ],
-        ),
-        (
-            KeepsWorks,
-            (1, 1),
-            [
-                SIZE.format("works"),
-            ],
-        ),
-        (
-            KeepsTwoThings,
-            (1, 1),
-            [
-                SIZE.format("works"),
-                FLAG,
-            ],
-        ),
+        (KeepsCountsById, (1, 1), [SIZE.format("counts")]),
+        (KeepsReady, (1, 1), [SIZE.format("buckets[0].ready")]),
+        (KeepsWorks, (1, 1), [SIZE.format("works")]),
+        (KeepsTwoThings, (1, 1), [SIZE.format("works"), FLAG]),
     ],
 )
 def test_what_is_left_over_is_reported(
     subject: type, accumulations: tuple[int, ...], lines: list[str]
 ) -> None:
-    assert told(subject, accumulations) == lines
-    assert told(subject, accumulations) == lines
+    assert left_over_lines(subject, accumulations) == lines
+    assert left_over_lines(subject, accumulations) == lines
 
 
 def test_a_number_of_steps_is_not_reported() -> None:
-    assert told(IsWrongInLaterSteps) == []
+    assert left_over_lines(IsWrongInLaterSteps) == []
 
 
 def test_a_right_subject_has_nothing_left_over() -> None:
@@ -261,7 +238,7 @@ def test_a_violation_of_step_0_has_nothing_left_over() -> None:
             for parameter in self.parameters:
                 local_grad(parameter).mul_(5)
 
-    assert told(DividesAlways) == []
+    assert left_over_lines(DividesAlways) == []
 
 
 class RefusesToPlayAgain(SimBackend):
@@ -303,7 +280,7 @@ def test_two_plays_that_hang_are_enough() -> None:
     assert backend.num_plays == 1 + 2
 
 
-COUNT = LeftOver(
+COUNTER = LeftOver(
     (Part("attribute", ".count"), Part("key", "[p0]", is_any=True)),
     shown_value(0),
     shown_value(2),
@@ -315,20 +292,24 @@ IS_FIRST = LeftOver(
 
 
 @pytest.mark.parametrize(
-    ("value", "sets_back", "is_told"),
+    ("value", "sets_back", "is_reported"),
     [
-        (COUNT, True, True),
-        (COUNT, False, True),
+        (COUNTER, True, True),
+        (COUNTER, False, True),
         (IS_FIRST, True, True),
         (IS_FIRST, False, False),
     ],
 )
 def test_a_flag_is_not_left_over_where_another_line_mends_the_step(
-    monkeypatch: pytest.MonkeyPatch, value: LeftOver, *, sets_back: bool, is_told: bool
+    monkeypatch: pytest.MonkeyPatch,
+    value: LeftOver,
+    *,
+    sets_back: bool,
+    is_reported: bool,
 ) -> None:
     entry, subject = found_in(KeepsCounts, (2, 2)), resolve(KeepsCounts)
     assert entry is not None
     fix = Fix(SourceLine("a.py", 1, "wait"), ("- x",), 6, 4, sets_back=sets_back)
     monkeypatch.setattr(diagnosis, "find_fix", lambda *_: fix)
     monkeypatch.setattr(diagnosis, "left_over", lambda *_: (value,))
-    assert bool(diagnosed(entry, subject, SimBackend()).left_over) is is_told
+    assert bool(diagnosed(entry, subject, SimBackend()).left_over) is is_reported

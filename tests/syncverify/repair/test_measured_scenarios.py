@@ -25,7 +25,9 @@ LONE = Scenario(
         Capabilities(tensors="local"),
     ],
 )
-def test_they_have_several_of_everything(capabilities: Capabilities) -> None:
+def test_measured_scenarios_have_several_of_everything(
+    capabilities: Capabilities,
+) -> None:
     found = [*measured_scenarios(LONE, capabilities)]
     assert not any(features_outside(each, capabilities) for each in found)
     assert {each.mesh.num_ranks for each in found} == {2, 3, 4}
@@ -39,7 +41,7 @@ def test_they_have_several_of_everything(capabilities: Capabilities) -> None:
 
 
 @pytest.mark.parametrize("tensors", ["dtensor", "local"])
-def test_some_have_parameters_groups_and_steps_that_all_differ(
+def test_some_measured_scenarios_have_differing_parameters_groups_and_steps(
     tensors: Literal["dtensor", "local"],
 ) -> None:
     capabilities = Capabilities(tensors=tensors, varying_accumulations=True)
@@ -54,6 +56,6 @@ def test_some_have_parameters_groups_and_steps_that_all_differ(
         assert {(a > b) - (a < b) for a, b in pairs} == {-1, 0, 1}
 
 
-def test_they_repeat_the_parameters_of_the_violation() -> None:
+def test_one_measured_scenario_has_the_parameters_of_the_violation() -> None:
     found = [*measured_scenarios(LONE, Capabilities())]
     assert [each for each in found if each.parameters[0].global_shape == ()]

@@ -65,7 +65,7 @@ def entries(subject: Subject, *scenarios: Scenario) -> list[FoundViolation]:
     return found
 
 
-def told(subject: type, *scenarios: Scenario) -> list[FoundViolation]:
+def reported(subject: type, *scenarios: Scenario) -> list[FoundViolation]:
     resolved = resolve(subject)
 
     def diagnose(entry: FoundViolation) -> FoundViolation:
@@ -77,7 +77,7 @@ def told(subject: type, *scenarios: Scenario) -> list[FoundViolation]:
 
 @pytest.mark.long
 def test_two_signs_of_one_mistake_are_one_violation() -> None:
-    (entry,) = told(TakesTheLastAxisFirst, program((2, 1)), program((1, 2)))
+    (entry,) = reported(TakesTheLastAxisFirst, program((2, 1)), program((1, 2)))
     assert entry.fix is not None
     assert len(entry.related) == 1
     assert entry.related[0].cause != entry.violation.cause
@@ -86,7 +86,7 @@ def test_two_signs_of_one_mistake_are_one_violation() -> None:
 @pytest.mark.nightly
 def test_a_mistake_that_the_fix_leaves_is_another_violation() -> None:
     halves = program((1, 2), "bfloat16")
-    first, second = told(StumblesOverHalves, program((1, 2)), halves)
+    first, second = reported(StumblesOverHalves, program((1, 2)), halves)
     assert first.fix is not None
     assert (first.related, second.related) == ((), ())
 

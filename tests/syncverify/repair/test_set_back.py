@@ -132,7 +132,7 @@ def test_nothing_left_over_gives_no_lines() -> None:
 
 
 class KeepsReady(PlainGrads):
-    """Sends all gradients when all are ready, and they stay it in the next step."""
+    """Sends all gradients when all are ready, and takes them for ready in the next step too."""
 
     capabilities = Capabilities(varying_accumulations=True)
 

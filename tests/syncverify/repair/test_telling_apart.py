@@ -65,7 +65,7 @@ def test_a_world_stays_as_small_as_it_was_asked_for() -> None:
     assert shown(DividesByParameters, max_ranks=2).scenario.mesh.num_ranks == 2
 
 
-def test_the_contract_is_kept() -> None:
+def test_telling_scenarios_keep_the_contract() -> None:
     contract = Capabilities(outside=frozenset({"ranks=3"}))
     meshes = {e.mesh.num_ranks for e in telling_scenarios(ALIKE, contract, 4)}
     assert meshes == {2}

@@ -1,4 +1,4 @@
-"""A state that nothing asks has its candidates, as text."""
+"""Changes that ask a state which the code does not ask, as text."""
 
 import ast
 import textwrap
@@ -19,7 +19,7 @@ class A:
 
 
 def changed(text: str) -> list[str]:
-    """Return what comes in the function `f`, in one line."""
+    """Return the new lines of each change in the function `f`, joined."""
     text = textwrap.dedent(text)
     file = Source("a.py", tuple(text.splitlines()), ast.parse(text))
     (function,) = (

@@ -16,7 +16,7 @@ GAPS = CoverageSummary(
     missing_pairs=(("ranks=1", "mesh=unnamed"),) * 100,
     applied={"zero_grad_clears": 7, "overlap_is_possible": 0},
 )
-FULL = replace(GAPS, missing_values=(), applied={"zero_grad_clears": 7})
+EVERY_VALUE = replace(GAPS, missing_values=(), applied={"zero_grad_clears": 7})
 
 
 def test_properties_that_judged_nothing_are_named_with_the_reason() -> None:
@@ -49,15 +49,20 @@ def test_promises_that_a_contract_does_not_make_are_reported() -> None:
     assert of(Capabilities(overlaps_backward=True)) == {"bucket_fits_the_cap"}
 
 
-def test_what_is_complete_takes_one_line() -> None:
-    assert list(FULL.lines()) == [
+def test_coverage_of_every_value_takes_one_line() -> None:
+    assert list(EVERY_VALUE.lines()) == [
         "coverage: 60 of 60 feature values, 1,400 of 1,500 pairs"
     ]
 
 
 @pytest.mark.parametrize(
     ("summary", "percent", "is_enough"),
-    [(FULL, 93.3, True), (FULL, 93.4, False), (GAPS, 10.0, False), (FULL, 0, True)],
+    [
+        (EVERY_VALUE, 93.3, True),
+        (EVERY_VALUE, 93.4, False),
+        (GAPS, 10.0, False),
+        (EVERY_VALUE, 0, True),
+    ],
 )
 def test_enough_is_every_value_and_so_many_pairs(
     summary: CoverageSummary,

@@ -59,7 +59,7 @@ def test_random_priorities_promise_the_least_probability() -> None:
 def test_overlap_and_piled_memory_have_a_line_each() -> None:
     pile = HeldMemory(num_blocks=2, num_bytes=12, largest=8, rank=1, step=2)
     assert lines(RunStatistics(3, 4, pile)) == [
-        ("overlap with backward: 3 of 4 possible steps"),
+        "overlap with backward: 3 of 4 possible steps",
         (
             "memory: record_stream kept up to 2 freed blocks (12 B, the largest 8 B, step 2, "
             "rank 1) from reuse; freeing after stream.wait_event() keeps none"

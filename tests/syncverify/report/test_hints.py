@@ -94,7 +94,7 @@ FROZEN = ParameterSpec("p1", (2,), ("R",), requires_grad=False)
 
 
 @pytest.mark.parametrize(
-    ("cause", "others", "is_told"),
+    ("cause", "others", "is_reported"),
     [
         ("not_reduced", (FROZEN,), True),
         ("not_reduced", (replace(FROZEN, group=1),), False),
@@ -104,15 +104,15 @@ FROZEN = ParameterSpec("p1", (2,), ("R",), requires_grad=False)
     ids=["frozen", "in_another_group", "trained", "of_another_cause"],
 )
 def test_a_frozen_parameter_beside_one_that_is_not_reduced_is_reported(
-    cause: str, others: tuple[ParameterSpec, ...], *, is_told: bool
+    cause: str, others: tuple[ParameterSpec, ...], *, is_reported: bool
 ) -> None:
     parameters = (ParameterSpec("p0", (2,), ("R",)), *others)
     scenario = Scenario(MeshSpec((2,), ("dp",)), parameters, (1,), 1 << 20)
     violation = Violation("gradient_equals_reference", cause, "", parameters=("p0",))
     words = hints.advice(FoundViolation(violation, scenario))
     addition = words.removeprefix(hints.hint_of(cause))
-    assert bool(addition) == is_told
-    assert ("count only parameters that require one" in words) == is_told
+    assert bool(addition) == is_reported
+    assert ("count only parameters that require one" in words) == is_reported
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is left over is shown where it prints: in text, in JSON and in the hints."""
+"""Values left over are in the text, in JSON and in SARIF, and give a hint."""
 
 from dataclasses import replace
 
@@ -70,7 +70,9 @@ def test_each_value_has_a_line_and_the_hint_tells_what_to_do() -> None:
     assert "(on rank 1; the violation disappears if it is" in alone
 
 
-def test_a_flag_may_be_meant_to_stay_and_gives_no_hint() -> None:
+def test_a_flag_may_be_meant_to_stay_and_gives_a_hint_only_if_the_fix_resets_it() -> (
+    None
+):
     flag = LeftOver(
         (Part("attribute", ".is_first"),), shown_value(True), shown_value(False), 1
     )

@@ -35,7 +35,7 @@ def exact(values: torch.Tensor, dtype: str) -> bool:
 
 
 def wide(num_ranks: int, dtype: str = "bfloat16", accumulations: int = 4) -> Scenario:
-    """One replicated vector in a narrow dtype: the least room for exact sums."""
+    """Return a scenario of one replicated vector; bfloat16 has the least room for exact sums."""
     spec = ParameterSpec("p0", (33,), ("R",), dtype)
     return Scenario(MeshSpec((num_ranks,), ("dp",)), (spec,), (accumulations,), 2**20)
 
@@ -126,7 +126,7 @@ def distinct_per_element(parts: torch.Tensor) -> bool:
 def test_contributions_of_one_element_are_distinct(
     scenario: Scenario, data: st.DataObject
 ) -> None:
-    """Up to 4 ranks and 4 micro-batches, in float32 and float16."""
+    """With up to 4 ranks and 4 micro-batches, in all dtypes but bfloat16."""
     rank = data.draw(st.integers(0, scenario.mesh.num_ranks - 1))
     for step in range(scenario.num_steps):
         for spec in scenario.parameters:

@@ -1,3 +1,5 @@
+"""How often scenarios had each feature, and which pairs of features are missing."""
+
 import pytest
 
 from syncverify.scenario.contract import EVERYTHING, Capabilities
@@ -59,7 +61,7 @@ def test_nothing_covered_shows_zeros() -> None:
     assert table == {topic: dict.fromkeys(of, 0) for topic, of in names.items()}
 
 
-def test_small_scenario_counts_once_in_each_topic() -> None:
+def test_small_scenario_counts_each_of_its_values() -> None:
     coverage = Coverage()
     coverage.add(SMALL)
     assert nonzero(coverage) == {

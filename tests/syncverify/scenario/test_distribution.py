@@ -93,7 +93,7 @@ def test_a_part_becomes_a_tensor_of_the_whole_without_communication(
 ) -> None:
     def program(rank: int) -> tuple[object, ...]:
         mesh = init_device_mesh("cpu", GRID.shape, mesh_dim_names=GRID.axis_names)
-        if rank:  # a rank that communicates would wait for the others
+        if rank:  # rank 0 would wait for the others if it communicated
             return ()
         tensor = wrap_local(torch.zeros(1), mesh, GRID, spec)
         return tensor.placements, tuple(tensor.shape), tensor.stride()

@@ -1,4 +1,4 @@
-"""The promise that each feature of a scenario demands from a subject."""
+"""A contract without the features that a subject may refuse with a clear error."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ def test_features_that_may_be_refused_are_left_out() -> None:
     assert strict.covers("use", "twice")
 
 
-def test_promised_features_are_no_excuse() -> None:
+def test_features_that_are_promised_right_stay() -> None:
     capabilities = replace(EVERYTHING, right=frozenset({"listed=twice", "event"}))
     strict = without_clear_errors(capabilities)
     assert strict.covers("listed", "twice")

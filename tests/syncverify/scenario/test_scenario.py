@@ -1,3 +1,5 @@
+"""A scenario is a value with a documented JSON form; a malformed one is refused."""
+
 import json
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
@@ -59,7 +61,7 @@ def test_scenario_is_an_immutable_value() -> None:
     again = Scenario.from_json(SCENARIO.to_json())
     assert hash(again) == hash(SCENARIO)
     with pytest.raises(FrozenInstanceError):
-        SCENARIO.bucket_cap_bytes = 1  # type: ignore[misc]  # the point
+        SCENARIO.bucket_cap_bytes = 1  # type: ignore[misc]  # it has to fail
 
 
 def test_scenario_derives_ranks_steps_groups_and_dtypes() -> None:
@@ -72,7 +74,7 @@ def test_scenario_derives_ranks_steps_groups_and_dtypes() -> None:
 def test_groups_keep_registration_order_and_skip_unused_indices() -> None:
     specs = [
         ParameterSpec(name, (), None, group=g)
-        for name, g in zip("abc", (5, 0, 5), strict=False)
+        for name, g in zip("abc", (5, 0, 5), strict=True)
     ]
     scenario = Scenario(MeshSpec((1,), ("dp",)), tuple(specs), (1,), 1)
     assert [[s.name for s in group] for group in scenario.groups] == [["b"], ["a", "c"]]

@@ -66,7 +66,7 @@ def test_no_scenario_is_listed_twice_and_all_are_within_the_bounds() -> None:
 
 
 def test_a_plain_scope_has_each_count_each_order_and_each_cap() -> None:
-    """Two replicated parameters: 3 lists of sizes without both 3, 2 or 3 caps, 2 counts."""
+    """One or two replicated parameters: lists of sizes with a 2, 2 to 4 caps, 2 counts."""
     left_out = {"parameters=sharded", "parameters=ordinary", "parameters=frozen"}
     plain = replace(PLAIN_CONTRACT, outside=frozenset(left_out))
     scope = SmallScope(parameters=2, steps=1, words=())
@@ -105,8 +105,7 @@ def test_a_frozen_parameter_fills_no_bucket() -> None:
     assert cap_classes(TWO, (one, replace(two, requires_grad=False)), 2) == [8, 7]
 
 
-def test_words_that_a_parameter_cannot_take_are_left_out() -> None:
-    """An ordinary parameter and a strided one exclude each other; a word of a user may not."""
+def test_words_outside_of_the_contract_are_left_out() -> None:
     scope = SmallScope(parameters=1, steps=1, words=("use",))
     words = {
         spec.use

@@ -14,7 +14,7 @@ KEY = b"syncverify ddp sim"
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """Hold the address of a server."""
+    """Yield the address of a server."""
     server = fakeredis.TcpFakeServer(("127.0.0.1", 0), server_type="redis")
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

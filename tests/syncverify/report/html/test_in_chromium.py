@@ -224,9 +224,8 @@ def test_page_in_a_browser(tmp_path: Path, width: int) -> None:
     assert seen["missing"] == 1
     # Texts are whole, or are left out.
     assert {*seen["labels"]} <= {*itertools.chain(*map(labels, range(NUM_STEPS)))}
-    assert (
-        len(seen["labels"]) > 0.7 * seen["near"]
-    )  # events at the borders have less room
+    # Events at the borders have less room.
+    assert len(seen["labels"]) > 0.7 * seen["near"]
     assert STREAMS[2] in seen["lanes"]
     assert seen["home"].startswith("e0 · rank 0, default")
     assert seen["right"].startswith("e0 · rank 1, default")

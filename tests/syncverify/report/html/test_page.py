@@ -84,14 +84,17 @@ def test_gradients_stand_beside_the_right_ones() -> None:
     made = model(TOO_OFTEN, *violation)["violations"][0]
     wrong = [row for row in made["gradients"] if row["wrong"]]
     assert {(row["parameter"], row["rank"]) for row in wrong} == {
-        *(("p", 0), ("p", 1), ("q", 0), ("q", 1))
+        ("p", 0),
+        ("p", 1),
+        ("q", 0),
+        ("q", 1),
     }
     assert all(row["expected"] != row["observed"] and row["why"] for row in wrong)
     assert made["timeline"]["race"] is None
 
 
 @pytest.mark.slow
-def test_collective_that_the_words_name_is_reported() -> None:
+def test_collective_that_the_words_name_is_marked() -> None:
     name = "accumulation_is_local_until_reduced"
     made = model(TOO_OFTEN, name, "reduced_early")["violations"][0]
     named = [each for each in made["timeline"]["events"] if each["told"]]
