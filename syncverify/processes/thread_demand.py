@@ -6,6 +6,12 @@ Note [Threads that wait for the GIL]
     call in C keeps Python from running. Voluntary switches tell the two apart: a thread that
     went to sleep again and again had its turns. A thread that a busy machine keeps from
     running is preempted instead, or not switched at all.
+
+Note [Threads that poll]
+    gloo's loop and threads of the harness wake up by the clock, and look whether there is
+    anything to do. Such a thread may queue for a processor, or run, at any look in a rank that
+    does nothing. So it counts only if it queued for half of the window or more, which happens
+    on a busy machine alone. The names of threads in the kernel tell which ones poll.
 """
 
 from __future__ import annotations
