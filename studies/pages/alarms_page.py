@@ -9,7 +9,7 @@ from studies.pages.soak import lines, sums
 from tests.quality.test_alarms import OF_DDP, OF_DEEPSPEED, ON_FAKE, PROGRAMS
 
 FIGURES: Final = RESULTS / "soak.jsonl"  # of `make soak`
-TOLD = """\
+_EARLIER: Final = """\
 ## Alarms of earlier versions
 
 Each entry is a correct program in which the harness reported a violation. The harness was
@@ -27,7 +27,7 @@ def page() -> str:
     listed += [f"- `synchronizer` on `fake`: {name}" for name in ON_FAKE]
     listed += [f"- `ddp`: {name}" for name in OF_DDP]
     listed += [f"- `deepspeed-zero1`: {name}" for name in OF_DEEPSPEED]
-    return "\n".join([*counted, "", TOLD, *listed])
+    return "\n".join([*counted, "", _EARLIER, *listed])
 
 
 def _soaked() -> Iterator[tuple[str, str, int, int]]:
