@@ -23,7 +23,7 @@ Replacement = Callable[..., Any]
 def current_stream_context(
     _: RankStreams, stream: VirtualStream | None
 ) -> AbstractContextManager[Any]:
-    """Replacement a context in which a stream is current; None changes nothing."""
+    """Return a context in which a stream is current; None changes nothing."""
     return nullcontext() if stream is None else CurrentStream(stream)
 
 

@@ -213,7 +213,7 @@ def _new_group(
     original: Any, streams: RankStreams, ranks: Any = None, timeout: Any = None,
     backend: Any = None, backend_options: Any = None, *more: Any, **options: Any,
 ) -> Any:  # fmt: skip
-    """Replacement a group of the machine, whichever library is to move the data."""
+    """Make a group of the machine, whichever library is to move the data."""
     asked = backend
     libraries = {part.rpartition(":")[2] for part in str(backend).lower().split(",")}
     if libraries <= known_libraries():

@@ -150,14 +150,18 @@ class SimulatedCommunicator(dist.ProcessGroup):
         """Tell whether a call belongs to a block that has not ended yet."""
         return self._coalesced is not None and work in self._coalesced
 
-    def completed_before(self, work: SimulatedWork) -> list[SimulatedWork]:
-        """List the works that are complete when a work is, and not settled yet."""
-        # NCCL runs the collectives of a communicator one after the other on one stream.
+    def take_completed_before(self, work: SimulatedWork) -> list[SimulatedWork]:
+        """Take a work that completes out of the queue, and return those complete before it.
+
+        NCCL runs the collectives of a communicator in order, on each of its streams.
+        """
         if work not in self._in_order:
             return []
         position = self._in_order.index(work)
-        done, self._in_order = self._in_order[:position], self._in_order[position + 1 :]
-        return [earlier for earlier in done if earlier.runs_on == work.runs_on]
+        earlier, later = self._in_order[:position], self._in_order[position + 1 :]
+        others = [each for each in earlier if each.runs_on != work.runs_on]
+        self._in_order = [*others, *later]
+        return [each for each in earlier if each.runs_on == work.runs_on]
 
     def _settle_what_is_sent_on(self, call: CollectiveCall, stream: str) -> None:
         """Await the results of earlier collectives on a stream that a call has as its input.

@@ -55,8 +55,8 @@ class IssuingCommunicator(Protocol):
     def is_held_back(self, work: SimulatedWork) -> bool:
         """Tell whether a call belongs to a block that has not ended yet."""
 
-    def completed_before(self, work: SimulatedWork) -> Sequence[SimulatedWork]:
-        """List the works that are complete when a work is, and not settled yet."""
+    def take_completed_before(self, work: SimulatedWork) -> Sequence[SimulatedWork]:
+        """Take a work that completes out of the queue, and return those complete before it."""
 
 
 class SimulatedWork(dist.Work):
@@ -117,6 +117,7 @@ class SimulatedWork(dist.Work):
     def is_completed(self) -> bool:
         """Let other ranks run, then tell whether the work is done, as far as the host sees."""
         if not self._delivered and self._shows():
+            self._settle_earlier()
             self._complete(self._deliver)
             self.order()
             self._group.recorder.wait_on_host(self._launched)
@@ -212,10 +213,13 @@ class SimulatedWork(dist.Work):
 
         A collective that failed raises where its own work is waited for.
         """
-        for earlier in self._group.completed_before(self):
-            earlier.settle_in_turn()
+        self._settle_earlier()
         if not self._delivered:
             self._complete(self._await_and_deliver)
+
+    def _settle_earlier(self) -> None:
+        for earlier in self._group.take_completed_before(self):
+            earlier.settle_in_turn()
 
     @property
     def runs_on(self) -> str:
@@ -235,7 +239,7 @@ class SimulatedWork(dist.Work):
         self._held = []
 
     def when_settled(self, run: Callable[[], None]) -> None:
-        """CollectiveCall a function when the results are in memory."""
+        """Call a function when the results are in memory."""
         if self._delivered:
             run()
         else:

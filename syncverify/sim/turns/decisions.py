@@ -197,7 +197,7 @@ class Decisions:
         self._asking[rank] = (resource, is_done)
 
     def answer(self, rank: int, kind: str) -> bool:
-        """PollAnswer the question of `ask`: whether the resource is done.
+        """Answer the question of `ask`: whether the resource is done.
 
         Returns:
             False if the resource is not done, or if the policy has it look so.

@@ -1,5 +1,6 @@
 """On NCCL a collective reads what an earlier one of its communicator has written."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -49,3 +50,33 @@ def test_other_bytes_of_a_buffer_are_as_late_as_before(
     issued, waited = summed_twice(first, second)
     assert issued == [1.0] * 4
     assert waited == [2.0] * 4
+
+
+def wait(work: Any) -> None:
+    work.wait()
+
+
+def poll(work: Any) -> None:
+    while not work.is_completed():
+        pass
+
+
+@pytest.mark.parametrize("end", [wait, poll])
+@pytest.mark.parametrize("is_between", [False, True])
+def test_a_sum_is_complete_with_a_later_one_of_its_stream(
+    end: Callable[[Any], None], is_between: bool
+) -> None:
+    """A sum without a handle in between runs on the current stream, and changes nothing."""
+    seen: list[Any] = []
+
+    def play(_: int) -> None:
+        first, between, last = (torch.ones(2) for _ in range(3))
+        dist.all_reduce(first, async_op=True)
+        if is_between:
+            dist.all_reduce(between)
+        end(dist.all_reduce(last, async_op=True))
+        seen.append(first.tolist())
+
+    _, stall = SimulatedMachine(2, completes_in_order=True).run(play)
+    assert stall is None
+    assert seen == [[2.0, 2.0]] * 2
