@@ -40,7 +40,7 @@ def wrong_in(
     part = RankPart(membership, scenario, subject, device, Recorder())
     play_rank(part, outcomes.append, kept)
     outcome = outcomes[0]
-    if error := outcome.harness_error or outcome.usage_error:
+    if error := outcome.harness_error or outcome.refusal or outcome.usage_error:
         return [error.strip().rpartition("\n")[2]]
     ranks = (unpack_result(outcome.result),)
     run = Run(transport_of(device), ranks, outcome.fault, device=device)

@@ -14,12 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from syncverify.backends.messages import (
-    JobOutcome,
-    Status,
-)
+from syncverify.backends.messages import JobOutcome, Status
 from syncverify.backends.packed_outcomes import unpack_result
-from syncverify.errors import InternalError, SubjectError
+from syncverify.errors import InternalError
 from syncverify.processes.silence import Silence, SilenceKind, Watched, pause_seconds
 from syncverify.trace.run import RankRun
 
@@ -31,7 +28,7 @@ class RankProcess(Watched, Protocol):
         """Say why the process does not answer."""
 
     def stacks(self) -> str:
-        """Return the stacks of a process that does not answer, and end it; "" for none."""
+        """Return the stacks of a process that does not answer; "" for none. It may end."""
 
 
 Process = TypeVar("Process", bound=RankProcess)
@@ -72,12 +69,12 @@ class Gathering(ABC, Generic[Process]):
         Groups that are being set up when a peer is lost raise too: the loss counts then.
 
         Raises:
+            EnvironmentNotSupportedError: The backend does not play all of the scenario.
             SubjectError: The subject lacks a part of its API.
             InternalError: The harness failed on some rank.
         """
         for rank, outcome in sorted(self.outcomes.items()):
-            if outcome.usage_error is not None:
-                raise SubjectError(outcome.usage_error)
+            outcome.raise_usage_error()
             if outcome.is_aftershock and self._has_cause():
                 continue
             if outcome.harness_error is not None:
@@ -105,7 +102,7 @@ class Gathering(ABC, Generic[Process]):
         return bool(has_fault or self.died or self.silent())
 
     def rank_runs(self) -> tuple[RankRun, ...]:
-        """Return the part of each rank, empty where none arrived."""
+        """Return the run of each rank, empty where none arrived."""
         outcomes = [self.outcomes.get(rank) for rank in range(len(self.processes))]
         return tuple(
             RankRun() if each is None else unpack_result(each.result)
@@ -152,7 +149,7 @@ class Gathering(ABC, Generic[Process]):
         return bool(moved)
 
     def _finding(self, rank: int, silence: Silence) -> SilenceKind:
-        """Return what a window shows that has passed without an outcome of the rank."""
+        """Return the finding of a window that passed without an outcome of the rank."""
         status = self.statuses.get(rank)
         if status is not None and silence.has_moved(status.progress):
             return "slow"
@@ -179,11 +176,7 @@ class Gathering(ABC, Generic[Process]):
         return bool(self.died or self._failed())
 
     def _failed(self) -> list[JobOutcome]:
-        return [
-            each
-            for each in self.outcomes.values()
-            if each.fault or each.harness_error or each.usage_error
-        ]
+        return [each for each in self.outcomes.values() if each.is_failure]
 
     @abstractmethod
     def _receive(self, patience_seconds: float) -> bool:
@@ -194,5 +187,5 @@ class Gathering(ABC, Generic[Process]):
         """Ask each pending rank for its status; an outcome may come instead.
 
         Args:
-            seconds: Length of a window, of which a rank that answers takes a share.
+            seconds: Length of a window. Answers are awaited for a share of it, at most.
         """

@@ -75,6 +75,7 @@ class GlooBackend:
             The run.
 
         Raises:
+            EnvironmentNotSupportedError: The subject asks for a GPU that gloo does not have.
             InternalError: The harness failed in a worker, or workers end by themselves.
             SubjectError: The instance that the factory made lacks a part of the subject API.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from syncverify.errors import EnvironmentNotSupportedError, SubjectError
 from syncverify.processes.process_state import Work
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Fault
@@ -99,15 +100,36 @@ class JobOutcome:
     """The outcome of a job.
 
     Attributes:
-        result: The pickled `RankRun`, up to the end or to the fault.
+        result: The pickled `RankRun`, up to the end or to the fault; empty if none was kept.
         fault: The fault of the subject that ended the job early; None if none did.
         is_aftershock: Whether the fault is only that a peer is gone.
         harness_error: Traceback of an error of the harness; None if there was none.
-        usage_error: Message of a `UsageError`; None if there was none.
+        refusal: A part of the scenario that the backend does not play, in words; None if it
+            played all.
+        usage_error: Message of any other `UsageError`; None if there was none.
     """
 
     result: bytes = b""
     fault: Fault | None = None
     is_aftershock: bool = False
     harness_error: str | None = None
+    refusal: str | None = None
     usage_error: str | None = None
+
+    @property
+    def is_failure(self) -> bool:
+        """Tell whether the rank did not reach the end of the job."""
+        errors = (self.harness_error, self.refusal, self.usage_error)
+        return self.fault is not None or any(each is not None for each in errors)
+
+    def raise_usage_error(self) -> None:
+        """Raise the error of a job that cannot be played, if it is one.
+
+        Raises:
+            EnvironmentNotSupportedError: The backend does not play all of the scenario.
+            SubjectError: The subject lacks a part of its API.
+        """
+        if self.refusal is not None:
+            raise EnvironmentNotSupportedError(self.refusal)
+        if self.usage_error is not None:
+            raise SubjectError(self.usage_error)

@@ -16,7 +16,7 @@ from syncverify.backends.messages import JobOutcome
 from syncverify.backends.packed_outcomes import pack_result
 from syncverify.backends.rank_groups import KeptTransports, end_groups
 from syncverify.backends.recording import CollectiveRecording
-from syncverify.errors import RunEndedError, UsageError
+from syncverify.errors import EnvironmentNotSupportedError, RunEndedError, UsageError
 from syncverify.plain_text import message_of
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.process_settings import restored_settings
@@ -83,7 +83,7 @@ def play_rank(
     with nullcontext() if kept is None else kept.in_use():
         outcome = _outcome(part)
         tell(outcome)
-        is_clean = outcome.fault is None and outcome.harness_error is None
+        is_clean = not outcome.is_failure
         end_groups(is_clean=is_clean)
     if kept is not None and not is_clean:
         kept.drop()
@@ -94,7 +94,7 @@ def _outcome(part: RankPart) -> JobOutcome:
     with refusals.of_the_process():
         outcome = _outcome_unless_refused(part)
     if refusals.first is not None:  # a refusal counts more than the outcome
-        return JobOutcome(usage_error=str(refusals.first))
+        return JobOutcome(refusal=str(refusals.first))
     return outcome
 
 
@@ -107,6 +107,8 @@ def _outcome_unless_refused(part: RankPart) -> JobOutcome:
         fault = raised_fault(raised, part.membership.rank)
         aftershock = _is_about_a_lost_peer(raised.original)
         return JobOutcome(pack_result(result), fault, is_aftershock=aftershock)
+    except EnvironmentNotSupportedError as error:
+        return JobOutcome(refusal=str(error))
     except UsageError as error:
         return JobOutcome(usage_error=str(error))
     except BaseException as error:  # noqa: BLE001  # reported as the harness's own fault

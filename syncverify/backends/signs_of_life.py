@@ -18,7 +18,7 @@ import time
 
 import torch.distributed as dist
 
-from syncverify.backends.messages import SignOfLife
+from syncverify.backends.messages import SignOfLife, Status
 from syncverify.backends.packed_outcomes import pack_sign, unpack_sign
 from syncverify.backends.rank_status import status_of
 from syncverify.processes.process_state import LocalProcess, Work
@@ -26,7 +26,9 @@ from syncverify.processes.thread_demand import name_own_thread
 from syncverify.trace.recorder import Recorder
 
 _PERIOD_SECONDS = 1.0
-_IDLE_SECONDS = 0.1  # more than a rank uses that waits, in one period
+_IDLE_SECONDS = 0.1  # a rank that waits uses less in one period
+# The sign of a rank whose thread has not begun to write, which is late on a busy machine.
+_NONE_YET = SignOfLife(0, 0, Status(0, (), in_torch=False, launches=()), 0.0, Work())
 
 
 class Helpers:
@@ -103,27 +105,22 @@ class RemoteRank:
         self._rank = rank
         self._machine = machine
         self._patience_seconds = patience_seconds
-        self._last: SignOfLife | None = None
+        self._last = _NONE_YET
         self._seen = time.monotonic()
 
     @property
     def pid(self) -> None:
         """None: the process may be on another machine."""
 
-    def renew(self) -> None:
-        """Count the silence from now on: nobody has looked for a while."""
-        self._seen = time.monotonic()
-
     def look(self) -> SignOfLife | None:
         """Return the last sign of the rank; None if the rank is silent."""
         key = f"sign/{self._rank}"
-        sign = unpack_sign(self._store.get(key)) if self._store.check([key]) else None
-        if sign is not None and (
-            self._last is None or sign.number != self._last.number
-        ):
-            self._last, self._seen = sign, time.monotonic()
+        if self._store.check([key]):
+            sign = unpack_sign(self._store.get(key))
+            if sign.number != self._last.number:
+                self._last, self._seen = sign, time.monotonic()
         silence_seconds = time.monotonic() - self._seen
-        return None if silence_seconds > self._patience_seconds else sign
+        return None if silence_seconds > self._patience_seconds else self._last
 
     def end(self) -> str | None:
         """Return the way in which the rank said that it ends; None if it did not."""
@@ -145,8 +142,8 @@ class RemoteRank:
 
     def processor_seconds(self) -> float:
         """Return the processor time of the last sign."""
-        return 0.0 if self._last is None else self._last.processor_seconds
+        return self._last.processor_seconds
 
     def work_of_descendants(self) -> Work:
         """Return the work of descendants in the last sign."""
-        return Work() if self._last is None else self._last.helpers
+        return self._last.helpers

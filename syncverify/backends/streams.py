@@ -16,7 +16,7 @@ from syncverify.backends.packed_outcomes import unpack_result
 from syncverify.backends.packed_subject import pack_subject
 from syncverify.backends.pool import WorkerPool
 from syncverify.backends.streams_worker import StreamsJob
-from syncverify.errors import EnvironmentNotSupportedError, InternalError
+from syncverify.errors import InternalError
 from syncverify.processes.descriptors import require_descriptors
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.scenario.scenario import Scenario
@@ -56,7 +56,8 @@ class StreamsBackend:
 
         Raises:
             EnvironmentNotSupportedError: The subject asks for what is not simulated.
-            InternalError: The machine is at fault.
+            SubjectError: The instance that the factory made lacks a part of the subject API.
+            InternalError: The harness failed on some rank.
         """
         announce(scenario)
         hub = self._hub(scenario, subject)
@@ -87,7 +88,7 @@ class StreamsBackend:
 
 
 def _is_failure(outcome: JobOutcome) -> bool:
-    return bool(outcome.fault or outcome.usage_error or outcome.harness_error)
+    return outcome.is_failure
 
 
 def _outcomes(hub: Hub) -> Iterator[JobOutcome]:
@@ -98,8 +99,7 @@ def _outcomes(hub: Hub) -> Iterator[JobOutcome]:
 
 def _raise_errors(outcomes: list[JobOutcome]) -> None:
     for outcome in outcomes:
-        if outcome.usage_error is not None:
-            raise EnvironmentNotSupportedError(outcome.usage_error)
+        outcome.raise_usage_error()
         if outcome.harness_error is not None:
             raise InternalError(outcome.harness_error)
 

@@ -23,7 +23,7 @@ from syncverify.backends.gpu_needs import refusing_what_needs_gpus
 from syncverify.backends.messages import JobOutcome, Ready
 from syncverify.backends.packed_outcomes import pack_result
 from syncverify.backends.packed_subject import unpack_subject
-from syncverify.errors import RunEndedError, UsageError
+from syncverify.errors import EnvironmentNotSupportedError, RunEndedError, UsageError
 from syncverify.processes.wire import Wire
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.late_imports import import_dynamo
@@ -133,7 +133,7 @@ class _Rank:
         with refusals.of_the_process():
             outcome = self._outcome(subject, machine)
         if refusals.first is not None:  # whatever came of it
-            return JobOutcome(usage_error=str(refusals.first))
+            return JobOutcome(refusal=str(refusals.first))
         return outcome
 
     def _outcome(self, subject: Subject, machine: RankMachine) -> JobOutcome | None:
@@ -147,6 +147,8 @@ class _Rank:
             if isinstance(raised, SubjectRaisedError) and not machine.turns.has_ended:
                 return JobOutcome(fault=raised_fault(raised, self._job.rank))
             return None
+        except EnvironmentNotSupportedError as error:
+            return JobOutcome(refusal=str(error))
         except UsageError as error:
             return JobOutcome(usage_error=str(error))
         except BaseException:  # noqa: BLE001  # reported as the harness's own fault

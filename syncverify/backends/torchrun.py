@@ -158,6 +158,7 @@ class TorchrunBackend:
             The run.
 
         Raises:
+            EnvironmentNotSupportedError: The subject asks for a part that is not played.
             SubjectError: The instance that the factory made lacks a part of the subject API.
             InternalError: The harness failed on some rank.
             NoVerdictError: A rank was lost, and nothing tells why.

@@ -14,7 +14,12 @@ from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.messages import JobOutcome, JobStarted, OfJob, Status
 from syncverify.backends.packed_outcomes import pack_result
 from syncverify.backends.worker_gathering import WorkerGathering
-from syncverify.errors import InternalError
+from syncverify.errors import (
+    EnvironmentNotSupportedError,
+    InternalError,
+    SubjectError,
+    UsageError,
+)
 from syncverify.processes.process_state import Work
 from syncverify.processes.supervised import HungUp
 from syncverify.processes.wire import Wire
@@ -392,3 +397,18 @@ def test_a_fault_explains_the_ends_of_processes_before_it(playing: Play) -> None
         )
         assert (run.fault.kind, run.fault.ranks) == ("raised", (1,))
         assert run.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (JobOutcome(refusal="no graphs"), EnvironmentNotSupportedError("no graphs")),
+        (JobOutcome(usage_error="lacks bind()"), SubjectError("lacks bind()")),
+    ],
+)
+def test_a_scenario_that_cannot_be_played_raises_the_class_of_a_single_process(
+    playing: Play, outcome: JobOutcome, expected: UsageError
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        playing((fine(), Part((JobStarted(), outcome))))
+    assert (type(caught.value), str(caught.value)) == (type(expected), str(expected))

@@ -133,6 +133,12 @@ def test_the_signs_of_a_rank_tell_the_work_of_its_descendants(job: Job) -> None:
     assert rank.work_of_descendants() == helpers
 
 
+def test_a_rank_without_a_first_sign_is_silent_after_its_patience(job: Job) -> None:
+    job.rank()
+    job.rank(patience_seconds=0)
+    assert [rank.look() is None for rank in job.ranks] == [False, True]
+
+
 def test_ranks_that_all_end_have_no_fault(job: Job) -> None:
     job.rank(ENDED)
     job.rank(ENDED)
