@@ -59,6 +59,7 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
             its contract cannot be trained.
         EnvironmentNotSupportedError: The machine lacks hardware or software of the backend,
             or its torch is one on which right programs fail.
+        NoVerdictError: A rank of the torchrun job does not come.
     """
     lacking = _lacking(name, subject.capabilities)
     if lacking is not None:

@@ -9,7 +9,11 @@ from syncverify.sim.network.rendezvous import Failures
 
 
 def failures_of(events: Sequence[str]) -> Failures | None:
-    """Return the failures of the event of each step; None if no collective fails."""
+    """Return the failures of the first step whose event has some; None if no step has any.
+
+    Args:
+        events: Event of each step.
+    """
     for step, event in enumerate(events):
         if base_word(event) == "failing_collectives":
             return Failures(step, is_first_alone=variant(event) == "first")

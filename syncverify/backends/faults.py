@@ -94,10 +94,13 @@ LaunchesByRank = Mapping[int, Sequence[CollectiveLaunch]]
 
 
 def outcomes_fault(outcomes: Mapping[int, JobOutcome]) -> Fault | None:
-    """Return the fault of ranks that ended which caused the others; None if there is none.
+    """Return the fault among ended ranks that explains the others; None if no rank has one.
 
-    It is the first fault that no peer caused. If there is none, it is the reason why
-    collectives of different ranks do not match.
+    The first of these that there is:
+
+    1. a fault that no peer caused, of the least rank;
+    2. the reason why collectives of different ranks do not match;
+    3. the fault of the least rank.
     """
     failed = [each for _, each in sorted(outcomes.items()) if each.fault is not None]
     for outcome in failed:
@@ -160,12 +163,12 @@ def awaits_peers(rank: int, launches: LaunchesByRank) -> bool:
         peer: {launch.key for launch in theirs} for peer, theirs in launches.items()
     }
     return any(
-        place not in issued.get(peer, ()) for place in issued[rank] for peer in place[1]
+        key not in issued.get(peer, ()) for key in issued[rank] for peer in key.ranks
     )
 
 
 def positions(launches: LaunchesByRank, finished: Collection[int]) -> tuple[str, ...]:
-    """Return the last collective of each rank, one line for each."""
+    """Return a line for each rank: its last collective, or that it has finished."""
     return tuple(
         f"rank {rank}: has finished"
         if rank in finished
@@ -175,7 +178,7 @@ def positions(launches: LaunchesByRank, finished: Collection[int]) -> tuple[str,
 
 
 def stands(launches: LaunchesByRank) -> tuple[Origin, ...]:
-    """Return the line of the last collective of each rank."""
+    """Return the line of the last collective of each rank that issued one."""
     return tuple(own[-1].source for _, own in sorted(launches.items()) if own)
 
 

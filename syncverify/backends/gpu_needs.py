@@ -84,7 +84,7 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _speaks_of_gpus(error: BaseException) -> bool:
-    # An error of the subject may name the told device of a tensor.
+    # An error of the subject may name the device that a tensor seems to be on.
     return bool(_SPEAKS_OF_GPUS.search(re.sub(r"cuda:\d+", "", _in_words(error))))
 
 

@@ -1,7 +1,7 @@
 """The mechanisms of torch that fake and real process groups stand on, tried before a search.
 
-`Note [No verdict on an unknown torch]` says why. They are played in this process, as workers run
-the same torch: in a group whose other rank is not there, and in one of a single rank.
+`Note [No verdict on an unknown torch]` says why. They are played in this process, since workers
+run the same torch: in a group whose other rank is absent, and in a group of one rank.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 
 _BOTH: Final = (0, 1)
-# Operation, sum, ranks and root of each collective of `_issue`.
+# Operation, reduction, ranks and root of each collective of `_issue` and `_redistribute`.
 _LAUNCHES: Final = [
     ("all_reduce", "SUM", _BOTH, None),
     ("all_gather", "", _BOTH, None),

@@ -52,7 +52,14 @@ def pack_sign(sign: SignOfLife) -> bytes:
 
 
 def unpack_sign(packed: bytes) -> SignOfLife:
-    """Unpack a sign of life; see Note [Outcomes are data]."""
+    """Unpack a sign of life; see Note [Outcomes are data].
+
+    Returns:
+        The sign.
+
+    Raises:
+        InternalError: It is no sign of life.
+    """
     return _read_as_data(packed, SignOfLife)
 
 
@@ -92,7 +99,7 @@ def _read_as_data(packed: bytes, expected: type[_Data]) -> _Data:
     try:
         with torch.serialization.safe_globals(list(_DATA_CLASSES)):
             found = torch.load(io.BytesIO(packed), weights_only=True)
-    except Exception as error:  # any, by a file that somebody made up
+    except Exception as error:  # bytes that somebody made up may raise any
         raise InternalError(
             f"expected an outcome in torchrun's store, got {len(packed)} bytes that are none: "
             f"{type(error).__name__}"

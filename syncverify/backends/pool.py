@@ -49,7 +49,11 @@ class WorkerPool:
         self._workers: dict[int, Supervised] = {}
 
     def take(self, count: int) -> list[Supervised]:
-        """Return the workers of ranks 0..count-1, in order, each ready for a job."""
+        """Return the workers of ranks 0..count-1, in order, each ready for a job.
+
+        Raises:
+            InternalError: A worker did not start, several times.
+        """
         for rank in range(count):
             if rank in self._workers and not _is_usable(self._workers[rank]):
                 self.discard(rank)

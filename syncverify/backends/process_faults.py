@@ -51,8 +51,8 @@ def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> Doubt | None
     """Say why a process that was lost, or a connection, may not be the scenario's fault.
 
     Returns:
-        None if there is no loss, or no doubt: the process was new, it had taken the job, and
-        nothing outside of it ends or stops it like that.
+        The doubt. None if there is no loss, or if the loss is the scenario's: the process was
+        new, it had taken the job, and nothing outside of it ends or stops it like that.
     """
     if fault is not None and _is_broken_connection(fault, gathering):
         return Doubt("a connection of gloo broke, though no process was lost")
@@ -112,7 +112,7 @@ def _end(gathering: Gathering[Any], rank: int) -> str:
 
 
 def _stall(gathering: Gathering[Any]) -> Fault:
-    """Tell a rank in an endless loop, or one that is silent, from ranks that wait for it."""
+    """Return the fault of a rank that loops or is silent, not of the ranks that wait for it."""
     finished = set(gathering.outcomes)
     stalled = gathering.statuses
     issued = {rank: status.launches for rank, status in stalled.items()}

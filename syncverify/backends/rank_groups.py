@@ -1,7 +1,7 @@
 """The process groups of a rank that is a process: their transports, and their end.
 
-The only module of the backends that uses private functions of `torch.distributed`;
-`tests/syncverify/backends/test_rank_groups.py` states the facts that it relies on.
+The only module of the backends that touches the private functions by which torch makes and ends
+groups; `tests/syncverify/backends/test_rank_groups.py` states the facts that it relies on.
 
 Note [Kept transports]
     NCCL takes a second and more to connect ranks, and a scenario takes milliseconds. So the
@@ -60,7 +60,7 @@ def end_groups(*, is_clean: bool) -> None:
 
 
 def has_all_ends() -> bool:
-    """Tell whether transports have the methods that end them; those of NCCL need a GPU."""
+    """Tell whether transports have the methods that end them; to call NCCL's takes a GPU."""
     classes = [getattr(c10d, name) for name in _TRANSPORTS if hasattr(c10d, name)]
     legacy: Any = c10d.ProcessGroupNCCL
     groups = all(hasattr(legacy, name) for name in ("_group_start", "_group_end"))
@@ -81,7 +81,13 @@ def _forget_groups_of_meshes() -> None:
 
 
 class _Connection(NamedTuple):
-    """The transports that may take each other's place: all that decides about one."""
+    """The key of a transport: those with equal keys may take each other's place.
+
+    Attributes:
+        transport: Name of its class in torch.
+        ranks: Global ranks that it connects.
+        timeout: Timeout of its collectives; None for torch's own.
+    """
 
     transport: str
     ranks: tuple[int, ...]

@@ -22,7 +22,7 @@ from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.run import RankRun
 
-# Time in which a rank ends its groups.
+# Time in which a rank ends its groups, or hears of a peer's fault from its transport.
 GRACE_SECONDS = 5.0
 # For all threads but the main one, which says that the store is gone.
 IF_THE_STORE_LIVES = contextlib.suppress(dist.DistError)
@@ -70,7 +70,8 @@ class RankPlayer:
 
         Args:
             job: Number of the scenario.
-            epoch: Number of faults before; connections are made anew after each.
+            epoch: Number of runs before that may have left a collective without a peer. The
+                connections are made anew after each.
             scenario: Mesh, parameters and steps of the program.
             subject: The synchronizer under test.
         """

@@ -1,4 +1,4 @@
-"""The status of a rank that plays: its last records, and the lines of its subject."""
+"""The status of a rank that plays: its progress, its collectives, and its subject's lines."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class SimBackend:
         # Subjects that used no second stream so far, under any contract. With one
         # stream no access can race, so accesses are not recorded; a run that has more
         # streams is played again.
-        self._has_one_stream: set[SubjectFactory] = set()
+        self._with_one_stream: set[SubjectFactory] = set()
 
     def run(
         self,
@@ -72,12 +72,17 @@ class SimBackend:
         Args:
             scenario: The scenario to play.
             subject: The synchronizer under test.
-            schedule: What is decided in the place of timing; afterwards `taken` of decisions
-                holds each one.
+            schedule: Schedule to follow, or the decisions that take the place of timing, whose
+                `taken` holds each of them afterwards.
             recorders: Recorders, by rank, that do more than write a trace.
 
         Returns:
             The run.
+
+        Raises:
+            EnvironmentNotSupportedError: The subject asks for what is not simulated.
+            SubjectError: The instance that the factory made lacks a part of the subject API.
+            InternalError: The harness failed on some rank.
         """
         decisions = schedule
         if isinstance(decisions, Schedule):
@@ -86,17 +91,17 @@ class SimBackend:
             return self._play(scenario, subject, decisions, recorders)
         num_ranks = scenario.mesh.num_ranks
         program_has_one_stream = scenario.launch == "current_stream"
-        is_one = program_has_one_stream and subject.factory in self._has_one_stream
-        recorders = self._recorders(num_ranks, records_accesses=not is_one)
+        has_one = program_has_one_stream and subject.factory in self._with_one_stream
+        recorders = self._recorders(num_ranks, records_accesses=not has_one)
         run = self._play(scenario, subject, decisions, recorders)
         if any(recorder.lacks_accesses for recorder in recorders):
-            self._has_one_stream.discard(subject.factory)
+            self._with_one_stream.discard(subject.factory)
             again = Decisions(SchedulePolicy(decisions.schedule))
             recorders = self._recorders(num_ranks, records_accesses=True)
             run = self._play(scenario, subject, again, recorders)
-        is_one = all(recorder.streams.is_alone for recorder in recorders)
-        if program_has_one_stream and is_one:
-            self._has_one_stream.add(subject.factory)
+        had_one = all(recorder.streams.is_alone for recorder in recorders)
+        if program_has_one_stream and had_one:
+            self._with_one_stream.add(subject.factory)
         return run
 
     def _recorders(

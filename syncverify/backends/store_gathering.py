@@ -38,7 +38,7 @@ class StoreGathering(Gathering[RemoteRank]):
     job: int
 
     def lost(self) -> dict[int, str]:
-        """Say of each rank that ended early or is silent how that shows."""
+        """Return, by rank, how a rank ended early, or why it counts as silent."""
         silent = {rank: self.processes[rank].why_silent() for rank in self.silent()}
         return {**self.died, **silent}
 

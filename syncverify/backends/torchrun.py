@@ -3,7 +3,7 @@
 | rank | part |
 |---|---|
 | 0, the leader | draws scenarios, announces each in torchrun's store, plays its rank, gathers all outcomes |
-| others, the followers | play each announced scenario |
+| others, the followers | play each announced scenario that has their rank |
 
 Every scenario gets new process groups, on connections that are made anew after a fault: see
 Note [Kept transports]. A rank that fails tells the others, so that they stop waiting for it. A

@@ -29,7 +29,6 @@ class WorkerGathering(Gathering[Supervised]):
     """The outcomes that workers send.
 
     Attributes:
-        processes: The workers, one for each rank, in rank order.
         job: Number of the job; messages about other jobs come too late.
         started: Ranks of which the worker has taken the job.
     """

@@ -103,7 +103,7 @@ class _Template:
         return self.process.poll() is None and not is_stopped
 
     def ask(self, connection: int, lifeline: int) -> Connection:
-        """Start a process with two descriptors; return the one that gets its end."""
+        """Ask for a process with two descriptors; return the pipe that tells its id and end."""
         ours, report = Pipe(duplex=False)
         with report:
             descriptors = [connection, lifeline, 1, 2, report.fileno()]
@@ -113,7 +113,7 @@ class _Template:
         return ours
 
     def close(self) -> None:
-        """End the template; its workers end by the process that started them."""
+        """End the template; its workers end with the process that asked for them."""
         atexit.unregister(self.close)
         self.process.kill()
         self.process.wait(_END_TIMEOUT_SECONDS)
@@ -148,7 +148,7 @@ def start(module: str, template: int = 0) -> Supervised:
     """Start a process that runs `main` of a module.
 
     Args:
-        module: Name of the module; its `main` gets the wire to this process.
+        module: Name of the module; its `main` gets the new process' end of the wire.
         template: Number of the template that forks the process; see
             Note [Processes are forked from a template].
 

@@ -6,7 +6,7 @@ Note [When a silence is a hang]
     | after a silence as long as the bound | finding |
     |---|---|
     | for the last half of the bound it used no processor time and waited for none | `idle` |
-    | by itself it has used as much processor time as the bound | `spent`: it spins |
+    | by itself it has used nine tenths of the bound in processor time | `spent`: it spins |
     | the silence is twelve times the bound | `endless`: it sleeps and wakes |
     | otherwise it works, or waits for a processor, a disk or swapped memory | `slow` |
 
@@ -149,8 +149,9 @@ class Silence:
         """Return what the silence shows; see Note [When a silence is a hang].
 
         Args:
-            bound: Seconds of silence that no process in order has by itself.
-            idle_bound: Seconds of idleness at its end; None for half of the bound.
+            bound: Seconds; a shorter silence shows nothing.
+            idle_bound: Seconds of idleness at the end of the silence that show `idle`; None
+                for half of the bound.
         """
         if self.seconds < bound:
             return "slow"

@@ -4,6 +4,7 @@
 |---|---|---|
 | child of the owner of a command | `fork` | `owner_link` |
 | rank of the `gloo` backend | `start`, from a template | `backends/messages.py` |
+| rank of the `streams` backend, or of a script | `start`, from a template | `sim/apart/messages.py` |
 | process of `--jobs` | `start`, from a template | `calls.py`, `owner_link` |
 
 Each process leads a process group, which ends with the process that started it: see
@@ -41,7 +42,7 @@ _END_SECONDS = 5.0
 
 
 class StartedProcess(Protocol):
-    """A process of this machine, by whoever has started it."""
+    """A process of this machine, as `Supervised` needs it."""
 
     @property
     def pid(self) -> int:
@@ -141,7 +142,7 @@ class Supervised(LocalProcess):
         self._wire.send(message)
 
     def hear(self) -> list[Any]:
-        """Return what the process says now, without signs of life; `HungUp` comes last."""
+        """Return the words that came, without signs of life; `[HungUp()]` after the last."""
         try:
             found = self._wire.hear()
         except EOFError:
@@ -154,7 +155,7 @@ class Supervised(LocalProcess):
         return [message for message in found if not isinstance(message, Alive)]
 
     def note_time(self, seconds: float, *, is_silent: bool) -> None:
-        """Note some seconds in which the process said something or nothing."""
+        """Note some seconds that passed, and whether the process was silent."""
         if is_silent:
             self.silence.go_on(seconds)
 

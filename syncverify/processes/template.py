@@ -32,7 +32,7 @@ from syncverify.processes.wire import Wire
 
 # Descriptors of a request: the worker's connection, its lifeline, stdout, stderr, and the
 # pipe on which the template tells how the worker fares.
-NUM_DESCRIPTORS = 5
+_NUM_DESCRIPTORS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def serve(control: socket.socket) -> Wire:
                 _report_end(*reports.pop(ready))
                 os.close(ready)
                 continue
-            _, descriptors, _, _ = socket.recv_fds(control, 1, NUM_DESCRIPTORS)
+            _, descriptors, _, _ = socket.recv_fds(control, 1, _NUM_DESCRIPTORS)
             if not descriptors:
                 sys.exit()  # the process that asked is gone
             pid = os.fork()

@@ -1,4 +1,4 @@
-"""What the threads of a process ask of the machine between two looks, as Linux shows it.
+"""The demand of a process' threads for a processor between two looks, as Linux shows it.
 
 Note [Threads that wait for the GIL]
     A thread that waits for the GIL wakes up two hundred times a second, and on a busy machine
@@ -26,9 +26,11 @@ from typing import NamedTuple
 # Far below the two hundred of a thread that waits for the GIL on an idle machine.
 _SWITCHES_PER_SECOND = 10.0
 _OWN_NAME = "syncverify"
-# Names that the kernel has; a test looks whether gloo still gives its loop this one.
+# Names in the kernel of threads that wake up by the clock. A test looks whether gloo still gives
+# its loop this one.
 LOOP_OF_GLOO = "gloo_tcp_loop"
 _POLLING = frozenset({_OWN_NAME, LOOP_OF_GLOO})
+# A thread that polls has its turns unless it queues for so much of a window.
 _SERVED_SHARE = 0.5
 
 
@@ -105,7 +107,7 @@ class ThreadDemand:
 
 
 def name_own_thread() -> None:
-    """Give the calling thread a name in the kernel; see Note [Threads that poll]."""
+    """Mark the calling thread as one that polls: its short queueing is no demand."""
     with contextlib.suppress(OSError):  # no `/proc`
         folder = Path(f"/proc/self/task/{threading.get_native_id()}")
         (folder / "comm").write_text(_OWN_NAME)

@@ -151,9 +151,12 @@ class SimulatedCommunicator(dist.ProcessGroup):
         return self._coalesced is not None and work in self._coalesced
 
     def take_completed_before(self, work: SimulatedWork) -> list[SimulatedWork]:
-        """Take a work that completes out of the queue, and return those complete before it.
+        """Take a work that completes out of the queue, with those that complete before it.
 
         NCCL runs the collectives of a communicator in order, on each of its streams.
+
+        Returns:
+            The works before it.
         """
         if work not in self._in_order:
             return []

@@ -56,7 +56,7 @@ class IssuingCommunicator(Protocol):
         """Tell whether a call belongs to a block that has not ended yet."""
 
     def take_completed_before(self, work: SimulatedWork) -> Sequence[SimulatedWork]:
-        """Take a work that completes out of the queue, and return those complete before it."""
+        """Take a work and those complete before it out of the queue; return the latter."""
 
 
 class SimulatedWork(dist.Work):
