@@ -39,7 +39,7 @@ _OLDEST: Final = "2.13"
 
 
 class Mechanism(NamedTuple):
-    """Something that the machine relies on torch for.
+    """A behaviour of torch that the machine relies on.
 
     Attributes:
         name: Name in words.
@@ -69,7 +69,7 @@ def require_known_torch(mechanisms: tuple[Mechanism, ...] | None = None) -> None
 
 
 def fault_since_the_start() -> str | None:
-    """Return how a mechanism fails by now, if it worked at first; None if it still works."""
+    """Return the first mechanism that fails by now, and how; None if all work."""
     return None if dist.is_initialized() else first_fault.__wrapped__(MECHANISMS)
 
 
@@ -121,7 +121,7 @@ def _on_ranks(program: Callable[[int], bool]) -> bool:
 
 
 def _raise_of(threads: Sequence[RankThread]) -> None:
-    """Raise what a rank raised; the others were ended by the machine."""
+    """Raise the error of the rank that raised; the machine has ended the others."""
     for each in threads:
         if isinstance(each.error, Exception):
             raise each.error

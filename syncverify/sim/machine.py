@@ -46,11 +46,16 @@ class SimulatedMachine:
         decisions: Decisions in place of timing; None takes option 0 everywhere.
         hang_timeout_seconds: Processor time, and wall time, that a rank may spend without
             progress.
-        recorders: One recorder a rank, for another way to record than the usual one.
+        recorders: One recorder a rank; None for the usual ones.
         completes_in_order: Whether each communicator completes its collectives in order.
         max_steps_per_rank: Steps that a run may take, by rank; see Note [The step bound].
         passes_stalls: Whether hosts go on in waits of streams once no rank can run, without
             values.
+
+    Attributes:
+        recorders: Recorder of each rank.
+        scheduler: Hands out the turns.
+        world: State that the process groups share.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ Note [Plans of a rank]
     are equal, so with one cache for the process a rank would follow the plan of another one.
     Each rank of a job has a cache of its own, and so has each simulated rank.
 
-The only module that touches the private parts of DTensor's dispatcher. It relies on the
+The only module that touches the propagator of DTensor's dispatcher. It relies on the
 dispatcher to look `propagate_op_sharding_non_cached` up on the propagator whenever its own
 caches miss, and a test says so.
 """

@@ -7,8 +7,8 @@ Note [Turns between processes]
     can run, the run ends with the stall that threads would end with.
 
     A clock decides in one case alone: a rank that keeps its turn without a sign of life. It is
-    interrupted, and says where it stood. Ranks that only sleep are ended after sleeps of the
-    same length in sum.
+    interrupted, and says where it stood. Ranks that only sleep are ended once their sleeps add
+    up to the same bound.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class HeardRank:
         process: Its process.
         has_begun: Whether its program has started, after imports that take seconds.
         outbox: What other ranks did since its last turn.
-        stands: Its last word, where it has given its turn away; None while it runs.
+        stands: The word by which it gave its turn away; None while it runs.
         ended: Its last word of all; None while there is none.
         lost: How its process ended without a last word; "" if it did not.
-        trace: What is known of its trace.
-        last_launch: The collective that it has issued last; None if none is known.
-        num_records: How much it has recorded.
+        trace: Its trace, as far as it has told it.
+        last_launch: The last collective that it has told of; None if there is none.
+        num_records: Number of records that it has told of.
     """
 
     rank: int
@@ -88,7 +88,7 @@ class HeardRank:
 
     @property
     def last_trace(self) -> list[TraceRecord]:
-        """Its trace to its end, also where hosts have gone on without values."""
+        """Its trace, with the part after hosts have gone on without values."""
         return self.ended.trace if self.ended else self.trace
 
     def position(self) -> Position:
@@ -106,7 +106,7 @@ class Hub:
         processes: The processes of the ranks, by rank. Each has got its work.
         hang_timeout_seconds: Seconds without a sign of life after which a rank hangs.
         passes_stalls: Whether hosts go on in waits of streams once no rank can run.
-        is_failure: Tells from what came of a program whether the run ends with it.
+        is_failure: Tells whether the run ends with the outcome of a program.
 
     Attributes:
         ranks: The ranks.
@@ -136,7 +136,7 @@ class Hub:
         self._num_records_before = -1
 
     def run(self) -> None:
-        """Run all ranks until they have ended, or none can go on."""
+        """Run all ranks until they have ended, one fails, or none can go on."""
         try:
             for own in self.ranks:
                 self._hear_from(own)
@@ -151,7 +151,7 @@ class Hub:
             if chosen is not None:
                 last = chosen.rank
                 self._play_turn(chosen)
-            elif not self._pass():
+            elif not self._let_hosts_go_on():
                 return
 
     def _is_over(self) -> bool:
@@ -171,8 +171,8 @@ class Hub:
         order = [*self.ranks[last + 1 :], *self.ranks[: last + 1]]
         return next((own for own in order if own.can_run), None)
 
-    def _pass(self) -> bool:
-        """Note that no rank can run, and let hosts go on if some wait for a stream alone."""
+    def _let_hosts_go_on(self) -> bool:
+        """Note that no rank can run; let hosts pass waits of streams, and tell whether any did."""
         stall = deadlock([own.position() for own in self.ranks])
         if self.has_passed:
             self.passed_stall = stall
@@ -207,7 +207,7 @@ class Hub:
         )
         self._num_idle_turns = 0 if moved else self._num_idle_turns + 1
         paused = own.stands.paused_seconds if own.stands else 0.0
-        is_over = paused and self._pauses.are_over(paused, num_records)
+        is_over = paused > 0 and self._pauses.are_over(paused, num_records)
         if is_over or self._num_idle_turns > self._max_idle_turns:
             blocked = frozenset(own.rank for own in self.ranks if not own.can_run)
             self.stall = endless([own.position() for own in self.ranks], blocked)

@@ -7,10 +7,10 @@
 | `End` | the hub | the run is over |
 | `Begun` | a rank | all is imported, and its program starts |
 | `TurnOver` | a rank | it waits, or lets others run |
-| `Recorded` | a rank | its trace so far, should it be lost |
+| `Recorded` | a rank | its trace has grown by a quarter: a rank that is lost has told most of it |
 | `Launched` | a rank | it has issued collectives |
-| `Moves` | a rank | it records something |
-| `RankEnded` | a rank | it has returned or raised; its last word |
+| `Moves` | a rank | once a second, if it has recorded anything since |
+| `RankEnded` | a rank | it has returned, raised or been unwound; its last word |
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SharedChange = Arrived | StoreSet
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """What a rank waits for: a `Wait` that another process can read.
+    """The operation that a rank waits in: a `Wait` that another process can read.
 
     Attributes:
         operation, resource, line, is_of_stream: As of `Wait`.
@@ -74,7 +74,7 @@ class Awaited:
 
     @classmethod
     def of(cls, wait: Wait) -> Awaited:
-        """Return what a rank waits for, as of now."""
+        """Return a wait as it is now."""
         return cls(
             wait.operation,
             wait.resource,
@@ -104,7 +104,7 @@ class TurnOver:
         can_go_on: Whether it could go on at once.
         awaited: What it waits for or asks about; None if nothing.
         line: Line of the program that it has reached.
-        updates: What it did to the state that ranks share, in order.
+        updates: Its changes of the state that ranks share, in order.
         paused_seconds: Length of its sleeps since its last turn.
         num_records: Number of things that it has recorded.
     """
@@ -136,7 +136,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """A rank that has the turn records something."""
+    """A rank has recorded something since its last such word."""
 
     num_records: int
 
@@ -160,11 +160,11 @@ class RankEnded:
     """A rank has ended.
 
     Attributes:
-        came_to: What came of its program, as the player says it; None if it was unwound.
+        came_to: Outcome of its program, as the player says it; None if the player has none.
         trace: Its whole trace.
-        mismatch: A disagreement in a collective, which it met.
+        mismatch: A disagreement in a collective that it met; None if it met none.
         stack: Lines that it stood at when it was interrupted, the outermost first.
-        updates: What it did since its last turn.
+        updates: Its changes of the shared state since its last turn.
     """
 
     came_to: Any

@@ -36,14 +36,14 @@ from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.scheduler import enter_rank
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 
-# A rank tells its trace when this part of it is new, so that a lost rank loses no more.
+# A rank tells its trace when it has grown by this share, so that a lost rank loses no more.
 _NEW_PART: Final = 0.25
 _BEAT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class RankMachine:
-    """What the player of a rank needs of the machine.
+    """The simulated machine of one rank, for the player of its program.
 
     Attributes:
         turns: Turns of the rank.
@@ -59,7 +59,7 @@ class RankMachine:
 
 
 class _TraceReporter:
-    """What a rank tells of its trace before it ends.
+    """Tells the trace of a rank before the rank ends.
 
     Args:
         wire: Connection to the process that hands out turns.
@@ -77,7 +77,7 @@ class _TraceReporter:
         return len(self._recorder.trace)
 
     def num_records(self) -> int:
-        """Return how much the rank has recorded."""
+        """Return the number of records so far, accesses included."""
         return self._recorder.num_recorded
 
     def tell_what_is_new(self) -> None:
@@ -95,7 +95,7 @@ class _TraceReporter:
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """Tell once a second that the rank moves, while it does, for the length of a block."""
+        """Tell once a second, within a block, that the rank has recorded something since."""
         end = threading.Event()
         beat = threading.Thread(
             target=self._beat, args=(end,), name="beat", daemon=True

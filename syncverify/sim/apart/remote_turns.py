@@ -30,12 +30,12 @@ class RemoteTurns:
     Args:
         wire: Connection to the process that hands out turns.
         take: Makes the changes that other ranks have made.
-        num_records: Returns how much the rank has recorded.
-        on_step: Called at each operation and each end of a turn.
+        num_records: Returns the number of records of the rank.
+        on_step: Called at each operation, each access to shared state, and each end of a turn.
         on_pass: Called before hosts go on without values.
 
     Attributes:
-        updates: What this rank did to the shared state since it last gave its turn away.
+        updates: Changes of the shared state since this rank last gave its turn away.
         has_ended: Whether the run has ended.
         stack: Lines at which this rank was interrupted, the outermost first.
     """
@@ -75,7 +75,7 @@ class RemoteTurns:
     def offer_turn(
         self, ready: Callable[[], bool] | None = None, wait: Wait | None = None
     ) -> None:
-        """Keep the turn: there is one schedule.
+        """Keep the turn: there is one schedule. Before the first turn, wait for it.
 
         Raises:
             RunEndedError: The run has ended.
@@ -92,7 +92,14 @@ class RemoteTurns:
         self._give_turn(None, wait)
 
     def poll(self, kind: str, wait: Wait, is_done: Callable[[], bool]) -> bool:
-        """Let other ranks run, then tell whether a resource is done."""
+        """Let other ranks run, then tell whether a resource is done.
+
+        Returns:
+            Whether it is: there is one schedule, and it delays no news.
+
+        Raises:
+            RunEndedError: The run has ended meanwhile.
+        """
         self.require_values()
         self.yield_turn(wait)
         return is_done()
@@ -102,7 +109,7 @@ class RemoteTurns:
         return False
 
     def note_access(self, resource: str, access: AccessKind) -> None:
-        """Tell what is new: a collective was issued, or ended. There is one schedule."""
+        """Tell the hub what is new; which resource it is does not matter in one schedule."""
         self._on_step()
 
     def count_step(self) -> None:
@@ -137,7 +144,7 @@ class RemoteTurns:
         raise RunEndedError
 
     def note_stack(self, frame: FrameType | None) -> None:
-        """Note where the rank stands, which is ended."""
+        """Note the lines of a stack, and that the run of this rank has ended."""
         self.stack = tuple(outermost_frames(traceback.extract_stack(frame)))
         self.has_ended = True
 

@@ -1,4 +1,4 @@
-"""What ranks share, as each of them knows it: the collectives and the store.
+"""The state that ranks share, collectives and store, as each process knows it.
 
 Each process has a copy. A rank that changes it notes an update, and other ranks make the same
 change before their next turn. One rank runs at a time, so that all copies pass through the same
@@ -25,7 +25,7 @@ TellChange = Callable[[SharedChange], object]
 
 @dataclass(slots=True)
 class _OwnRendezvous(Rendezvous):
-    """A rendezvous of which one process needs no tensor, once its rank has the results."""
+    """A rendezvous in one process, which drops all tensors once its rank has the results."""
 
     @override
     def forget(self, seat: int) -> None:
@@ -99,7 +99,7 @@ class SharedStore(SimulatedStore):
 
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """The copy that one process has of what ranks share.
+    """The copy of the shared state in one process.
 
     Attributes:
         world: Copy of the collectives.

@@ -1,7 +1,7 @@
 """The functions of torch's device modules, as they behave on the thread of a rank.
 
-A rank has one device, number 0, and its streams. A function that needs more of a device ends
-the run with an error that names the function.
+A rank has one device and its streams. The device has number 0, unless `seen_names.py` shows
+the subject another one. A function that needs more of a device ends the run with an error.
 """
 
 from __future__ import annotations

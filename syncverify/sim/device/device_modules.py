@@ -1,8 +1,9 @@
 """Virtual streams behind torch's own names, for the length of a run.
 
-Each replaced name checks the calling thread: the thread of a rank gets virtual streams, any
-other thread gets torch's own. Callers look the names up on the modules at each call, as
-`torch.cuda.current_stream()` does. A function that was imported by name before the run
+Each replaced name checks the calling thread: the thread of a rank gets virtual streams. A
+thread that a rank has started is refused where it asks for CUDA, but for calls of data
+loaders. Any other thread gets torch's own. Callers look the names up on the modules at each
+call, as `torch.cuda.current_stream()` does. A function that was imported by name before the run
 (`from torch.cuda import current_stream`) is not replaced, and ends the run with an error.
 `torch.cuda.is_available()` stays false, and tensors cannot be made on a CUDA device, unless the
 subject sees one: see `seen_names.py`.
@@ -42,7 +43,7 @@ from syncverify.sim.device.device_functions import (
     set_device_context,
 )
 from syncverify.sim.device.engine_streams import node_of
-from syncverify.sim.device.host_copies import HOST_COPIES
+from syncverify.sim.device.host_copies import MEMORY_FUNCTIONS
 from syncverify.sim.device.nccl_names import known_libraries
 from syncverify.sim.device.seen_names import seen_names
 from syncverify.sim.device.streams import RankStreams, own_streams
@@ -283,8 +284,8 @@ _DISTRIBUTED: tuple[tuple[Any, str, Replacement], ...] = (
 )
 
 
-# What threads of loaders call, which choose a device and pin memory. They act beside the rank,
-# so what they do is not recorded.
+# Functions for threads of data loaders, which choose a device and pin memory. Such a thread acts
+# beside the rank, and is not recorded.
 _HELPERS: dict[str, Replacement] = {
     "set_device": lambda *_: None,
     "set_device_index": lambda *_: None,
@@ -325,7 +326,7 @@ def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
     """Yield each owner, the name of its attribute, and the replacement."""
     yield from stream_names(own_streams)
-    for owner, name, copy in HOST_COPIES:
+    for owner, name, copy in MEMORY_FUNCTIONS:
         original = getattr(owner, name)
         copying = functools.partial(copy, original)
         helper = _HELPERS.get(name)
@@ -361,7 +362,7 @@ def virtual_device_modules(
 
 def _script(original: Any, _: RankStreams, *args: Any, **kwargs: Any) -> Any:
     """Compile a function as TorchScript, which knows torch's own functions alone."""
-    # Names of the caller's are looked up so many calls above: this one and `by_thread`.
+    # TorchScript looks names up in the frame of its caller: above this call and `by_thread`.
     kwargs["_frames_up"] = kwargs.get("_frames_up", 0) + 2
     with ExitStack() as stack:
         for places in reversed(_PLACES):
@@ -375,7 +376,7 @@ _PLACES: list[list[tuple[Any, str, Any]]] = []
 
 @contextmanager
 def _put_back(places: list[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Put what was there in place of the replacements, for a block."""
+    """Put the original values in the place of the replacements, for a block."""
     replacements = [(owner, name, vars(owner)[name]) for owner, name, _ in places]
     for owner, name, original in reversed(places):
         _set(owner, name, original)

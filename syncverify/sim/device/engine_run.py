@@ -11,6 +11,8 @@ import torch
 from syncverify.sim.device.virtual_streams import StreamQueues, VirtualStream
 from syncverify.trace.source_lines import NoLine
 
+_CALLER = -1  # in the place of an input's number: the stream of the caller
+
 
 class EngineQueues(StreamQueues, Protocol):
     """The queues of one rank, as the autograd engine uses them."""
@@ -38,7 +40,8 @@ class EngineRun:
         self._running: Any = None
         # Stream on which the engine adds gradients up after the running node; None before.
         self._adding: VirtualStream | None = None
-        # Marks that a node's stream has to wait for before the node runs, by node and input.
+        # Marks that a node's stream has to wait for before the node runs, by node and input;
+        # a root waits for the caller's stream as well.
         self._pending: dict[Any, dict[int, int]] = {}
         self._fed: set[tuple[Any, int]] = set()
         self._leaf_streams: dict[VirtualStream, None] = {}
@@ -77,7 +80,7 @@ class EngineRun:
                 if mark is None
                 else mark
             )
-            self._pending.setdefault(root, {})[-1] = mark
+            self._pending.setdefault(root, {})[_CALLER] = mark
             if gradient is not None:
                 # Memory of the caller's stream, read on another stream: it may be reused
                 # only after the root's stream is done.

@@ -1,12 +1,13 @@
 """Futures of collectives with CUDA's semantics: done at once, and in order only after a wait.
 
 torch completes the future of an NCCL collective when the collective is queued, and that of
-`nccl2` at its creation, after the current stream has been ordered. `wait()`
-orders the current stream after the collective, and `then()` runs its callback on a stream
-from a pool. Here the callback runs when the collective's result is in memory, which a host
-cannot tell from an earlier moment, unless it waits for what the callback does: `sim` refuses
-to judge that. C++ code, such as the reducer of DistributedDataParallel,
-waits where no rank can give its turn away; its futures have their result from the start.
+`nccl2` at its creation, after the current stream has been ordered. `wait()` orders the current
+stream after the collective, and `then()` runs its callback on a stream from a pool.
+
+Here the callback runs when the collective's result is in memory. A host sees no difference from
+an earlier moment, unless it waits for an effect of the callback: `sim` refuses to judge that.
+C++ code, such as the reducer of DistributedDataParallel, waits where no rank can give its turn
+away, so its futures have their result from the start.
 
 Source:
     torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, `WorkNCCL::getFuture`;
@@ -143,8 +144,8 @@ class _CallbackResult:
         """Run the callback on a new stream, and the callbacks of its own future."""
         self._streams.callbacks.remove(self)
         stream = self._streams.new_callback_stream()
-        # Runs beside all other streams. The next line orders the callback after the result;
-        # what it writes is in order for a stream that waits for the mark.
+        # No other stream orders the new one. It waits for the result, then the callback runs, and
+        # a stream that waits for the mark is ordered after the callback.
         with stream:
             self._before.order()
             callback()
@@ -233,7 +234,7 @@ def run_allreduce_hook(
     reducer: Any,
     bucket: Any,
 ) -> LazyFuture:
-    """Sum a bucket of DistributedDataParallel for a hook, which waits on a stream of its own."""
+    """Sum a bucket of DistributedDataParallel for a hook; a wait orders the waiting stream."""
     # The reducer has waited in C++, on the current stream.
     future = original(reducer, bucket)
     waited = LazyFuture(streams, OrderedSource(streams, _AllOf([future])))

@@ -1,7 +1,7 @@
-"""Functions of torch that a GPU would notice, and that a CPU does not dispatch.
+"""Functions of torch about memory, which act differently where host and device are two.
 
-Each function here replaces one of torch's on the thread of a rank. It takes torch's own, the
-rank's streams, and the arguments of the call.
+Each function here replaces one of torch's on the thread of a rank. Its arguments are torch's
+function, the rank's streams, and the arguments of the call.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _resize(original: Any, streams: RankStreams, storage: Any, size: int) -> Any
     return resized
 
 
-HOST_COPIES: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+MEMORY_FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (torch.Tensor, "cpu", _cpu),
     (torch.Tensor, "is_pinned", _is_pinned),
     (torch.Tensor, "numpy", _numpy),

@@ -39,7 +39,7 @@ class SeenDevice:
     copied there, and their views.
 
     Args:
-        device: The device; its index is the rank.
+        device: The device; its index is the number of the rank on its machine.
         memory: Memory of the rank.
         num_devices: Number of devices that a program may name; None for any number.
 

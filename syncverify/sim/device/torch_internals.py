@@ -1,7 +1,7 @@
 """Private names of torch that the simulated machine needs, behind names of our own.
 
-The only module of the harness that touches `torch._C`. Private parts of DTensor's dispatcher
-are in `sharding_plans.py`, torch's testing machinery is in `threaded_world.py`.
+The only module of the harness that touches `torch._C`. Private parts of DTensor are in
+`sharding_plans.py` and `dtensor_tables.py`, torch's testing machinery is in `threaded_world.py`.
 `test_torch_internals.py` states the facts that the harness relies on.
 """
 
@@ -24,12 +24,7 @@ from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
 from torch.distributed import _symmetric_memory
 from torch.utils._device import DeviceContext
 
-# Owners and names of functions that Python code of torch looks up at each call. The callers are:
-# - `torch.futures.collect_all` and `wait_all`;
-# - DistributedDataParallel, when it registers a hook;
-# - meshes and functional collectives, when they look up a group;
-# - `new_group`, and the functions that make groups by it;
-# - optimizers and clipping, when they group tensors.
+# Owners and names of functions that Python code of torch looks up at each call.
 SYMMETRIC_MEMORY = tuple(
     (_symmetric_memory, name)
     for name in (
@@ -39,15 +34,20 @@ SYMMETRIC_MEMORY = tuple(
         "get_symm_mem_workspace",
     )
 )
+# `torch.futures.collect_all` and `wait_all` call it.
 COLLECT_ALL = torch._C, "_collect_all"  # noqa: SLF001
+# DistributedDataParallel calls it when it registers a hook.
 REGISTER_COMM_HOOK = dist, "_register_comm_hook"
 # With it, DistributedDataParallel sums a bucket before it calls optimizers in backward.
 RUN_ALLREDUCE_HOOK = dist.Reducer, "_run_allreduce_hook"
+# Meshes and functional collectives look up a group by these.
 RESOLVE_GROUP = dist.device_mesh, "_resolve_process_group"
 RESOLVE_GROUP_BY_NAME = dist.distributed_c10d, "_resolve_process_group"
 # Reads the arguments of `Module.to`.
 PARSE_TO = torch._C._nn, "_parse_to"  # noqa: SLF001
+# Optimizers and clipping group tensors by it.
 GROUP_TENSORS = torch._C, "_group_tensors_by_device_and_dtype"  # noqa: SLF001
+# `new_group` and the functions that make groups by it end in this one.
 NEW_GROUP = dist.distributed_c10d, "_new_group_with_tag"
 Operator = torch._ops.OpOverload  # noqa: SLF001
 _MADE_OF_OPERATORS = frozenset({"flex_attention", "flex_attention_backward"})

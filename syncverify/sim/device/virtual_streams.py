@@ -26,7 +26,7 @@ class StreamQueues(Protocol):
 
     @property
     def default(self) -> VirtualStream:
-        """Return the stream that is current at first."""
+        """The stream that is current at first."""
 
     def current(self) -> VirtualStream:
         """Return the stream on which the calling thread queues work."""

@@ -37,8 +37,8 @@ from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.stacks import calling_frames, is_called_by
 
 BACKEND_NAME = "simulated"
-# Functions of torch that choose a device of a group. To all others it has none, as it has no
-# backend of torch's for them either.
+# Functions of torch that choose a device of a group. All other functions see none, since they
+# would look for torch's own backend of the device.
 _CHOOSE_DEVICE = ("async_save", "_broadcast_tensors")
 
 

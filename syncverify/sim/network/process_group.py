@@ -101,7 +101,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     def all_gather_single_coalesced(
         self, outputs: Any, inputs: Any, opts: Any = None
     ) -> dist.Work:
-        """Gather several tensors; torch's functional collectives issue no other."""
+        """Gather several tensors; torch's functional collectives gather by this alone."""
         return self._issue(
             CollectiveCall("all_gather_single", "", listed(inputs), listed(outputs))
         )
@@ -145,7 +145,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     def reduce_scatter_single_coalesced(
         self, outputs: Any, inputs: Any, opts: Any = None
     ) -> dist.Work:
-        """Reduce and scatter several tensors; functional collectives issue no other."""
+        """Reduce and scatter several tensors; functional collectives do it by this alone."""
         return self._reducing(
             "reduce_scatter_single", opts, listed(inputs), listed(outputs)
         )

@@ -1,8 +1,8 @@
 """Reduction operators, element by element, over a stack of all ranks' inputs.
 
-Sums and averages are those of NCCL where it has them. It divides the sum of whole numbers
-and drops the remainder; it scales floating-point numbers first, which rounds otherwise,
-and is not imitated.
+Sums and averages are those of NCCL where it has them. NCCL divides the sum of whole numbers and
+drops the remainder. It scales floating-point numbers before the sum; their other rounding is not
+imitated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def reduced(stacked: torch.Tensor, reduce_op: str) -> torch.Tensor:
 
 
 def refused(reduce_op: str, tensor: torch.Tensor) -> str | None:
-    """Name what is not simulated of a collective: a reduction or a layout; None if nothing is."""
+    """Name the reduction or the layout that is not simulated; None if both are simulated."""
     dtype = tensor.dtype
     if tensor.layout is not torch.strided:  # gloo alone sums such tensors
         return "collectives of sparse tensors"

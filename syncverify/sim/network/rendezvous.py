@@ -73,7 +73,7 @@ class Mismatch:
 class Failures:
     """The collectives between ranks that fail, as after the loss of a connection.
 
-    Those of `bind()` are made before it.
+    Collectives of `bind()` never fail: they come before the loss.
 
     Attributes:
         from_step: Step from which on they fail.

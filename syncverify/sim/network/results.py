@@ -1,4 +1,4 @@
-"""The tensors that a collective writes, which a program may drop before.
+"""The tensors that a collective will write, and that a program may drop before.
 
 Note [Dropped handles]
     A program may drop the handle of a collective without a wait, and the results too. The

@@ -5,7 +5,7 @@ Note [State of the process]
     own copy of the state that a process has once: as a turn ends, the rank's changes are taken
     out and kept, and they are put back as the rank's next turn starts. Between turns, and after
     the run, the process is as before. Parts that no rank has changed are compared, and not
-    written.
+    written; torch's generator is always written.
 
     An import runs once in a process, and each rank of a job makes it. So the changes that an
     import makes are those of all ranks.

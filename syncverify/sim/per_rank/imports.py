@@ -20,7 +20,7 @@ from syncverify.sim.turns.scheduler import own_rank
 def imports_apart(
     apart: Callable[[], AbstractContextManager[None]],
 ) -> Iterator[None]:
-    """Run each import that a rank makes within a context, for a block; not one within one."""
+    """Run each import of a rank within a context, for a block; an import within it runs plainly."""
     bootstrap: Any = importlib._bootstrap  # noqa: SLF001
     load = bootstrap._find_and_load  # noqa: SLF001
     is_importing = False

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from syncverify.sim.turns.scheduler import own_rank
 
-_NUM_BYTES = 7  # as many as a hash has, and positive
+_NUM_BYTES = 7  # one less than a hash has, so the number is positive
 
 
 @contextmanager

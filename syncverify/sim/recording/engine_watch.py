@@ -128,7 +128,7 @@ class EngineWatch:
             self._running.pop()
 
     def _can_watch(self, nodes: Sequence[Any]) -> bool:
-        """Tell whether nobody else has a profiler, and no compiler takes the hooks."""
+        """Tell whether the graph is small, the profiler is free, and no compiler takes hooks."""
         ours = self._running[-1].note if self._running else None
         compiler = sys.modules.get("torch._dynamo.compiled_autograd")
         is_compiled = getattr(compiler, "compiled_autograd_enabled", False)

@@ -9,7 +9,7 @@ the line that communicates.
 | issues a collective of a simulated group, or uses the store | the scheduler |
 | issues one of another group, or a functional one | a dispatch mode of the thread |
 | makes a group, or asks a mesh for one | torch's function, replaced here |
-| uses the default group, and is of another run or of none | torch's function, replaced here |
+| uses the default group, and has no world or one whose groups are gone | torch's function, replaced here |
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Where an operator runs, of which some tensors lie in memory of the host.
+"""The place at which an operator runs, where some of its tensors lie in memory of the host.
 
 Note [Memory of the host]
     On CPU tensors, "the host" and "the device" are the same. A tensor is known to lie on the
-    host if `cpu()` or `to("cpu")` made it, if it is pinned, or if an operator made it of such
-    tensors. An operator on them runs at once, and the stream of no copy orders it: only a
-    host that waits knows the copy to be done.
+    host if `cpu()` or `to("cpu")` made it, if it is pinned, if a subject that sees a device made
+    it on the CPU, or if an operator made it of such tensors. An operator on them runs at once, and
+    the stream of a copy does not order it: only a host that waits knows that the copy is done.
 
 Source:
     `copy_requires_temporaries` and `copy_kernel_cuda` in ATen/native/cuda/Copy.cu;
@@ -24,7 +24,7 @@ _COPIES = ("aten.copy_.", "aten._foreach_copy_.")
 # `non_blocking` is the third parameter of each.
 _NON_BLOCKING = 2
 
-# A scalar of the host is an argument of a kernel: the host reads it when it queues that.
+# "kernel": on the device, with a scalar of the host that the host reads as it queues the kernel.
 OperatorSite = Literal["device", "host", "copy", "blocking copy", "kernel"]
 
 

@@ -98,7 +98,7 @@ class RankRecorder(Recorder):
 
     @property
     def num_recorded(self) -> int:
-        """Number of records so far, of accesses that tell nothing too."""
+        """Number of records so far, with accesses that `finish()` may leave out."""
         return len(self.trace) + len(self._raw)
 
     def recorded_so_far(self) -> list[TraceRecord]:

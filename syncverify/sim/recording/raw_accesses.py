@@ -145,6 +145,8 @@ def without_order(
 
 
 class _FinalNumbers:
+    """Numbers storages anew, in order of their first use in the finished trace."""
+
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
 
@@ -153,8 +155,8 @@ class _FinalNumbers:
 
     def renumber(self, event: TraceRecord) -> TraceRecord:
         if isinstance(event, SubjectReturn):
-            lie = {name: self._region(own) for name, own in event.gradients.items()}
-            return dataclasses.replace(event, gradients=lie)
+            regions = {name: self._region(own) for name, own in event.gradients.items()}
+            return dataclasses.replace(event, gradients=regions)
         if not isinstance(event, CollectiveLaunch):
             return event
         return dataclasses.replace(
@@ -168,6 +170,8 @@ class _FinalNumbers:
 
 
 class _GivenNumbers(_FinalNumbers):
+    """Leaves storages the numbers that they got while the rank ran."""
+
     @override
     def of(self, number: int) -> int:
         return number
@@ -191,9 +195,9 @@ def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
 def _is_shared(raw: RawAccess) -> bool:
     """Tell whether several streams used any memory of an access: mostly none did."""
     for region in raw.reads:
-        if region[0].is_shared:
+        if region.storage.is_shared:
             return True
-    return any(region[0].is_shared for region in raw.writes)
+    return any(region.storage.is_shared for region in raw.writes)
 
 
 def _access(

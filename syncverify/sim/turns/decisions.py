@@ -40,7 +40,7 @@ SECONDS_BETWEEN_POLLS = 0.1
 
 
 class PollAnswer(IntEnum):
-    """An answer to a host that asks whether a resource is done, which is done.
+    """An answer to a host that asks whether a resource is done, where the resource is done.
 
     The value is the number of the option in a schedule, so tokens depend on it.
     """
@@ -121,7 +121,7 @@ class Decisions:
 
     Attributes:
         turn_log: Turns of the run, in order.
-        taken: Decisions of the run, in order, while some option but 0 was possible.
+        taken: Decisions of the run with several options, in order, while the policy was not done.
         met_question: Whether a host asked a question that timing decides.
     """
 
@@ -146,7 +146,7 @@ class Decisions:
 
     @property
     def planned(self) -> Schedule:
-        """Return the schedule to follow; the default one where the policy draws."""
+        """Return the schedule to follow; the default one where the policy follows none."""
         policy = self._policy
         return (
             policy.schedule if isinstance(policy, SchedulePolicy) else DEFAULT_SCHEDULE

@@ -1,7 +1,7 @@
-"""Sleeps of ranks while no rank records anything: a loop that waits for what never comes.
+"""Sleeps of ranks while no rank records anything, as in a loop that waits in vain.
 
-A sleep lets other ranks run, and then is short. So a loop of sleeps has turns and no end, and uses no
-processor time. The sleeps themselves are summed up, so no clock decides.
+A sleep lets other ranks run, and uses no processor time. So a loop of sleeps has turns and no end.
+The lengths of the sleeps are summed up, so no clock decides.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class IdlePauses:
     """The sum of the sleeps since a rank last recorded anything.
 
     Args:
-        bound_seconds: Sum that no program in order reaches.
-        processes: Processes of the ranks. While one that they have started works, as a compiler
-            does, ranks may sleep on.
+        bound_seconds: Sum that a right program never reaches.
+        processes: Processes of the ranks. While a descendant of one works, such as a compiler,
+            the bound does not count.
     """
 
     def __init__(self, bound_seconds: float, processes: Sequence[Watched]) -> None:
@@ -30,14 +30,14 @@ class IdlePauses:
         self._seconds = self._helped_seconds = 0.0
 
     def are_over(self, seconds: float, progress: int) -> bool:
-        """Add a sleep, and tell whether the bound is reached.
+        """Add a sleep, and tell whether the bound is reached and no descendant works.
 
         Args:
             seconds: Length of the sleep.
             progress: A number that grows while ranks record anything.
 
         Returns:
-            Whether it is.
+            Whether the run is to end.
         """
         if progress != self._progress:
             self._progress = progress

@@ -1,13 +1,13 @@
 """Time that passes for a rank in its pauses, and between the polls of a very long delay.
 
-Nobody waits for it: the clocks that Python's `time` shows to the rank are ahead by so much.
+The host does not wait for it: the clocks of Python's `time` are ahead by this time on the rank.
 """
 
 from __future__ import annotations
 
 import threading
 
-# The threads of a run are new ones, so each run begins without.
+# The threads of a run are new ones, so each run begins at 0.
 _OWN = threading.local()
 
 

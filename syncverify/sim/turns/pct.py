@@ -1,7 +1,7 @@
 """Probabilistic concurrency testing: schedules by random priorities.
 
 Each rank gets a random priority, and the rank with the highest one takes the next turn. At
-`depth - 1` random turns, the rank that is about to run gets a priority below all others.
+`depth - 1` random turns, the rank that is about to run gets a priority below all first ones.
 Most ordering bugs need few turns in a particular order: with `n` ranks and `k` turns, one
 run meets a bug that needs `depth` turns in order with a probability of at least
 1 / (n k^(depth - 1)).

@@ -1,4 +1,4 @@
-"""Refusals: what the simulated machine cannot play, so that the run is not judged.
+"""Refusals: a run that needs a part that is not simulated is not judged.
 
 A refusal is noted in the run at the moment it is made, and raised again when the run ends.
 The subject gets an exception too, and may wrap it, keep it, or go on with wrong gradients:
@@ -49,7 +49,7 @@ class Refusals:
 
     @contextmanager
     def of_the_process(self) -> Iterator[None]:
-        """Receive what is refused in this process, for the length of a block.
+        """Receive the refusals of this process, for the length of a block.
 
         Patches of torch's names hold for the whole process as well, so that it plays one run
         at a time. A thread of the subject may outlive a run, and is then refused in the next.
@@ -87,7 +87,7 @@ def refuse(feature: str, used_at: CodeLine | Origin | None = None) -> NoReturn:
 
 
 def refusal(feature: str) -> Callable[..., Any]:
-    """Make a function that refuses a feature, a method as well."""
+    """Make a function or a method that refuses a feature."""
 
     def refuse_feature(*_: Any, **__: Any) -> NoReturn:
         refuse(feature)
@@ -125,7 +125,7 @@ def enter_own_thread(started_at: Origin) -> None:
 
 
 def _own_place() -> str:
-    """Name the subject's line, or the line that started a thread of which no line is its."""
+    """Name the subject's line, or the start of a thread that has no line of the subject."""
     line = calling_line()
     started_at = getattr(_THREAD, "started_at", NoLine.UNKNOWN)
     if line != NoLine.UNKNOWN or started_at == NoLine.UNKNOWN:

@@ -237,7 +237,7 @@ class Scheduler:
         self._decisions.note_access(resource, access)
 
     def hides(self, resource: str) -> bool:
-        """Tell whether a host that asks hears "not yet", whatever is done, and again no turn."""
+        """Tell whether a host that asks hears "not yet" at once, and no other rank runs before."""
         hides = self._decisions.hides(self._current_rank(), resource)
         if hides:
             pass_seconds(SECONDS_BETWEEN_POLLS)
@@ -248,6 +248,9 @@ class Scheduler:
 
         Returns:
             False if the resource is not done, or if the schedule says "not yet".
+
+        Raises:
+            RunEndedError: The run has ended meanwhile.
         """
         self.require_values()
         if self.hides(wait.resource):
@@ -257,7 +260,11 @@ class Scheduler:
         return self._decisions.answer(self._current_rank(), kind)
 
     def yield_turn(self, wait: Wait | None = None) -> None:
-        """Let other ranks run; called where a host polls for completion."""
+        """Let other ranks run; called where a host polls for completion.
+
+        Raises:
+            RunEndedError: The run has ended meanwhile.
+        """
         self._give_turn(None, wait)
 
     def count_step(self) -> None:
@@ -286,7 +293,7 @@ class Scheduler:
             raise RunEndedError
 
     def _is_idle(self) -> bool:
-        """Tell, at every so many steps, whether no rank has recorded anything since then."""
+        """Tell, once in `_max_idle_steps`, whether no rank has recorded anything since the last."""
         if self._steps_left % self._max_idle_steps:
             return False
         before, self._progress_before = self._progress_before, self._progress()

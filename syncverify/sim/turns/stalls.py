@@ -68,7 +68,8 @@ class Stall:
 
     Attributes:
         kind: `deadlock` if no rank can run, `never_returns` if a rank kept its turn,
-            `step_bound` if the run reached its number of steps.
+            `step_bound` if ranks ran on without an end: up to the number of steps of a run, or
+            without a record.
         ranks: Global ranks at fault, as far as the scheduler can tell.
         details: One line per rank, or the stack of the rank that kept its turn.
         named: Lines of the subject that the details name in words.

@@ -1,4 +1,4 @@
-"""What a rank asks of whoever hands out turns: a scheduler of threads, or another process."""
+"""The seam between a rank and its turns: a scheduler of threads, or another process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TurnTaking(Protocol):
         """Let other ranks run."""
 
     def hides(self, resource: str) -> bool:
-        """Tell whether a host that asks hears "not yet", whatever is done, and again no turn."""
+        """Tell whether a host that asks hears "not yet" at once, and no other rank runs before."""
 
     def poll(self, kind: str, wait: Wait, is_done: Callable[[], bool]) -> bool:
         """Let other ranks run, then tell whether a resource is done, as far as the host sees."""
