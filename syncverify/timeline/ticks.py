@@ -1,16 +1,15 @@
 """Logical time of the records of a run.
 
 Note [Ticks]
-~~~~~~~~~~~~
-A trace has an order and no clock, so its time is counted in ticks:
+    A trace has an order and no clock, so its time is counted in ticks:
 
-- A record is one tick after the record before it on the same rank.
-- A collective begins at its launch. It ends one tick after its last rank has launched it,
-  and never if some rank does not launch it.
-- A wait for a collective comes at its end or later. A wait for one that never ends is at the
-  next tick, so that the rest of the trace has a place as well.
+    * A record is one tick after the record before it on the same rank.
+    * A collective begins at its launch. It ends one tick after its last rank has launched it,
+      and never if some rank does not launch it. Ranks without a trace do not count.
+    * A wait for a collective comes at its end or later. A wait for one that never ends is at the
+      next tick, so that the rest of the trace has a place as well.
 
-Queued work stands at the tick at which the host queued it. A device may run it later.
+    Queued work stands at the tick at which the host queued it. A device may run it later.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def ticks_of(traces: Traces) -> Ticks:
 
 
 def _absent_ranks(traces: Traces) -> dict[CollectiveKey, set[int]]:
-    """Return the ranks that have to launch each collective, of those that play."""
+    """Return the ranks with a trace that have to launch each collective."""
     playing = {rank for rank, trace in enumerate(traces) if trace}
     return {
         record.key: playing & {*record.ranks}

@@ -51,12 +51,12 @@ class TimelineEvent:
         end: Tick at which the event has ended. A collective may use its memory until the rank
             waits for it.
         kind: Kind of the action.
-        name: The action in a word or two.
+        name: The action in a few words.
         moment: Point of the training run, in words.
         source: Origin of the work; None where a record has none.
         parameters: Names of parameters with gradients in the memory.
-        num_bytes: Bytes that are written, or else read; of a collective, bytes that the rank
-            contributes; of memory that is freed, its size.
+        num_bytes: Bytes that are written, or else read, gaps included; of a collective, bytes
+            that the rank contributes; of memory that is freed, its size.
         is_open: Whether a collective never ends, because some rank never launches it.
     """
 
@@ -78,7 +78,7 @@ class Arrow:
     Attributes:
         kind: A launch, two ranks that meet in a collective (`match`, or `mismatch` where they
             disagree), a wait for a collective, or an order between streams or of the host.
-        tail: Place that comes first: of an event, or of a launch on its own stream.
+        tail: Place that comes first: of an event, or of a launch on the stream that issued it.
         head: Place of the event that follows.
     """
 

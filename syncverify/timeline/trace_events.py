@@ -53,12 +53,12 @@ class _Tracks:
 
     Attributes:
         slices: Slice of each event, by the key of the timeline.
-        launching: Slice on the stream that launched a collective, by rank and tick.
+        launching: Slice on the stream that issued a collective, by rank and tick.
     """
 
     def __init__(self, timeline: Timeline) -> None:
         self.slices: dict[RecordKey, TraceEvent] = {}
-        self.launching: dict[RecordKey, TraceEvent] = {}
+        self.launching: dict[tuple[int, int], TraceEvent] = {}
         # Ends of the open slices of each track, by rank and lane.
         self._open: dict[tuple[int, str], list[list[int]]] = {}
         self._threads: dict[tuple[int, str, int], int] = {}
@@ -73,7 +73,7 @@ class _Tracks:
             self.slices[key] = self._slice(event)
 
     def launch(self, arrow: Arrow) -> TraceEvent:
-        """Return the slice of a launch on the stream that waits for no collective."""
+        """Return the slice of a launch on the stream that issued the collective."""
         at = (arrow.tail.rank, arrow.tail.tick)
         if at not in self.launching:
             thread = self._threads[arrow.tail.rank, arrow.tail.lane, 0]
@@ -152,7 +152,7 @@ def _arrows(
 def _flow_events(
     flows: Sequence[tuple[str, TraceEvent, TraceEvent]],
 ) -> Iterator[TraceEvent]:
-    """Yield begin and end of each flow; the earlier end comes first."""
+    """Yield begin and end of each flow; it begins at the earlier slice."""
     for number, (kind, *slices) in enumerate(flows, start=1):
         first, second = sorted(slices, key=lambda each: each["ts"])
         flow = {"name": kind, "cat": kind, "id": number}

@@ -35,7 +35,7 @@ def modes_of_program() -> list[TorchDispatchMode]:
 
 @contextmanager
 def without_dispatch_modes() -> Iterator[None]:
-    """Take all modes off the calling thread for a block: its operators are not recorded."""
+    """Take all modes off the calling thread for a block, whose operators no mode sees."""
     before = _get_current_dispatch_mode_stack()
     _change(before, [])
     try:

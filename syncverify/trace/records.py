@@ -1,7 +1,7 @@
 """The trace: ordered records of the actions of one rank.
 
 Traces and observations are the only way from running to judging: a backend writes them, and
-properties read them. Each record has a `Moment` and the stream of its action.
+properties read them. Each record has a `Moment`, and all but `HostWait` name a stream.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Access:
         operator: Name of the operator, such as `aten.add_.Tensor`.
         reads: Memory that the operator reads.
         writes: Memory that the operator writes.
-        source: Line of the subject that called the operator.
+        source: Line of the subject that called the operator, or the origin without a line.
         callers: Lines of the subject that led to `source`, the nearest first.
     """
 
@@ -216,8 +216,8 @@ class HostWait:
     Attributes:
         moment, source: Call that waited, and its line of the subject.
         mark: Number of the mark.
-        is_asked_for: Whether the subject called `synchronize` or `query`. It read a value of
-            the device otherwise.
+        is_asked_for: Whether the subject called `synchronize` or `query`. Otherwise the host
+            waited by itself, such as to read a value of the device.
     """
 
     moment: Moment

@@ -134,7 +134,7 @@ class Fault:
 
 
 class Held(NamedTuple):
-    """What a subject holds after a step.
+    """The tensors, handles and groups that a subject holds after a step.
 
     Attributes:
         objects: Number of tensors and handles of collectives.
@@ -194,10 +194,10 @@ class Run:
             nothing about the subject.
         representatives: Global ranks that played for all others of a large world (`fake`);
             None where all ranks played.
-        remarks: What the reader of a report should know of this run, in words.
+        remarks: Sentences about this run for the reader of a report.
         device: Device on which each rank computed, by its type.
-        was_very_long: Whether a host heard for minutes that a collective was not complete, so
-            that a clear error is as good as the value.
+        was_very_long: Whether a host heard for two minutes of its clock that a collective was
+            not complete, so that a clear error is as good as the value.
     """
 
     backend: str

@@ -81,9 +81,9 @@ def subject_frames(
 ) -> RawFrames:
     """Return the subject's lines on the stack as code objects and instructions, FSDP2's too.
 
-    The innermost line comes first, then the lines that called it. A
-    recorder calls this for every operator. A line number costs more; `frames_of` finds it
-    when a report needs it.
+    The innermost line comes first, then the lines that called it. A recorder calls this for every
+    operator, so it finds no line numbers, which cost more: `frames_of` does when a report needs
+    them.
 
     Args:
         is_asked_by_autograd: Whether to name the lines that called `backward()`, too.
@@ -192,9 +192,9 @@ def frames_in_dump(dump: str) -> list[CodeLine]:
         dump: The stacks of all threads, as `faulthandler` writes them.
 
     Returns:
-        The lines, outermost call first; an empty list if none is known. The
-        dump does not say which thread holds the GIL. A thread in a wait of `threading`
-        or of a signal does not hold it, and a rank is more probable than a thread of the subject.
+        The lines, outermost call first; an empty list if none is known. The dump does not say
+        which thread holds the GIL. A thread in a wait of `threading` or of a signal does not hold
+        it, and a rank is more probable than a thread of the subject.
     """
     stacks = [
         [

@@ -1,8 +1,8 @@
 """Functions that run inside a hook that comes before the accumulation into `.grad`.
 
-`Tensor.register_hook` and `register_multi_grad_hook` call a function with the gradient that
-autograd has computed, before it is accumulated into `.grad`, and so does `register_prehook` of
-a node. A synchronizer that reads or sends `.grad` there misses the micro-batch that is under way.
+Hooks of `Tensor.register_hook`, of `register_multi_grad_hook` and of a node's `register_prehook`
+get the gradient that autograd has computed, before it is accumulated into `.grad`. A synchronizer
+that reads or sends `.grad` there misses the micro-batch that is under way.
 
 Note [Prehooks of nodes]
     torch lists the hooks of a tensor, and not those of a node. But the engine calls each kind
