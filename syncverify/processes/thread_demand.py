@@ -30,7 +30,6 @@ _OWN_NAME = "syncverify"
 # its loop this one.
 LOOP_OF_GLOO = "gloo_tcp_loop"
 _POLLING = frozenset({_OWN_NAME, LOOP_OF_GLOO})
-# A thread that polls has its turns unless it queues for so much of a window.
 _SERVED_SHARE = 0.5
 
 
@@ -107,7 +106,7 @@ class ThreadDemand:
 
 
 def name_own_thread() -> None:
-    """Mark the calling thread as one that polls: its short queueing is no demand."""
+    """Give the calling thread a name in the kernel; see Note [Threads that poll]."""
     with contextlib.suppress(OSError):  # no `/proc`
         folder = Path(f"/proc/self/task/{threading.get_native_id()}")
         (folder / "comm").write_text(_OWN_NAME)

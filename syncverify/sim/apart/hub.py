@@ -105,8 +105,8 @@ class Hub:
     Args:
         processes: The processes of the ranks, by rank. Each has got its work.
         hang_timeout_seconds: Seconds without a sign of life after which a rank hangs.
-        passes_stalls: Whether hosts go on in waits of streams once no rank can run.
         is_failure: Tells whether the run ends with the outcome of a program.
+        passes_stalls: Whether hosts go on in waits of streams once no rank can run.
 
     Attributes:
         ranks: The ranks.
