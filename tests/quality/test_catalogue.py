@@ -27,7 +27,7 @@ ENTRIES = [
 MEASURED = {"record-stream-overallocation": (RecordsEachCopy, HoldsUntilJoined)}
 FOUND: set[type[Any]] = {
     *(each.subject for each in (*DEFECTS, *STREAM_DEFECTS, *LIFECYCLE_DEFECTS)),
-    *(entry_of(case[0]).subject for case in DIVERGENCES),
+    *(each.subject for each in DIVERGENCES),
     RecordsEachCopy,
 }
 # Subjects of test_correct_twins.py and test_lifecycle_defects.py: 1,000 scenarios at night.
@@ -70,8 +70,7 @@ def test_what_the_page_of_known_defects_lists_is_planted() -> None:
 
 
 def test_every_twin_that_a_bank_names_is_played() -> None:
-    named = {defect.twin for defect in (*DEFECTS, *STREAM_DEFECTS)}
-    named |= {entry_of(case[0]).twin for case in DIVERGENCES}
+    named = {each.twin for each in (*DEFECTS, *STREAM_DEFECTS, *DIVERGENCES)}
     assert named - PLAYED == set()
 
 

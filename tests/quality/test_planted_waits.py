@@ -67,6 +67,7 @@ def test_no_wait_of_a_host_hides_a_missing_wait(*, foreach: bool) -> None:
     traces = traces_of(two_steps(foreach=foreach))
     assert num_disorders(traces[0], traces[1:]) == 0
     found = [*removals(traces)]
+    # Without one of 46 of the 86 waits something has no order.
     assert sum(shown > 0 for shown, _ in found) > 40
     assert all(hidden == 0 for _, hidden in found)
 

@@ -7,13 +7,14 @@ import pytest
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
+from syncverify.judge.violation import Violation
 from syncverify.report.evidence import details
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from tests.programs import violations
 from tests.quality.planted.bank import AGREE, ONCE, VALUE
-from tests.quality.planted.divergence_bank import DIVERGENCES
+from tests.quality.planted.divergence_bank import DIVERGENCES, Divergence
 
 pytestmark = pytest.mark.slow
 
@@ -30,31 +31,40 @@ def two_parameters(cap_bytes: int) -> Scenario:
     )
 
 
-@pytest.mark.parametrize(
-    ("entry_id", "cap_bytes", "with_data", "without_data", "says"),
-    DIVERGENCES,
-    ids=[entry_of(case[0]).subject.__name__ for case in DIVERGENCES],
+def words_of(violation: Violation) -> str:
+    """Return the explanation of a violation and its details."""
+    found = (each.words for each in details(violation.evidence))
+    return "\n".join([violation.summary, *found])
+
+
+every_defect = pytest.mark.parametrize(
+    "defect", DIVERGENCES, ids=[each.subject.__name__ for each in DIVERGENCES]
 )
-def test_defect_is_named_and_its_twin_is_right(
-    entry_id: str,
-    cap_bytes: int,
-    with_data: tuple[str, str],
-    without_data: tuple[str, str] | None,
-    says: str,
-) -> None:
-    defect, twin = entry_of(entry_id).subject, entry_of(entry_id).twin
-    first, *others = violations(defect, two_parameters(cap_bytes), SimBackend())
-    assert first.identity == with_data
-    assert re.search(
-        says,
-        "\n".join([first.summary, *(each.words for each in details(first.evidence))]),
-    )
+
+
+@every_defect
+def test_defect_is_named(defect: Divergence) -> None:
+    first, *others = violations(defect.subject, two_parameters(defect.cap_bytes))
+    assert first.identity == defect.with_data
+    assert re.search(defect.says, words_of(first))
     assert {each.property for each in others} <= {VALUE, AGREE, ONCE}
-    assert violations(twin, two_parameters(cap_bytes), SimBackend()) == []
-    if without_data is not None:
-        faked, *_ = violations(defect, two_parameters(cap_bytes), FakeBackend())
-        assert faked.identity == without_data
-        assert violations(twin, two_parameters(cap_bytes), FakeBackend()) == []
+
+
+@pytest.mark.parametrize(
+    "defect",
+    [each for each in DIVERGENCES if each.without_data],
+    ids=lambda each: each.subject.__name__,
+)
+def test_defect_is_named_where_no_data_moves(defect: Divergence) -> None:
+    scenario, fake = two_parameters(defect.cap_bytes), FakeBackend()
+    first, *_ = violations(defect.subject, scenario, fake)
+    assert first.identity == defect.without_data
+    assert violations(defect.twin, scenario, fake) == []
+
+
+@every_defect
+def test_its_twin_is_right(defect: Divergence) -> None:
+    assert violations(defect.twin, two_parameters(defect.cap_bytes)) == []
 
 
 def test_endless_run_ends_at_the_same_step_every_time() -> None:

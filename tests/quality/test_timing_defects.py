@@ -136,7 +136,7 @@ def test_a_host_that_gives_up_is_found(given_up: type[Any], right: type[Any]) ->
 @pytest.mark.long
 @pytest.mark.parametrize("subject", DEFECTS)
 def test_defect_of_timing_does_not_show_by_default(subject: type[Any]) -> None:
-    # Of 10 drawn scenarios of the first subject, order can matter in 3 only.
+    # Order can matter in few drawn scenarios of the first subject.
     report = report_on(subject, "default", 20)
     assert report.violations == ()
     assert report.schedules["the default"] > 3

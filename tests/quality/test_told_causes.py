@@ -18,8 +18,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from tests.programs import violations
-
-VALUE = "gradient_equals_reference"
+from tests.quality.planted.planted import VALUE
 
 
 def program(*counts: int, ranks: int = 2) -> Scenario:

@@ -11,6 +11,7 @@ from syncverify.scenario.token import Reproducer, decode, encode
 from tests.programs import identities
 from tests.quality.planted import updates_in_backward as planted
 from tests.quality.planted.first_drawn import first_drawn
+from tests.quality.planted.planted import VALUE
 
 AFTER_WAIT = Scenario(
     MeshSpec((2,), ("dp",)),
@@ -23,7 +24,6 @@ AFTER_WAIT = Scenario(
     24,
 )
 IN_BACKWARD = replace(AFTER_WAIT, update="in_backward")
-VALUE = "gradient_equals_reference"
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,10 @@ def test_focus_raises_the_share_of_its_topic(
     assert focused > min(1.5 * usual, 0.9)
 
 
-def test_no_focus_draws_as_before() -> None:
-    assert drawn(3, None) == drawn(3, None)
+def test_a_focus_changes_no_later_drawing() -> None:
+    before = drawn(6, None)
+    assert drawn(6, "event") != before
+    assert drawn(6, None) == before
 
 
 def test_unknown_topic_names_the_nearest() -> None:

@@ -6,6 +6,7 @@ step requires two accumulations; `backward()` brings `b` a gradient.
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -121,9 +122,42 @@ AFTER_WAIT = (
     "2 accumulations (require_accumulations=2), then synchronizer.zero_grad() before the"
     " next backward"
 )
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error of the synchronizer, part by part.
+
+    Attributes:
+        error: Class of the error.
+        headline: First line of its message.
+        expected: What the synchronizer expects.
+        got: What it got.
+        where: Rank and buckets.
+        hint: The remedy; None stands for that of the class.
+    """
+
+    error: type[synchronizer.SynchronizerError]
+    headline: str
+    expected: str
+    got: str
+    where: str
+    hint: str | None = None
+
+    def lines(self) -> list[str]:
+        """Return the lines of the message."""
+        return [
+            self.headline,
+            f"  expected: {self.expected}",
+            f"  got:      {self.got}",
+            f"  where:    {self.where}",
+            f"  hint: {self.hint or self.error.hint}",
+        ]
+
+
 MESSAGES = (
     {
-        f"not bound: {call}": (
+        f"not bound: {call}": Refusal(
             synchronizer.LifecycleError,
             f"{call} was called on a synchronizer that is not bound",
             "bind() before, unbind() after",
@@ -134,7 +168,7 @@ MESSAGES = (
         for call in (*NEED_BOUND, "logging_data()")
     }
     | {
-        f"not reduced: {call}": (
+        f"not reduced: {call}": Refusal(
             synchronizer.LifecycleError,
             f"{call} was called before wait()",
             f"{call} between wait() and zero_grad()",
@@ -145,7 +179,7 @@ MESSAGES = (
         for call in NEED_SUMS
     }
     | {
-        "bound twice": (
+        "bound twice": Refusal(
             synchronizer.LifecycleError,
             "bind() was called on a bound synchronizer",
             "unbind() between two calls of bind()",
@@ -153,28 +187,28 @@ MESSAGES = (
             "rank 0 of 2",
             "call unbind() first",
         ),
-        "not ready: flush, nothing came": (
+        "not ready: flush, nothing came": Refusal(
             synchronizer.BucketNotReadyError,
             "flush() was called before every parameter had a gradient",
             "1 accumulation or more each (require_accumulations=2)",
             "b 0, a 0",
             "rank 0 of 2, bucket 0, bucket 1",
         ),
-        "not ready: nothing came": (
+        "not ready: nothing came": Refusal(
             synchronizer.BucketNotReadyError,
             "wait() was called before every gradient was accumulated",
             "2 accumulations each (require_accumulations=2)",
             "b 0, a 0",
             "rank 0 of 2, bucket 0, bucket 1",
         ),
-        "not ready: both lack one": (
+        "not ready: both lack one": Refusal(
             synchronizer.BucketNotReadyError,
             "wait() was called before every gradient was accumulated",
             "2 accumulations each (require_accumulations=2)",
             "b 1, a 1",
             "rank 0 of 2, bucket 0, bucket 1",
         ),
-        "step started: both": (
+        "step started: both": Refusal(
             synchronizer.LifecycleError,
             "the required accumulations were changed in the middle of a step",
             "require_accumulations=2 until zero_grad()",
@@ -182,21 +216,21 @@ MESSAGES = (
             "rank 0 of 2, bucket 0, bucket 1",
             "call it after synchronizer.zero_grad() and before the next backward",
         ),
-        "late, launched": (
+        "late, launched": Refusal(
             synchronizer.LateAccumulationError,
             "b accumulated a gradient after its bucket was launched",
             "2 accumulations (require_accumulations=2)",
             "accumulation 3 of b",
             "rank 0 of 2, bucket 0, launched",
         ),
-        "not ready: a lacks one": (
+        "not ready: a lacks one": Refusal(
             synchronizer.BucketNotReadyError,
             "wait() was called before every gradient was accumulated",
             "2 accumulations each (require_accumulations=2)",
             "a 1",
             "rank 0 of 2, bucket 1",
         ),
-        "in flight: one": (
+        "in flight: one": Refusal(
             synchronizer.LifecycleError,
             "zero_grad() was called while gradients are being reduced",
             "wait() between the last backward and zero_grad()",
@@ -204,7 +238,7 @@ MESSAGES = (
             "rank 0 of 2, bucket 0",
             "call wait() first, or reset() or unbind() on every rank to give up the step",
         ),
-        "in flight: both": (
+        "in flight: both": Refusal(
             synchronizer.LifecycleError,
             "zero_grad() was called while gradients are being reduced",
             "wait() between the last backward and zero_grad()",
@@ -212,14 +246,14 @@ MESSAGES = (
             "rank 0 of 2, bucket 0, bucket 1",
             "call wait() first, or reset() or unbind() on every rank to give up the step",
         ),
-        "late, reduced": (
+        "late, reduced": Refusal(
             synchronizer.LateAccumulationError,
             "b accumulated a gradient after its bucket was launched",
             AFTER_WAIT,
             "accumulation 3 of b",
             "rank 0 of 2, bucket 0, reduced",
         ),
-        "reduced before": (
+        "reduced before": Refusal(
             synchronizer.LifecycleError,
             "wait(scale=...) was called on a step that was waited for before",
             "one wait(scale=...) in a step, the first wait()",
@@ -227,14 +261,14 @@ MESSAGES = (
             "rank 0 of 2",
             "give the scale to the first wait(), or use scale_grads() after it",
         ),
-        "step failed": (
+        "step failed": Refusal(
             synchronizer.StepFailedError,
             "the step went on after an error",
             "synchronizer.zero_grad() or unbind() after an error",
             "gradients of a backward that did not end",
             "rank 0 of 2",
         ),
-        "step started: one": (
+        "step started: one": Refusal(
             synchronizer.LifecycleError,
             "the required accumulations were changed in the middle of a step",
             "require_accumulations=2 until zero_grad()",

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from syncverify.bugbank.catalogue import entry_of
+from tests.quality.planted.planted import VALUE
 
 LIVE = "every_rank_finishes"
 WAITS = "every_wait_completes"
 MATCH = "collectives_match_across_ranks"
 ORDER = "launch_order_agrees"
-VALUE = "gradient_equals_reference"
 EXCLUSIVE = "bucket_is_exclusive_while_reducing"
 READ = "wait_orders_reads_after_reduce"
 AGREE = "replicas_agree"

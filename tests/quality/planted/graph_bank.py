@@ -15,9 +15,8 @@ from tests.quality.planted import (
     graphs,
     recomputing,
 )
+from tests.quality.planted.bank import LIVE
 from tests.quality.planted.planted import VALUE, Planted, planted
-
-LIVE = "every_rank_finishes"
 
 
 def of(

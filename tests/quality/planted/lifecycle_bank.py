@@ -21,9 +21,8 @@ from syncverify.bugbank.lifecycle.step_without_last_micro_batch import (
 from syncverify.bugbank.lifecycle.tail_window_dropped import LeavesTail
 from syncverify.scenario.scenario import Scenario
 from tests.quality.planted import lifecycle_words as words
-from tests.quality.planted.planted import Planted, each_parameter, planted
+from tests.quality.planted.planted import VALUE, Planted, each_parameter, planted
 
-VALUE = "gradient_equals_reference"
 UNREDUCED = (VALUE, "not_reduced")
 LOST = (VALUE, "view_lost")
 

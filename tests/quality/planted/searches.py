@@ -7,7 +7,6 @@ from typing import Any
 from hypothesis import Phase
 
 from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.catalogue import entry_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
@@ -122,7 +121,7 @@ def of_time_and_ranks() -> Iterator[Search]:
         (timing.ReducesInOrderOfAddresses, (DETERMINISTIC, "acts_otherwise")),
         (semantics.RefillsAfterALaterWait, (EXCLUSIVE, "touched_in_flight")),
         (semantics.TakesReturnForDone, (READ, "read_before_reduced")),
-        *((entry_of(name).subject, first) for name, _, first, *_ in DIVERGENCES),
+        *((each.subject, each.with_data) for each in DIVERGENCES),
     ):
         yield Search(subject.__name__, subject, None, identity)
 

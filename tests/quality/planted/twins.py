@@ -8,7 +8,6 @@ from syncverify.bugbank.bases.view_buckets import (
     Bucket,
     ViewBuckets,
 )
-from syncverify.bugbank.catalogue import entry_of
 from syncverify.bugbank.cross_rank.two_communicators_unordered import ChecksInTurn
 from tests.quality.planted.divergence_bank import DIVERGENCES
 from tests.quality.planted.side_memory import HoldsUntilJoined, RecordsEachCopy
@@ -33,9 +32,7 @@ OF_FEW_SCENARIOS: list[type[Any]] = [
     *TWINS,
     AveragedViewBuckets,
     ChecksAtTheEnd,
-    *dict.fromkeys(
-        twin for each in DIVERGENCES if (twin := entry_of(each[0]).twin) not in PLAIN
-    ),
+    *dict.fromkeys(each.twin for each in DIVERGENCES if each.twin not in PLAIN),
     HoldsUntilJoined,
     RecordsEachCopy,  # costs memory, and is right
 ]

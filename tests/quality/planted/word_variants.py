@@ -18,7 +18,7 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket
 from syncverify.scenario.contract import Capabilities
 from tests.quality.planted.counts import TellsBoundBucketsAlone, ToldCount
-from tests.quality.planted.planted import planted
+from tests.quality.planted.planted import VALUE, planted
 
 
 class ReducesWhatIsLeft(ReducesInWait):
@@ -396,7 +396,6 @@ class AsksTheLastHandle(AsksEachHandle):
         return self.errors[-1:]
 
 
-VALUE = "gradient_equals_reference"
 UNREDUCED = (VALUE, "not_reduced")
 VARIANT_DEFECTS = [
     planted(PlansFromFirstArrivals, UNREDUCED, "used=never/in_first_step", twin=ReducesWhatIsLeft),
