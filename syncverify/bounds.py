@@ -21,7 +21,7 @@ MAX_RANKS: Final = {
 }
 MAX_RANKS_OF_ANY_BACKEND: Final = max(MAX_RANKS.values())
 MAX_AXES: Final = 8  # strategies draw at most 3
-MAX_DIMS: Final = 8  # strategies draw at most 4; torch refuses more than 64
+MAX_DIMS: Final = 8  # strategies draw at most 5; torch refuses more than 64
 # Strategies draw up to 8, and now and then 300; each costs milliseconds a step.
 MAX_PARAMETERS: Final = 1024
 # Elements of all parameters together: 32 MB in float64. Strategies draw up to 2**21.

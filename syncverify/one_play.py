@@ -83,11 +83,11 @@ def play(
         scenario: The scenario, such as one that `syncverify.strategies.scenarios` draws.
         subject: A class, a factory, a built-in name, or `module:attribute`.
         contract: Contract in the place of the subject's own, as for `verify`.
-        backend: `sim`, `gloo` or `fake`.
+        backend: Name of a backend, such as `sim` or `gloo`.
         schedule: Choices of timing on `sim`.
 
     Returns:
-        The violations, for `assert_right`.
+        The scenario with its violations, for `assert_right`.
 
     Raises:
         UsageError: The subject or the backend cannot play the scenario.

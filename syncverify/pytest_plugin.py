@@ -1,7 +1,7 @@
 """The pytest plugin: verifications as tests, and their results where pytest shows results.
 
-Every run of pytest in an environment with syncverify loads this module. So it imports
-neither torch nor any other part of the harness before a test verifies a subject.
+Every run of pytest in an environment with syncverify loads this module. So it imports torch,
+and each part of the harness that imports torch, only when a test needs the harness.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _disguised(
 def verify_subject(request: pytest.FixtureRequest) -> Callable[..., Report]:
     """Return `syncverify.verify()` with the defaults of a test.
 
-    The seed is 0, other defaults are those of `[tool.syncverify]`, and options of the
+    Defaults are those of `[tool.syncverify]`; without one there, the seed is 0. Options of the
     command line count more than arguments.
     """
     given = dict[str, Any]()

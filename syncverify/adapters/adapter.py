@@ -91,8 +91,8 @@ class Adapter(ParameterHolder):
 
     A subclass defines `wrap()`, and of the other methods those in which the wrapped
     synchronizer differs. One training step calls, in this order: for each micro-batch
-    `announce()`, `forward()` and `backward()`, inside of `no_sync()` if it is not the last
-    one; then `synchronize()`; then `zero_grad()`.
+    `announce()`, and then `forward()` and `backward()`, both inside of `no_sync()` if the
+    micro-batch is not the last one; then `synchronize()`; then `zero_grad()`.
 
     Attributes:
         capabilities: Contract of the wrapped synchronizer.

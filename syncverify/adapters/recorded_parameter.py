@@ -1,6 +1,6 @@
 """The record of a parameter before a synchronizer is attached, and the way back to it.
 
-No other module of this package reads the private registries of a tensor's hooks. torch has
+No other module of `adapters` reads the private registries of a tensor's hooks. torch has
 no public way to list them (torch/_tensor.py, `register_post_accumulate_grad_hook`).
 """
 

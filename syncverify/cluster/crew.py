@@ -45,9 +45,8 @@ _LOOK_SECONDS: Final = 10.0
 # A worker gets its next call while it plays one.
 _CALLS_A_WORKER: Final = 2
 _MOST_LOSSES: Final = 2  # of the process of a call
-_MOST_DEATHS: Final = (
-    3  # times that the scheduler gives a call up, after four workers each
-)
+# Times that the scheduler gives a call up; it does so after four workers.
+_MOST_DEATHS: Final = 3
 
 
 def run_on_cluster(
@@ -145,7 +144,7 @@ class _Calls(Generic[Item]):
             self._client.cancel([*self._running])
 
     def _next_news(self) -> list[bytes | Future]:
-        """Return the news of a second."""
+        """Return the news that are there, or that come within a second."""
         tell_owner(Waits)
         if self._client.status != "running":
             raise self._lost_cluster()
@@ -202,9 +201,9 @@ class _Calls(Generic[Item]):
         elif error is not None:
             raise UsageError(f"a worker cannot make a call: {error}") from error
         else:
-            yield from self._judged(running, self._asked(future.result))
+            yield from self._returned(running, self._asked(future.result))
 
-    def _judged(
+    def _returned(
         self, running: _HandedOutCall[Item], end: CallEnd
     ) -> Iterator[tuple[Item, Any]]:
         """Yield the result of a call; make a call once more whose process was lost."""

@@ -68,8 +68,9 @@ class JobVerdict:
 
     Attributes:
         violations: Violations of the properties that dumps can show.
-        num_collectives: Number of collectives that were judged.
-        num_unfinished: Number of those that had not ended anywhere, though all ranks came.
+        num_collectives: Number of collectives and messages that were judged.
+        num_unfinished: Number of all collectives in the dumps to which each rank came, and which
+            had not ended anywhere.
         absent: Ranks of groups that left no dump.
     """
 
@@ -219,7 +220,7 @@ class _Meetings:
                     return
 
     def _first_common(self) -> dict[tuple[str, tuple[int, ...]], float]:
-        """Return the first collective of each group that no recorder had dropped."""
+        """Return by group the number from which on no recorder had dropped a collective."""
         starts: dict[tuple[str, tuple[int, ...]], float] = {}
         for rank, dump in self._dumps.items():
             if not dump.is_cut:

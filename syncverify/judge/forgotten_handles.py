@@ -1,7 +1,7 @@
 """Collectives whose handle a program drops: no stream and no host ever waits for them.
 
-Such a program is not wrong for certain, since nothing may read the result. It is told as a
-remark: the result may never be there, and NCCL holds the memory of the tensors until a wait.
+Such a program is not wrong for certain, since nothing may read the result. It is reported
+as a remark: the result may never be there, and NCCL holds the memory of the tensors until a wait.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ Note [What rounding can do]
       To round more rarely, as a sum in float32 does that is rounded once, only helps.
     - A gradient whose dtype is narrower than its parameter's is rounded before it is g_i.
     - Sums and divisions may lead below the smallest normal number, where a result may be
-      rounded to a multiple of the smallest subnormal, or to 0. That number bounds what each
-      of at most 2n operations adds to the error.
+      rounded to a multiple of the smallest subnormal, or to 0. The smallest normal number
+      bounds what each of at most 2n operations adds to the error.
     - The reference adds up in float64, and so errs by gamma(n - 1) of *its* u = 2^-53. This
       bound is computed in float64 too. Twice gamma(n) covers both.
 

@@ -39,7 +39,7 @@ class Violation:
 
     @builtins.property
     def rank(self) -> int | None:
-        """Return the first rank that shows it; None for all ranks."""
+        """Return the first rank that shows it; None where no single rank does."""
         return self.ranks[0] if self.ranks else None
 
     @builtins.property

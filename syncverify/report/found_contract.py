@@ -49,12 +49,12 @@ def found_contract(
     plain: Capabilities, observed: Sequence[ObservedFeature]
 ) -> FoundContract:
     """Return the contract of the features that were right or refused."""
-    by_word = {
+    by_rating = {
         rating: frozenset(each.feature for each in with_rating(observed, rating))
         for rating in ("right", "refused")
     }
     return FoundContract(
-        replace(plain, right=by_word["right"], refused=by_word["refused"]), observed
+        replace(plain, right=by_rating["right"], refused=by_rating["refused"]), observed
     )
 
 
@@ -105,7 +105,7 @@ def _corrected(
 
 
 def compared(own: Capabilities, observed: Sequence[ObservedFeature]) -> Iterator[str]:
-    """Yield a line for each feature that is otherwise than a contract says.
+    """Yield a line for each feature whose rating differs from the promise of a contract.
 
     A contract of plain steps alone is compared with nothing.
     """

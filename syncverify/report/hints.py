@@ -47,7 +47,7 @@ def certainty(cause: str, evidence: Evidence) -> str:
 def hint(cause: str, evidence: Evidence) -> str:
     """Return the repair of a violation to try first.
 
-    A list that is no parameter and no dict, in the constructor or in bind(), is likely a group.
+    Where the constructor or bind() uses a list in a wrong way, the list is likely a group.
     """
     if not is_exception(cause):
         if isinstance(evidence, WrongGradient):

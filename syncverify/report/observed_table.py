@@ -11,7 +11,8 @@ from syncverify.plain_text import counted
 from syncverify.report.fitting import MAX_LINES, fitted
 from syncverify.report.observed import EXPLAINED, ObservedFeature, with_rating
 from syncverify.scenario.feature_row import Feature
-from syncverify.search.observation import INTERRUPTED, OUT_OF_TIME, RATINGS, Rating
+from syncverify.search.budget import OUT_OF_TIME
+from syncverify.search.observation import INTERRUPTED, RATINGS, Rating
 
 _MEANINGS: Final[dict[Rating, str]] = {
     "wrong": "a wrong gradient without an error, or a race",

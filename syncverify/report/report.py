@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,7 +25,7 @@ REPORT_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class NotTried:
-    """What a search left out that ended early.
+    """The part that a search left out because it ended early.
 
     Attributes:
         num_scenarios: Number of scenarios that were not played.
@@ -75,9 +75,9 @@ class Report:
         contract_choice: Name or file of the contract that replaced the subject's own, or "".
         beyond: Features beyond the contract.
         fails_on_wrong: Whether a wrong feature beyond the contract fails the run.
-        is_interrupted: Whether more was to be played.
+        is_interrupted: Whether an interrupt ended the run, so that more was to be played.
         lines: Lines of the subject that ran in a scenario, and the others.
-        not_tried: What a search left out that ended early; None if nothing.
+        not_tried: The part that the search left out because it ended early; None if nothing.
         always_raises: Whether the constructor or `bind()` raised at one line in each scenario,
             which ended the search.
         num_refused: Number of scenarios of plain steps that the subject refused, as it may.
@@ -226,9 +226,12 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
             for each in entry.left_over
         ]
     if entry.fix is not None:
-        place, lines = str(entry.fix.place), [*entry.fix.lines]
-        data["fix"] = {**asdict(entry.fix), "place": place, "lines": lines}
-        del data["fix"]["sets_back"]  # the lines tell
+        data["fix"] = {
+            "place": str(entry.fix.place),
+            "lines": [*entry.fix.lines],
+            "num_others": entry.fix.num_others,
+            "max_ranks": entry.fix.max_ranks,
+        }
     return data
 
 

@@ -41,9 +41,8 @@ _UNSHARDED = {
 SMALLEST: Final = "smallest scenario"
 SCENARIO: Final = "scenario"
 _MIN_SPAN: Final = 3  # parameters that share a line
-_NUM_RELATED: Final = (
-    3  # of each kind; more are a wall of text, and each is of one mistake
-)
+# Of each kind; more are a wall of text, and each is of one mistake.
+_NUM_RELATED: Final = 3
 # By topic: the word of a plain training step, and the title of other words.
 _TITLES: Final = {
     "launch": ("current_stream", "streams: {}: "),

@@ -19,18 +19,20 @@ from typing import Final
 
 from syncverify.trace.run import Fault
 
-# A run that ends in a fault on real processes, or in a hang on any backend, takes seconds.
+# A run that ends in a fault on a backend other than `sim`, or in a hang, may take seconds.
 # Three of them are enough to report the fault.
 _MAX_SLOW_RUNS = 3
 # The first hang, and one more for a smaller scenario.
 _MAX_HANGS = 2
 AFTER_A_HANG: Final = "each hang takes seconds"
+# Why a search left something out.
+OUT_OF_TIME: Final = "the time limit came first"
 # A subject that is made or bound in none of its first runs is not what a search is about.
 _ALWAYS: Final = 5
 AFTER_ERRORS: Final = (
     f"each of the first {_ALWAYS} runs ends in bind(), at the same line"
 )
-_BACKENDS_OF_ONE_PROCESS = ("sim", "fake")
+BACKENDS_OF_ONE_PROCESS: Final = ("sim", "fake")
 
 
 def is_hang(cause: str, backend: str) -> bool:
@@ -44,12 +46,12 @@ def is_hang(cause: str, backend: str) -> bool:
         True for a rank that keeps its turn. Ranks that wait for each other are a hang on
         real processes; simulated ranks are known to wait at once.
     """
-    waits = cause == "deadlock" and backend not in _BACKENDS_OF_ONE_PROCESS
+    waits = cause == "deadlock" and backend not in BACKENDS_OF_ONE_PROCESS
     return cause == "never_returns" or waits
 
 
 def is_slow(fault: Fault | None, backend: str) -> bool:
-    """Tell whether a run took seconds: a fault of real processes, or a rank that hangs."""
+    """Tell whether a run may have taken seconds: a fault beside `sim`, or a rank that hangs."""
     return fault is not None and (backend != "sim" or fault.kind == "never_returns")
 
 
@@ -64,7 +66,7 @@ class Budget:
     Attributes:
         deadline: Value of `time.monotonic()` after which no run starts; None for none.
         runs_left: Number of runs that may still start; None for any number.
-        num_slow_runs: Runs with a violation that took seconds, since the last reset to 0.
+        num_slow_runs: Slow runs with a violation (`is_slow`), since the last reset to 0.
         num_hangs: Runs with a violation that is a hang; never reset.
         binds: Number of runs by the place at which `bind()` or the constructor raised, "" for
             those in which neither did.

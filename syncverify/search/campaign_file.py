@@ -2,8 +2,8 @@
 
 Note [What a file may hold]
     A file holds pickled values, since a report needs all facts of a violation. It may come from
-    another machine, as an artifact of CI. So nothing is imported and nothing is called for it
-    but the classes of plain values that this package defines.
+    another machine, as an artifact of CI. So nothing is imported for it, and only classes of
+    plain values are called: those of this package, sets and counters.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class DoneShards:
         return number < self.num_merged or number in self.waiting
 
     def with_shard(self, number: int, result: SearchResult) -> Self:
-        """Return them with one more shard."""
+        """Return the shards that were played, and one more."""
         waiting = {**self.waiting, number: result}
         end = self.num_merged
         while end in waiting:
@@ -172,7 +172,7 @@ class CampaignFile:
         self._lock.release()
 
     def read(self) -> DoneShards | None:
-        """Return the shards played; None without a file, or with one of other sources.
+        """Return the shards played; None without a file, or with one of another key.
 
         Raises:
             UsageError: The file is damaged, or no file of this package.
@@ -183,10 +183,10 @@ class CampaignFile:
             return None
         except OSError as error:
             raise self._cannot_read(f"{error.strerror}") from error
-        if header != self._header(content) and not self._is_of_others(header):
-            raise self._cannot_read("its content was changed, or its end is missing")
         if self._is_of_others(header):
             return None
+        if header != self._header(content):
+            raise self._cannot_read("its content was changed, or its end is missing")
         try:
             done = _PlainUnpickler(io.BytesIO(content)).load()
         except Exception as error:
@@ -245,7 +245,7 @@ def forget(path: Path) -> None:
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Reads plain values of this package, and nothing else."""
+    """Reads plain values of this package, sets and counters, and nothing else."""
 
     @override
     def find_class(self, module: str, name: str) -> Any:
@@ -261,8 +261,8 @@ class _PlainUnpickler(pickle.Unpickler):
         if module.partition(".")[0] == "syncverify" and module in sys.modules:
             found = getattr(sys.modules[module], name, None)
             if isinstance(found, type) and found.__module__ == module:
-                is_enum = issubclass(found, Enum | tuple)
-                if dataclasses.is_dataclass(found) or is_enum or found is Coverage:
+                is_fixed = issubclass(found, Enum | tuple)
+                if dataclasses.is_dataclass(found) or is_fixed or found is Coverage:
                     return found
         raise pickle.UnpicklingError(
             f"it names {module}.{name}, which is no plain value"

@@ -3,9 +3,9 @@
 Note [Words are put in, the rest is drawn]
     Most features are words that any plain scenario can take: an event of a step, a use of a
     parameter, a way to run backward. One sequence of plain scenarios serves all of them, each
-    feature in an order of its own. Scenarios with another mesh, placement, shape, dtype,
-    memory format or module are drawn, and those without the feature thrown away, which takes
-    ten times as long.
+    feature in an order of its own. Scenarios with a feature of another topic, such as a mesh,
+    a shape or a dtype, are drawn, and those without the feature thrown away, which takes ten
+    times as long.
 """
 
 from __future__ import annotations

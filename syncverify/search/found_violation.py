@@ -38,7 +38,12 @@ class RelatedViolation:
 
 
 class LeftOut(NamedTuple):
-    """A line of the subject that kept it from what it left out, or that had to do it."""
+    """A line of the subject behind something that it left out.
+
+    Attributes:
+        line: The line that kept the subject from it, or the line that had to do it.
+        why: The reason, in words.
+    """
 
     line: CodeLine
     why: str
@@ -77,8 +82,8 @@ class FoundViolation:
             violation, with their code; none until they are looked for.
         is_smallest: Whether a search has made the scenario small.
         not_shrunk: Why a search left the scenario as it was met; "" elsewhere.
-        left_out: Lines of the subject that kept it from what it left out, or that had to do
-            it, with their code; none until they are looked for.
+        left_out: Lines of the subject behind something that it left out, with their code; none
+            until they are looked for.
         deciders: Lines of the subject that ran here and in no scenario that is right, with
             their code; none until they are looked for, and where a fix is known.
         left_over: Values that an earlier step left in the subject: with them set back, the
@@ -119,8 +124,8 @@ class FoundViolation:
     def starts_wrongly(self) -> bool:
         """Tell whether a step goes wrong as a step that was right came before it.
 
-        Told of counts of reductions and micro-batches, and of a scenario that was made small:
-        without the step before, the violation was not seen.
+        This is known for some causes alone, which a counter or a flag may have, and for a
+        scenario that was made small: without the step before, the violation was not seen.
         """
         is_later = (self.violation.evidence.step or 0) > 0
         return is_later and self.is_smallest and self.violation.cause in _COUNTED

@@ -9,8 +9,8 @@ context                   keeps out
 `shuffled_addresses`      an order of objects in memory that repeats by accident
 ========================= ==========================================================
 
-Hypothesis has no setting for the second and the third. This module and `outer_test.py` are the
-only ones that use internals of Hypothesis; `test_isolation.py` and `test_outer_test.py` in
+Hypothesis has no setting for the second and the third. This module, `outer_test.py` and
+`violation_folder.py` are the only ones that use internals of Hypothesis; their tests in
 `tests/syncverify/search/` say which behavior of Hypothesis they rely on.
 """
 

@@ -106,7 +106,7 @@ class JudgedRun:
         launches_per_step: Largest number of collectives that a rank launched, by the number
             of steps, rounded up.
         error: Identity that the fault of the run has where no feature may be refused; None
-            for a run that ended.
+            for a run that came to its end.
     """
 
     violations: dict[Identity, FoundViolation]
@@ -128,7 +128,7 @@ class _ExploredSchedules(NamedTuple):
 
     Attributes:
         judged: The first run that fails, or else the default one.
-        coverage: What was played; None if a run failed.
+        coverage: What was played; None if a run that fails ended it early.
     """
 
     judged: JudgedRun

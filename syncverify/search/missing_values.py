@@ -5,7 +5,7 @@ Note [The last scenarios of a search]
     two hundred. So the last twentieth of the scenarios belongs to the values that no scenario
     has had: each is drawn until it has one. Where no value is missing, the sequence of random
     scenarios goes on. A search of few scenarios may still lack values; its verdict says so.
-    One of two or more plays a world of several ranks at least.
+    But if it plays two scenarios or more, one of them has several ranks.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _wanted(coverage: Coverage) -> list[Feature]:
 def scenarios_of_missing_values(
     coverage: Coverage, random_seed: int
 ) -> Iterator[Scenario]:
-    """Yield a scenario for each value that no scenario had, also of those yielded before.
+    """Yield a scenario for each value that no scenario had, those yielded before included.
 
     Args:
         coverage: The scenarios that were played; the caller adds each one that is yielded.
@@ -97,8 +97,8 @@ def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenari
 def _steps_too_short(own: Capabilities, value: Feature) -> set[str]:
     """Return the numbers of micro-batches that a value cannot have.
 
-    Where the contract has none of the larger ones, those of `size=many micro-batches` are left,
-    beside which all sizes of other topics are left out.
+    Where the contract has none of the larger ones, `size=many micro-batches` has them: then all
+    other sizes are returned.
     """
     steps = {str(each): int(each.value) for each in FEATURES
              if each.topic == "accumulations" and each.value.isdecimal()}  # fmt: skip

@@ -25,7 +25,7 @@ from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
-from syncverify.search.budget import Budget, OutOfBudgetError
+from syncverify.search.budget import OUT_OF_TIME, Budget, OutOfBudgetError
 from syncverify.search.feature_scenarios import FeatureScenarios, scenarios_of
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
@@ -53,8 +53,7 @@ _REPLACING: Final = 3
 # A promise about speed, which no feature can break.
 _ABOUT_SPEED: Final = overlap_is_possible.__name__
 
-# Reasons why a run did not come to a feature.
-OUT_OF_TIME: Final = "the time limit came first"
+# Beside `OUT_OF_TIME`, the reason why a run did not come to a feature.
 INTERRUPTED: Final = "the run was interrupted"
 
 
@@ -86,8 +85,9 @@ class RatedFeature:
         feature: The feature, as `topic=value`.
         rating: The worst rating of a scenario.
         counts: Number of scenarios by rating.
-        found: The simplest scenario of a rating that is neither right nor refused.
-        reason: Why the feature was not tried.
+        found: The violation in the simplest scenario with this rating; None for a feature that
+            is right, refused or not tried.
+        reason: Why the feature was not tried; "" if it was.
     """
 
     feature: str

@@ -12,9 +12,9 @@ Note [Complements]
 ~~~~~~~~~~~~~~~~~~
 A bucket that waits for a wrong number of micro-batches is reduced early in long windows, and
 never in short ones. Such violations have no event in common, and no scenario shows both. So
-the scenario of one violation is played again with windows of other lengths. Where the violation then
-goes, and the other one comes for the same parameter, the two are forms of one mistake. Of two
-mistakes each would stay, or both would go.
+the scenario of one violation is played again with windows of other lengths. Where the violation
+then goes, and the other one comes for the same parameter, the two are forms of one mistake. Of
+two mistakes each would stay, or both would go.
 
 If the rest of a bucket is lost, its parameters lack the contributions of some ranks, or of
 all: a parameter alone tells. That is tried for these two alone, since a parameter alone lies in

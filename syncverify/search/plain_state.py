@@ -111,7 +111,7 @@ class Spot:
 
     @property
     def is_counted(self) -> bool:
-        """Tell whether the value is a number, a flag or a container."""
+        """Tell whether the value is a whole number, a flag or a container."""
         return self.elements is not None or type(self.value) in _COUNTED
 
     @property

@@ -44,7 +44,7 @@ class Replay:
 
     @property
     def shrunk(self) -> frozenset[Identity]:
-        """Return the identities of the other violations."""
+        """Return the identities of violations that an earlier run has shrunk."""
         met = (entry.violation.identity for entry in self.result.violations)
         return frozenset(met) - self.unshrunk
 
@@ -104,11 +104,11 @@ def _play(
     judge: Judge,
     met: Occurrences,
     tell: Callable[[FoundViolation], None],
-) -> int:
+) -> bool:
     """Play one entry and note its violations.
 
     Returns:
-        1, or 0 if the entry may not or cannot be played.
+        Whether it was played: some entries may not or cannot be played.
 
     Raises:
         InternalError: The harness failed; the next run does not meet the entry again.
@@ -117,14 +117,14 @@ def _play(
     try:
         judged = judge_again(judge, reproducer)
     except OutOfBudgetError:
-        return 0
+        return False
     except EnvironmentNotSupportedError as error:
         entry.notes.append(f"skipped a saved violation: {error}")
-        return 0
+        return False
     except ScenarioFormatError as error:
         entry.drop(token)
         entry.notes.append(f"dropped a saved violation: {error}")
-        return 0
+        return False
     except InternalError:
         entry.drop(token)
         raise
@@ -132,7 +132,7 @@ def _play(
         tell(found)
     if not judged.violations:
         entry.drop(token)
-    return 1
+    return True
 
 
 def shrink_replayed(

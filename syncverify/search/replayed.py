@@ -123,7 +123,8 @@ def shown_again(
     """Play the scenario of a violation for its trace and its gradients.
 
     Returns:
-        None where the run would end or hold the process, or the backend has lost its ranks.
+        The play; None where the run would end or hold the process, or the backend has lost its
+        ranks.
     """
     if entry.violation.cause in _NOT_AGAIN:
         return None

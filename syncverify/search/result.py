@@ -139,7 +139,7 @@ class SearchResult:
         num_examples: Number of scenarios played before shrinking.
         seconds: Seconds of the search, including shrinking.
         coverage: Features of these scenarios.
-        violations: The shrunk violations, in the order of `ALL_PROPERTIES`.
+        violations: The shrunk violations; `merged` puts them in the order of `ALL_PROPERTIES`.
         statistics: Statistics of the runs before shrinking.
         met: The violations of these runs, with those that other ones explain.
         stopped: Why no further scenario was played, "" if all were; an end that a user asked

@@ -85,7 +85,7 @@ class SavedViolations:
         return self._read(self._key, max_ranks)
 
     def unshrunk(self, max_ranks: int) -> Iterator[Reproducer]:
-        """Yield likewise the reproducers that an interrupted run met and did not shrink."""
+        """Yield the reproducers that an interrupted run met and did not shrink, in that order."""
         return self._read(self._unshrunk_key, max_ranks)
 
     def save(self, token: str) -> None:
@@ -150,7 +150,7 @@ class SavedViolations:
 
 @dataclass(slots=True)
 class KeepingProgress:
-    """Progress that saves violations and then tells a listener of them, once each.
+    """Progress that saves violations and then tells a listener of them.
 
     Attributes:
         saved: Store of the violations.

@@ -62,7 +62,10 @@ def _axes(scenario: Scenario) -> Iterator[Changes]:
 
 
 def _steps(scenario: Scenario) -> Iterator[Changes]:
-    """Yield one step with one micro-batch, without its event and with it, then all of it."""
+    """Yield one step with one micro-batch, without and with an event; then each step as it is.
+
+    The last one has all steps, each with one micro-batch.
+    """
     events = scenario.events or (PLAIN,) * scenario.num_steps
     yield {"accumulations": (1,), "events": ()}
     for each in sorted({*events} - {PLAIN}):

@@ -3,15 +3,16 @@
 Note [Two passes over one random sequence]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 The first pass plays every scenario and notes the identity (property and cause) of each
-violation (Note [One defect, one violation] in `occurrences.py`). It shrinks nothing, so its coverage depends on the seed and not on the defects.
-The second pass runs once per identity that counts: the same seed leads to the same scenario again, and
-Hypothesis shrinks it as long as that identity stays. Other violations of a scenario do not
-count then, so two defects do not turn into one.
+violation (Note [One defect, one violation] in `occurrences.py`). It shrinks nothing, so its
+coverage depends on the seed and not on the defects. The second pass runs once per identity that
+counts: the same seed leads to the same scenario again, and Hypothesis shrinks it as long as that
+identity stays. Other violations of a scenario do not count then, so two defects do not turn
+into one.
 
 The judge caches each judged run by scenario and schedule, so the second pass plays only new
-scenarios. Two runs of one scenario are played on purpose: for each scenario that is larger
-than all before it, and for each violation in the end. They show a subject that depends on
-chance.
+scenarios. Some scenarios are played twice on purpose, which shows a subject that depends on
+chance: each scenario that is larger than all before it, the first few with several launches a
+step, and the scenarios of violations in the end.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.scenario.space import Space
 from syncverify.search.budget import (
     AFTER_A_HANG,
+    BACKENDS_OF_ONE_PROCESS,
     Budget,
     OutOfBudgetError,
     is_hang,
@@ -50,7 +52,6 @@ from syncverify.search.shrinking import shrink
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
 
-_BACKENDS_OF_ONE_PROCESS = ("sim", "fake")
 _DETERMINISM = subject_is_deterministic.__name__
 # An order that comes from chance is the same in half of the second plays of two buckets.
 _MIN_PLAYS = 6
@@ -88,8 +89,8 @@ def search(
         backend: Backend that plays the scenarios.
         settings: Settings of the search.
         progress: Receives each scenario and each run for shrinking.
-        known: Violations that an earlier run has shrunk.
-        elsewhere: Explores in other processes; this one then makes violations small.
+        known: Identities of violations that an earlier run has shrunk.
+        elsewhere: Explores in shards, in place of this function; None for a search without.
 
     Returns:
         The coverage, the statistics, and the shrunk violations.
@@ -169,7 +170,7 @@ def explore(
     """
     started, subject = time.monotonic(), judge.subject
     collector = judge.listener = StatisticsCollector()
-    has_ranks_here = judge.backend.name in _BACKENDS_OF_ONE_PROCESS
+    has_ranks_here = judge.backend.name in BACKENDS_OF_ONE_PROCESS
     coverage = Coverage(Space(subject.capabilities, settings.ranks))
     exploration = _Exploration(coverage, judge, settings, progress)
     with played_lines(subject.factory if has_ranks_here else None) as lines:
@@ -270,7 +271,7 @@ class _Exploration:
 
 
 class _SecondPlays:
-    """Chooses runs to play twice: the largest so far, and the first with an order."""
+    """Chooses runs to play twice: the largest so far, and the first few with an order."""
 
     def __init__(self) -> None:
         self._largest = 0

@@ -1,7 +1,7 @@
 """A search in shards, by one or several processes, for one report.
 
-The process that merges plays no shard of others: it hears them, saves each violation at the
-moment at which one meets it, and shrinks each violation once, after all shards.
+The process that merges hears those that play. It saves each violation when it hears of it, and
+shrinks each violation once, after all shards.
 
 Note [Merged in the order of shards]
     Of two violations of one identity the earlier one counts, and of equal memory the first. So
@@ -70,7 +70,7 @@ def explore_in_shards(
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """A search that is interrupted and goes on.
+    """A search that may be interrupted, and that the same command continues.
 
     Attributes:
         file: The file in which it is kept, which no other process uses.
@@ -159,7 +159,7 @@ class _Exploration:
         return self.done.with_all(self.begun)
 
     def _left(self) -> Iterator[Shard]:
-        """Yield the shards to play; none after one that shows that no more pay."""
+        """Yield the shards to play; none after a shard that ended the search."""
         for number in range(self.done.num_merged, len(self.shards)):
             if any(each.stopped for each in self.begun.values()):
                 return

@@ -2,7 +2,8 @@
 
 Processes share no state. The shards of a search follow from its settings, and a shard has its
 own seed, which follows from the seed of the search and its number. So the merged result is the
-same for any number of processes, and for any order in which they end.
+same for any order in which shards end, and for any number of workers of a cluster. The setting
+`jobs` decides how large shards are, so another number of jobs gives another result.
 """
 
 from __future__ import annotations

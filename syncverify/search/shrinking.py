@@ -18,7 +18,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.scenario.size import size_of
-from syncverify.search.budget import Budget, OutOfBudgetError, is_hang
+from syncverify.search.budget import OUT_OF_TIME, Budget, OutOfBudgetError, is_hang
 from syncverify.search.drawing import Drawing, EndedError, ReproducedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Draw, Identity, Judge
@@ -30,10 +30,9 @@ from syncverify.search.simpler_scenarios import simpler_scenarios
 _MAX_SHRINK_RUNS = 300
 _MAX_SIMPLER_RUNS = 100
 _MAX_PARTS = 60
-# Reasons why a scenario stays as it was met.
+# Beside `OUT_OF_TIME`, reasons why a scenario stays as it was met.
 TOO_LONG: Final = "each run that hangs takes seconds"
 OTHER_HANG: Final = "a part of it hangs in another way"
-OUT_OF_TIME: Final = "the time limit came first"
 _DETERMINISM = subject_is_deterministic.__name__
 
 
@@ -171,7 +170,7 @@ class _Shrinker:
         met: Receives violations that are first met now.
         least: The violation to show until now.
         draws: Number of decisions of each schedule that was drawn, by the digest of the
-            scenario.
+            scenario; None where each scenario is judged.
     """
 
     judge: Judge
@@ -219,8 +218,8 @@ class _Shrinker:
         Those before it cost little, and it is the only one that takes seconds.
 
         Returns:
-            The violation in the smallest part that hangs; as it was met with the reason where
-            no part was found.
+            The violation in the smallest part that hangs, or in the whole scenario where all
+            parts hold; as it was met, with the reason, where the search of parts ended early.
         """
         first, budget = self.least, self.judge.budget
         budget.runs_left = _MAX_PARTS

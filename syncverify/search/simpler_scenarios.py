@@ -30,7 +30,7 @@ def simpler_scenarios(
 ) -> Iterator[Scenario]:
     """Yield scenarios within a contract that leave one thing out.
 
-    The order: fewer ranks, axes, parameters, steps, micro-batches.
+    The order: fewer axes and ranks, parameters, steps, micro-batches.
     """
     parameters, counts = scenario.parameters, scenario.accumulations
     for changes in itertools.chain(

@@ -1,7 +1,7 @@
 """The folder of saved violations; foreign files in it are set aside and block no run.
 
-The folder may come from another machine, such as an artifact of CI. This module alone uses a
-private method of Hypothesis: the place of a key in the folder.
+The folder may come from another machine, such as an artifact of CI. Hypothesis has no public
+method for the place of a key in the folder, so this module uses a private one.
 """
 
 from __future__ import annotations

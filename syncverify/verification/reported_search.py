@@ -196,7 +196,7 @@ def run_search(
         The report, with or without violations.
 
     Raises:
-        UsageError: A number is out of range.
+        UsageError: A setting cannot be used with the subject or the backend.
         ObservationInterrupted: An interrupt after the search, with its report.
     """
     started = time.monotonic()

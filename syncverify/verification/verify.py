@@ -46,7 +46,7 @@ class PropertyViolation(AssertionError):  # noqa: N818  # part of the API
 
 
 class CoverageGap(AssertionError):  # noqa: N818  # part of the API
-    """The scenarios that were played contain fewer features than required.
+    """The scenarios that were played cover less than required, or none was judged.
 
     Attributes:
         report: The report, without violations.
@@ -98,8 +98,9 @@ def verify(subject: str | SubjectFactory, settings: Settings) -> Report:
 
     Raises:
         PropertyViolation: The subject violates a property.
-        CoverageGap: Fewer features occurred than required.
-        UsageError: The subject, the backend or a number cannot be used.
+        CoverageGap: Fewer features occurred or fewer lines ran than required, a scenario of an
+            exhaustive search was not played, or no scenario was judged.
+        UsageError: The subject, the backend or another setting cannot be used.
     """
     __tracebackhide__ = True
     from syncverify.backends.choice import open_backend

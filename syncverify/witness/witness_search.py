@@ -39,7 +39,7 @@ OF_GRADIENTS: Final = (
     unreduced_stay_local,
     gradient_is_within_rounding,
 )
-# Each order costs a run; where this many are harmless, more of them rarely are not.
+# Each order costs a run. After this many harmless ones, another one rarely shows harm.
 _MAX_ORDERS = 16
 # A simulated host may block on late work, or branch on a value that is not there yet.
 _BLOCKED = "the simulated host blocks before the late work could run"
@@ -54,7 +54,12 @@ def find_witness(
     backend: SimBackend,
     schedule: Schedule,
 ) -> Witness | NoWitness | None:
-    """Return the first order with a wrong gradient; None for violations not of order."""
+    """Return the first order with a wrong gradient.
+
+    Returns:
+        The order, or how many were played without a wrong gradient; None for a violation that
+        is not about order, or whose work the play does not show.
+    """
     race = violation.evidence.unordered
     if race is None:
         return None

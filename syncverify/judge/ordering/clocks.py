@@ -49,7 +49,7 @@ class Lane:
         clock: Clock of the next entry.
         collectives: Collectives that the next entry waits for and that are not joined into
             the clock yet.
-        num_host_waits: Number of host waits that the clock contains.
+        num_host_waits: Number of waits and operators of the host that the clock contains.
     """
 
     index: int

@@ -57,7 +57,7 @@ class _Device:
 
     Attributes:
         absent: By collective, number of ranks that have issued it and do not run it yet.
-        reached: Marks that were reached, and records of launches whose stream has come there.
+        reached: Marks that were reached, and keys of launches that the issuing stream has reached.
         running: Collectives that this rank runs, or has run.
     """
 

@@ -9,7 +9,8 @@ Semantics `stream`, as on a GPU. Three things order queued work:
     3. Work runs after all marks that the host had waited for when it queued the work.
 
 Operators on memory of the host run at once, on the stream `host`: after the marks that the
-host has waited for, and before all that it queues later. Nothing else orders work. The order in which the host queues says nothing about two streams.
+host has waited for, and before all that it queues later. Beside these rules, only collectives
+order work: the order in which the host queues says nothing about two streams.
 
 A collective on a separate communication stream first waits for the stream that issued it.
 It ends on a rank once all of its ranks have started it. In between it may touch its memory
@@ -68,7 +69,7 @@ class Observer:
 
 
 def walk(traces: Traces, semantics: Semantics, observer: Observer) -> None:
-    """Show every access, free and host wait of the traces of all ranks to an observer."""
+    """Show each use of memory, free and host wait of the traces of all ranks to an observer."""
     collectives: dict[CollectiveKey, CollectiveClock] = {}
     for trace in traces:
         for record in trace:
@@ -100,7 +101,7 @@ def _go_round(waiting: dict[int, Iterator[CollectiveClock]]) -> None:
 
 @dataclass(slots=True)
 class _InFlight:
-    """A collective that no host has waited for.
+    """A collective that was launched; on gloo, one that the host has not waited for.
 
     Attributes:
         collective: Clock of the collective.
@@ -125,9 +126,9 @@ class _RankWalk:
         observer: Receives each record with its clock.
         own_lanes: Lanes of the rank, by stream.
         marks: Clock of each mark that was recorded, by number.
-        launched: Collectives in flight.
+        launched: Collectives that were launched; on gloo, those that the host has not waited for.
         host: Clock of the host.
-        num_host_waits: Number of waits of the host.
+        num_host_waits: Number of waits of the host, and of its own operators.
         idle: On gloo: lanes of collectives that the host has waited for. They are used again,
             so that the number of lanes grows with the collectives in flight, not with all
             collectives.

@@ -2,8 +2,8 @@
 
 Memory goes back to its pool with the last reference. A subject that lets another stream use the
 memory has to keep a reference until its pool's stream waits for that use, or to call
-`record_stream`. No line drops such a reference: a list or a function ends. So the point stands at the line of
-the last use.
+`record_stream`. No line drops such a reference: a list or a function ends. So the point stands at
+the line of the last use.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Memory:
 
     Attributes:
         last: Its last use.
-        since: Position after which no reference is needed to queue work.
+        since: Position of the record after which the free might come.
         is_awaited: Whether a stream or the host has waited for something since then.
         streams: Streams that use it.
     """
@@ -118,7 +118,7 @@ def _kept(trace: Sequence[TraceRecord]) -> Iterator[_Kept]:
 
 def _of_freed(index: int, freed: StorageFreed, memory: _Memory) -> Iterator[_Kept]:
     line = memory.last.source
-    is_elsewhere = memory.streams - {freed.stream}
+    is_elsewhere = bool(memory.streams - {freed.stream})
     # Other memory may be kept by the program, which drops it when it likes.
     is_own = isinstance(freed.made_at, SourceLine)
     is_kept = is_own and memory.is_awaited and is_elsewhere

@@ -46,11 +46,8 @@ class BeforeUse:
 
     @override
     def __str__(self) -> str:
-        if self.source is NoLine.RETURN:
-            return f"before {self.source}"
-        if isinstance(self.source, NoLine):
-            return f"before {self.source} goes on"
-        return f"before {self.source}"
+        is_named = isinstance(self.source, NoLine) and self.source is not NoLine.RETURN
+        return f"before {self.source}{' goes on' if is_named else ''}"
 
     def is_before(self, record: TraceRecord) -> bool:
         """Tell whether a record is work that the line queues on the stream."""

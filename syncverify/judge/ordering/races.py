@@ -75,8 +75,6 @@ class Race:
 class EarlyFree:
     """Memory that may be given out again while a stream still uses it.
 
-    `use` is the last use on that stream; positions are those in the trace of the rank.
-
     Attributes:
         rank: Rank of the memory.
         use_index: Position of the use in the trace of the rank.

@@ -76,7 +76,7 @@ class Disorder:
 
     Attributes:
         found: The race or early free that shows the disorder, then all others that the same
-            remedy removes.
+            remedy removes; without a remedy, all that are left.
         remedy: The remedy; None where no few edges order the work.
         semantics: Rules under which the order is missing.
     """

@@ -65,7 +65,10 @@ def _early_frees(traced: Traced) -> Iterator[Violation]:
 def _of_lines(
     traced: Traced, disorders: list[Disorder], name: str, cause: str
 ) -> Iterator[Violation]:
-    """Yield one violation for each pair of lines: ranks that run one program share lines."""
+    """Yield one violation for each pair of lines, or for a line and the pool of the memory.
+
+    Ranks that run one program share lines.
+    """
     by_lines = dict[object, list[Disorder]]()
     for disorder in disorders:
         by_lines.setdefault(_lines(disorder.found[0]), []).append(disorder)
@@ -77,7 +80,6 @@ def _of_lines(
             cause=cause,
             summary=summary(shown, disorder, ()),
             ranks=tuple(sorted({pair.rank for pair in pairs})),
-            parameters=(),
             evidence=evidence(shown, disorder, (), traced.run.ranks[shown.rank].trace),
         )
 
@@ -110,7 +112,7 @@ def _first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-# By the function whose name and first line of documentation are those of the property.
+# By the function whose name is that of the property.
 _FINDERS: Final[
     Mapping[Callable[..., Any], Callable[[Traced], Iterable[Violation]]]
 ] = {
@@ -121,7 +123,8 @@ _FINDERS: Final[
     streams_order_shared_memory: streams_order_shared_memory,
     memory_outlives_its_streams: _early_frees,
 }
-# The guarantee of each property, by its name: words about a scenario fit no other program.
+# The guarantee of each property, by its name: the first line of the finder, or else of the
+# property. Words about a scenario fit no other program.
 STATEMENTS: Final[Mapping[str, str]] = {
     property_.__name__: _first_line(find.__doc__ or inspect.getdoc(property_) or "")
     for property_, find in _FINDERS.items()

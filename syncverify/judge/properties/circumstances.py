@@ -110,7 +110,7 @@ def after_like_step(scenario: Scenario, step: int) -> Signs:
 
 
 def is_like(scenario: Scenario, step: int, earlier: int) -> bool:
-    """Tell whether two steps are alike, and no event of a step comes before the later one."""
+    """Tell whether two steps are alike, and no step up to the later one has an event."""
     counts = [
         step_plan.num_agreed_micro_batches(scenario, at) for at in (step, earlier)
     ]

@@ -28,13 +28,14 @@ _LOSSES = frozenset(
 
 
 def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Violation]:
-    """In every step, each byte that has to be reduced is reduced once per communicator.
+    """In every step, each byte that has to be reduced is reduced once over the same ranks.
 
     For all ranks and steps: no two reductions over the same ranks touch a common byte of the
     same parameter's `.grad`. A rank exchanges at least as many elements as its parameters must
     have reduced. Exceptions are messages to owners of gradients, and gradients that are right
     because they came through the store. Collectives over one rank, and a staging buffer that
-    several buckets share, do not count.
+    several buckets share, do not count. A second reduction is legal for subjects that declare
+    `reduces_each_micro_batch`, and in a step with an extra backward.
 
     Catches: a bucket launched twice, a bucket that is never launched, reductions of
     single parameters on top of their bucket. Does not say that the right bytes were

@@ -67,7 +67,7 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
 
 
 def _right_group(judgement: Judgement, name: str, rank: int) -> str:
-    """Return over which ranks a rank has to reduce the gradient of a parameter."""
+    """Name the ranks over which a rank has to reduce the gradient of a parameter."""
     scenario = judgement.scenario
     spec = next(each for each in scenario.parameters if each.name == name)
     ranks = contributing_ranks(scenario.mesh, spec, rank)
@@ -116,7 +116,7 @@ def _agree_without(
 
 
 def _beside(judgement: Judgement, two: Launches) -> Iterator[str]:
-    """Say, in words, which gradient is beside another one on one rank only."""
+    """Yield, in words, each gradient that is beside another one on one rank only."""
     slots = {rank: true_slots(judgement.reference, rank, two[rank]) for rank in two}
     for (rank, own), (peer, theirs) in (
         [*slots.items()],

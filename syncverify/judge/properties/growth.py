@@ -25,9 +25,10 @@ def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Violation]:
 
     For all ranks, where a program has many steps: their number, and the tensors' bytes, are
     not larger after every step than before it, the first two steps left out. In a program
-    without step events, whose first two steps have as many micro-batches as any later one,
-    they are not larger after every step than two steps before either. Process groups are
-    counted in such a program only, since `bind()` may make them.
+    whose later steps need no more than the first two, they are not larger after every step
+    than two steps before either: it has no step events, uses the same parameters in each step,
+    and one of its first two steps has as many micro-batches as any later one. Process groups
+    are counted in such a program only.
 
     Catches: handles, copies and records of each step, or of each second step, that are never
     dropped: on the subject, in a global variable of its module, or in a cache without a bound.

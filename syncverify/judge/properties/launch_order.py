@@ -90,7 +90,8 @@ def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Violation]:
     )
     events = tuple(
         Event(
-            f"rank {rank}: {_told(stuck[rank][0], stuck[waiting][0])}", stuck[rank][0]
+            f"rank {rank}: {_in_turn(stuck[rank][0], stuck[waiting][0])}",
+            stuck[rank][0],
         )
         for waiting, rank in itertools.pairwise([*cycle, cycle[0]])
     )
@@ -99,7 +100,7 @@ def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Violation]:
         yield finding(cause, summary, rank, None, evidence)
 
 
-def _told(first: CollectiveLaunch, later: CollectiveLaunch) -> str:
+def _in_turn(first: CollectiveLaunch, later: CollectiveLaunch) -> str:
     """Name two launches, and their groups where their ranks are the same."""
     groups = [""] * 2
     if first.ranks == later.ranks and first.communicator != later.communicator:

@@ -6,7 +6,8 @@ Note [The owner of a gradient]
     are judged.
 
     A subject with a method `owner()` names the owners. Else the owner is concluded from the
-    values: the rank with a right gradient in most steps. If some rank is right in all steps, the concluded owner is, so no right subject is accused.
+    values: the rank with a right gradient in most steps. If some rank is right in all steps, the
+    concluded owner is, so no right subject is accused.
     A wrong one passes where a run cannot tell: in a run of one step, any owner is the same
     owner in all steps.
 """

@@ -31,7 +31,8 @@ def declared(folder: Iterable[str], package: str) -> tuple[Property, ...]:
     return tuple(sorted(found.values(), key=lambda each: each.order))
 
 
-# First the calls, then the order in which work may run, then the values that follow from both.
+# First the calls, then the order in which work may run, then the values that follow from both,
+# then all others.
 ALL_PROPERTIES: Final = declared(properties.__path__, properties.__name__)
 # The causes of violations, by name.
 CAUSES: Final[Mapping[str, Mistake]] = {
@@ -60,7 +61,7 @@ def judge_run(
     *,
     again: Run | None = None,
 ) -> Verdict:
-    """Judge a run by all properties.
+    """Judge a run by all properties; one without data, by those that need none.
 
     Args:
         scenario: The scenario that was played.

@@ -156,8 +156,8 @@ def overlap(scenario: Scenario, run: Run) -> Overlap:
     # did not go as agreed, a subject may have to learn anew which gradients come.
     if scenario.events or any(spec.used != "always" for spec in scenario.parameters):
         return Overlap(0, 0, None)
-    # Whoever lets the user's later hooks finish cannot launch from its own, and only calls of
-    # `wait()` have one order on all ranks for collectives of two synchronizers.
+    # A subject that lets the user's later hooks finish cannot launch from its own hook, and only
+    # calls of `wait()` have one order on all ranks for collectives of two synchronizers.
     if scenario.backward in _HAS_LATER_HOOKS or scenario.update != "after_wait":
         return Overlap(0, 0, None)
     if scenario.synchronizers == "two":

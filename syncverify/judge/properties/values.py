@@ -77,7 +77,7 @@ def module_gradient_seen(judgement: Judgement) -> bool:
 
 
 def replicas_compared(judgement: Judgement) -> bool:
-    """All ranks hold right gradients, one is replicated, and a `wait()` returned."""
+    """The contract promises gradients on all ranks, a parameter is replicated, a `wait()` returned."""
     is_on_all = judgement.reference.capabilities.gradients == "all ranks"
     return is_on_all and _reduced_gradient_seen(judgement)
 
@@ -132,7 +132,7 @@ GRADIENT_EQUALS_REFERENCE = Property(
         ),
         Mistake(
             "no_owner",
-            "no rank has the whole gradient",
+            "owner() is false on each rank",
             (
                 "return True from owner() on one rank of each set of replicas, the same rank in"
                 " all steps"
@@ -140,7 +140,7 @@ GRADIENT_EQUALS_REFERENCE = Property(
         ),
         Mistake(
             "wrong_owner",
-            "the whole gradient is on a rank different from that of an earlier step",
+            "the right gradient is on another rank than its owner",
             "reduce a parameter's gradient to the same rank in every step, its owner",
         ),
     ),
@@ -157,8 +157,8 @@ def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Violation]:
 
     Catches: defects that only real gradients show, such as a wire format that keeps whole
     numbers and little else, or a gradient whose memory format differs from its parameter's; and
-    all defects that whole numbers show. Does not require the nearest number; sums of products do, as their gradients
-    are exact.
+    all defects that whole numbers show. Does not require the nearest number:
+    `gradient_equals_reference` does, on sums of products, whose gradients are exact.
     """
     if judgement.scenario.module == PLAIN:
         return

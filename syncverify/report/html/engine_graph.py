@@ -60,7 +60,7 @@ class DrawnGraph:
         return self.nodes.index(node), -1
 
     def parameter(self, name: str) -> int | None:
-        """Return the node that accumulates a parameter's gradient, and ran last."""
+        """Return the place of the last node that accumulates a parameter's gradient, if any."""
         found = [
             place
             for place, node in enumerate(self.nodes)

@@ -89,8 +89,12 @@ def test_nothing_is_shown_where_nothing_is_left_over() -> None:
     assert "left_over" not in violation_json(entry)
 
 
-def test_json_has_path_and_values() -> None:
-    assert "sets_back" not in violation_json(replace(ENTRY, fix=FIX))["fix"]
+def test_json_of_a_fix_has_the_documented_keys() -> None:
+    fix = violation_json(replace(ENTRY, fix=replace(FIX, change=object())))["fix"]
+    assert fix.keys() == {"place", "lines", "num_others", "max_ranks"}
+
+
+def test_json_of_a_left_over_value_has_its_path_and_both_values() -> None:
     assert violation_json(ENTRY)["left_over"][:2] == [
         {"path": "self.count[p0]", "before": "0", "after": "2", "step": 1},
         {
