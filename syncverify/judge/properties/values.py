@@ -140,7 +140,7 @@ GRADIENT_EQUALS_REFERENCE = Property(
         ),
         Mistake(
             "wrong_owner",
-            "the right gradient is on another rank than its owner",
+            "the right gradient is not on its owner",
             "reduce a parameter's gradient to the same rank in every step, its owner",
         ),
     ),
