@@ -10,7 +10,7 @@ from syncverify.sim.machine import SimulatedMachine
 
 @pytest.fixture
 def on_ranks() -> Callable[[int, Callable[[int], Any]], list[Any]]:
-    """Return what a program returns on each simulated rank, or raise what it raises."""
+    """Return a function that runs a program and returns the result of each simulated rank."""
 
     def run(num_ranks: int, program: Callable[[int], Any]) -> list[Any]:
         results: list[Any] = [None] * num_ranks

@@ -84,7 +84,6 @@ def test_a_number_has_its_noun() -> None:
 
 
 def test_a_noun_goes_with_its_number() -> None:
-    assert counted(0, "rank") == "0 ranks"
     assert noun_of(1.0, "rank") == "rank"
     assert noun_of(1.5, "rank") == "ranks"
     assert named("rank", [2]) == "rank 2"

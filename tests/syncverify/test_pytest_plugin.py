@@ -169,16 +169,16 @@ def test_options_count_more_than_the_test(run: Run, pytester: pytest.Pytester) -
 
 def test_options_of_a_search_reach_it(run: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
-        test_told="""
+        test_options="""
 def test_it(verify_subject):
     report = verify_subject("synchronizer", ranks=1, examples=2)
     print(report.contract_choice, report.coverage["ranks"])
 """
     )
     options = ["--syncverify-ranks=2", "--syncverify-contract=everything"]
-    shown = run("test_told.py", "-rP", *options, "--syncverify-time-limit=0.0000001")
+    shown = run("test_options.py", "-rP", *options, "--syncverify-time-limit=0.0000001")
     shown.stdout.fnmatch_lines(["E   *CoverageGap: no scenario was judged, *"])
-    shown = run("test_told.py", "-rP", *options)
+    shown = run("test_options.py", "-rP", *options)
     shown.stdout.fnmatch_lines(["everything {*'2': *"])
 
 
@@ -203,7 +203,7 @@ def test_an_option_that_cannot_hold_ends_the_run_in_one_line(
     assert not shown.outlines  # nothing is collected
 
 
-def test_violation_without_the_plugin_is_annotated(
+def test_violation_of_a_direct_call_is_annotated(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")

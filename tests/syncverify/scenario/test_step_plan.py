@@ -63,7 +63,7 @@ def test_one_plain_backward_follows_unbind() -> None:
         ("not_in_last_micro_batch", {(0, 0), (1, 0)}),
     ],
 )
-def test_which_ranks_and_micro_batches_use_a_parameter(
+def test_each_word_names_the_ranks_and_micro_batches_that_use_a_parameter(
     used: str, places: set[tuple[int, int]]
 ) -> None:
     scenario = with_used(used)
@@ -74,7 +74,7 @@ def test_which_ranks_and_micro_batches_use_a_parameter(
     assert step_plan.has_gradient(scenario, spec, (0, 1), 0) == bool(places)
 
 
-def test_every_other_rank_leaves_a_parameter_out() -> None:
+def test_odd_ranks_leave_a_parameter_out() -> None:
     spec = with_used("not_on_odd_ranks").parameters[0]
     used = [step_plan.is_used(PLAIN, spec, rank, 0, 0) for rank in range(6)]
     assert used == [True, False] * 3
@@ -95,7 +95,7 @@ def test_a_micro_batch_that_does_not_run_contributes_nothing() -> None:
     assert found == [[True, True, False], [True, False, False], [False] * 3]
 
 
-def test_every_other_trainable_parameter_freezes_and_stays_frozen() -> None:
+def test_every_second_trainable_parameter_freezes_and_stays_frozen() -> None:
     scenario = with_event("freeze", 1)
     frozen = [
         [
@@ -154,7 +154,7 @@ def test_parameters_without_gradients_are_frozen_and_not_counted() -> None:
     assert [step_plan.is_frozen(plain, spec, 0) for spec in specs].count(True) == 1
 
 
-def test_each_rank_starts_with_another_parameter() -> None:
+def test_each_rank_starts_with_a_parameter_of_its_own() -> None:
     scenario = replace(PLAIN, readiness="by_rank")
     orders = [
         [s.name for s in step_plan.used_parameters(scenario, rank, 0, 0)]

@@ -1,3 +1,5 @@
+"""A token is short, and is read back or refused in one line."""
+
 import base64
 import contextlib
 import json
@@ -34,7 +36,7 @@ def token_of(packed: object, *, text: bytes | None = None) -> str:
 
 
 def packed(**changes: Any) -> list[Any]:
-    """The contents of a token, with parts of the scenario replaced."""
+    """Return the contents of a token, with parts of the scenario replaced."""
     parts = {
         "shape": [2],
         "names": ["dp"],
@@ -47,7 +49,7 @@ def packed(**changes: Any) -> list[Any]:
 
 
 def of_shape(shape: list[int]) -> list[Any]:
-    """The contents of a token with one parameter of a shape."""
+    """Return the contents of a token with one parameter of a shape."""
     return packed(parameters=[["p", shape, ["R"], 0, None, 1, 0]])
 
 
@@ -74,8 +76,7 @@ def test_token_survives_a_shell(scenario: Scenario) -> None:
 
 
 def test_token_of_a_shrunk_scenario_is_short() -> None:
-    # It fits two lines of a terminal.
-    assert len(TOKEN) <= 200
+    assert len(TOKEN) <= 160  # it fits two lines of a terminal
 
 
 def test_token_of_a_few_late_choices_is_short() -> None:
@@ -96,8 +97,8 @@ def test_token_of_another_version_is_refused(version: str, tmp_path: Path) -> No
         assert load_refusal(file) == message
 
 
-def test_equal_recordings_have_equal_tokens() -> None:
-    assert encode(Reproducer(*["p", "c"], SMALLEST)) == encode(
+def test_equal_reproducers_have_equal_tokens() -> None:
+    assert encode(Reproducer("p", "c", SMALLEST)) == encode(
         Reproducer("p", "c", Scenario.from_json(SMALLEST.to_json()))
     )
 
@@ -239,15 +240,14 @@ def test_module_of_a_token_is_not_imported(
 def test_bad_token_is_refused_in_one_line(token: str) -> None:
     message = refusal(token)
     assert "\n" not in message
-    # However long the token is.
-    assert len(message) < 300
+    assert len(message) < 300  # however long the token is
     assert message.startswith(
         ("unreadable token 'sv2-", "malformed scenario: ", "malformed schedule: ")
     )
 
 
 def test_packed_by_hand_is_a_good_token() -> None:
-    """Or the test above would pass for the wrong reason."""
+    """Else any change of it would be refused, and the test above would show nothing."""
     (spec,) = decode(token_of(packed())).scenario.parameters
     assert spec == ParameterSpec("p0", (), ("R",))
 
@@ -255,7 +255,7 @@ def test_packed_by_hand_is_a_good_token() -> None:
 @given(st.integers(4, len(TOKEN) - 1), st.sampled_from(ALPHABET))
 def test_mistyped_token_never_replays_another_scenario(place: int, typed: str) -> None:
     mistyped = TOKEN[:place] + typed + TOKEN[place + 1 :]
-    with contextlib.suppress(ScenarioFormatError):  # else padding bits differ, no more
+    with contextlib.suppress(ScenarioFormatError):  # if read, only padding bits differ
         assert decode(mistyped) == REPRODUCER
 
 
@@ -373,7 +373,7 @@ def test_load_refuses_a_file_that_may_not_be_read(
     assert load_refusal(file) == f"cannot read {file!r}: Permission denied"
 
 
-def test_load_refuses_a_file_without_an_end(
+def test_load_refuses_a_file_that_is_too_long(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("syncverify.bounds.MAX_FILE_BYTES", 100)

@@ -37,7 +37,7 @@ def side_stream_without_wait(rank: int) -> torch.Tensor:
     return scaled + 1  # fault
 
 
-def waits_for_the_wrong_event(rank: int) -> torch.Tensor:
+def waits_for_an_event_that_is_too_early(rank: int) -> torch.Tensor:
     side, event = torch.cuda.Stream(), torch.cuda.Event()
     gradient = _ones(rank)
     side.wait_stream(torch.cuda.current_stream())
@@ -118,7 +118,7 @@ def uses_a_destroyed_group(rank: int) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """A program with a fault, and what a simulation has to say of it."""
+    """A program with a fault, and the property that a simulation finds violated."""
 
     program: Callable[[int], Any]
     violates: str
@@ -138,7 +138,7 @@ FAULTS = (
     Fault(never_waits, _ORDER),
     Fault(compiles_a_read_before_wait, _ORDER),
     Fault(side_stream_without_wait, _ORDER),
-    Fault(waits_for_the_wrong_event, _ORDER),
+    Fault(waits_for_an_event_that_is_too_early, _ORDER),
     Fault(shapes_differ, _MATCH),
     Fault(operations_differ, _MATCH),
     Fault(drops_memory_of_a_side_stream, _FREED),

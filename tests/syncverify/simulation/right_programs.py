@@ -54,7 +54,7 @@ def pings_and_pongs(rank: int) -> torch.Tensor:
     return buffers[0]
 
 
-def ranks_take_other_branches(rank: int) -> torch.Tensor:
+def ranks_take_different_branches(rank: int) -> torch.Tensor:
     if rank:
         total = _ones(rank)
         dist.all_reduce(total)
@@ -181,7 +181,7 @@ RIGHT: tuple[Callable[[int], Any], ...] = (
     polls_until_done,
     waits_for_the_last_of_a_group,
     pings_and_pongs,
-    ranks_take_other_branches,
+    ranks_take_different_branches,
     overlaps_through_events,
     records_a_stream,
     synchronizes_the_device,

@@ -88,7 +88,7 @@ def _causes(simulation: Simulation) -> list[str]:
     return [found.violation.cause for found in simulation.violations]
 
 
-def test_it_is_one_with_gloo() -> None:
+def test_a_stall_of_hosts_alone_is_a_deadlock_with_gloo() -> None:
     def program(rank: int) -> None:
         if rank == 0:
             dist.all_reduce(torch.ones(2))

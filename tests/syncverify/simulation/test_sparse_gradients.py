@@ -10,25 +10,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from syncverify import simulate
 
-_SUMS = [
-    1.0,
-    3.0,
-    0.0,
-    0.0,
-    1.0,
-    2.0,
-]  # rows [0, 1, 1] of rank 0, [1, 4, 5, 5] of rank 1
+# Of rows [0, 1, 1] of rank 0 and [1, 4, 5, 5] of rank 1.
+_SUMS = [1.0, 3.0, 0.0, 0.0, 1.0, 2.0]
 
 
 def _table(rank: int) -> nn.Embedding:
-    """Make a table whose rows some micro-batch of the rank has looked up."""
+    """Return a table with the sparse gradient of the rows that the rank looked up."""
     table = nn.Embedding(6, 1, sparse=True)
     table(torch.tensor([1, 4, 5, 5] if rank else [0, 1, 1])).sum().backward()
     return table
 
 
 def _gathered(rank: int, gradient: torch.Tensor) -> torch.Tensor:
-    """Gather rows and values, of which each rank has another number."""
+    """Gather rows and values, of which the ranks have different numbers."""
     counts = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]
     own = gradient._indices()[0]
     dist.all_gather(counts, torch.tensor([len(own)]))
@@ -64,7 +58,7 @@ def _dense(rank: int) -> list[float]:
 
 
 def _last_of_each_row(rank: int) -> list[float]:
-    """Take the rows for distinct ones, so that one value of each row is left."""
+    """Take the rows for distinct ones, so that a row keeps one of its values."""
     gradient = _table(rank).weight.grad
     assert gradient is not None
     gathered = _gathered(rank, gradient)

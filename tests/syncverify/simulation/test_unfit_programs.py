@@ -1,4 +1,4 @@
-"""Programs that no simulation can play to its end: one clear line each, and no false verdict."""
+"""Unfit programs and arguments: one clear line each, and no false verdict."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_number_of_ranks_has_bounds(ranks: int) -> None:
         simulate(_two, ranks)
 
 
-def test_the_device_is_known() -> None:
+def test_an_unknown_device_is_refused() -> None:
     device: Any = "tpu"
     with pytest.raises(UsageError, match="expected device 'cuda' or 'cpu', not 'tpu'"):
         simulate(_two, device=device)
@@ -177,7 +177,7 @@ def test_a_child_of_a_rank_may_exit() -> None:
     assert in_new_process(code_of_a_forked_child) == (5,)
 
 
-def _names(device: Any) -> list[Callable[[], Any]]:
+def _uses_of(device: Any) -> list[Callable[[], Any]]:
     return [
         lambda: torch.ones(2, device=device),
         lambda: torch.ones(2).to(device),
@@ -190,7 +190,7 @@ def _names(device: Any) -> list[Callable[[], Any]]:
 
 @pytest.mark.parametrize("number", range(6))
 def test_a_gpu_that_does_not_exist_is_an_error(number: int) -> None:
-    program = _names("cuda:7")[number]
+    program = _uses_of("cuda:7")[number]
     assert _summary(simulate(program, 2)) == (
         "raised_RuntimeError",
         "rank 0 raised RuntimeError: CUDA error: invalid device ordinal: cuda:7 of 2 GPUs",
@@ -200,7 +200,7 @@ def test_a_gpu_that_does_not_exist_is_an_error(number: int) -> None:
 
 @pytest.mark.parametrize("number", range(6))
 def test_a_gpu_of_another_rank_may_be_named(number: int) -> None:
-    assert simulate(_names("cuda:1")[number], 2).is_right
+    assert simulate(_uses_of("cuda:1")[number], 2).is_right
 
 
 def _starts_rpc() -> None:
@@ -216,7 +216,7 @@ def _uses_symmetric_memory() -> None:
 
 
 def _checkpoint(backend: str) -> dict[str, Any]:
-    """Return what saves a checkpoint over a new group."""
+    """Return the arguments that save a checkpoint over a new group."""
     group = dist.new_group(backend=backend)
     state = {"weight": torch.ones(2, device="cuda")}
     return {"state_dict": state, "checkpoint_id": "unused", "process_group": group}

@@ -27,14 +27,14 @@ def violations(launch: str, subject: Subject) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("launch", WORDS["launch"])
-def test_every_launch_is_owed_and_right(launch: str) -> None:
+def test_every_launch_is_promised_and_right(launch: str) -> None:
     ddp = resolve("ddp")
     assert ddp.capabilities.covers("launch", launch)
     assert violations(launch, ddp) == []
 
 
 class DropsAtOnce(DistributedDataParallelSubject):
-    """Drop gradients as torch's optimizers do: the creating stream waits for no reader."""
+    """Drops gradients as torch's optimizers do: the creating stream waits for no reader."""
 
     def zero_grad(self) -> None:
         for parameter in self.parameters:

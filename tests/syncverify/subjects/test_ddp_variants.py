@@ -1,4 +1,4 @@
-"""Variants of DDP and FSDP2: silent where they are right, and heard where DDP is not."""
+"""Variants of DDP and FSDP2: no violation where they are right, and one in a wrong use."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ def two_micro_batches(num_ranks: int) -> Scenario:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ALIKE)
-def test_it_is_silent_on_simulated_ranks(name: str) -> None:
+def test_a_variant_is_silent_on_simulated_ranks(name: str) -> None:
     assert verify(name, ranks=4, examples=8, seed=3).violations == ()
 
 
@@ -48,7 +48,7 @@ def test_static_graph_fails_where_training_starts_in_no_sync(num_ranks: int) -> 
 @pytest.mark.parametrize("name", [
     "studies.stand_ins.one_backward:StaticGraphOfOneBackward", "ddp-find-unused",
 ])  # fmt: skip
-def test_it_finds_the_losses_that_another_backward_takes(
+def test_ddp_finds_the_losses_that_another_backward_takes(
     name: str, backward: str
 ) -> None:
     """DDP puts one node behind all tensors of an output, and looks for them in a dict."""

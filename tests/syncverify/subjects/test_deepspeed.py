@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO as a subject, where it is installed, and the meaning of its words."""
+"""DeepSpeed's ZeRO as a subject, where it is installed, and what its contract means."""
 
 import sys
 from dataclasses import replace
@@ -67,7 +67,7 @@ def test_only_declared_subjects_may_reduce_in_each_micro_batch() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["deepspeed-zero1", "deepspeed-zero2"])
-def test_it_is_silent_on_processes(name: str) -> None:
+def test_deepspeed_is_silent_on_processes(name: str) -> None:
     pytest.importorskip("deepspeed", reason="pip install deepspeed")
     subject, backend = resolve(name), GlooBackend(hang_timeout_seconds=60.0)
     try:

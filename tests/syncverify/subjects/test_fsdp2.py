@@ -1,4 +1,4 @@
-"""FSDP2 as a subject: silent where it is right, and heard where its shards are not."""
+"""FSDP2 as a subject: no violation where it is right, and one where its shards are wrong."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.fsdp2 import FullyShardedSubject
-from syncverify.subjects.subject import Subject, resolve
+from syncverify.subjects.subject import resolve
 from syncverify.verification.verify import PropertyViolation
 
 # The second group is sharded in two halves (HSDP); 3 rows do not divide by 2 or 4.
@@ -30,7 +30,7 @@ FSDP2 = resolve("fsdp2")
 
 
 @pytest.mark.long
-def test_it_is_silent_on_simulated_ranks() -> None:
+def test_fsdp2_is_silent_on_simulated_ranks() -> None:
     report = verify("fsdp2", ranks=4, examples=15, seed=3)
     assert report.violations == ()
 
@@ -95,7 +95,5 @@ def test_scalars_are_outside_of_its_contract() -> None:
     )
     outside = features_outside(scalar, FSDP2.capabilities)
     assert outside == [("parameters", "scalar")]
-    run = SimBackend().run(
-        scalar, Subject("fsdp2", FullyShardedSubject, FSDP2.capabilities)
-    )
-    assert "doesn't support scalar parameters" in str(run.fault)  # nor does it pretend
+    run = SimBackend().run(scalar, FSDP2)
+    assert "doesn't support scalar parameters" in str(run.fault)

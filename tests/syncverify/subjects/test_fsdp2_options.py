@@ -61,7 +61,7 @@ def test_a_shard_group_of_one_rank_divides_twice(
 
 @pytest.mark.slow
 def test_one_division_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the division of torch's that the other one contains, nothing is found."""
+    """Without one of torch's two divisions, nothing is found."""
     monkeypatch.setattr(
         _fsdp_collectives, "_div_if_needed", lambda tensor, factor: None
     )

@@ -28,7 +28,7 @@ def test_megatron_that_is_missing_says_how_to_get_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["megatron", "megatron-shards"])
-def test_it_is_silent_on_simulated_ranks(name: str) -> None:
+def test_megatron_is_silent_on_simulated_ranks(name: str) -> None:
     pytest.importorskip("megatron", reason="pip install --no-deps megatron-core")
     assert verify(name, ranks=4, examples=10, seed=3).violations == ()
 

@@ -65,7 +65,7 @@ def test_a_package_outside_of_the_peers_is_not_installed_by_its_name() -> None:
     ("name", "package"),
     [("fairscale", "fairscale"), ("megatron-fsdp", "megatron_fsdp")],
 )
-def test_it_is_silent_on_simulated_ranks(name: str, package: str) -> None:
+def test_a_sharded_peer_is_silent_on_simulated_ranks(name: str, package: str) -> None:
     pytest.importorskip(package, reason=f"pip install --no-deps {package}")
     assert verify(name, ranks=4, examples=6, seed=3).violations == ()
 

@@ -1,3 +1,5 @@
+"""Subjects are found by name, path or object; what cannot be one is refused in one line."""
+
 import inspect
 import sys
 from abc import ABC, abstractmethod
@@ -168,9 +170,8 @@ def test_what_has_no_path_has_a_name_without_an_address() -> None:
 class NamesFeatures(Complete):
     features = ("event",)
     outside = frozenset({"event=tail", "dtype=float16"})
-    right = property(
-        lambda self: True
-    )  # of the class itself, and no part of a contract
+    # A property of its objects, and no part of a contract.
+    right = property(lambda self: True)
 
 
 class NamesWrongFeatures(Complete):
@@ -220,7 +221,7 @@ def test_optional_methods_are_known_by_their_presence() -> None:
 
 
 @pytest.mark.parametrize("text", ["nothing", "", ":", "module:", ":Class", "a.b.c"])
-def test_neither_built_in_nor_a_path(text: str) -> None:
+def test_a_name_that_is_neither_built_in_nor_a_path_is_refused(text: str) -> None:
     assert refusal(text) == (
         f"unknown subject {text!r}: expected one of {', '.join(sorted(BUILT_IN_SUBJECTS))}, "
         "module:attribute or file.py:attribute"
@@ -305,7 +306,7 @@ def test_missing_methods_are_listed() -> None:
         (lambda a, b, c, d: None, "missing a required argument: 'd'"),
     ],
 )
-def test_signature_that_does_not_take_the_three(
+def test_a_signature_that_does_not_take_three_arguments_is_refused(
     subject: Callable[..., Any], reason: str
 ) -> None:
     assert refusal(subject) == (
@@ -314,18 +315,18 @@ def test_signature_that_does_not_take_the_three(
     )
 
 
-class ToldCount(TwoArguments):
+class TakesCountByCall(TwoArguments):
     def set_required_accumulations(self, count: int) -> None: ...
 
 
 @pytest.mark.parametrize(
-    "subject", [ToldCount, lambda groups, size: ToldCount(groups, size)]
+    "subject", [TakesCountByCall, lambda groups, size: TakesCountByCall(groups, size)]
 )
 def test_a_count_may_come_by_a_call_alone(subject: Callable[..., Any]) -> None:
     assert not resolve(subject).takes_count
 
 
-def test_a_count_may_come_either_way() -> None:
+def test_a_constructor_may_take_the_count() -> None:
     assert resolve("synchronizer").takes_count
     assert resolve(Complete).takes_count
 

@@ -107,7 +107,7 @@ def test_an_option_that_is_not_taken_is_refused(name: str, text: str) -> None:
     assert str(caught.value) == text
 
 
-def test_a_subset_of_the_options_is_for_what_does_not_shard() -> None:
+def test_a_subject_that_does_not_shard_takes_fewer_options() -> None:
     assert resolve("replicate-fsdp:force_sum_reduction_for_comms=true")
     with pytest.raises(SubjectError):
         resolve("replicate-fsdp:shard_size=1")

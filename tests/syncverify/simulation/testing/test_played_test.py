@@ -14,7 +14,7 @@ from syncverify.simulation.testing.without_group import without_group
 _OPTIONS = TestOptions()
 
 
-def test_first_error_counts() -> None:
+def test_error_of_a_rank_counts_before_the_stall_of_others() -> None:
     def test(rank: int) -> None:
         if rank == 1:
             raise ValueError("the cause")
@@ -32,7 +32,7 @@ def test_what_is_not_simulated_is_skipped() -> None:
         play_test(test, 2, _OPTIONS, name="tests:test")
 
 
-def test_error_of_another_legal_order_is_told() -> None:
+def test_error_of_another_legal_order_is_reported() -> None:
     def test(rank: int) -> None:
         side = torch.cuda.Stream()
         value = torch.ones(2, device="cuda") + rank
