@@ -56,9 +56,9 @@ class GradientSynchronizer:
     context manager, the object binds and unbinds; an exception in the block waits for no
     reduction in flight, whose memory is kept until the process ends.
 
-    Two bound synchronizers with two ranks in common start no sum before `wait()`, since
-    backwards may take turns in another way on each rank. One synchronizer for all parameters
-    overlaps.
+    While a second synchronizer that sums is bound on a rank, both start their sums in `wait()`,
+    since backwards may take turns in another way on each rank. One synchronizer for all
+    parameters overlaps.
 
     Args:
         param_groups: A list of lists: `[[p0, p1], [p2]]`. Only parameters of one list share
@@ -292,11 +292,12 @@ class GradientSynchronizer:
 
         Args:
             require_accumulations: New number, from the next step on; before `bind()`, or
-                after it and before the first backward of the step.
+                after it and before the first counted backward of the step.
 
         Raises:
             InvalidArgumentError: The count is not a positive integer.
-            LifecycleError: A gradient was accumulated since the last `zero_grad()`.
+            LifecycleError: A counted backward has brought a gradient since the last
+                `zero_grad()`.
         """
         count = arguments.checked_count(require_accumulations)
         if self._sequence is not None:

@@ -1,6 +1,7 @@
 """Autograd hooks and gradient views on parameters: installation, calls and removal.
 
-A parameter has two hooks: one when a gradient arrives, and one after its accumulation.
+A parameter has a hook after the accumulation of a gradient. Where a gradient may arrive Partial
+or wrap other tensors, another hook sees it arrive.
 
     * Parameters outlive synchronizers, so hooks reference their listener weakly.
     * Hooks know a parameter by its number and not by its bucket, so a rebuild of the

@@ -37,8 +37,9 @@ class Collector(Protocol):
         """Set the bucket, the view and the `.grad` of each parameter, by its number."""
 
     def start(self, backward: int, missing: Sequence[int], takes_over: bool) -> None:  # noqa: FBT001  # C++
-        """Collect gradients of a backward, less than a bucket misses.
+        """Collect gradients of a backward, but for the last one that a bucket misses.
 
+        `missing` has the number of gradients that each bucket misses; 0 collects none for it.
         `takes_over` tells whether the step has started with None in every `.grad`.
         """
 

@@ -124,7 +124,7 @@ class Bucket:
 
     @property
     def has_started(self) -> bool:
-        """Tell whether this step has accumulated a gradient."""
+        """Tell whether a counted backward of this step has brought a gradient."""
         return any(view.num_accumulations for view in self.views)
 
     def unfinished(self) -> list[GradientView]:
@@ -265,7 +265,7 @@ class Bucket:
         pack(self.detached(), self._side, self.label)
 
     def abandon(self) -> None:
-        """Wait for a reduction in flight, whose sums nobody wants."""
+        """Wait for the reduction, if it is in flight; nobody wants its sums."""
         with self._side.activate():
             self._reduction.finish(self._buffer, 1.0)
         self.state, self._is_open = BucketState.REDUCED, False
@@ -293,7 +293,7 @@ class Bucket:
         self.state, self._is_open = BucketState.REDUCED, False
 
     def leave(self) -> None:
-        """Give every `.grad` back; what is in flight stays so."""
+        """Set every `.grad` that is a view to None; a reduction in flight goes on."""
         for view in self.views:
             view.detach()
 

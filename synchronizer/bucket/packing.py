@@ -20,12 +20,12 @@ class Attachment:
         self._views = views
         self._parameters = [view.parameter for view in views]
         self._addresses = [view.address for view in views]
-        self._are_plain = not any(view.is_dtensor for view in views)
+        self._are_ordinary = not any(view.is_dtensor for view in views)
 
     def detached(self) -> list[GradientView]:
         """List the views that are no longer `.grad`, or no longer lie in the buffer."""
-        # Without a call of Python for each plain gradient, because this is part of backward.
-        if self._are_plain:
+        # Without a call of Python for each ordinary gradient, because this is part of backward.
+        if self._are_ordinary:
             gradients = [view.gradient for view in self._views]
             are_views = all(map(is_, map(_grad, self._parameters), gradients))
             if are_views and [*map(_address, gradients)] == self._addresses:

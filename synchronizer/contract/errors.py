@@ -80,7 +80,7 @@ class LateAccumulationError(SynchronizerError):
 
 
 class GradientMismatchError(SynchronizerError):
-    """A gradient does not fit its view, or would be summed twice."""
+    """A gradient does not fit its view, would be summed twice, or may have come past the hooks."""
 
     hint = (
         "assign a gradient of the expected kind, or None; call unbind() before the dtype,"
@@ -89,7 +89,7 @@ class GradientMismatchError(SynchronizerError):
 
 
 class BucketNotReadyError(SynchronizerError):
-    """`wait()` was called before every parameter accumulated all its gradients."""
+    """`wait()` or `flush()` was called before parameters had the gradients that it needs."""
 
     hint = (
         "call wait() after the last micro-batch's backward, or flush() to end the step"
@@ -112,7 +112,7 @@ class UnfrozenParameterError(SynchronizerError):
 
 
 class ReplacedGradientError(SynchronizerError):
-    """A `.grad` was exchanged between the last backward and `wait()`."""
+    """A `.grad` was exchanged between the last backward and a call that needs the gradient."""
 
     hint = "assign to .grad after wait() only"
 

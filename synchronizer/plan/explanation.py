@@ -1,4 +1,4 @@
-"""The plan of a synchronizer as a table, before the first step."""
+"""The plan of a synchronizer, as values and as a table."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -48,8 +48,8 @@ class ExplainedBucket:
         grad_dtype: Dtype in which gradients are accumulated.
         device: Device of the buffer.
         payload_bytes: Bytes of this rank's local gradients.
-        padding_bytes: Bytes between and after the gradients; always zero, but reduced
-            too.
+        padding_bytes: Bytes between and after the gradients, which are reduced too: zeros,
+            and the flags of `unused="keep_none"`.
         op: "sum", "avg", or "sum / n" where only some of the axes are averaged; empty
             where the bucket stays local.
         wire_dtype: Dtype in which gradients are sent and summed; empty where the bucket
@@ -79,7 +79,7 @@ class ExplainedBucket:
 
     @property
     def collective(self) -> ExplainedCollective | None:
-        """The collective that backward launches for the bucket, if there is one."""
+        """The collective of the bucket, if there is one; a comm hook may choose others."""
         if not self.ranks:
             return None
         operation = "reduce_scatter" if self.num_shards > 1 else "all_reduce"

@@ -207,8 +207,8 @@ def cut_buckets(
 
     `candidates` are in registration order. `bucket_cap_bytes` is the upper bound on the
     local elements of one bucket, in bytes of the gradient dtype, without padding. A
-    larger parameter has a bucket for itself. The first and the last bucket of a kind
-    are smaller, see Note [Small at both ends]. `positions` are the expected positions
+    larger parameter has a bucket for itself. The first and the last bucket of a key
+    may be smaller, see Note [Small at both ends]. `positions` are the expected positions
     in the order of readiness, distinct among candidates of equal ranks. Default: the
     last registered candidate comes first.
     """

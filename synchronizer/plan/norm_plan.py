@@ -4,10 +4,10 @@
     replicated                                      once, as it is whole on every rank
     sharded over some ranks                         those of all its shards
     scattered sums                                  those of all ranks that summed it
-    plain, summed over a process group              once, as it is replicated
-    plain, not summed                               on its own rank only
+    ordinary, summed over a process group           once, as it is replicated
+    ordinary, not summed                            on its own rank only
 
-A model with plain parameters that are not summed has another norm on each rank.
+A model with ordinary parameters that are not summed has another norm on each rank.
 """
 
 from collections.abc import Iterator

@@ -4,8 +4,9 @@ Note [Through the store]
 ~~~~~~~~~~~~~~~~~~~~~~~~
 A collective cannot detect that ranks disagree about its members: it hangs. So each rank
 writes its plan to the rendezvous store under its own rank. Then it reads the plans of
-the ranks with which *it* shares buckets according to its own plan. Every rank writes
-its plan in `bind()`, even a wrong one, so a read waits only until that rank binds.
+the ranks with which *it* shares buckets according to its own plan. A rank writes its plan
+in `bind()`, even a wrong one, so a read waits only until that rank binds. A rank whose own
+plan shares no bucket writes none: who expects it waits for the timeout of the store.
 
 Two ranks compare, line by line:
 

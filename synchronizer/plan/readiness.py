@@ -3,18 +3,18 @@
 Note [The deciding rank]
 ~~~~~~~~~~~~~~~~~~~~~~~~
 Registration order is a guess; the first reduced step shows the real order. But each
-rank observes another order, and a bucket has to be equal on all of its ranks. So in
+rank may observe another order, and a bucket has to be equal on all of its ranks. So in
 each set of ranks the lowest rank decides: it publishes the positions that *it* has
 observed for the parameters of the set, and the other ranks take them. A parameter is
 identified by its index among the registered parameters of its set, which is equal on
 all ranks of the set.
 
-A rank publishes its positions at the start of `wait()`, when the step can get no
-further gradient. It reads those of other ranks in `zero_grad()`. So no rank waits for a
-slow one, and a rank that never calls `zero_grad()` blocks no other. The positions are
-published before anything can fail in `wait()`. Where `wait()` raises on one rank only,
-the other ranks have reduced their buckets together with it, and they read its positions
-too.
+A rank publishes its positions in `wait()`, when the step can get no further gradient. It
+reads those of other ranks in `zero_grad()`. So no rank waits for a slow one, and a rank
+that never calls `zero_grad()` blocks no other. The positions are published after the
+refusals of `wait()`, and before it launches or waits for a reduction. So where a reduction
+or a later check raises on one rank only, the other ranks read its positions all the same.
+After a refusal there are none: `zero_grad()` of the others raises `PlanMismatchError`.
 """
 
 import json

@@ -45,8 +45,8 @@ class Reduction:
         divisor: Number that divides the sum.
         unreduced_ranks: Ranks of the axes with the reduction "none", this rank
             included; empty without such axes.
-        axis_reductions: Reduction of each replicated mesh axis; empty where all are
-            "sum".
+        axis_reductions: Reduction of each replicated mesh axis of size 2 or more; empty
+            where all are "sum".
     """
 
     scope: ReduceScope | None = None

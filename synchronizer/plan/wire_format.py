@@ -33,7 +33,7 @@ class WireFormat:
 
     Attributes:
         dtype: Dtype of the sum.
-        divisor: Divisor of the sum: 1, or the number of ranks of an average.
+        divisor: Divisor of the sum: 1, or the number of ranks on the averaged axes.
         before: Factor of the gradients before the sum.
         after: Factor of the sum; the product of both factors is 1 / divisor.
     """

@@ -1,6 +1,6 @@
 """Parameters whose gradients FSDP2 or `replicate` reduces itself, in the same backward.
 
-The only module that uses private functions of FSDP2: a parameter does not tell who manages
+The only module that reads private attributes of FSDP2: a parameter does not tell who manages
 it. `tests/synchronizer/plan/test_fsdp.py` states the facts that it relies on.
 """
 

@@ -2,8 +2,8 @@
 
 Note [Effects of a rebuild]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~
-Buckets are cut anew at the end of `zero_grad()`, when every gradient is zero and no
-reduction is in flight. So no accumulation is lost, also none of `no_sync()`: the
+Buckets are cut anew at the end of `zero_grad()`, when every gradient is zero or None, and
+no reduction is in flight. So no accumulation is lost, also none of `no_sync()`: the
 accumulations of the step are reduced and dropped, and those of the next step have not
 begun.
 
@@ -13,8 +13,8 @@ begun.
                 the peak of memory does not grow
 
 Every `.grad` is another tensor afterwards. An older `.grad` that the user kept holds
-zeros, as after any `zero_grad()`, and has separate memory: no backward adds to it any
-more. So keep parameters, or turn `rebuild` off where `.grad` has to be the same tensor
+zeros, or its last values after `set_to_none=True`. It has separate memory: no backward
+adds to it any more. So keep parameters, or turn `rebuild` off where `.grad` has to be the same tensor
 from `bind()` to `unbind()`.
 """
 

@@ -72,7 +72,7 @@ def refuse_exchanged_parameters(sequence: BucketSequence) -> None:
 
 
 def refuse_missing_gradients(sequence: BucketSequence) -> None:
-    """Refuse to reduce before every parameter has all its gradients."""
+    """Refuse to end a step before every parameter has all its gradients."""
     required = known_count(sequence.require_accumulations, "wait()")
     _refuse_missing(
         [(b, view) for b in sequence.buckets for view in b.unfinished()],
@@ -108,7 +108,7 @@ def refuse_unused_parameters(sequence: BucketSequence) -> None:
 
 @torch.no_grad()  # here, because it is slow for each gradient
 def refuse_replaced_gradients(sequence: BucketSequence) -> None:
-    """Refuse a `.grad` that is not the view, in a bucket that was not waited for."""
+    """Refuse a `.grad` that has replaced a packed gradient, before its bucket is reduced."""
     replaced = _replaced(
         b
         for b in sequence.buckets
@@ -134,6 +134,7 @@ def refuse_replaced_results(sequence: BucketSequence, call: str) -> None:
             expected="every .grad to be the view that was summed",
             got=f"another .grad at {_names(replaced)}",
             where=_labels(bucket for bucket, _ in replaced),
+            hint=f"change .grad in place between wait() and {call}, or assign to it after",
         )
 
 
@@ -208,7 +209,7 @@ def refuse_reductions_in_flight(sequence: BucketSequence) -> None:
 
 
 def refuse_started_step(sequence: BucketSequence, *, count: int) -> None:
-    """Refuse to change the required accumulations after the first gradient."""
+    """Refuse to change the required accumulations after the first counted gradient."""
     sequence.count_collected()
     buckets, required = sequence.buckets, sequence.require_accumulations
     started = [bucket for bucket in buckets if bucket.has_started]

@@ -15,26 +15,29 @@ from syncverify.synchronizer.ranks.scope import ReduceScope, mesh_scope, reduce_
 def broadcast(
     tensors: Iterable[torch.Tensor],
     groups: ReductionGroups,
-    plain: dist.ProcessGroup | None,
+    ordinary: dist.ProcessGroup | None,
 ) -> None:
     """Overwrite each tensor with that of the lowest rank that replicates it.
 
-    `tensors` come in one order on all ranks. `plain` is the process group of plain ones,
-    which stay as they are without it. A parameter is replicated also over an axis that is
-    not reduced.
+    A parameter is replicated also over an axis that is not reduced.
+
+    Args:
+        tensors: DTensors and ordinary tensors, in one order on all ranks.
+        groups: Process groups of the synchronizer.
+        ordinary: Process group of the ordinary tensors, which stay as they are without one.
     """
     for tensor in tensors:
-        scope = _replicas(tensor, plain)
+        scope = _replicas(tensor, ordinary)
         if scope is not None:
             group = groups.get(scope)
             dist.broadcast(local_tensor(tensor), src=scope.ranks[0], group=group)
 
 
 def _replicas(
-    tensor: torch.Tensor, plain: dist.ProcessGroup | None
+    tensor: torch.Tensor, ordinary: dist.ProcessGroup | None
 ) -> ReduceScope | None:
     if isinstance(tensor, DTensor):
         mesh = tensor.device_mesh
         return mesh_scope(mesh, reduce_axes(mesh, tensor.placements))
-    ranks = () if plain is None else usable_ranks(plain)
-    return ReduceScope(ranks, group=plain) if len(ranks) > 1 else None
+    ranks = () if ordinary is None else usable_ranks(ordinary)
+    return ReduceScope(ranks, group=ordinary) if len(ranks) > 1 else None

@@ -108,7 +108,7 @@ class BucketSequence:
         return [self._views[number].plan.parameter for number in observed]
 
     def exchanged(self) -> list[GradientView]:
-        """List the views of parameters that got no gradient, and have lost their hooks."""
+        """List the views that have lost their hooks, if any view misses a gradient."""
         if not any(bucket.unfinished() for bucket in self.buckets):
             return []
         return self._attachments.exchanged()
@@ -401,7 +401,7 @@ class BucketSequence:
             )
 
     def _end_backward(self) -> None:
-        """Complete its gradients, see Note [When a gradient is complete]."""
+        """Complete the gradients of the backward, see Note [When a gradient is complete]."""
         if self._failure:
             return
         with self._failing():

@@ -20,7 +20,7 @@ class HookTransport:
         plan: Layout of the bucket.
         group: Process group of all ranks of the bucket.
         is_last: Whether the bucket is the last to be launched.
-        padding: Indices of the elements between the gradients.
+        padding: Indices of the elements between and after the gradients, without flags.
         state: Tensors that the hook keeps for this bucket.
     """
 
@@ -74,8 +74,8 @@ class PendingHook:
     Attributes:
         future: Future of the sums.
         buffer: Shape (N,): the gradients, without flags.
-        plan: Plan of the bucket.
-        padding: Indices of the elements between the gradients.
+        plan: Layout of the bucket.
+        padding: Indices of the elements between and after the gradients, without flags.
         flags: The sum of the flags; None without flags.
     """
 

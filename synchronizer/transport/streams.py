@@ -1,7 +1,7 @@
 """The side stream on which reductions run, one for each device.
 
-This module is the only place that touches streams. It uses only the names that
-`torch.cuda`, `torch.cpu` and other device modules share: `Stream`, `current_stream`,
+No other module of the synchronizer names a device module of torch. This one uses only
+the names that `torch.cuda`, `torch.cpu` and others share: `Stream`, `current_stream`,
 `stream` and `Stream.wait_stream`. On CPU torch's streams do nothing, which is right:
 there the host itself runs the kernels, one after the other.
 """
@@ -42,7 +42,7 @@ class SideStream:
     def wait_for(self, streams: Iterable[Stream]) -> None:
         """Run later work of the side stream after all work now queued on `streams`.
 
-        The streams wrote memory that the side stream is going to read.
+        The streams wrote or read memory that the side stream is going to use.
         """
         for stream in streams:
             self._stream.wait_stream(stream)

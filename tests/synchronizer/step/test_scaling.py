@@ -89,11 +89,14 @@ def test_scale_grads_refuses_a_gradient_that_it_would_miss() -> None:
         a.grad = torch.ones(3)
         with pytest.raises(ReplacedGradientError) as caught:
             synchronizer.scale_grads(2)
-        assert lines(caught)[:3] == [
-            "a gradient was replaced before scale_grads()",
-            "  expected: every .grad to be the view that was summed",
-            "  got:      another .grad at a",
-        ]
+        first, expected, got, _, hint = lines(caught)
+        assert first == "a gradient was replaced before scale_grads()"
+        assert expected == "  expected: every .grad to be the view that was summed"
+        assert got == "  got:      another .grad at a"
+        assert hint == (
+            "  hint: change .grad in place between wait() and scale_grads(), or assign to it "
+            "after"
+        )
 
 
 NO_FACTORS = [math.nan, math.inf, True, "2", None, 1j]
