@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from fractions import Fraction
 
 import torch
@@ -13,6 +14,7 @@ from syncverify.judge.narrow_sums import is_narrow_sum
 
 _POWERS = [Fraction(2) ** power for power in (-1, 1, -2, 2, -3, 3, -4, 4)]
 _NARROW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_BITS_OF_FLOAT64 = 53
 
 
 def likeliest(expected: ExpectedGradient, observed: torch.Tensor) -> Cause:
@@ -78,13 +80,25 @@ def _rounded(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None
 
 
 def is_exact_in(expected: ExpectedGradient, info: torch.finfo) -> torch.Tensor:
-    """Tell which elements a dtype sums without rounding: whole numbers within its bits."""
+    """Tell which elements a dtype sums without rounding: multiples of a number within its bits."""
     divisor = expected.divisor
     if divisor & (divisor - 1):  # a third has no end in binary digits
         return torch.zeros_like(expected.value(), dtype=torch.bool)
     # No partial sum is larger than that of the magnitudes. Parts that are divided first have as
     # many digits as the sum.
-    return expected.magnitude() * divisor <= 2 / info.eps
+    largest, unit = expected.magnitude() * divisor, _common_unit(expected)
+    least = info.smallest_normal * info.eps * divisor
+    return (largest <= unit * (2 / info.eps)) & (largest <= info.max) & (unit >= least)
+
+
+def _common_unit(expected: ExpectedGradient) -> torch.Tensor:
+    """Return the largest power of two that divides all contributions to each element."""
+    parts = torch.stack([expected.part(rank, [m]) for rank, m in expected.terms()])
+    mantissa, exponent = torch.frexp(parts)
+    digits = torch.ldexp(mantissa, torch.tensor(_BITS_OF_FLOAT64)).to(torch.int64)
+    lowest = torch.ldexp((digits & -digits).double(), exponent - _BITS_OF_FLOAT64)
+    is_number = parts.isfinite() & (parts != 0)
+    return torch.where(is_number, lowest, math.inf).amin(dim=0)
 
 
 def _partly_wrong(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
