@@ -29,7 +29,7 @@ from syncverify.scenario.layout import axis_name, local_shape, ranks_along
 _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumerated
 
 # A value shows its cause if an unrelated cause fits this seldom.
-_MAX_CHANCE = 0.02
+MAX_CHANCE = 0.02
 
 # Words of the number by which a mean divides.
 _OF_MEAN = "the number of ranks that contribute"
@@ -68,7 +68,7 @@ def explain(
     for num_tried, (cause, candidate) in enumerate(explanations(expected), start=1):
         is_meant = only in {None, cause.kind}
         if is_meant and overflow.same_values(observed, candidate.to(observed.dtype)):
-            if only is None and _fits_by_chance(num_tried, observed):
+            if only is None and fits_by_chance(num_tried, observed):
                 break
             return cause
     if only is not None:
@@ -80,13 +80,22 @@ def explain(
     return likeliest(expected, observed)
 
 
-def _fits_by_chance(num_tried: int, observed: torch.Tensor) -> bool:
-    """Tell whether one of so many values may well equal a wrong gradient that none of them made."""
+def fits_by_chance(num_tried: int, observed: torch.Tensor, num_each: int = 1) -> bool:
+    """Tell whether one of so many values may well equal a wrong gradient that none of them made.
+
+    Args:
+        num_tried: Number of values that were tried.
+        observed: The wrong gradient.
+        num_each: Number of values that each element may have in the last one.
+
+    Returns:
+        Whether the chance is too high to name a cause.
+    """
     # A number of b significant bits equals another one of its size in one case of 2**b. So the
     # chance is at most `num_tried` times that, for each element. Only gradients of one element
     # in few bits come near: 8 of bfloat16, 11 of float16.
-    num_bits = 1 - math.log2(torch.finfo(observed.dtype).eps)
-    return math.log2(num_tried) - num_bits * observed.numel() > math.log2(_MAX_CHANCE)
+    num_bits = 1 - math.log2(torch.finfo(observed.dtype).eps) - math.log2(num_each)
+    return math.log2(num_tried) - num_bits * observed.numel() > math.log2(MAX_CHANCE)
 
 
 def explanations(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
@@ -296,7 +305,7 @@ def _never_cleared(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
 def _known_factors(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     value = expected.value()
     yield from _undivided(expected)
-    sizes = {words: size for words, size in _sizes(expected).items() if size > 1}
+    sizes = sizes_of(expected)
     for words, size in sizes.items():
         text = f"it is divided by {size}, {words}{_once_more(expected, size)}"
         yield Cause("scaled", text), value / size
@@ -306,7 +315,7 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
             text = f"its sum is divided by {size}, {words}, not by {expected.divisor}"
             yield Cause("scaled", text), value * expected.divisor / size
         if expected.count > 1:
-            text = f"it is divided by {size}, {words}, in every micro-batch"
+            text = in_every_micro_batch(size, words)
             parts = [
                 expected.part(r, [m]) / as_float(size ** (expected.count - m))
                 for r, m in expected.terms()
@@ -316,8 +325,13 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
         yield Cause("scaled", "it is counted twice as a whole"), value * 2
 
 
-def _sizes(expected: ExpectedGradient) -> dict[str, int]:
-    """Return the numbers that a synchronizer may mistake for its divisor, by their words."""
+def in_every_micro_batch(size: int, words: str) -> str:
+    """Describe a division of all that has accumulated so far."""
+    return f"it is divided by {size}, {words}, in every micro-batch"
+
+
+def sizes_of(expected: ExpectedGradient) -> dict[str, int]:
+    """Return the numbers over 1 that may be mistaken for a divisor, by their words."""
     scenario = expected.reference.scenario
     mesh, parameters = scenario.mesh, scenario.trainable
     sizes = {
@@ -333,7 +347,7 @@ def _sizes(expected: ExpectedGradient) -> dict[str, int]:
     for axis, size in enumerate(mesh.shape):
         if ranks_along(mesh, (axis,), expected.rank) != expected.ranks:
             sizes[f"the size of mesh axis {axis_name(mesh, axis)!r}"] = size
-    return sizes
+    return {words: size for words, size in sizes.items() if size > 1}
 
 
 def _undivided(expected: ExpectedGradient) -> Iterator[CauseAndValue]:

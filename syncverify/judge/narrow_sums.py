@@ -51,6 +51,24 @@ def is_narrow_sum(
     return False
 
 
+def divided_each_time(
+    expected: ExpectedGradient, by: int, dtype: torch.dtype
+) -> Iterator[list[torch.Tensor]]:
+    """Yield sums in a dtype of gradients that each micro-batch divides; each list has orders."""
+
+    def narrow(value: torch.Tensor) -> torch.Tensor:
+        return value.to(dtype).double()
+
+    def divided(local: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
+        return narrow(narrow(local + more) / by)
+
+    local = dict[int, torch.Tensor]()
+    for rank in expected.ranks:
+        parts = [expected.part(rank, [m]) for m in range(expected.count)]
+        local[rank] = functools.reduce(divided, parts, torch.zeros_like(parts[0]))
+    yield from _over_ranks(expected, local, narrow)
+
+
 def _sums(expected: ExpectedGradient, narrow: Round) -> Iterator[list[torch.Tensor]]:
     """Yield sums over micro-batches and ranks; each list has the orders of one way to sum."""
     yield from _deferred(expected, narrow)

@@ -30,6 +30,8 @@ from syncverify.trace.slots import ParameterSlot
 
 # Factors are quotients of whole numbers: equal ones agree in more digits than these.
 _SIX_DIGITS = 1e-6
+# A cut gradient is named by so many significant bits: one element of float32, two of bfloat16.
+_BITS_OF_A_CUT = 16
 
 
 def elements(launch: CollectiveLaunch) -> torch.Tensor | None:
@@ -65,13 +67,49 @@ def _senders(
     sent = elements(launch)
     if sent is None:
         return None
-    found, is_unknown = list[str](), sent != 0
-    for name, start, end in _alone(_recognized(reference, rank, launch, sent)):
-        found.append(name)
-        is_unknown[start:end] = False
+    found, is_unknown = _found_among(reference, rank, launch, sent)
     if not found and sent_parameters(reference, rank, launch):
         return ()
-    return None if is_unknown.any() else tuple(dict.fromkeys(found))
+    return None if is_unknown.any() else tuple({name: None for name, *_ in found})
+
+
+def senders_of_cut(
+    reference: Reference, rank: int, launch: CollectiveLaunch
+) -> tuple[str, ...] | None:
+    """Name the parameters whose gradients a rank sends, also one that is cut at the end.
+
+    A bucket may be too short for its last gradient.
+
+    Returns:
+        Names; None if some value is unknown.
+    """
+    sent, names = elements(launch), senders(reference, rank, launch)
+    if names is not None or sent is None:
+        return names
+    found, is_unknown = _found_among(reference, rank, launch, sent)
+    last, dtype = sent[int(is_unknown.nonzero()[0]) :], getattr(torch, launch.dtype)
+    if not dtype.is_floating_point or not last.all():
+        return None
+    num_bits = 1 - math.log2(torch.finfo(dtype).eps)
+    if len(last) * num_bits < _BITS_OF_A_CUT:
+        return None
+    for spec in reference.scenario.trainable:
+        for form in _forms(reference, spec, rank, launch):
+            flat = form.to(dtype).double().reshape(-1)
+            if len(flat) > len(last) and torch.equal(flat[: len(last)], last):
+                return (*dict.fromkeys([*(name for name, *_ in found), spec.name]),)
+    return None
+
+
+def _found_among(
+    reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
+) -> tuple[list[GradientSlice], torch.Tensor]:
+    """Return the gradients among values, each in no longer one, and which values are in none."""
+    found, is_unknown = list[GradientSlice](), sent != 0
+    for name, start, end in _alone(_recognized(reference, rank, launch, sent)):
+        found.append((name, start, end))
+        is_unknown[start:end] = False
+    return found, is_unknown
 
 
 def places_of(
@@ -87,11 +125,8 @@ def places_of(
     sent = elements(launch)
     if sent is None:
         return None
-    found, is_unknown = set[tuple[str, int]](), sent != 0
-    for name, start, end in _alone(_recognized(reference, rank, launch, sent)):
-        found.add((name, start))
-        is_unknown[start:end] = False
-    return None if is_unknown.any() else found
+    found, is_unknown = _found_among(reference, rank, launch, sent)
+    return None if is_unknown.any() else {(name, start) for name, start, _ in found}
 
 
 def sent_parameters(

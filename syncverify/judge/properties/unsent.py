@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.properties.circumstances import is_like
 from syncverify.judge.properties.gradient_facts import GradientFacts, where
 from syncverify.judge.properties.judgement import launches_of_step
-from syncverify.judge.properties.sent import elements, senders, sent_parameters
+from syncverify.judge.properties.sent import (
+    elements,
+    senders,
+    senders_of_cut,
+    sent_parameters,
+)
 from syncverify.judge.traced import launches_of
 from syncverify.trace.operations import REDUCING_OPERATIONS
-from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.records import Access, CollectiveLaunch
 
 
 def not_reset(facts: GradientFacts) -> Cause | None:
@@ -40,7 +46,7 @@ def not_reduced(facts: GradientFacts) -> Cause | None:
     expected, launches = facts.expected, facts.launches
     if not facts.is_unsent:
         return None
-    names = [senders(expected.reference, expected.rank, launch) for launch in launches]
+    names = [_sent_names(facts, launch) for launch in launches]
     if any(sent is None or expected.spec.name in sent for sent in names):
         return None
     rank = expected.rank
@@ -59,6 +65,29 @@ def not_reduced(facts: GradientFacts) -> Cause | None:
     has = ", ".join([*named, *sorted(themselves)]) or "zeros"
     text = f"it is rank {rank}'s own gradient, and {_sent_instead(facts, has)}"
     return Cause("not_reduced", text)
+
+
+def _sent_names(
+    facts: GradientFacts, launch: CollectiveLaunch
+) -> tuple[str, ...] | None:
+    """Name the parameters whose gradients a launch sends, or parts of them that are reduced."""
+    names = senders_of_cut(facts.expected.reference, facts.expected.rank, launch)
+    source = _forwarded(facts, launch) if names is None else None
+    return names if source is None else _sent_names(facts, source)
+
+
+def _forwarded(
+    facts: GradientFacts, launch: CollectiveLaunch
+) -> CollectiveLaunch | None:
+    """Return the reduction whose result a launch sends as it is, such as that of a shard."""
+    before = itertools.takewhile(lambda record: record is not launch, facts.trace)
+    for record in reversed([*before]):
+        written = record.writes if isinstance(record, Access | CollectiveLaunch) else ()
+        if any(out.overlaps(sent) for out in written for sent in launch.regions):
+            if isinstance(record, CollectiveLaunch) and record.reduces:
+                return record if {*launch.regions} <= {*written} else None
+            return None
+    return None
 
 
 def hooked_early(facts: GradientFacts) -> Cause | None:

@@ -30,6 +30,7 @@ from syncverify.judge.properties.after_wait import (
 from syncverify.judge.properties.circumstances import (
     with_circumstances,
 )
+from syncverify.judge.properties.factors import reductions_of, with_factors
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.mechanisms import mechanism
 from syncverify.judge.properties.other_explanations import (
@@ -41,12 +42,10 @@ from syncverify.judge.properties.owners import owned_after_wait, wrong_owners
 from syncverify.judge.properties.property import Property
 from syncverify.judge.rounding import explain_rounded
 from syncverify.judge.signs import Signs
-from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Violation, finding
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.features import overflows
 from syncverify.scenario.layout import local_shape, reduce_axes
-from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Observation
 
 # Mistakes of these properties also give wrong numbers.
@@ -331,7 +330,7 @@ def _compared(
                 seen=seen,
             )
         return
-    wrong = [*_explained(gradients)]
+    wrong = with_factors(judgement, [*_explained(gradients)])
     if not wrong:
         return
     num_elements: Counter[str] = Counter()
@@ -424,7 +423,7 @@ def _finding(
             expected=_values(expected.value()),
             observed=_values(observed),
             explanation=cause.text,
-            events=tuple(map(launched, _collectives(judgement, expected))),
+            events=tuple(map(launched, reductions_of(judgement, expected))),
             is_proven=is_proven,
             is_certain=cause.is_certain,
             readings=tuple(readings[:_SHOWN_READINGS]),
@@ -432,19 +431,6 @@ def _finding(
         shows=shown_signs(cause, observed),
         explained_by=signs,
     )
-
-
-def _collectives(
-    judgement: Judgement, expected: ExpectedGradient
-) -> list[CollectiveLaunch]:
-    """List the rank's reductions of the step that name the parameter, or else all."""
-    reductions = [
-        launch
-        for launch in launches_of(judgement.run.ranks[expected.rank].trace)
-        if launch.moment.step == expected.step and launch.reduces
-    ]
-    own = [each for each in reductions if expected.spec.name in each.parameters]
-    return own or reductions
 
 
 def _same(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:

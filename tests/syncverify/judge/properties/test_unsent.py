@@ -5,10 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from syncverify.bugbank.layout.bucket_not_padded_to_group import ShardsWithoutPadding
 from syncverify.judge.decoding import explain
 from syncverify.judge.properties.mechanisms import mechanism
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.trace.records import Moment, SubjectReturn, TraceRecord
 from syncverify.trace.run import Observation, RankRun
+from tests.programs import violations
 from tests.syncverify.judge.properties.shown_causes import (
     BUCKET,
     EXPECTED,
@@ -63,3 +67,25 @@ def test_hooks_before_accumulation_are_a_likely_reason_that_nobody_sends(
     assert cause.text.startswith(begin)
     sent = RankRun([seen], [launch(names=("other",)), hooked])
     assert mechanism(EXPECTED, seen, of_value, sent).kind != "hook_too_early"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numel"),
+    [
+        ("bfloat16", 4),  # each share is gathered after it is reduced
+        ("float32", 3),  # the last element is in no share
+        ("bfloat16", 5),
+    ],
+)
+def test_a_gradient_beside_shards_and_cut_ones_is_not_reduced(
+    dtype: str, numel: int
+) -> None:
+    specs = (
+        ParameterSpec("p0", (), ("R",)),
+        ParameterSpec("p1", (numel,), ("R",), dtype),
+    )
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), bucket_cap_bytes=1)
+    found = violations(ShardsWithoutPadding, scenario)
+    first = next(each for each in found if each.parameters == ("p0",))
+    assert first.cause == "not_reduced"
+    assert first.summary.endswith("no collective of the step sent it: they sent p1")

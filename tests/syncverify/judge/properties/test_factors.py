@@ -1,0 +1,144 @@
+"""Factors that no number of the scenario explains, or that roundings hide."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from typing_extensions import override
+
+from syncverify.bugbank.bases.main_grads import AveragedMainGrads, Bucket, MainGrads
+from syncverify.bugbank.numerics.avg_divides_by_numel import DividesByElements
+from syncverify.bugbank.numerics.premul_bf16_factor_width import ReadsHalfOfFactor
+from syncverify.bugbank.numerics.reduce_dtype_skips_second_leg import (
+    ReducesFirstAxisInBfloat16,
+)
+from syncverify.bugbank.numerics.scale_accumulated_grad_each_window import (
+    ScalesInEveryMicroBatch,
+)
+from syncverify.judge.cause import Cause
+from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.factors import with_factors
+from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.reference import reference
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.trace.run import Observation, RankRun, Run
+from tests.programs import violations
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class FactorOfEachElement(MainGrads):
+    """Multiplies the elements by factors of their own, which are no powers of two."""
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        super().reduce(bucket)
+        bucket.buffer.mul_(torch.linspace(0.31, 0.7, bucket.buffer.numel()))
+
+
+def summaries(
+    subject: type[Any],
+    *shapes: tuple[int, ...],
+    dtype: str = "float32",
+    mesh: tuple[int, ...] = (2,),
+    count: int = 1,
+) -> dict[str, str]:
+    """Play a step; return the cause of each wrong gradient, with its summary."""
+    names, placements = ("dp", "tp")[: len(mesh)], ("R",) * len(mesh)
+    specs = tuple(
+        ParameterSpec(f"p{n}", shape, placements, dtype)
+        for n, shape in enumerate(shapes)
+    )
+    scenario = Scenario(MeshSpec(mesh, names), specs, (count,), 2**20)
+    return {
+        each.cause: each.summary
+        for each in violations(subject, scenario)
+        if each.property == "gradient_equals_reference"
+    }
+
+
+@pytest.mark.parametrize(
+    ("shapes", "divisor"), [(((), (2,)), 3), (((4, 3), (1,)), 13), (((5,), (6,)), 11)]
+)
+def test_a_bucket_names_the_number_of_its_elements(
+    shapes: Shapes, divisor: int
+) -> None:
+    (told,) = summaries(DividesByElements, *shapes).items()
+    assert told[0] == "scaled"
+    assert (
+        f": its sum is divided by {divisor}, the number of elements that are reduced at "
+    ) in told[1]
+    assert told[1].endswith(", and not by 2")
+
+
+@pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2)])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_divisions_in_each_micro_batch_may_round(
+    mesh: tuple[int, ...], dtype: str
+) -> None:
+    subject, ranks = ScalesInEveryMicroBatch, math.prod(mesh)
+    (told,) = summaries(subject, (17,), (), dtype=dtype, mesh=mesh, count=4).items()
+    assert told[0] == "scaled"
+    assert f"it is divided by {ranks}, " in told[1]
+    assert told[1].endswith(", in every micro-batch")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "names"), [(((3,),), "'p0'"), (((), (), ()), "'p0', 'p1', 'p2'")]
+)
+def test_several_elements_tell_any_factor(shapes: Shapes, names: str) -> None:
+    (told,) = summaries(ReadsHalfOfFactor, *shapes, dtype="bfloat16", mesh=(3,)).items()
+    factor = f"every element of {names} is multiplied by one factor, about -3.04e-13"
+    assert told[0] == "scaled"
+    assert told[1].endswith(factor)
+
+
+@pytest.mark.parametrize(
+    ("subject", "shapes", "dtype", "mesh"),
+    [
+        (ReadsHalfOfFactor, ((),), "bfloat16", (3,)),
+        (ReadsHalfOfFactor, ((2,),), "bfloat16", (3,)),
+        (FactorOfEachElement, ((7,),), "float32", (2,)),
+        (FactorOfEachElement, ((), (), ()), "float32", (2,)),
+        (FactorOfEachElement, ((7,),), "bfloat16", (2,)),
+    ],
+)
+def test_few_elements_or_other_factors_tell_none(
+    subject: type[Any], shapes: Shapes, dtype: str, mesh: tuple[int, ...]
+) -> None:
+    assert [*summaries(subject, *shapes, dtype=dtype, mesh=mesh)] == ["unexplained"]
+
+
+def test_a_sum_of_fractions_is_rounded_too() -> None:
+    """The second parameter's numbers are below 1: it is no whole number that is exact."""
+    told = summaries(ReducesFirstAxisInBfloat16, (), (), (), mesh=(2, 2))
+    assert [*told] == ["rounded"]
+
+
+@pytest.mark.parametrize("numel", [1, 2, 3])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_factor_fits_by_chance_in_few_cases(numel: int, dtype: str) -> None:
+    """Of wrong values from nowhere."""
+    spec = ParameterSpec("w", (numel,), ("R",), dtype)
+    scenario = Scenario(MeshSpec((2,), ("dp",)), (spec,), (1,), 2**20)
+    oracle = reference(scenario, Capabilities(reduction="mean"))
+    due = ExpectedGradient(oracle, spec, 0, 0, 1, (0, 1), 2)
+    judgement = Judgement(scenario, Run("sim", (RankRun(), RankRun())), oracle)
+    chance = torch.Generator().manual_seed(numel)
+    told = list[str]()
+    for _ in range(100):
+        factors = 0.5 + 1.5 * torch.rand(numel, generator=chance, dtype=torch.float64)
+        wrong = (due.value() * factors).to(getattr(torch, dtype))
+        seen = Observation("reduced", 0, None, {"w": wrong})
+        ((*_, cause),) = with_factors(
+            judgement, [(due, seen, Cause("unexplained", ""))]
+        )
+        told.append(cause.kind)
+    assert told.count("scaled") <= 0.02 * len(told)
+
+
+def test_a_right_mean_has_no_factor() -> None:
+    assert summaries(AveragedMainGrads, (3,), (), dtype="bfloat16", mesh=(3,)) == {}
