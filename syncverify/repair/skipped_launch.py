@@ -4,7 +4,8 @@ Note [What keeps a line from running]
     A line with a collective that did not run lies behind a statement that did: the last one
     on the way to it. That is a condition or a loop of which nothing inside ran, or one that
     left the block before. If no line of a function ran, the same holds for the lines that name
-    the function, since a call or a hook would have led to it.
+    the function, since a call or a hook would have led to it. If such a line ran, and it is all
+    that there is, it made a hook that nobody called.
 """
 
 from __future__ import annotations
@@ -39,17 +40,36 @@ _MAX_FUNCTIONS: Final = 12
 def skipped_launches(ran: RanLines) -> Iterator[SourceLine]:
     """Yield statements that ran, and kept some line with a collective from running."""
     sources = _sources(ran)
-    names, seen = [*sorted(_COLLECTIVES)], set[str]()
+    names, seen, is_found = [*sorted(_COLLECTIVES)], set[str](), False
+    uncalled = list[SourceLine]()
     while names and len(seen) < len(_COLLECTIVES) + _MAX_FUNCTIONS:
         name = names.pop(0)
         seen.add(name)
-        for source in sources:
-            for way in source.ways_to(name):
-                if place := source.where_it_ends(way):
-                    yield place
-                elif source.is_untouched(way.function):
-                    names.append(way.function.name)
+        for source, way in _ways_in(sources, name):
+            if place := source.where_it_ends(way):
+                is_found = True
+                yield place
+            elif source.is_untouched(way.function):
+                names.append(way.function.name)
+            elif source.passes_on(way, name) and _is_uncalled(sources, name):
+                uncalled.append(source.end_of(way))
         names = [each for each in dict.fromkeys(names) if each not in seen]
+    yield from () if is_found else uncalled
+
+
+def _ways_in(sources: list[_Source], name: str) -> Iterator[tuple[_Source, _Way]]:
+    return ((source, way) for source in sources for way in source.ways_to(name))
+
+
+def _is_uncalled(sources: list[_Source], name: str) -> bool:
+    """Tell whether no line ran of all functions of a name: one may override another one."""
+    untouched = [
+        source.is_untouched(function)
+        for source in sources
+        for function in source.functions()
+        if function.name == name
+    ]
+    return bool(untouched) and all(untouched)
 
 
 def function_named(name: str, ran: RanLines) -> SourceLine | None:
@@ -138,6 +158,17 @@ class _Source:
                 return self._place(parent, way)
         return None
 
+    def passes_on(self, way: _Way, name: str) -> bool:
+        """Tell whether the statement at the end of a way ran, and names a function without a call."""
+        last = way.statements[-1]
+        calls = (each.func for each in ast.walk(last) if isinstance(each, ast.Call))
+        is_called = any(_name_of(function) == name for function in calls)
+        return not is_called and self._did_run(last)
+
+    def end_of(self, way: _Way) -> SourceLine:
+        """Return the first line of the statement that a way leads to."""
+        return self._place(way.statements[-1], way)
+
     def _did_run(self, statement: ast.stmt) -> bool:
         """Tell whether a statement ran; of one with blocks, whether its first lines did."""
         inner = [block[0].lineno for block in _blocks_of(statement)]
@@ -176,8 +207,13 @@ def _blocks_of(statement: ast.AST) -> list[list[ast.stmt]]:
 
 
 def _is_named_in(statement: ast.stmt, name: str) -> bool:
-    return any(
-        (isinstance(each, ast.Attribute) and each.attr == name)
-        or (isinstance(each, ast.Name) and each.id == name)
-        for each in ast.walk(statement)
-    )
+    return any(_name_of(each) == name for each in ast.walk(statement))
+
+
+def _name_of(node: ast.AST) -> str | None:
+    """Return the name of a function in an expression such as `name` or `object.name`."""
+    match node:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+        case _:
+            return None

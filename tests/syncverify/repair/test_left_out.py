@@ -48,6 +48,15 @@ class LeavesEarly(CountsHookCalls):
         super().note(parameter)
 
 
+class HooksCopies(CountsHookCalls):
+    @override
+    def bind(self) -> None:
+        self.counts = dict.fromkeys(self.parameters, 0)
+        for parameter in self.parameters:
+            copy = nn.Parameter(parameter.detach().clone())
+            copy.register_post_accumulate_grad_hook(self.note)
+
+
 class NeverResets(CountsHookCalls):
     @override
     def zero_grad(self) -> None:
@@ -99,6 +108,12 @@ TO_CLEAR = "(which has to clear it)"
             NO_LAUNCH.format(0),
         ),
         (LeavesEarly, "not_reduced", ["note: if self.required: "], NO_LAUNCH.format(0)),
+        (
+            HooksCopies,
+            "not_reduced",
+            ["bind: copy.register_post_accumulate_grad_hook(self.note) "],
+            NO_LAUNCH.format(0),
+        ),
         (
             NeverResets,
             "not_reset",
