@@ -10,7 +10,13 @@ from typing import Final
 from syncverify.backends.messages import JobOutcome
 from syncverify.backends.packed_outcomes import unpack_result
 from syncverify.errors import InternalError, RunEndedError, SyncverifyError
-from syncverify.plain_text import in_one_line, kind_of, message_of, without_ids
+from syncverify.plain_text import (
+    in_one_line,
+    kind_of,
+    message_of,
+    noun_of,
+    without_ids,
+)
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.sim.network.rendezvous import Mismatch
 from syncverify.sim.turns.scheduler import RankThread
@@ -81,10 +87,11 @@ def stall_fault(
 
     The kind is `deadlock`, `never_returns` or `step_bound`.
     """
-    who = ", ".join(f"rank {rank}" for rank in ranks)
+    who = f"{noun_of(len(ranks), 'rank')} {', '.join(map(str, ranks))}"
+    arrives, was = ("arrives", "was") if len(ranks) == 1 else ("arrive", "were")
     summaries = {
-        "deadlock": f"no rank can go on: {who} never arrives",
-        "never_returns": f"{who} made no progress and was ended",
+        "deadlock": f"no rank can go on: {who} never {arrives}",
+        "never_returns": f"{who} made no progress and {was} ended",
         "step_bound": f"{who} kept going without an end, up to the bound of a run",
     }
     return Fault(kind, ranks, summaries[kind], details, named)

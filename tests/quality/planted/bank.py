@@ -222,7 +222,7 @@ CROSS_RANK = [
     ),
     Defect(
         "cross-group-collective-order", WAITS, "deadlock",
-        "no rank can go on: rank 0, rank 1, rank 2, rank 3 never arrives", mesh=(2, 2),
+        "no rank can go on: ranks 0, 1, 2, 3 never arrive", mesh=(2, 2),
     ),
     Defect(
         "two-communicators-unordered", ORDER, "deadlock_hazard",

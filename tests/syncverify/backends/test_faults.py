@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from typing_extensions import override
 
+from syncverify.backends.faults import stall_fault
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.scenario import Scenario
@@ -44,3 +45,9 @@ def test_an_exception_of_the_announcement_names_its_method(synchronizers: str) -
     assert fault.summary == (
         "rank 0 raised ValueError in step 1, set_required_accumulations: no 2"
     )
+
+
+def test_the_summary_of_a_stall_goes_with_the_number_of_its_ranks() -> None:
+    told = [stall_fault("deadlock", ranks, ()).summary for ranks in ((1,), (1, 3))]
+    begin = "no rank can go on: "
+    assert told == [f"{begin}rank 1 never arrives", f"{begin}ranks 1, 3 never arrive"]
