@@ -18,6 +18,8 @@ from syncverify.bugbank.entry import reported
     trigger="2 ranks, torch.autograd.grad beside backward",
     violates="accumulation_is_local_until_reduced",
     cause="reduced_early",
+    # A hook on `.grad` is not called where the caller adds the gradient.
+    or_cause="not_reduced",
     twin=PlainGrads,
 )
 class CountsArrivals(CountsHookCalls):

@@ -25,6 +25,8 @@ class PollsForCompletion(ReducesInWait):
     trigger="2 ranks, of which one skips a bucket that the other polls for",
     violates="every_wait_completes",
     cause="step_bound",
+    # On two axes, the second reduction has no loop, and waits for the absent rank.
+    or_cause="deadlock",
     silent=False,
 )
 class PollsForAbsentRank(PollsForCompletion):

@@ -14,6 +14,8 @@ from syncverify.bugbank.entry import reported
     trigger="2 ranks, 2 steps",
     violates="zero_grad_clears",
     cause="gradient_left",
+    # An accumulation into the gradient that was left shows first.
+    or_cause="stale",
 )
 class ZeroesBucketsInFlight(ViewBuckets):
     """zero_grad() clears the buckets that still have work, after wait() finished it."""
