@@ -111,7 +111,9 @@ NUMERICS = [
     Defect(
         "low-precision-accumulator", VALUE, "rounded",
         wrong("it is rounded, as if summed in "), also=frozenset({LOCAL}),
-        features=frozenset({"dtype=own gradient dtype"}),
+        # With seed 0 it is met on three ranks, in a seventh parameter whose sums on two ranks
+        # are exact.
+        features=frozenset({"dtype=own gradient dtype"}), seed=1,
     ),
     Defect(
         "reduce-dtype-skips-second-leg", VALUE, "rounded",
