@@ -48,6 +48,9 @@ def test_an_exception_of_the_announcement_names_its_method(synchronizers: str) -
 
 
 def test_the_summary_of_a_stall_goes_with_the_number_of_its_ranks() -> None:
-    told = [stall_fault("deadlock", ranks, ()).summary for ranks in ((1,), (1, 3))]
+    summaries = [stall_fault("deadlock", ranks, ()).summary for ranks in ((1,), (1, 3))]
     begin = "no rank can go on: "
-    assert told == [f"{begin}rank 1 never arrives", f"{begin}ranks 1, 3 never arrive"]
+    assert summaries == [
+        f"{begin}rank 1 never arrives",
+        f"{begin}ranks 1, 3 never arrive",
+    ]

@@ -66,12 +66,12 @@ def summaries(
 def test_a_bucket_names_the_number_of_its_elements(
     shapes: Shapes, divisor: int
 ) -> None:
-    (told,) = summaries(DividesByElements, *shapes).items()
-    assert told[0] == "scaled"
+    ((cause, summary),) = summaries(DividesByElements, *shapes).items()
+    assert cause == "scaled"
     assert (
         f": its sum is divided by {divisor}, the number of elements that are reduced at "
-    ) in told[1]
-    assert told[1].endswith(", and not by 2")
+    ) in summary
+    assert summary.endswith(", and not by 2")
 
 
 @pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2)])
@@ -80,20 +80,24 @@ def test_divisions_in_each_micro_batch_may_round(
     mesh: tuple[int, ...], dtype: str
 ) -> None:
     subject, ranks = ScalesInEveryMicroBatch, math.prod(mesh)
-    (told,) = summaries(subject, (17,), (), dtype=dtype, mesh=mesh, count=4).items()
-    assert told[0] == "scaled"
-    assert f"it is divided by {ranks}, " in told[1]
-    assert told[1].endswith(", in every micro-batch")
+    ((cause, summary),) = summaries(
+        subject, (17,), (), dtype=dtype, mesh=mesh, count=4
+    ).items()
+    assert cause == "scaled"
+    assert f"it is divided by {ranks}, " in summary
+    assert summary.endswith(", in every micro-batch")
 
 
 @pytest.mark.parametrize(
     ("shapes", "names"), [(((3,),), "'p0'"), (((), (), ()), "'p0', 'p1', 'p2'")]
 )
 def test_several_elements_tell_any_factor(shapes: Shapes, names: str) -> None:
-    (told,) = summaries(ReadsHalfOfFactor, *shapes, dtype="bfloat16", mesh=(3,)).items()
+    ((cause, summary),) = summaries(
+        ReadsHalfOfFactor, *shapes, dtype="bfloat16", mesh=(3,)
+    ).items()
     factor = f"every element of {names} is multiplied by one factor, about -3.04e-13"
-    assert told[0] == "scaled"
-    assert told[1].endswith(factor)
+    assert cause == "scaled"
+    assert summary.endswith(factor)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +118,8 @@ def test_few_elements_or_other_factors_tell_none(
 
 def test_a_sum_of_fractions_is_rounded_too() -> None:
     """The second parameter's numbers are below 1: it is no whole number that is exact."""
-    told = summaries(ReducesFirstAxisInBfloat16, (), (), (), mesh=(2, 2))
-    assert [*told] == ["rounded"]
+    found = summaries(ReducesFirstAxisInBfloat16, (), (), (), mesh=(2, 2))
+    assert [*found] == ["rounded"]
 
 
 @pytest.mark.parametrize("numel", [1, 2, 3])
@@ -128,7 +132,7 @@ def test_a_factor_fits_by_chance_in_few_cases(numel: int, dtype: str) -> None:
     due = ExpectedGradient(oracle, spec, 0, 0, 1, (0, 1), 2)
     judgement = Judgement(scenario, Run("sim", (RankRun(), RankRun())), oracle)
     chance = torch.Generator().manual_seed(numel)
-    told = list[str]()
+    causes = list[str]()
     for _ in range(100):
         factors = 0.5 + 1.5 * torch.rand(numel, generator=chance, dtype=torch.float64)
         wrong = (due.value() * factors).to(getattr(torch, dtype))
@@ -136,8 +140,8 @@ def test_a_factor_fits_by_chance_in_few_cases(numel: int, dtype: str) -> None:
         ((*_, cause),) = with_factors(
             judgement, [(due, seen, Cause("unexplained", ""))]
         )
-        told.append(cause.kind)
-    assert told.count("scaled") <= 0.02 * len(told)
+        causes.append(cause.kind)
+    assert causes.count("scaled") <= 0.02 * len(causes)
 
 
 def test_a_right_mean_has_no_factor() -> None:
