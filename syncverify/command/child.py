@@ -58,7 +58,7 @@ DEFAULT_PATIENCE = Patience()
 
 # The owner passes these on, and cannot before it knows its child, which may play already.
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
-# Far more than the threads of a process use that say that it lives.
+# Share of a processor: far more than the threads use that tell the owner that a process lives.
 _IDLE_SHARE = 0.01
 _STILL_LOOK_SECONDS = 5.0
 

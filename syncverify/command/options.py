@@ -1,9 +1,9 @@
 """The commands and their options.
 
 Note [Late imports]
-torch takes seconds to import, and help or a bad argument need none of it. So this module
-declares all options and imports click alone. The function of a command imports the module
-that plays when it is called.
+torch takes seconds to import, and help or a bad argument need none of it. So this module, and
+those that it imports, import no torch. The function of a command imports the module that plays
+when it is called.
 """
 
 from __future__ import annotations

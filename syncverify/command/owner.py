@@ -8,8 +8,8 @@ Note [Who owns the end of a command]
     starts, that Python runs, and with which code the command ends. Exit codes count only
     when they were sent that way. A child that ends without a code, or falls silent, is lost:
     the scenario is played once more in a new child (Note [The second child starts early]),
-    and a third time where anybody may have ended or stopped both. Lost each time, the scenario
-    is a violation; otherwise there is no verdict, and the exit code is 3.
+    and a third time where anybody may have ended or stopped one of these two. Lost each time, the
+    scenario is a violation; otherwise there is no verdict, and the exit code is 3.
 
     The child leads a process group, which ends with it: children of the subject too. The
     kernel ends the group if the owner is killed. Processes that leave the group, as daemons

@@ -42,7 +42,7 @@ WHOLE_PROCESS = object()
 
 
 def run_command(command: click.Command, name: str) -> NoReturn:
-    """Run a command line and exit with its result; 0 stands for None.
+    """Run a command line and exit with its result; None is exit code 0.
 
     Args:
         command: The command.

@@ -25,9 +25,9 @@ from syncverify.scenario.feature_row import Feature
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.observation import Rating
 
-# Where output is no terminal: lines on progress at most, of a campaign and of another search,
-# and scenarios or features a line.
+# Where output is no terminal: most lines on the progress of a campaign, and of another search.
 _LONG, _SHORT = 100, 4
+# Fewest scenarios or features from one line to the next.
 _LEAST_A_LINE = 50
 
 

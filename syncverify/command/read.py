@@ -14,6 +14,8 @@ from syncverify.plain_text import counted, named, noun_of
 from syncverify.report.annotations import annotation_of_job, say_annotations
 from syncverify.report.console import say
 
+_MOST_NAMED = 16  # ranks in one line
+
 
 def execute(paths: Sequence[Path], shown_as: str) -> None:
     """Read dumps, print the verdict and exit."""
@@ -59,7 +61,7 @@ def _described(violation: Violation) -> Iterator[str]:
 
 def _summary(num_dumps: int, verdict: JobVerdict) -> str:
     count = len(verdict.violations)
-    title = f"{count or 'NO'} VIOLATION{'S' if count > 1 else ''}"
+    title = counted(count, "VIOLATION").upper() if count else "NO VIOLATION"
     collectives = noun_of(verdict.num_collectives, "collective")
     dumps = noun_of(num_dumps, "dump")
     judged = f"{verdict.num_collectives:,} {collectives} in {num_dumps:,} {dumps}"
@@ -68,5 +70,6 @@ def _summary(num_dumps: int, verdict: JobVerdict) -> str:
 
 def _few(ranks: Sequence[int]) -> str:
     """Name ranks, or the first ones of many."""
-    more = f" and {len(ranks) - 16} more" if len(ranks) > 16 else ""
-    return named("rank", ranks[:16]) + more
+    num_more = len(ranks) - _MOST_NAMED
+    more = f" and {num_more} more" if num_more > 0 else ""
+    return named("rank", ranks[:_MOST_NAMED]) + more

@@ -50,7 +50,9 @@ def execute_record(options: RecordOptions) -> NoReturn:
     """Record a script, write its traces, judge them, and exit; Ctrl-C keeps what was recorded.
 
     Raises:
-        SystemExit: Always, with the exit code.
+        EnvironmentNotSupportedError: The script asks for what is not simulated.
+        SystemExit: Otherwise, with the exit code.
+        UsageError: The script is not there, or a file cannot be written.
     """
     check_folder(options.json_path)
     check_folder(options.html_path)
@@ -75,7 +77,9 @@ def execute_judge(
     """Judge a folder of traces, and exit.
 
     Raises:
-        SystemExit: Always, with the exit code.
+        EnvironmentNotSupportedError: The script asks for what is not simulated.
+        SystemExit: Otherwise, with the exit code.
+        UsageError: A file cannot be read or written.
     """
     check_folder(json_path)
     check_folder(html_path)

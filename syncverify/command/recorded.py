@@ -12,7 +12,9 @@ from syncverify.settings import BACKEND_NAMES
 
 
 def with_recorded(token_or_file: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a replay; a report fills in all that the user left out.
+    """Return the options of a replay; a report fills in those that the user left out.
+
+    The contract of a report is that of its subject, and no other subject gets it.
 
     Args:
         token_or_file: A token, the path of its file, or `report.json#N`.
@@ -22,7 +24,8 @@ def with_recorded(token_or_file: str, options: Mapping[str, Any]) -> dict[str, A
         The options, with a subject and a backend.
 
     Raises:
-        UsageError: No subject is named, or there is neither a token nor a file.
+        UsageError: No subject is named, there is neither a token nor a file, or the file is no
+            report.
     """
     report = _checked(_report(token_or_file), token_or_file)
     recorded = {"backend": report.get("backend") or "sim"}

@@ -45,7 +45,7 @@ from syncverify.verification.reported_search import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Values of the options, by the names that click gives; the help explains each."""
+    """Options of the command, as the help explains them; `of` makes them of click's values."""
 
     subject: str
     settings: Settings
@@ -59,15 +59,14 @@ class RunOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """Return the values, by the names that click gives."""
+        """Return the options for values by the names that click gives."""
         own = {name for name in cls.__dataclass_fields__ if name in options}
         given = {name: options[name] for name in SETTINGS if name in options}
         has_ranks = given["ranks"] is not None
         ranks = given["ranks"] if has_ranks else DEFAULT_RANKS
         database = None if options["no_database"] else given["database"]
-        beyond = (
-            given["backend"] == "sim" and not options["no_beyond"]
-        )  # processes take long
+        # Processes take too long for features beyond the contract.
+        beyond = given["backend"] == "sim" and not options["no_beyond"]
         changed = {"ranks": ranks, "database": database, "beyond": beyond}
         return cls(
             settings=Settings(**{**given, **changed}),

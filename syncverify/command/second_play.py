@@ -31,7 +31,7 @@ from syncverify.processes.supervised import attend
 
 
 class Plays:
-    """The play of a first child, and that of a second one.
+    """The play of a first child, and those of a second and a third one.
 
     Args:
         again: Plays the scenario of a token; None if nothing can.

@@ -110,19 +110,12 @@ def examples(*lines: str) -> str:
     )
 
 
-def number_option(
-    name: str, default: int | None, words: str, least: int = 1, most: int | None = None
-) -> Option:
-    """Return an option that is an integer from `least` to `most`."""
-    return click.option(
-        name, type=WholeNumber(least, most), default=default,
-        show_default=default is not None, help=words,
-    )  # fmt: skip
-
-
 def count_option(name: str, default: int, words: str, least: int = 1) -> Option:
     """Return an option that is a number of things to play."""
-    return number_option(name, default, words, least, bounds.MAX_COUNT)
+    return click.option(
+        name, type=WholeNumber(least, bounds.MAX_COUNT), default=default, show_default=True,
+        help=words,
+    )  # fmt: skip
 
 
 def seed_option(default: int) -> Option:

@@ -46,7 +46,9 @@ def execute(options: SimulateOptions) -> NoReturn:
     """Play, print the report, write files, and exit; Ctrl-C keeps what was found.
 
     Raises:
-        SystemExit: Always, with the exit code.
+        EnvironmentNotSupportedError: The program asks for what is not simulated.
+        SystemExit: Otherwise, with the exit code.
+        UsageError: The program cannot be found, an option is wrong, or a file cannot be written.
     """
     check_folder(options.json_path)
     check_folder(options.html_path)

@@ -62,8 +62,9 @@ def execute(options: WaitsOptions) -> NoReturn:
     """Find the word of each wait, print the table, write it and exit.
 
     Raises:
-        SystemExit: With the exit code.
-        UsageError: The subject cannot run on simulated ranks.
+        EnvironmentNotSupportedError: The simulated machine refuses all scenarios.
+        SystemExit: Otherwise, with the exit code.
+        UsageError: The subject needs processes, or is wrong with all of its waits.
     """
     check_folder(options.json_path)
     check_folder(options.html_path)

@@ -25,7 +25,7 @@ def judge(recording: Recording) -> Simulation:
         recording: The recording.
 
     Returns:
-        What came of the script; `str()` gives the report.
+        The outcome of the script; `str()` gives the report.
     """
     run = recording.run
     if recording.refused:

@@ -25,7 +25,7 @@ class Recording:
 
     Attributes:
         script: The script.
-        device: Device that it heard of.
+        device: Device that torch named to it.
         run: Traces, and the reason of an early end.
         refused: What the machine does not simulate; "" if it played all.
         lost: How the process of a rank ended without a last word, by rank.
@@ -59,7 +59,7 @@ def record(
         script: The script.
         num_ranks: World size; all ranks share a machine.
         device: Device that torch names to the script.
-        hang_timeout_seconds: Seconds without a sign of life after which a rank hangs.
+        hang_timeout_seconds: Seconds without a sign of life after which a rank counts as hung.
         names_torch: Whether reports name torch's own lines.
 
     Returns:
@@ -92,12 +92,12 @@ def record(
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """What a hub has heard.
+    """The messages that a hub has heard.
 
     Attributes:
         hub: The hub of the run.
         script: The script.
-        device: Device that the script sees.
+        device: Device that torch named to the script.
     """
 
     hub: Hub

@@ -1,8 +1,9 @@
 """The folder of a recording: one file for the run, and one for each rank.
 
 A file is a line of JSON, a pickled value, and the SHA-256 of both. The line tells the format, the
-versions and the run, so that a file of another run or version is refused before its value is
-read. The value may hold nothing but values of this package.
+version, the run and the rank. A file of another format or version is refused before its value is
+read, one of another run or rank after that. The value may hold values of this package, sets and
+torch's devices alone.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from syncverify.trace.run import RankRun
 _FORMAT: Final = "syncverify recording 1"
 _DIGEST_BYTES: Final = 32
 _RUN_FILE: Final = "run.trace"
+# The classes of other packages that a file may name.
 _PLAIN: Final = {
     ("builtins", "frozenset"),
     ("builtins", "set"),
@@ -154,7 +156,7 @@ def _header(path: Path, line: bytes) -> _Header:
 
 
 class _OwnValues(pickle.Unpickler):
-    """Reads values of this package alone: a file may come from anywhere."""
+    """Reads values of this package, sets and devices alone: a file may come from anywhere."""
 
     @override
     def find_class(self, module: str, name: str) -> Any:

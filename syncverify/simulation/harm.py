@@ -23,7 +23,7 @@ from syncverify.simulation.program import SimulatedProgram
 from syncverify.trace.run import Traces
 from syncverify.witness.adversary import AdversarialRecorder, Lateness
 
-# Each order costs a play; where this many are harmless, more of them rarely are not.
+# Each order costs a play. If this many orders are harmless, one of the rest rarely does harm.
 _MAX_ORDERS: Final = 8
 _NUM_SHOWN: Final = 8
 # Tensors that each rank returned.
@@ -36,7 +36,7 @@ def harm_of(
     """Return the first harm of the orders in which a pair runs the other way round.
 
     Returns:
-        None where no order that could be played changes a returned value.
+        The harm; None where none of the orders that were played changes a returned value.
     """
     return next(_harms(pair, setup, SchedulePolicy(schedule)), None)
 
@@ -75,7 +75,7 @@ def _inverted(
 
 
 def _changes(queued: Values, other: Values) -> Iterator[Harm]:
-    """Yield the tensors that differ; values that no order has written are not told."""
+    """Yield the tensors that differ; NaN equals NaN."""
     for rank, (ours, theirs) in enumerate(zip(queued, other, strict=False)):
         for one, two in zip(ours, theirs, strict=False):
             if not torch.allclose(one, two, rtol=0, atol=0, equal_nan=True):

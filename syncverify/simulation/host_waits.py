@@ -47,8 +47,8 @@ def refuse_unknown_stall(
     stall = played.stall
     if stall is None or stall.is_certain or played.run.fault is None:
         return
-    policy = Decisions(SchedulePolicy(schedule))
-    if not is_deadlock(play(setup, policy, passes_stalls=True)):
+    decisions = Decisions(SchedulePolicy(schedule))
+    if not is_deadlock(play(setup, decisions, passes_stalls=True)):
         raise EnvironmentNotSupportedError(unknown_stall(stall))
 
 

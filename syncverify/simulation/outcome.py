@@ -1,4 +1,4 @@
-"""What came of a program on simulated ranks, as values."""
+"""The outcome of a program on simulated ranks, as values."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class FoundInProgram:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a program on all of its ranks.
+    """The outcome of a program on all of its ranks.
 
     Attributes:
         program: Name of the program.
         num_ranks: Number of ranks.
-        device: Device that the program heard of.
+        device: Device that torch named to the program.
         seed: Seed of random schedules.
         results: What the program returned, by rank, in the first run with a violation, or
             else in the first run. Empty where the program was refused.

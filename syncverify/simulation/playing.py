@@ -40,7 +40,7 @@ class Played:
     Attributes:
         run: Traces, and the reason of an early end.
         results: What the program returned, by rank; None where it did not return.
-        values: Copies of the tensors in it, by rank, made when the rank returned.
+        values: Copies of the tensors in the results, by rank, made when the rank returned.
         stall: The reason for which no rank could go on; None if there is none.
         is_whole: Whether each rank returned.
     """
@@ -65,7 +65,7 @@ def play(
     Args:
         setup: The program and its machine.
         decisions: Decisions in the place of timing; None takes the default ones.
-        recorders: Recorders, by rank, for another way to record than the usual one.
+        recorders: Recorders, by rank; None takes those of the setup.
         is_prompt: Whether each collective ends where it is issued.
         passes_stalls: Whether hosts go on in waits of streams once no rank can run, without
             values.

@@ -1,12 +1,12 @@
-"""Calls by which a program acts on its process, which all ranks share here.
+"""Calls by which a program acts on its process, which several ranks may share here.
 
 `sys.exit` and `os._exit` end the rank, as they end the process of a rank under torchrun. A
 sleep gives the turn away, so that other ranks move meanwhile, and is short: no time passes on
 the simulated machine. A name that a program imported before, as in `from time import sleep`,
 keeps its meaning.
 
-`torch.distributed.checkpoint.async_save` may start a process for each rank, which ask for ranks of
-their own. It is refused.
+`torch.distributed.checkpoint.async_save` may start a process for each rank, and these processes
+would be ranks of another group. Such a call is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A program and the machine that plays it; what is no program is refused before a rank runs."""
+"""A program and the machine that plays it; anything else is refused before a rank runs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ class SimulatedProgram:
     """A program and the machine that plays it.
 
     Attributes:
-        program: The program; it gets its rank, unless it needs no argument.
+        program: The program; it gets its rank, unless it can be called without an argument and
+            names none `rank`.
         num_ranks: Number of ranks.
-        device: Device that the program hears from torch.
+        device: Device that torch names to the program.
         hang_timeout_seconds: Seconds without progress after which a rank counts as hung.
         names_torch: Whether reports name torch's own lines.
         records_accesses: Whether operators are recorded. Without them no race is found, and a
@@ -88,7 +89,7 @@ def _problem(program: Any) -> str:
 
 
 def _takes_rank(program: Program) -> bool:
-    """Tell whether a program gets its rank: it needs an argument, or names it `rank`."""
+    """Tell whether a program gets its rank: it needs an argument, names it `rank`, or takes any."""
     signature = _signature(program)
     if signature is None or not _fits(signature):
         return True

@@ -61,11 +61,11 @@ def simulate(
             it can be called without an argument and names none `rank`.
         ranks: Number of ranks.
         device: Device that torch names to the program: `cuda` or `cpu`.
-        schedules: ScheduleRequest of the ranks to play: `default`, `all[:N]` or `pct[:N]`, as for
+        schedules: Orders of the ranks to play: `default`, `all[:N]` or `pct[:N]`, as for
             `syncverify run --schedules`.
         schedule: Choices of the first run, as a report names them.
         seed: Seed of the random orders of `pct`.
-        names_torch: Whether reports name torch's own lines, for whoever works on torch.
+        names_torch: Whether reports name torch's own lines, for those who work on torch.
         hang_timeout_seconds: Seconds that a rank may compute without a call of torch or of the
             machine; then it counts as hung.
 
@@ -113,7 +113,7 @@ class ScheduleRequest:
 def simulations(
     setup: SimulatedProgram, orders: ScheduleRequest, name: str
 ) -> Iterator[Simulation]:
-    """Yield what came of a program after each of its plays; the last one is complete.
+    """Yield the outcome of a program after each of its plays; the last one is complete.
 
     Args:
         setup: The program and its machine.
@@ -143,7 +143,7 @@ class _Plays:
     Attributes:
         setup: The program and its machine.
         unplayed: What is known before the first play.
-        found: What is wrong, by identity, with the schedule that showed it first.
+        found: Violations by identity and lines, each with the schedule that showed it first.
         shown: The first play with a violation, or else the first play.
         num_runs: Number of plays.
     """
@@ -228,9 +228,9 @@ class _Plays:
         }
         if self.shown is None or (new and not self.found):
             self.shown = played
-        self.found = {**new, **self.found}
+        self.found |= {key: each for key, each in new.items() if key not in self.found}
 
 
 def _key(violation: Violation) -> object:
-    """Return what is equal for one defect in two runs."""
+    """Return the facts of a violation that are equal for one defect in two runs."""
     return violation.identity, violation.evidence.lines

@@ -20,7 +20,7 @@ class ProgramIsWrongError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Simulation(Outcome):
-    """What came of a program on all of its ranks; `str()` gives the report."""
+    """The outcome of a program on all of its ranks; `str()` gives the report."""
 
     @override
     def __str__(self) -> str:

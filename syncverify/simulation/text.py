@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from syncverify.judge.cause import is_exception
 from syncverify.judge.forgotten_handles import ForgottenHandle
@@ -18,6 +18,13 @@ from syncverify.report.witness import numbers_text
 from syncverify.search.schedules import COMPLETE, FIRST, RANDOM, SAME, ScheduleCoverage
 from syncverify.simulation.outcome import FoundInProgram, Outcome
 from syncverify.trace.source_lines import CodeLine, with_code
+
+_TIMINGS: Final = {
+    SAME: "timing cannot matter",
+    FIRST: "the default timing; other timings may differ, see schedules=",
+    COMPLETE: "every timing that can matter",
+    RANDOM: "random timings",
+}
 
 
 def text_of(simulation: Outcome) -> str:
@@ -35,7 +42,7 @@ def text_of(simulation: Outcome) -> str:
 
 
 def remark(handle: ForgottenHandle) -> str:
-    """Return a remark: what a program may mean, and what comes of it."""
+    """Return a remark: the collective that nothing waits for, and what may come of that."""
     return (
         f"nothing waits for {handle.operation} at {handle.source} "
         f"({named('rank', handle.ranks)}): its result may never be there, and NCCL keeps "
@@ -46,7 +53,7 @@ def remark(handle: ForgottenHandle) -> str:
 def violation_text(
     simulation: Outcome, found: FoundInProgram, title: str = "VIOLATION"
 ) -> str:
-    """Return the lines of one violation, the last one of which plays its run again."""
+    """Return the lines of one violation; of a program with a name, the last one replays its run."""
     lines = [*_lines(found, title)]
     if ":" in simulation.program:
         lines.append(f"  replay:     {replay_line(simulation, found)}")
@@ -115,16 +122,7 @@ def verdict(simulation: Outcome) -> str:
 
 
 def _schedules(coverage: ScheduleCoverage) -> str:
-    match coverage.extent:
-        case extent if extent == SAME:
-            return "timing cannot matter"
-        case extent if extent == FIRST:
-            return "the default timing; other timings may differ, see schedules="
-        case extent if extent == COMPLETE:
-            return "every timing that can matter"
-        case extent if extent == RANDOM:
-            return "random timings"
-    return coverage.extent
+    return _TIMINGS.get(coverage.extent, coverage.extent)
 
 
 def json_of(simulation: Outcome) -> dict[str, Any]:

@@ -53,8 +53,8 @@ class Answer:
             bound hold without it. `undecided`: neither is known.
         num_scenarios: Number of scenarios in which it ran.
         harm: What breaks without a needed one.
-        exposed_microseconds: The most time of one step that ends sooner without it.
-        reason: Why it is undecided.
+        exposed_microseconds: Most time by which steps of a scenario end sooner without it, a step.
+        reason: Why it is undecided; "" if it is not.
     """
 
     point: SyncPoint

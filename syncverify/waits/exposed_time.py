@@ -1,10 +1,10 @@
 """How long the traces of all ranks take on a machine with a stated link.
 
 Note [A machine in a few numbers]
-    A host queues a record in `HOST_MICROSECONDS`, and each operator takes
+    A host queues an operator or a collective in `HOST_MICROSECONDS`, and each operator takes
     `OPERATOR_MICROSECONDS` on its stream. A collective starts on a rank once its stream is
-    there, and ends on all ranks a latency and its bytes over the bandwidth after the last
-    start. The model compares two traces of one run; it predicts no step of a real machine.
+    there. It ends on all ranks after the last start, a latency and the time of its bytes later.
+    The model compares two traces of one run; it predicts no step of a real machine.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class _RankClock:
 
     @property
     def end(self) -> float:
-        """Return the time at which host and streams are done."""
+        """Time at which host and streams are done."""
         return max(self.host, *self.streams.values(), 0.0)
 
     def steps(self, trace: Sequence[TraceRecord]) -> Iterator[_Meeting]:

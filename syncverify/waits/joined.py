@@ -10,7 +10,11 @@ from syncverify.trace.sync_points import SyncPoint
 from syncverify.waits.answers import Answer, NeedWord
 
 # A subject that needs a line decides; then one that does not know whether it does.
-_RANKS: Final[dict[NeedWord, int]] = {"needed": 0, "undecided": 1, "superfluous": 2}
+_PRECEDENCE: Final[dict[NeedWord, int]] = {
+    "needed": 0,
+    "undecided": 1,
+    "superfluous": 2,
+}
 
 
 def joined(answers: Iterable[Answer]) -> tuple[Answer, ...]:
@@ -38,7 +42,7 @@ def _place(point: SyncPoint) -> tuple[str, int]:
 def _one(first: Answer, second: Answer) -> Answer:
     if not (first.num_scenarios and second.num_scenarios):
         return first if first.num_scenarios else second
-    most, other = sorted((first, second), key=lambda one: _RANKS[one.word])
+    most, other = sorted((first, second), key=lambda one: _PRECEDENCE[one.word])
     return replace(
         most,
         num_scenarios=most.num_scenarios + other.num_scenarios,

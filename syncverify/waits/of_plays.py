@@ -1,7 +1,7 @@
 """Play scenarios without the calls of one synchronization point.
 
-A play without a call may end its process, as any wrong program may. So each part is played by
-a call in an own process (`processes/calls.py`), and the end of that process is an answer.
+A play without a call may end its process, as any wrong program may. So another process plays each
+part (`processes/calls.py`), and the end of that process is an answer.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class PlaysWithout:
 
     Attributes:
         harm: The harm; None if nothing breaks.
-        reason: Why that is not known of all scenarios; "" if it is.
+        reason: Why it is not known that nothing breaks; "" if it is known, or something breaks.
         token: Scenario in which the process was lost; "" if it was not.
         wrong: A violation of each scenario that breaks with the point as well, and says nothing.
     """
@@ -112,7 +112,7 @@ def _ended(end: Lost) -> str:
 
 def _played(part: PlayedPart, subject: Subject, backend: SimBackend) -> PlaysWithout:
     judge = Judge(subject, backend, part.choice, 0)
-    judge.listener = schedules = _LastSchedules()
+    judge.listener = schedules = _UnplayedSchedules()
     wrong = list[FoundViolation]()
     for scenario in part.scenarios:
         if time.monotonic() > part.deadline:
@@ -189,7 +189,7 @@ def _wrong_number(
 
 
 @dataclass(slots=True)
-class _LastSchedules:
+class _UnplayedSchedules:
     """A listener that notes whether some scenario has schedules that were not played."""
 
     is_incomplete: bool = False

@@ -29,7 +29,7 @@ _MOST_SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class TracedPart:
-    """Scenarios for the traces that one call judges.
+    """Scenarios whose traces one call judges.
 
     Attributes:
         number: Place among all parts, from 0.
@@ -57,7 +57,7 @@ class PointOfTraces:
     Attributes:
         scenarios: Scenarios that reach it.
         breaking: Violations of traces without it, of the first few scenarios that have some.
-        exposed: The most microseconds by which a step ends sooner without it.
+        exposed: Most microseconds by which steps of a scenario end sooner without it, a step.
     """
 
     scenarios: list[Scenario] = field(default_factory=list)

@@ -18,7 +18,7 @@ def rank_part(
     """Return a rank's part of a batch.
 
     Args:
-        batch: NamedTensors in lists, tuples and dicts, for all ranks.
+        batch: Tensors in lists, tuples and dicts, for all ranks.
         dims: Axes over which the batch is split, with the dimension of each.
         layout: Sizes of the axes.
         coordinate: The rank's place on each axis.

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from syncverify.errors import UsageError
 
-# Number of values that a parameter of another name may take.
+# A parameter of another name may take one of the first values, this many.
 _BY_PLACE: Final = 2
 
 
@@ -18,17 +18,17 @@ def call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
 
     A parameter without a default whose name is not known takes the next one of the first two
     values that no other parameter names. So `lambda p: SGD(p)` gets the first value, and
-    `loss(model, batch, targets)` is told that there are no `targets`.
+    `loss(model, batch, targets)` raises an error that names `targets`.
 
     Args:
         function: A function of a user.
-        values: What it may take, by name; the most natural value comes first.
+        values: Values that it may take, by name; the most natural one comes first.
 
     Returns:
         What the function returns.
 
     Raises:
-        UsageError: It needs more than there is.
+        UsageError: It needs a parameter for which there is no value.
     """
     parameters = inspect.signature(function).parameters.values()
     named = {each.name for each in parameters} & {*values}
@@ -38,13 +38,15 @@ def call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
     for each in parameters:
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             continue
-        if each.name in named and each.kind is not each.POSITIONAL_ONLY:
+        if each.name in named and each.kind is each.POSITIONAL_ONLY:
+            positional.append(values[each.name])
+        elif each.name in named:
             by_name[each.name] = values[each.name]
         elif each.default is each.empty:
             try:
                 value = next(others)
             except StopIteration:
-                raise UsageError(_text(function, each.name, values)) from None
+                raise UsageError(_lacking(function, each.name, values)) from None
             if each.kind is each.KEYWORD_ONLY or by_name:
                 by_name[each.name] = value
             else:
@@ -52,7 +54,8 @@ def call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
     return function(*positional, **by_name)
 
 
-def _text(function: Callable[..., Any], name: str, values: Mapping[str, Any]) -> str:
+def _lacking(function: Callable[..., Any], name: str, values: Mapping[str, Any]) -> str:
+    """Return the message about a parameter that gets no value."""
     called = getattr(function, "__name__", type(function).__name__)
     can = f"it can take: {', '.join(values)}" if values else "it can take nothing"
     near = difflib.get_close_matches(name, values, n=1)

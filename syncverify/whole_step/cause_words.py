@@ -1,4 +1,4 @@
-"""The words of each cause and of the change that repairs it. One function for one cause."""
+"""The words of each cause, and of the change that repairs it; one function for each cause."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class CauseWords:
 
 @singledispatch
 def words_of(cause: StepMistake, quantity: Quantity) -> CauseWords:
-    """Return the words of a cause; those of an unexplained value if it has none.
+    """Return the words of a cause; one without a function here has those of `Unexplained`.
 
     Args:
         cause: The cause.
@@ -330,7 +330,7 @@ def _ranks(ranks: tuple[int, ...], one: str, several: str) -> str:
 
 
 def _number(axes: Iterable[frozenset[str]], *, is_number_of_parts: bool) -> str:
-    """Return the things whose number is a factor; "" where it is no such number."""
+    """Return "the number of ranks of `dp`" and the like; "" where the factor is no such number."""
     ways = [f"of ranks of {each}" for each in sorted(map(_axes, axes))]
     ways += ["of micro-batches"] if is_number_of_parts else []
     return f"the number {' or '.join(ways)}" if ways else ""

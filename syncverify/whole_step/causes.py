@@ -1,4 +1,4 @@
-"""The causes of wrong values: typed facts, which `text` puts into words."""
+"""The causes of wrong values: typed facts, which `cause_words` puts into words."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class TermsWeighted:
 
     Attributes:
         factors: What each term counts, as a multiple of what it should count, by name.
-        axes: Sets of axes whose number of ranks is the first wrong factor, or 1 by it.
-        is_number_of_parts: Whether that is the number of micro-batches, or 1 by it.
+        axes: Sets of axes whose number of ranks is the first wrong factor, or its reciprocal.
+        is_number_of_parts: Whether that is the number of micro-batches, or its reciprocal.
     """
 
     factors: tuple[tuple[str, float], ...]
@@ -67,9 +67,9 @@ class Scaled:
 
     Attributes:
         factor: The factor.
-        axes: Sets of axes whose number of ranks is the factor, or 1 by the factor.
-        is_scale: Whether the factor is the scale of the loss.
-        is_number_of_parts: Whether it is the number of micro-batches, or 1 by it.
+        axes: Sets of axes whose number of ranks is the factor, or its reciprocal.
+        is_scale: Whether the factor is the scale of the loss, or its reciprocal.
+        is_number_of_parts: Whether it is the number of micro-batches, or its reciprocal.
     """
 
     factor: float
@@ -274,7 +274,7 @@ class OtherOption:
         name: Name of the option.
         value: Its value on the first wrong rank.
         expected: Its value on one rank.
-        axes: Sets of axes whose number of ranks lies between them.
+        axes: Sets of axes whose number of ranks is one value divided by the other.
     """
 
     name: str

@@ -24,6 +24,9 @@ def save_distributed(
         scaler: The scaler of the loss; None if there is none.
         schedule: The schedule of the learning rate; None if there is none.
         path: The folder.
+
+    Raises:
+        UsageError: torch's checkpoint takes no such model.
     """
     saved = _state(model, optimizer, scaler, schedule)
     dcp.save(saved, checkpoint_id=path)

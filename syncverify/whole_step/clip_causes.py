@@ -49,11 +49,11 @@ def clip_causes(
         before: Gradients before clipping, by name and rank.
         squares: Squares of the gradients that the ranks have.
         clip: Largest norm; None clips nothing.
-        known: What mistakes are looked for with.
+        known: Facts with which mistakes are looked for.
         is_seen: Whether clipping was seen; the squares are those after it otherwise.
 
     Returns:
-        Each wrong gradient once.
+        Mistakes with the gradients that they explain; each wrong gradient occurs once.
     """
     unread = [each for each in found if _is_unread(each, before.get(each.name, {}))]
     found = [each for each in found if not _is_unread(each, before.get(each.name, {}))]
@@ -84,7 +84,7 @@ def _is_unread(found: ComparedValue, before: RankGradients) -> bool:
 
 
 def _clip_cause(found: ComparedValue, before: RankGradients) -> StepMistake | None:
-    """Return that a gradient is not clipped, or by another coefficient."""
+    """Return how a gradient is clipped wrongly; None if clipping multiplies it by no number."""
     rank = found.wrong_ranks[0]
     slack = found.slack
     expected = multiple_of(found.expected[rank], before.get(rank), slack)

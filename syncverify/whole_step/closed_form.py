@@ -5,10 +5,10 @@ of gradients that the user's data leaves at zero.
 
 Note [Small, own and large numbers]
 
-The gradients are no ones, but one very small number, so that clipping leaves them as they are.
-The gradients that the optimizer reads are linear in it. If the norm is wrong, a second play gives
-each parameter another number: it tells parameters of one size apart. If a largest norm is known, a
-play with large numbers shows the coefficient of clipping.
+Each element is one very small number in the place of 1, so that clipping leaves gradients as they
+are. The gradients that the optimizer reads are linear in it. If the norm is wrong, a second play
+gives each parameter another number: it tells parameters of one size apart. If the norm is right,
+and a largest norm is known, a play with large numbers shows the coefficient of clipping.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _SMALL: Final = AllOnes(2.0**-40)
 _SMALL_AND_DISTINCT: Final = AllOnes(2.0**-40, are_distinct=True)
 # As a multiple of the largest norm: so large that each norm is clipped.
 _LARGE: Final = 2.0**20
-# Clipping adds 1e-6 to the norm, or something as small, or nothing.
-_OF_COEFFICIENTS: Final = 1e-5
+# Relative error of a coefficient: clipping adds 1e-6 to the norm, or something as small, or nothing.
+_RELATIVE_OF_COEFFICIENTS: Final = 1e-5
 
 
 def closed_form(
     base: LayoutPlay, training: Training, reference: OneRank, device: Device
 ) -> LayoutPlay | None:
-    """Make a step with gradients of all ones, and compare its norm with the closed form.
+    """Make steps with gradients of all ones, and compare norm and clipping with the closed form.
 
     Args:
         base: A right play of the training as it is.
@@ -70,7 +70,7 @@ def closed_form(
 
     Returns:
         The play, with values that differ; one that was not tried where the norm is not known.
-        None for a right step without norm and clipping, of which nothing is compared.
+        None for a step without norm and clipping of which nothing is compared.
     """
     untried = replace(
         base, variation=_SMALL, is_tried=False, num_values=0, worst={}, zero=()
@@ -107,7 +107,7 @@ def closed_form(
             cause=cause,
             differences=tuple(listed),
             follows=(),
-            num_values=len(values),
+            num_values=sum(e.quantity is listed[0].quantity for e in values),
         )
         for cause, listed in grouped(wrong)
     ]
@@ -126,7 +126,7 @@ class _Case:
     """A training with known gradients.
 
     Attributes:
-        small: A step with small numbers, all alike.
+        small: Steps with small numbers, all alike.
         elements: The numbers that the optimizer reads then, by parameter.
         training: Model, data, loss and parallelism that the user describes.
         reference: Values of the training as it is.
@@ -140,7 +140,7 @@ class _Case:
     device: Device
 
     def norm_values(self) -> list[ComparedValue]:
-        """Return the norm, as a multiple of the gradients' number; none if it is not seen."""
+        """Return the norm as a multiple of the largest element; no value if it is not seen."""
         unit = max(map(abs, self.elements.values()))
         norm = self.small.known.norm / unit
         got = {rank: _scalar(each / unit) for rank, each in self.small.norms.items()}
@@ -165,7 +165,7 @@ class _Case:
         FSDP2's gradients are not among them: they are replaced after it has added them.
 
         Returns:
-            Twice the number, where once is right.
+            Gradients with twice the number, where once is right.
         """
         values = list[ComparedValue]()
         elements = self.elements if self.small.num_steps > 1 else {}
@@ -207,7 +207,7 @@ class _Case:
         return known.mistake(norms, relative) or Unexplained()
 
     def coefficients(self) -> list[ComparedValue]:
-        """Return the coefficients of clipping for large gradients; none without a largest norm."""
+        """Return the coefficients of clipping for large gradients; none where they are not known."""
         clip = self.training.clip
         if clip is None or not math.isfinite(clip):
             return []
@@ -217,7 +217,7 @@ class _Case:
         factors = self._factors(large)
         norm = self.small.known.scaled(factors).norm
         expected = _scalar(rounded(coefficient_of(norm, clip)))
-        tolerance = float(expected) * _OF_COEFFICIENTS
+        tolerance = float(expected) * _RELATIVE_OF_COEFFICIENTS
         values = list[ComparedValue]()
         for name, element in self.elements.items():
             read = play.read(name)
@@ -255,7 +255,7 @@ class _Case:
         known = self.small.known.scaled(
             self._factors(AllOnes(_LARGE * clip, are_distinct=True))
         )
-        cause = self._mistake(norms, known, _OF_COEFFICIENTS)
+        cause = self._mistake(norms, known, _RELATIVE_OF_COEFFICIENTS)
         if isinstance(cause, NormOf | NormOfOneRank | NormWithout):
             return OtherCoefficient(got, expected, cause)
         return cause

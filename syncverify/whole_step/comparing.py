@@ -46,7 +46,7 @@ def compare(
         The play, with what differs and the mistakes behind it.
 
     Raises:
-        UsageError: There is nothing to compare, or nothing trains.
+        UsageError: There is nothing to compare, nothing trains, or the values cannot be judged.
     """
     simulation = play_on(training, layout, device, finds_races=finds_races)
     rows = num_rows(reference.values.batches[0])
@@ -86,7 +86,7 @@ def compare(
         not_judged=tuple(each for each in values if not each.is_judged),
         worst=worst_errors(values),
         returned_apart=tuple(dict.fromkeys(each.name for each in apart)),
-        zero=zero_on_one_rank(reference.values),
+        zero=_zero(reference.values),
         absent=_absent(reference.values, ranks),
         added=_names(ranks, without=[reference.values]),
     )
@@ -105,7 +105,10 @@ def _compared(
     reference: OneRank,
     device: Device,
 ) -> tuple[list[ComparedValue], OneRank]:
-    """Compare values: as exactly as in float64 first, and by bounds of lower dtypes if they differ.
+    """Compare values with the tolerances of float64, or of lower dtypes.
+
+    Those of float64 come first unless a dtype is below float32. If values differ by them, and the
+    mesh rounds to a lower dtype, its tolerances count.
 
     Returns:
         The values, and what they are compared with.
@@ -125,11 +128,12 @@ def _compared(
 
 
 def _is_split(training: Training, layout: Layout) -> bool:
-    is_own = callable(training.split) or layout.num_ranks == 1
-    return is_own or layout.size(training.split_axes(layout)) > 1
+    """Tell whether axes split the batch; a function, and one rank, count as if they did."""
+    needs_no_axis = callable(training.split) or layout.num_ranks == 1
+    return needs_no_axis or layout.size(training.split_axes(layout)) > 1
 
 
-def zero_on_one_rank(values: RankValues) -> tuple[str, ...]:
+def _zero(values: RankValues) -> tuple[str, ...]:
     """Return the parameters whose gradients are zero in all steps, so that they show nothing."""
     return tuple(
         name

@@ -91,8 +91,9 @@ class ConstantPlay:
         """Return the number that all ranks read in each gradient.
 
         Returns:
-            The numbers; None where the norm is not known: if a gradient has several, or another
-            number of elements than the plain parameter, or if parameters are clipped apart.
+            The numbers; None where the norm is not known: if a gradient has several numbers, if
+            the number of its elements is not that of the plain parameter, or if parameters are
+            clipped apart.
         """
         if any(each.steps[0].clips_parts for each in self.play.ranks):
             return None

@@ -38,12 +38,13 @@ def _are_copies(found: ComparedValue, rank: int, other: int) -> bool:
 
 
 def _axes(pairs: set[tuple[int, int]], layout: Layout) -> frozenset[str]:
-    """Return the fewest axes over which these pairs differ; none where all axes do."""
-    for axes in axis_sets(layout):
+    """Return the fewest axes such that both ranks of each pair are apart on one of them."""
+
+    def are_apart(axes: frozenset[str]) -> bool:
         others = {*layout.names} - axes
-        if not any(other in layout.group(rank, others) for rank, other in pairs):
-            return axes
-    return frozenset()
+        return not any(other in layout.group(rank, others) for rank, other in pairs)
+
+    return next(axes for axes in axis_sets(layout) if are_apart(axes))
 
 
 def _off(found: ComparedValue, rank: int) -> torch.Tensor | None:

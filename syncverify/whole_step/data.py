@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -65,7 +65,7 @@ class EmptyPart:
 
 @dataclass(frozen=True, slots=True)
 class NotFinite:
-    """The last element of a gradient is no number in the first step, before it is unscaled.
+    """The last element of a gradient is infinity or NaN in the first step, before it is unscaled.
 
     Where the parameter is split, one rank has the element, and all ranks have to skip the step.
 
@@ -143,7 +143,7 @@ def _last_shard(training: Training, names: Iterable[str]) -> str | None:
     return next(reversed(shards or listed), None)
 
 
-def _weighted(batch: Any, key: str, change: Any) -> Any:
+def _weighted(batch: Any, key: str, change: Callable[[Weights], Weights]) -> Any:
     if not isinstance(batch, Mapping) or not isinstance(batch.get(key), torch.Tensor):
         raise UsageError(
             f"expected batch() to return a dict with a tensor {key!r}, the weight of each "

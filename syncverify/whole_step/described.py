@@ -21,9 +21,9 @@ from syncverify.whole_step.layout import Layout, all_layouts
 from syncverify.whole_step.training import Training
 
 _NEEDED: Final = ("build", "parallelize", "batch")
-# Names of a module that are no field of a training, or another one.
+# Names that a module may have beside the fields of a training.
 _OTHERS: Final = ("layouts", "device", "steps", "micro_batches")
-# The axes of `all:N` for a training without layouts.
+# The axes of `all:N` where no layout names others.
 AXES: Final = ("dp", "tp")
 _FEWEST_RANKS: Final = 2
 # The name of a training without which it has no such data.
@@ -33,7 +33,7 @@ _NEEDED_BY_DATA: Final = {
     OVERFLOW: "scaler",
     NAN: "scaler",
 }
-# Names that are easily written for others; no typing error of a function.
+# Names that are easily written for others. Other typing errors are looked for in functions alone.
 _SINGULARS: Final = {"layout": "layouts", "micro_batch": "micro_batches"}
 # How close a name of a function has to be to count as a typing error.
 _LIKENESS: Final = 0.8

@@ -25,10 +25,10 @@ from syncverify.whole_step.values import (
 
 # Right programs in float64 were at most 1.7e-14 off; planted defects at least 0.065.
 TOLERANCE: Final = 1e-12
-# A tensor that is smaller than the largest tensor of its kind by this factor counts as noise.
+# The tolerance of a small tensor is that of a tensor with this part of the largest one's size.
 _SMALL: Final = 1e-3
-# The values that the optimizer of a parameter reads.
-_READ: Final = (Quantity.GRADIENT, Quantity.STEPPED)
+# Values that matter on ranks alone whose optimizer has the parameter.
+_GRADIENTS: Final = (Quantity.GRADIENT, Quantity.STEPPED)
 # Rounding changes none of these in a training that does not overflow.
 _EXACT: Final = (Quantity.START, Quantity.SCALE, Quantity.SKIPPED)
 
@@ -111,8 +111,8 @@ class OneRank:
 
     Attributes:
         values: Values of the plain training.
-        noisy: Plays the same training with rounding noise, once, and returns its values. Values
-            that are close without noise need no such play.
+        noisy: Plays the same training again, once for each rounding noise, and returns the values
+            of these plays. Values that are close without noise need no such play.
         unit: Relative difference that counts as rounding.
         roundings: How the training on the mesh rounds; None if all of it is in float64.
         skips: Steps that the scaler skips, since a value overflows on the mesh.
@@ -270,7 +270,7 @@ def _left_to_others(
 
     With ZeRO-1, each rank's optimizer has some of the parameters, and sends them afterwards.
     """
-    if quantity not in _READ:
+    if quantity not in _GRADIENTS:
         return set()
     updating = {r for r, each in enumerate(ranks) if name in each.steps[step].updated}
     return {*range(len(ranks))} - updating if updating else set()
@@ -325,7 +325,7 @@ def own_axes(name: str, own: Own) -> Mapping[str, int]:
 def is_close(
     value: torch.Tensor | None, expected: torch.Tensor, tolerance: float
 ) -> bool:
-    """Tell whether no element differs by more than the tolerance; NaN equals NaN."""
+    """Tell whether no element differs by more than the tolerance; None is zeros, NaN equals NaN."""
     if value is None:
         return not expected.any()
     if value.shape != expected.shape:
@@ -361,7 +361,7 @@ def _distance(one: torch.Tensor | None, two: torch.Tensor) -> float:
 
 
 def _spread(plays: Sequence[torch.Tensor | None], value: torch.Tensor) -> float:
-    """Return the root of the mean square of differences, of the element with the largest."""
+    """Return the largest root mean square of an element's differences."""
     squares = [_off(each, value).square() for each in plays if each is not None]
     return float(torch.stack(squares).mean(0).sqrt().max()) if squares else 0.0
 

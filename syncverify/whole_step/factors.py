@@ -1,4 +1,4 @@
-"""Factors between tensors, and what they may be the size of."""
+"""Factors between tensors, and the axes whose number of ranks is a factor."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import torch
 
 from syncverify.whole_step.layout import Layout
 
-# A factor that is found by division is as exact as the elements that it was found from.
+# Relative error of a factor that is found by dividing elements in float64.
 RELATIVE: Final = 1e-9
-# A tolerance of lower dtypes is 20 times the standard deviation of rounding, and 4 of these are
+# A tolerance of lower dtypes is 20 times the standard deviation of rounding, and 5 of these are
 # enough for a factor, which is a mean over the elements.
 _SLACK_PER_ERROR: Final = 4.0
+# Largest divisor of a fraction that is simple.
 _MAX_DIVISOR: Final = 16
 
 
@@ -46,7 +47,7 @@ def multiple_of(
     slack: float = 0.0,
     slack_of_base: float = 0.0,
 ) -> float | None:
-    """Return the same number as it is found, which may be no simple one."""
+    """Return the number of `factor_of` before it is made simple; arguments are the same."""
     if value is None or base is None or value.shape != base.shape or not base.any():
         return None
     flat, other = value.double().flatten(), base.double().flatten()
@@ -74,9 +75,9 @@ def simplest(factor: float, slack: float) -> float:
     if factor < 1:
         return rounded(1 / simplest(1 / factor, slack))
     error = slack / _SLACK_PER_ERROR
-    powers = 2.0 ** round(math.log2(factor))
-    if abs(factor / powers - 1) <= error:
-        return powers
+    power_of_two = 2.0 ** round(math.log2(factor))
+    if abs(factor / power_of_two - 1) <= error:
+        return power_of_two
     for divisor in range(1, _MAX_DIVISOR + 1):
         near = round(factor * divisor) / divisor
         if abs(factor / near - 1) <= error:
@@ -85,7 +86,7 @@ def simplest(factor: float, slack: float) -> float:
 
 
 def common_factor(factors: Sequence[float | None], slack: float) -> float | None:
-    """Return the one factor of several tensors; None if they differ."""
+    """Return the one factor of several tensors; None if factors differ, or one is missing."""
     first, *others = factors
     if first is None or any(each is None for each in others):
         return None
@@ -99,13 +100,13 @@ def rounded(factor: float) -> float:
 
 
 def rounded_weight(weight: float) -> float:
-    """Return a weight of several, which are near 1, without noise; 0 where it is noise alone."""
+    """Return a weight without the noise of its last digits; 0 where it is that noise alone."""
     return rounded(weight) if abs(weight) > RELATIVE else 0.0
 
 
 def is_number(factor: float, number: float) -> bool:
-    """Tell whether a factor is a number above 1."""
-    # A rounded factor of 1 by a number is nine digits exact.
+    """Tell whether a factor equals a number; a number of 1 or less is no explanation."""
+    # The reciprocal of a rounded factor is exact to nine digits.
     return number > 1 and abs(factor / number - 1) <= 10 * RELATIVE
 
 
@@ -118,7 +119,7 @@ def axis_sets(layout: Layout) -> Iterator[frozenset[str]]:
 
 
 def axes_with(layout: Layout, factor: float) -> frozenset[frozenset[str]]:
-    """Return the fewest axes whose number of ranks is a factor, or 1 by the factor."""
+    """Return the smallest sets of axes whose number of ranks is a factor, or its reciprocal."""
     whole = factor if factor >= 1 else 1 / factor
     axes = [each for each in axis_sets(layout) if is_number(whole, layout.size(each))]
     fewest = min(map(len, axes), default=0)

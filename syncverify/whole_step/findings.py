@@ -43,7 +43,8 @@ class WrongQuantity:
         step: Number of the first step that it makes wrong, from 0.
         cause: The mistake.
         differences: The wrong values of this quantity and step.
-        follows: Later quantities that are wrong as well, in the order of a step.
+        follows: Later quantities that are wrong as well, in the order of a step; the first mistake
+            of a training has them all.
         num_values: Number of values of the quantity, right or wrong.
         spread: Values of the same quantity and step that are wrong because of it, since a
             wrong gradient flows back to earlier layers, or into a norm.
@@ -122,8 +123,8 @@ def _independent(
     quantity, step = wrong[0].quantity, wrong[0].step
     if quantity in _EXACT and any(each.quantity in _EXACT for each in found):
         return []
-    never = {name for each in found for name in _not_updated(each)}
-    wrong = [each for each in wrong if parameter_of(each.name) not in never]
+    not_updated = {name for each in found for name in _not_updated(each)}
+    wrong = [each for each in wrong if parameter_of(each.name) not in not_updated]
     unexplained = by_own_values(play, quantity, step, wrong, _factors(found))
     if not unexplained:
         return []
@@ -176,7 +177,7 @@ def _spread(found: Sequence[WrongQuantity]) -> Iterator[WrongQuantity]:
 
 
 def _joined(found: Sequence[WrongQuantity]) -> Iterator[WrongQuantity]:
-    """Join values that no mistake explains: whether a rank has a shard of one says nothing."""
+    """Join all values that no mistake explains, copies and shards."""
     unexplained = [each for each in found if _is_unexplained(each.cause)]
     yield from (each for each in found if not _is_unexplained(each.cause))
     if unexplained:

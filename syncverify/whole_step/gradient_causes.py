@@ -44,10 +44,10 @@ def gradient_causes(
 
     Args:
         found: The wrong gradients of one step.
-        known: What mistakes are looked for with.
+        known: Facts with which mistakes are looked for.
 
     Returns:
-        Each wrong gradient once.
+        Each wrong gradient occurs once.
     """
     tried, left = _tried(found, known), [*found]
     causes = list[Explained]()
@@ -86,9 +86,9 @@ def _tried(found: Sequence[ComparedValue], known: Known) -> list[Explained]:
         causes = grouped((each, cause) for each, cause in pairs if cause is not None)
         tried += [each for each in causes if _proves(*each, known)]
     mixed = [*mixtures(found, known)]
-    # Where parts have no tokens, a mean of means is also a factor.
-    first = [each for each in mixed if len(known.parts) > len(usable(known.parts))]
-    return [*first, *tried, *mixed]
+    # Where a part has no tokens, a factor explains a mean of means as well.
+    has_empty_part = len(usable(known.parts)) < len(known.parts)
+    return [*mixed, *tried] if has_empty_part else [*tried, *mixed]
 
 
 def _proves(

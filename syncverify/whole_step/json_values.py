@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -11,6 +11,8 @@ from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.text import change, headline, replay_line, said
 from syncverify.whole_step.training import Beside
+
+_NUM_SHOWN: Final = 8
 
 
 def json_of(comparison: Comparison) -> dict[str, Any]:
@@ -96,4 +98,4 @@ def _elements(value: torch.Tensor | None) -> list[str] | None:
     """Return the first elements as texts, since JSON has neither NaN nor infinity."""
     if value is None:
         return None
-    return [f"{each:.17g}" for each in value.double().flatten()[:8].tolist()]
+    return [f"{each:.17g}" for each in value.double().flatten()[:_NUM_SHOWN].tolist()]

@@ -18,12 +18,12 @@ class Known:
     """Facts with which the mistakes of one step are looked for.
 
     Attributes:
-        layout: The layout that is wrong.
+        layout: The layout with wrong values.
         own: Axes over which an ordinary tensor of a rank is a shard.
         parts: Gradient of the loss of each different part of the batch, by name.
         part_of: Index of each rank's part.
         terms: Gradient of each term of the loss, by name, where the loss has several.
-        before: The gradients of the step before, by name.
+        before: Rank 0's gradients of the step before, by name; None in the first step.
         scale: The scale of the loss; 1 without a scaler.
         num_micro_batches: Number of parts of each rank's batch.
         micro_batches: Gradient of the loss of each micro-batch of each different part, by name;
@@ -43,7 +43,7 @@ class Known:
     frozen: Sequence[frozenset[str]] = ()
 
     def is_number_of_parts(self, factor: float) -> bool:
-        """Tell whether a factor is the number of micro-batches, or 1 by it."""
+        """Tell whether a factor is the number of micro-batches, or its reciprocal."""
         whole = factor if factor >= 1 else 1 / factor
         return is_number(whole, self.num_micro_batches)
 

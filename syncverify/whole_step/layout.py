@@ -44,15 +44,18 @@ class Layout:
         """Return the layout of a text such as `dp=2,tp=2`.
 
         Raises:
-            UsageError: The text is something else.
+            UsageError: The text is something else, or names an axis twice.
         """
         try:
             pairs = [each.split("=") for each in text.split(",")]
-            return cls.of({name.strip(): int(size) for name, size in pairs})
+            sizes = {name.strip(): int(size) for name, size in pairs}
         except ValueError:
             raise UsageError(
                 f"expected a layout such as dp=2,tp=2, not {text!r}"
             ) from None
+        if len(sizes) < len(pairs):
+            raise UsageError(f"layout {text!r} names an axis twice")
+        return cls.of(sizes)
 
     @override
     def __str__(self) -> str:
@@ -107,7 +110,7 @@ class Layout:
         return Layout(tuple((n, size if n == axis else 1) for n, size in self.axes))
 
     def smaller(self) -> Iterator[Layout]:
-        """Yield the layouts in which one axis is smaller, the smallest first."""
+        """Yield the layouts in which one axis has fewer ranks: axis by axis, the fewest first."""
         for name, size in self.axes:
             for less in (each for each in range(1, size) if size % each == 0):
                 yield Layout(
@@ -118,7 +121,7 @@ class Layout:
 
 
 def all_layouts(names: Iterable[str], max_ranks: int) -> list[Layout]:
-    """Return the layouts of some axes with at least 2 ranks, the smallest first.
+    """Return the layouts of some axes with 2 ranks or more, up to a number; the smallest first.
 
     Sizes are powers of 2: those that divide the dimensions of most models and batches.
     """

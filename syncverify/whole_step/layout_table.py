@@ -26,7 +26,8 @@ class LayoutCell:
 
     Attributes:
         verdict: A mistake, or the consequence of one, or right, or not compared.
-        error: Largest difference of an element, as a part of the tensor's largest one.
+        error: Largest difference of a wrong element, as a part of the tensor's largest one; 0 where
+            none is wrong.
         quantity: The first wrong quantity; None where none is wrong.
     """
 

@@ -51,7 +51,7 @@ def _sizes(*layouts: Layout) -> Iterator[int]:
 def _divided(
     found: ComparedValue, numbers: Sequence[int]
 ) -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor]]]:
-    """Yield parts of the value, each with the right parts: by rank, and along dimensions."""
+    """Yield parts of the value, and the right ones: shards by rank, copies along each dimension."""
     got = [found.got[rank] for rank in sorted(found.got)]
     right = [found.expected[rank] for rank in sorted(found.got)]
     present = [each for each in got if each is not None]

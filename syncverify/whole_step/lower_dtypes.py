@@ -6,15 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-import torch
-
 from syncverify.errors import UsageError
 from syncverify.simulation.program import Device
 from syncverify.whole_step.differences import ComparedValue, OneRank
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.lower_noise import pairs_of_noises
 from syncverify.whole_step.playing import lower_reference, reference_of
-from syncverify.whole_step.rounding import Roundings
+from syncverify.whole_step.rounding import Roundings, dtype_names
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.values import Quantity, RankValues
 
@@ -48,7 +46,7 @@ def reference_in_lower_dtypes(
         The values.
 
     Raises:
-        UsageError: A gradient overflows, and there is no scaler.
+        UsageError: A gradient overflows, and there is no scaler; or a step does not end.
     """
     if training.loss is None:
         own = reference_of(training, layout, device, pairs_of_noises(roundings))
@@ -95,7 +93,7 @@ def check_judged(values: Iterable[ComparedValue], reference: OneRank) -> None:
         reference: Values of one rank, with the bounds of lower dtypes.
 
     Raises:
-        UsageError: It would be seen in none, and no value is wrong.
+        UsageError: It would be seen in none and no value is wrong, or the scaler skips each step.
     """
     values, roundings = [*values], reference.roundings
     if roundings is None or any(each.wrong_ranks for each in values):
@@ -108,13 +106,7 @@ def check_judged(values: Iterable[ComparedValue], reference: OneRank) -> None:
     telling = [each for each in values if each.quantity in _TELLING]
     if telling and not any(each.is_judged for each in telling):
         raise UsageError(
-            f"rounding of {listed(roundings.dtypes)} may be as large as a mistake of a factor "
+            f"rounding of {dtype_names(roundings.dtypes)} may be as large as a mistake of a factor "
             "of 2 in all values of this training, so nothing can be judged; compare in a "
             "higher dtype, or with fewer layers or steps"
         )
-
-
-def listed(dtypes: Iterable[torch.dtype]) -> str:
-    """Return the names of dtypes."""
-    names = sorted(str(each).removeprefix("torch.") for each in dtypes)
-    return " and ".join(names)

@@ -29,7 +29,8 @@ the factor of 20. Training steps are compared over a few steps, and not over tho
 
 Float16 also has a smallest number: a result is off by up to half the distance of the smallest
 numbers, and the noise has this part too, except in zeros. The optimizer has units of its own: with
-mixed precision it computes in float32. Where a value of float16 overflows, see `overflow.py`.
+mixed precision it computes in float32. A step in which a value of float16 overflows is skipped by
+the scaler, and is skipped on one rank as well (`lower_dtypes.py`).
 
 In-place operators have noise in what they write, since an optimizer makes all of its results so.
 Scalars in place are counters, and have none.

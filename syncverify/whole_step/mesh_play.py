@@ -1,4 +1,4 @@
-"""A training on a mesh that differs from one rank."""
+"""A training on a mesh beside one rank, with the facts that its mistakes are looked for with."""
 
 from __future__ import annotations
 
@@ -101,9 +101,8 @@ class MeshPlay:
         listed = [*parts, *(smaller if number > 1 else [])]
         try:
             found = gradients_of(self.plain_training, listed, step, start, self.device)
-        except (
-            UsageError
-        ):  # the loss needs more than a rank's part; name fewer mistakes
+        except UsageError:
+            # The loss needs more than a rank's part. Fewer mistakes can be named then.
             return known
         return replace(
             known,
@@ -121,7 +120,11 @@ class MeshPlay:
         return self.reference.tensors(Quantity.PARAMETER, step - 1)
 
     def own_start(self, step: int) -> NamedTensors | None:
-        """Return the ranks' own parameters before a step; None where they are not whole."""
+        """Return the ranks' own parameters before a step; None if copies differ or are not whole.
+
+        Args:
+            step: Number of the step, 1 or more.
+        """
         whole = dict[str, torch.Tensor | None]()
         for name, value in self.reference.tensors(Quantity.PARAMETER, step - 1).items():
             copies = self.by_rank(Quantity.PARAMETER, step - 1, name).values()

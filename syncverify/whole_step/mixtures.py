@@ -58,9 +58,7 @@ def _micro_batches(found: Sequence[ComparedValue], known: Known) -> Iterator[Exp
         return
     for wrong, right, explained in _solved(found, columns, known):
         ratios = [rounded_weight(float(each)) for each in wrong / right]
-        first = ratios[:number]
-        # Rounding leaves a small number where a micro-batch does not count.
-        factors = [0.0 if abs(each) <= RELATIVE else each for each in first]
+        factors = ratios[:number]
         by_rank = torch.tensor(ratios).view(-1, number)
         is_same = torch.allclose(by_rank, by_rank[:1], rtol=RELATIVE, atol=RELATIVE)
         if is_same and len({*factors}) > 1:
@@ -79,7 +77,7 @@ def _only_wrong(
 
 
 def usable(parts: Sequence[Column]) -> list[Column]:
-    """Return the parts of the batch that have a gradient."""
+    """Return the gradients of parts of the batch that are finite, and not all zero."""
     return [
         each
         for each in parts
@@ -94,7 +92,10 @@ def _solved(
     known: Known,
     fewest: int = 2,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, list[ComparedValue]]]:
-    """Yield wrong weights and right ones: of all gradients together, or of each one."""
+    """Yield wrong weights, right ones, and the gradients that the wrong ones explain.
+
+    Weights are those of all gradients together, or else of each one.
+    """
     if len(columns) < fewest:
         return
     for subset in ([*found], *([each] for each in found)):
@@ -151,7 +152,7 @@ def weights_of(
 
     Args:
         found: The gradients.
-        columns: What is added up.
+        columns: Gradients that are added up.
         known: The layout, and which tensors are shards.
         right: Whether right gradients are meant, and not the wrong ones.
 

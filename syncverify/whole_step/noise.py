@@ -19,7 +19,7 @@ The bound (n - 1) u is for errors that all have one sign. Errors of random sign 
 root of n. The noise has independent signs, so its sum grows like that, and only the factor in
 front is a choice: 32 u in each element, and then 4 times the largest of the differences. For one
 sum of n terms of one size this is 128 u times the root of n, and the bound of the worst order is
-(n - 1) u n / 2: larger only from n = 40 on, and only if all errors agree.
+(n - 1) u n / 2: larger only from n = 41 on, and only if all errors agree.
 
 Plays come in pairs with opposite noise. To first order, both move a value by the same amount in
 opposite directions. A value that depends on the sign of a gradient that is zero in exact
@@ -62,7 +62,7 @@ def _dispatches(kind: Any) -> bool:
 
 
 def computes_no_values(func: Any, types: Any) -> bool:
-    """Tell whether an operator moves values, or has tensors without any, by which DTensor plans."""
+    """Tell whether an operator is a collective, or has the empty tensors with which DTensor plans."""
     return func.namespace in COLLECTIVES or any(map(_dispatches, types))
 
 

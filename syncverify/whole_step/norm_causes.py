@@ -21,8 +21,9 @@ from syncverify.whole_step.gradient_causes import scaled_by
 from syncverify.whole_step.known import Known
 from syncverify.whole_step.layout import Layout
 
+# Relative difference up to which two norms count as equal.
 _EQUAL = 1e-5
-# Parameters that are split over the same axes.
+# Names of parameters, by the axes over which they are split.
 Classes = Mapping[frozenset[str], tuple[str, ...]]
 
 

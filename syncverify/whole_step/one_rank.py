@@ -24,8 +24,7 @@ def as_one_rank(ranks: Sequence[RankValues], layout: Layout, own: Own) -> RankVa
     Args:
         ranks: Values of each rank.
         layout: Names and sizes of the mesh axes.
-        own: Axes over which an ordinary tensor of a rank is a shard; no function where ranks
-            are several.
+        own: Axes over which an ordinary tensor of a rank is a shard; a function for one rank alone.
 
     Returns:
         The values, with the batches of the first rank.

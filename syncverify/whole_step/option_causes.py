@@ -1,4 +1,4 @@
-"""Options of optimizers, and frozen parameters, that are others than on one rank."""
+"""Options of optimizers, and frozen parameters, that differ from those on one rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def frozen_cause(
     by_rank: Sequence[AbstractSet[str]],
     plain: AbstractSet[str],
 ) -> OtherlyFrozen | None:
-    """Return how ranks freeze a parameter otherwise than one rank; None if they do not.
+    """Return that ranks freeze a parameter and one rank does not, or the reverse; None otherwise.
 
     Args:
         found: The value of the parameter.
@@ -33,7 +33,7 @@ def frozen_cause(
 
 
 def option_cause(found: ComparedValue, play: MeshPlay) -> OtherOption | None:
-    """Return the first option with which all wrong ranks update a parameter otherwise."""
+    """Return the first option of a parameter that differs from one rank's on all wrong ranks."""
     name, step = parameter_of(found.name), found.step
     plain = play.reference.values.steps[step].options.get(name, {})
     by_rank = [

@@ -72,15 +72,16 @@ class LayoutPlay:
             their gradients can show.
         absent: Parameters of one rank that no rank of the mesh has.
         added: Parameters of the mesh that one rank has not.
-        is_tried: Whether the variation was played: a step that does not unscale is not.
+        is_tried: Whether the variation could be played: not without a call of `unscale_()`, and
+            not where the norm of gradients of all ones is not known.
         unexplained: Values that differ from a closed form, where no known mistake explains them:
             a step may mean another norm.
         returned_apart: Values that an own step returns, and that differ: each rank may return its
             own.
-        is_split: Whether ranks have different parts of the batch.
+        is_split: Whether ranks have different parts of the batch, as far as the axes tell.
         saved_on: Layout that wrote the checkpoint from which the training goes on; None for a
             training without a pause.
-        roundings: The dtypes that the values were compared in bounds of; None for float64.
+        roundings: The dtypes whose rounding gives the tolerances; None for those of float64.
         not_judged: Values with so wide a bound that a factor of 2 might not be seen.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations
+from typing import NamedTuple
 
 from syncverify.whole_step.comparing import is_apart
 from syncverify.whole_step.differences import OneRank, compared
@@ -13,8 +14,12 @@ from syncverify.whole_step.outcome import LayoutPlay
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.values import RankValues
 
-# Values of each rank of a layout.
-PlayedLayout = tuple[Layout, Sequence[RankValues]]
+
+class PlayedLayout(NamedTuple):
+    """A layout, and the values of each of its ranks."""
+
+    layout: Layout
+    ranks: Sequence[RankValues]
 
 
 def outvoting(plays: Sequence[LayoutPlay], training: Training) -> Layout | None:
@@ -25,10 +30,11 @@ def outvoting(plays: Sequence[LayoutPlay], training: Training) -> Layout | None:
 
     Args:
         plays: Plays beside one rank.
-        training: The training; None where its `own` is a function, which cannot be reversed.
+        training: The training.
 
     Returns:
-        The layout; None where one rank is not the odd one out.
+        The layout; None where one rank is not the odd one out, or `own` is a function, which
+        cannot be reversed.
     """
     large = [
         each
@@ -40,11 +46,11 @@ def outvoting(plays: Sequence[LayoutPlay], training: Training) -> Layout | None:
     ]
     if callable(training.own) or any(each.is_right for each in large):
         return None
-    pairs = permutations([(each.layout, each.simulation.results) for each in large], 2)
+    played = [PlayedLayout(each.layout, each.simulation.results) for each in large]
     agreeing = (
-        one[0]
-        for one, other in pairs
-        if not {*_large_axes(one[0])} & {*_large_axes(other[0])}
+        one.layout
+        for one, other in permutations(played, 2)
+        if not {*_large_axes(one.layout)} & {*_large_axes(other.layout)}
         and _agree(one, one, training)
         and _agree(one, other, training)
     )
@@ -57,6 +63,6 @@ def _large_axes(layout: Layout) -> list[tuple[str, int]]:
 
 def _agree(one: PlayedLayout, other: PlayedLayout, training: Training) -> bool:
     """Tell whether the values of one layout are those of another one."""
-    reference = OneRank(as_one_rank(one[1], one[0], training.own))
-    values = compared(other[1], reference, other[0], training.own)
+    reference = OneRank(as_one_rank(one.ranks, one.layout, training.own))
+    values = compared(other.ranks, reference, other.layout, training.own)
     return not any(each.wrong_ranks and not is_apart(each) for each in values)

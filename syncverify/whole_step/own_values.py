@@ -1,4 +1,4 @@
-"""What each rank's values should be by its own earlier values.
+"""The values that each rank should have by its own earlier values.
 
 One mistake makes all later values wrong. A later value that is right for what the rank has made
 before is a consequence. A value that is not is a mistake of its own.
@@ -35,7 +35,7 @@ def by_own_values(
         factors: By what gradients were multiplied in an earlier step, by name.
 
     Returns:
-        They, with what the rank's own earlier values give as what is expected.
+        These values; `expected` has what the rank's own earlier values give.
     """
     match quantity:
         case Quantity.GRADIENT:
@@ -162,7 +162,7 @@ def _optimized(
 def _expecting(
     found: ComparedValue, expected: dict[int, torch.Tensor]
 ) -> ComparedValue:
-    """Return a value with others expected, and the tolerance of their size."""
+    """Return a value with other right values; its tolerance grows with their size."""
     sizes = [_largest(each) for each in found.expected.values()]
     own = [_largest(each) for each in expected.values()]
     factor = max([1.0, *(b / a for a, b in zip(sizes, own, strict=True) if a)])

@@ -80,8 +80,8 @@ def _layouts(comparison: Comparison) -> dict[str, Any]:
 
 def _column(play: LayoutPlay) -> dict[str, str]:
     parts = play_words(play)
-    verdict = "wrong" if play.findings else "right" if play.is_right else "open"
-    return {"layout": str(play.layout), "parts": parts, "verdict": verdict}
+    word = "wrong" if play.findings else "right" if play.is_right else "open"
+    return {"layout": str(play.layout), "parts": parts, "verdict": word}
 
 
 def _cell(cell: LayoutCell) -> dict[str, Any]:

@@ -134,7 +134,8 @@ def parity(
         All that differs, with the mistake behind it.
 
     Raises:
-        UsageError: An argument is wrong, or the training does not run on one rank.
+        UsageError: An argument is wrong, the training does not run on one rank, or its values
+            cannot be compared.
     """
     training = Training(
         build=build,
@@ -229,8 +230,8 @@ class _Reference:
 def _own_step(described: Described, path: str) -> Iterator[Parity]:
     """Compare an own step on all layouts with each other.
 
-    One rank comes first, since nothing can be wrong between ranks there. It is the odd one out
-    where no layout agrees with it, and others agree that one mistake does not make alike.
+    One rank comes first, since nothing can be wrong between ranks there. It is the odd one out if
+    no layout agrees with it, and two layouts agree that no single mistake makes alike.
     """
     own, last = _own_reference(described), None
     for last in _beside(own, path):
@@ -287,13 +288,13 @@ def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
                 played = compare(varied, layout, values, device)
                 plays.append(played)
                 _note(mistakes, varied, played, device)
-                yield _known(reference, path, plays, mistakes)
+                yield _report(reference, path, plays, mistakes)
             base = _base_of_closed_form(described, setup, layout, plays)
             ones = base and closed_form(base, setup, reference.values, device)
             if ones is not None:
                 plays.append(ones)
                 _note_as_it_is(mistakes, setup, ones)
-                yield _known(reference, path, plays, mistakes)
+                yield _report(reference, path, plays, mistakes)
         if not (setup.resume and all(e.is_right for e in plays)):
             continue
         if any(e.roundings is not None and e.roundings.is_low for e in plays):
@@ -304,7 +305,7 @@ def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
         for played in resumed_plays(setup, described.layouts, reference.values, device):
             plays.append(played)
             _note_as_it_is(mistakes, setup, played)
-            yield _known(reference, path, plays, mistakes)
+            yield _report(reference, path, plays, mistakes)
 
 
 def _base_of_closed_form(
@@ -312,7 +313,8 @@ def _base_of_closed_form(
 ) -> LayoutPlay | None:
     """Return the play of the batch as it is, if gradients of all ones may show more than it.
 
-    They do where it is right, and gradients are zero, or an own step is compared with itself.
+    They do where it is right, and gradients are zero, a user asks for these data, or an own step is
+    compared with itself. The first number of micro-batches is enough.
     """
     is_listed = layout in described.layouts and described.has(ALL_ONES)
     if not is_listed or setup.num_micro_batches != described.numbers[0]:
@@ -320,8 +322,8 @@ def _base_of_closed_form(
     own = [each for each in plays if each.layout == layout]
     base = next(each for each in own if each.variation is None)
     clips = setup.clip is not None or base.has_norm
-    has_zeros = bool(base.zero) or ALL_ONES in described.data
-    is_new = setup.loss is None or (clips and has_zeros)
+    is_wanted = bool(base.zero) or ALL_ONES in described.data
+    is_new = setup.loss is None or (clips and is_wanted)
     return base if is_new and all(e.is_right for e in own) else None
 
 
@@ -335,12 +337,13 @@ def _layouts(reference: _Reference, number: int) -> list[Layout]:
     return [*more, *listed]
 
 
-def _known(
+def _report(
     reference: _Reference,
     path: str,
     plays: Sequence[LayoutPlay],
     mistakes: Sequence[FoundMistake],
 ) -> Parity:
+    """Return the report of the plays so far."""
     training = reference.described.training
     return Parity(
         path or getattr(training.build, "__module__", ""),
@@ -363,14 +366,14 @@ def _varied(
         return
     rows = [axis for axis, dim in setup.split_axes(layout).items() if dim == 0]
     num_parts = layout.size(rows) * setup.num_micro_batches
-    steps = reference.values.tensors(Quantity.STEPPED, 0).items()
-    names = [name for name, gradient in steps if gradient is not None]
+    gradients = reference.values.tensors(Quantity.STEPPED, 0).items()
+    names = [name for name, gradient in gradients if gradient is not None]
     described = reference.described
     listed = variations(setup, num_parts, names)
     for variation in (each for each in listed if described.has(each.word)):
         # One step shows the decision: in the second one there is no overflow.
-        steps_of_it = 1 if isinstance(variation, NotFinite) else setup.num_steps
-        varied = replace(setup, variation=variation, num_steps=steps_of_it)
+        num_steps = 1 if isinstance(variation, NotFinite) else setup.num_steps
+        varied = replace(setup, variation=variation, num_steps=num_steps)
         yield varied, reference_of(varied, layout, described.device)
 
 
@@ -380,8 +383,13 @@ def _note(
     played: LayoutPlay,
     device: Device,
 ) -> None:
+    """Note the mistakes of a play, each new one in the smallest training that shows it.
+
+    Raises:
+        UsageError: The smallest training differs when it is played again.
+    """
     for finding in played.findings:
-        if _is_known(mistakes, finding, played.layout):
+        if _note_layout(mistakes, finding, played.layout):
             continue
         best = shrunk(setup, played, finding, device)
         check_same_again(best.training, best.played, device)
@@ -398,10 +406,10 @@ def _note(
         mistakes.append(found)
 
 
-def _is_known(
+def _note_layout(
     mistakes: list[FoundMistake], finding: WrongQuantity, layout: Layout
 ) -> bool:
-    """Tell whether a mistake was found before; its layouts are then noted there."""
+    """Note one more layout of a mistake that was found before, and tell whether it was."""
     same = (i for i, e in enumerate(mistakes) if e.finding.is_same(finding))
     if (index := next(same, None)) is None:
         return False
@@ -420,8 +428,9 @@ def _places(
 def _note_as_it_is(
     mistakes: list[FoundMistake], setup: Training, played: LayoutPlay
 ) -> None:
+    """Note the mistakes of a play in the training of that play, without a smaller one."""
     for finding in played.findings:
-        if not _is_known(mistakes, finding, played.layout):
+        if not _note_layout(mistakes, finding, played.layout):
             found = FoundMistake(
                 finding=finding,
                 layout=played.layout,

@@ -56,7 +56,7 @@ def places_of(
 
 
 def _functions(finding: WrongQuantity) -> tuple[str, ...]:
-    """Return the functions of a training that make a value, those of the cause alone if known."""
+    """Return names of functions: those that make such a mistake, or else make the wrong value."""
     match finding.cause:
         case Weighted() | TermsWeighted() | OwnParts():
             return ("step", "loss")

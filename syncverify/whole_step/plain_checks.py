@@ -1,4 +1,4 @@
-"""What an own step makes on purpose, and torch's plain step on one rank does not."""
+"""Differences that an own step makes on purpose: clamped gradients, options that it sets."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from syncverify.whole_step.values import RankValues, parameter_of
 def check_plain(
     training: Training, ranks: Sequence[RankValues], found: Sequence[WrongQuantity]
 ) -> None:
-    """Check that a difference is no other way of training.
+    """Check that the differences are mistakes, and not another way of training.
 
     Raises:
-        UsageError: All that differs is what the own step does beside a plain one.
+        UsageError: An own step makes all of them on purpose, and a plain one makes none.
     """
     if training.step is None or training.loss is None:
         return
@@ -32,6 +32,7 @@ def check_plain(
 def _own_way(
     training: Training, ranks: Sequence[RankValues], found: WrongQuantity
 ) -> str:
+    """Return the way of training that makes a difference, in words; "" for a mistake."""
     match found.cause:
         case Clamped(limit):
             return f"cuts each element of a gradient off at {limit:g}"

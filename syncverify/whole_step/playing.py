@@ -45,8 +45,8 @@ from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
 from syncverify.whole_step.watching import watched_clipping
 
 _T = TypeVar("_T")
-# Dtypes in which nothing is computed on one rank.
-LOW: Final = (torch.bfloat16, torch.float16)
+# The reference of a training in these dtypes is computed in float64 where it can be.
+_LOW: Final = (torch.bfloat16, torch.float16)
 # torch says there how to make a redistribution faster, also of one that only reads values.
 _ADVICE: Final = logging.getLogger("torch.distributed.tensor._redistribute")
 _SCHEDULE_FIRST: Final = r"Detected call of `lr_scheduler.step\(\)` before"
@@ -66,7 +66,7 @@ def watched() -> Iterator[None]:
 
 @contextmanager
 def _schedule_may_come_first(training: Training) -> Iterator[None]:
-    """Let torch not warn of a schedule without a step, where the data let the step be skipped."""
+    """Keep torch from a warning where the data skip the step before a schedule."""
     with warnings.catch_warnings():
         if isinstance(training.variation, NotFinite):
             warnings.filterwarnings("ignore", message=_SCHEDULE_FIRST)
@@ -162,18 +162,22 @@ def reference_of(
         The values; plays with rounding noise are made once they are needed.
 
     Raises:
-        UsageError: It does not end.
+        UsageError: It does not end, or depends on random numbers that its steps draw.
     """
     if training.loss is None:
         number = training.num_micro_batches
         beside = training.beside or Beside(layout.of_ones(), number)
         return _own_reference(training, beside, device, noises)
-    if training.dtype in LOW:
-        return _in_float64(training, device)
+    if training.dtype in _LOW:
+        precise = _in_float64(training, device)
+        _check_draws(
+            precise.values, training, lambda other: _in_float64(other, device).values
+        )
+        return precise
     plain = _alone(lambda: train_plainly(training), device)
-    if any(each.draws for each in plain.steps):
-        others = replace(training, draws_others=True)
-        check_draws(plain, _alone(lambda: train_plainly(others), device))
+    _check_draws(
+        plain, training, lambda other: _alone(lambda: train_plainly(other), device)
+    )
 
     @functools.cache
     def noisy() -> list[RankValues]:
@@ -189,15 +193,23 @@ def _own_reference(
     """Make the own step on the layout that others are compared with."""
     setup = replace(training, num_micro_batches=beside.num_micro_batches)
     values = _own_values(setup, beside.layout, device, None)
-    if any(each.draws for each in values.steps):
-        others = replace(setup, draws_others=True)
-        check_draws(values, _own_values(others, beside.layout, device, None))
+    _check_draws(
+        values, setup, lambda other: _own_values(other, beside.layout, device, None)
+    )
 
     @functools.cache
     def noisy() -> list[RankValues]:
         return [_own_values(setup, beside.layout, device, each) for each in noises]
 
     return OneRank(values, noisy)
+
+
+def _check_draws(
+    values: RankValues, training: Training, play: Callable[[Training], RankValues]
+) -> None:
+    """Check that a training whose steps draw random numbers has the same values with others."""
+    if any(each.draws for each in values.steps):
+        check_draws(values, play(replace(training, draws_others=True)))
 
 
 def _own_values(

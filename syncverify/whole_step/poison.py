@@ -76,7 +76,7 @@ def _last_index(parameter: nn.Parameter) -> int | None:
     if not isinstance(parameter, DTensor):
         return parameter.numel() - 1
     local = parameter.to_local()
-    # Numbers above those of all other ranks tell which rank has the element.
+    # The numbers of a rank are a range of its own, so a number tells which rank has the element.
     first = torch.distributed.get_rank() * parameter.numel()
     numbers = torch.arange(local.numel(), device=local.device) + first
     placed = DTensor.from_local(

@@ -223,14 +223,15 @@ class ResumedPlay:
         if wrong and not loaded:
             first = wrong[0]
             same = [
-                e for e in wrong if (e.step, e.quantity) == (first.step, first.quantity)
+                each
+                for each in values
+                if (each.step, each.quantity) == (first.step, first.quantity)
             ]
-            cause = NotContinued()
             yield WrongQuantity(
                 quantity=first.quantity,
                 step=first.step,
-                cause=cause,
-                differences=tuple(same),
+                cause=NotContinued(),
+                differences=tuple(each for each in same if each.wrong_ranks),
                 follows=(),
                 num_values=len(same),
             )

@@ -35,7 +35,8 @@ class Rounding:
 
     Attributes:
         unit: Unit roundoff: largest difference of a rounded value, as a part of it.
-        spacing: Half the distance between the smallest numbers; 0 where it is below 1e-40.
+        spacing: Half the distance between the smallest numbers; 0 for a distance below 1e-40, as
+            in float32.
     """
 
     unit: float
@@ -68,6 +69,11 @@ class Roundings:
     def is_low(self) -> bool:
         """Tell whether a dtype is below float32."""
         return any(_is_lower(each, torch.float32) for each in self.dtypes)
+
+
+def dtype_names(dtypes: Iterable[torch.dtype]) -> str:
+    """Return the names of dtypes, such as `bfloat16 and float32`."""
+    return " and ".join(sorted(str(each).removeprefix("torch.") for each in dtypes))
 
 
 def roundings_of(dtype: torch.dtype, ranks: Sequence[RankValues]) -> Roundings | None:
@@ -161,7 +167,7 @@ def _overflows(value: torch.Tensor) -> bool:
         return False
     part = value.to_local() if isinstance(value, DTensor) else value
     with without_dispatch_modes():  # the program does not read it
-        # Minus infinity is that of masks.
+        # Minus infinity comes from masks.
         return bool(((part == math.inf) | part.isnan()).any())
 
 

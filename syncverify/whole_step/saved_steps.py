@@ -1,4 +1,4 @@
-"""The halves of a training on one rank: one ends with a checkpoint, one starts from it."""
+"""The halves of a training on a rank: the first ends with a checkpoint, the second starts there."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ HeldValues = dict[Quantity, NamedTensors]
 
 @dataclass(frozen=True, slots=True)
 class LoadedValues:
-    """A training that was loaded, as one rank has it.
+    """A training that was loaded, as a rank has it.
 
     Attributes:
-        fresh: What it held before loading.
-        loaded: What it held after loading.
+        fresh: Values that it held before loading.
+        loaded: Values that it held after loading.
         values: Values of the steps after it.
     """
 

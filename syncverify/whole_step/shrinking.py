@@ -46,8 +46,8 @@ def shrunk(
 ) -> Smaller:
     """Return the smallest training that was found to show a mistake.
 
-    Each change is kept with which the same values are wrong for a cause of the same kind, except
-    for values that the smaller model lacks.
+    A change is kept if the same values are wrong then, for a cause of the same kind. Values that
+    the smaller model lacks do not count.
     """
     best = Smaller(training, played, finding)
     tried = list[tuple[Training, Layout]]()
@@ -68,7 +68,7 @@ def _shows(
     try:
         reference = reference_of(training, layout, device, noises=())
         played = compare(training, layout, reference, device, finds_races=False)
-    except UsageError:  # the smaller training cannot be divided
+    except UsageError:  # such as a batch that cannot be divided
         return None
     # A gate of one expert is constant: then a part of the model no longer trains.
     if not {*played.zero} <= {*best.played.zero}:
@@ -108,12 +108,12 @@ def _changes(best: Smaller) -> Iterator[tuple[Training, Layout]]:
 
 
 def _smaller_layouts(best: Smaller) -> list[Layout]:
-    """Return layouts with fewer ranks; those first that keep the axes of the mistake alone."""
+    """Return layouts with fewer ranks, at least 2; those first that keep the mistake's axes."""
     layout, axes = best.played.layout, _axes(best.finding.cause)
     alone = [layout.alone(axis) for axis in layout.names]
     smaller = [e for e in dict.fromkeys((*alone, *layout.smaller())) if e != layout]
-    fewest = [each for each in smaller if each.num_ranks > 1]
-    return sorted(fewest, key=lambda each: any(each.size([a]) == 1 for a in axes))
+    meshes = [each for each in smaller if each.num_ranks > 1]
+    return sorted(meshes, key=lambda each: any(each.size([a]) == 1 for a in axes))
 
 
 def _axes(cause: StepMistake) -> frozenset[str]:

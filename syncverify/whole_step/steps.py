@@ -45,7 +45,7 @@ class Wired:
 
     Attributes:
         training: Model, data, loss and parallelism that the user describes.
-        model: What `parallelize` made of the model; the plain model on one rank.
+        model: The model that `parallelize` made; the plain model in the step of the reference.
         mesh: The mesh; None for the plain step of the reference.
         optimizers: The optimizers; none where the model is no module.
         scaler: The scaler of the loss; None if there is none.
@@ -136,7 +136,7 @@ def train_plainly(
     noise: NoiseOfSteps | None = None,
     skips: frozenset[int] = frozenset(),
 ) -> RankValues:
-    """Train the plain model on one rank, and return the values that it has.
+    """Train the plain model on one rank.
 
     Args:
         training: The training; it has a loss.
@@ -144,7 +144,7 @@ def train_plainly(
         skips: Steps in which a gradient overflows.
 
     Returns:
-        The values.
+        The values that this rank has.
     """
     wired = _plain(training)
     start = _start(wired)
@@ -174,8 +174,8 @@ class PlainGradients:
     """Gradients on one rank, by name.
 
     Attributes:
-        parts: Of the loss of each part of a batch.
-        terms: Of each term of the loss of the whole batch, where there are several.
+        parts: Gradients of the loss, for each part of a batch.
+        terms: Gradients of each term of the loss of the whole batch, where there are several.
     """
 
     parts: list[dict[str, torch.Tensor]]
@@ -445,7 +445,7 @@ def plain_step(wired: Wired, batch: Any) -> dict[str, torch.Tensor]:
             scaler.step(optimizer)
     if scaler is not None:
         scaler.update()
-    # Not finite gradients let the only step be skipped; a schedule after it has no effect.
+    # With gradients that are not finite, the only step is skipped, and a schedule has no effect.
     if wired.schedule is not None and not isinstance(training.variation, NotFinite):
         wired.schedule.step()
     for optimizer in wired.optimizers:
@@ -512,7 +512,7 @@ def rates_of(wired: Wired) -> NamedTensors:
 
 
 def held_values(wired: Wired, moment: int) -> dict[Quantity, NamedTensors]:
-    """Return what a training holds now, and a checkpoint of it should.
+    """Return the values that a training holds now, and that a checkpoint of it should hold.
 
     Args:
         wired: The training on this rank.

@@ -16,6 +16,7 @@ from syncverify.whole_step.data import AllOnes, EmptyPart, NotFinite, UnequalTok
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.grouped_names import grouped_names, some_names
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
+from syncverify.whole_step.rounding import dtype_names
 from syncverify.whole_step.training import Beside, Variation
 from syncverify.whole_step.values import Quantity
 
@@ -66,7 +67,7 @@ def _table(outcome: Comparison) -> list[str]:
 
 
 def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
-    """Yield the parameters of which the plays show nothing, or less."""
+    """Yield notes on the values of which the plays show less than of others, or nothing."""
     for played in plays:
         if played.zero and played.variation is None:
             yield (
@@ -101,12 +102,12 @@ def _of_lower_dtypes(played: LayoutPlay) -> Iterator[str]:
     """Yield the values in which rounding may hide a mistake."""
     if played.roundings is None or not played.not_judged:
         return
-    names = sorted(str(each).removeprefix("torch.") for each in played.roundings.dtypes)
+    names = dtype_names(played.roundings.dtypes)
     by_quantity = Counter(each.quantity.value for each in played.not_judged)
     listed = ", ".join(f"{count} of {name}" for name, count in by_quantity.items())
     yield (
         f"  not judged: {counted(len(played.not_judged), 'value')} of {played.layout}: "
-        f"rounding of {' and '.join(names)} may hide a factor of 2 there ({listed})"
+        f"rounding of {names} may hide a factor of 2 there ({listed})"
     )
 
 
@@ -181,7 +182,7 @@ def _of_rounding(share: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a part of a whole, such as `3 %`, rounded up to 0.1 %."""
+    """Return a part of a whole, such as `35 %` or `3.2 %`; a smaller part is 0.1 %, and not 0."""
     if math.isinf(share):
         return "infinity or NaN"
     share = max(share, _SMALLEST_PERCENT) if share else 0.0

@@ -16,9 +16,11 @@ from syncverify.whole_step.calling import call
 from syncverify.whole_step.layout import Layout
 
 Function = Callable[..., Any]
-# Axis to the dimension of the batch that is split over it, or a function of batch and mesh.
+# Axis to the dimension of the batch that is split over it, axes that split its rows, or a function
+# of batch and mesh.
 Split = Mapping[str, int] | Sequence[str] | Function
-# Pattern of names to axis and dimension, or a function of name, whole tensor and mesh.
+# Pattern of names to axis and dimension, or a function that takes `name`, `whole` (the tensor),
+# `coordinate` (a rank's place on each axis) and `sizes` (of the axes), and returns the rank's part.
 Own = Mapping[str, Mapping[str, int]] | Function
 
 
@@ -89,9 +91,10 @@ class Training:
         num_steps: Number of steps.
         num_micro_batches: Number of parts of a rank's batch.
         dtype: Floating-point dtype of model and batch.
-        computed_in: Dtype in which their values in `dtype` are computed with; None for `dtype`.
+        computed_in: Dtype of the computation, whose inputs are rounded to `dtype`; None for `dtype`.
         seed: Seed of model and data.
-        sizes: Arguments of `build` and `batch` in the place of their defaults.
+        sizes: Arguments of `build` in the place of their defaults; `parallelize`, `batch` and
+            `step` may take them as well.
         num_rows: Number of rows of the whole batch to train on; None for all.
         weights: Key of the batch with the weight of each token; None if all count alike.
         variation: Other data than `batch` gives; None for that.
@@ -200,7 +203,7 @@ class Training:
         return leaf[: self.num_rows]
 
     def cast(self, leaf: Any) -> Any:
-        """Return a value of the batch, a tensor of numbers in the dtype of the training."""
+        """Return a value of the batch; floating-point and complex tensors in the training's dtype."""
         if not isinstance(leaf, torch.Tensor):
             return leaf
         return _cast(_cast(leaf, self.dtype), self.computed_in or self.dtype)
@@ -212,11 +215,7 @@ class Training:
         return [*made] if isinstance(made, list | tuple) else [made]
 
     def split_axes(self, layout: Layout) -> dict[str, int]:
-        """Return the axes over which the batch is split, and the dimension of each.
-
-        Raises:
-            UsageError: The layout lacks an axis.
-        """
+        """Return the axes of a layout that split the batch, each with its dimension; no function's."""
         if self.split is None:
             return {name: 0 for name in layout.names if name.startswith("dp")}
         if callable(self.split):

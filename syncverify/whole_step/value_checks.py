@@ -20,8 +20,8 @@ def check_values(
     """Check that there are values to compare.
 
     Raises:
-        UsageError: No parameter has a name that build() gives, no optimizer steps, or the
-            gradients of one rank show nothing.
+        UsageError: No parameter has a name that build() gives, no optimizer steps, or all gradients
+            of one rank are zero, or some are no numbers.
     """
     names = dict.fromkeys(name for each in ranks for name in each.start)
     if not {*names} & {*one_rank.start}:
@@ -91,7 +91,7 @@ def check_batches(
     """Check that ranks train on parts of the batch of one rank.
 
     Raises:
-        UsageError: The values of ranks differ.
+        UsageError: The batch of a rank is no part of it.
     """
     if callable(training.split):
         return

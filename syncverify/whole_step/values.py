@@ -1,4 +1,4 @@
-"""The values of a training step, as one rank has them."""
+"""The values of a training step, as a rank has them."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ class Quantity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StepValues:
-    """The values of one step, as one rank has them.
+    """The values of one step, as a rank has them.
 
     Attributes:
-        tensors: NamedTensors by quantity and name. Scalars have no dimension.
+        tensors: Tensors by quantity and name. Scalars have no dimension.
         local_squares: Sum of the squares of the rank's own part of each gradient.
         rates: Learning rate of each parameter after the step.
         clips_parts: Whether some parameters are clipped apart from others, or not at all.
-        updated: The parameters that an optimizer of this rank has.
-        options: Options with which optimizers update them.
+        updated: The parameters of the optimizers of this rank that step.
+        options: Options with which these update each parameter.
         draws: Whether the step draws random numbers.
     """
 
@@ -86,7 +86,7 @@ class StepValues:
 
 @dataclass(frozen=True, slots=True)
 class RankValues:
-    """The values of a training, as one rank has them.
+    """The values of a training, as a rank has them.
 
     Attributes:
         start: Parameters before the first step.
@@ -95,7 +95,8 @@ class RankValues:
         split_over: Axes over which each parameter is split.
         frozen: Parameters that need no gradient.
         first_names: First name of each parameter of the plain model, by all of its names.
-        is_poisoned: Whether a gradient was made no number, as the variation says.
+        is_poisoned: Whether the scaler unscaled, which puts infinity or NaN into a gradient as the
+            variation says.
         kept: Parts of tensors of a mesh, which are put together after the run.
         options: Options of the optimizers before the first step.
         lowered: Dtypes to which operators rounded tensors of a higher dtype.

@@ -1,9 +1,9 @@
 """The gradients that clipping and the optimizer read, as copies.
 
-The only module of this folder that replaces private names of torch. We rely on these facts, and
-a test says so: `clip_grad_norm_` and `clip_grads_with_norm_` of `torch.nn.utils` call
-`clip_grad._clip_grads_with_norm_(parameters, max_norm, total_norm, foreach)` by its name, which
-scales the gradients in place.
+The only module of this folder that replaces private names of torch. We rely on these facts, and a
+test says so: `clip_grad._clip_grads_with_norm_(parameters, max_norm, total_norm, foreach)` scales
+gradients in place, `clip_grad_norm_` calls it by its name, and `torch.nn.utils` exports it as
+`clip_grads_with_norm_`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 _rank: Final = threading.local()
-# Options that say how torch computes, and not what.
+# Not options of an update: parameters, ways to compute the same, and the start of a schedule.
 _HOW: Final = (
     "params",
     "foreach",
@@ -41,7 +41,7 @@ class StepWatch:
     Attributes:
         before_clip: Gradients before the first clipping, by parameter.
         read: Gradients as the optimizer reads them, by parameter.
-        norm: The norm that clipping was given; None if torch's clipping was not called.
+        norm: The norm of the last clipping; None if torch's clipping was not called.
         has_one_norm: Whether all calls of torch's clipping were given one norm.
         optimizers: The optimizers that stepped, one entry a step.
         options: Options with which they update each parameter.

@@ -1,4 +1,4 @@
-"""The call of a user's `parallelize`, and what it returns."""
+"""The call of a user's `parallelize`, and its result."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def wired_model(training: Training, model: nn.Module, mesh: DeviceMesh) -> Any:
 
 
 def _missing_axes(error: KeyError) -> str:
-    """Return the axes that a mesh was asked for in vain; "" if it was asked for none."""
+    """Return the axes that a program takes from a mesh without them; "" for another error."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     module = torch.distributed.device_mesh.__name__
     for frame in frames:

@@ -17,7 +17,7 @@ Contributions = Sequence[torch.Tensor]
 
 
 def wrong_group(found: ComparedValue, known: Known) -> StepMistake | None:
-    """Return the group over which a shard was reduced, if a wrong group gives its values.
+    """Return the axes over which a shard was reduced, if wrong axes give its values.
 
     An expert's gradient on a rank has the tokens of some ranks before it is reduced: those that
     send tokens to it. So we also try which axes the gradient has summed already.

@@ -43,14 +43,13 @@ class EmbeddedSource:
         Raises:
             UsageError: The definition has no text of its own.
         """
-        definition = inspect.unwrap(
-            definition
-        )  # a cache keeps the text of its function
+        # A cache keeps the text of its function.
+        definition = inspect.unwrap(definition)
         name: str = getattr(definition, "__name__", type(definition).__name__)
         if name in self.definitions:
             return
-        is_made = getattr(definition, "__closure__", None)
-        if is_made or not isinstance(definition, FunctionType | type):
+        closure = getattr(definition, "__closure__", None)
+        if closure or not isinstance(definition, FunctionType | type):
             raise UsageError(
                 f"no script can play {name!r}, which has no text of its own: replay the token "
                 "instead"

@@ -48,7 +48,7 @@ def execute(
     if script.exists():
         raise UsageError(f"{str(script)!r} exists already; hint: name another file")
     reproducer = load(token_or_file)
-    refuse_words(reproducer.scenario)
+    refuse_features(reproducer.scenario)
     resolved = observing(resolve(subject, contract), reproducer.scenario)
     reproduction = reproduction_of(reproducer, resolved, script.parent)
     trial = write_and_try(reproduction, script)
@@ -99,7 +99,11 @@ def reproduction_of(
 def write_and_try(
     reproduction: Reproduction, script: Path, python: Sequence[str] = (sys.executable,)
 ) -> Trial:
-    """Write the script and run it; with stand-ins for CUDA streams if it needs some."""
+    """Write the script and run it, again with stand-ins for CUDA streams if it shows nothing wrong.
+
+    Returns:
+        The last trial.
+    """
     trial = Trial(None, "", "")
     for without_streams in (False, True):
         script.write_text(
@@ -112,7 +116,11 @@ def write_and_try(
 
 
 def _wrong_number(judgement: Judgement, violation: Violation) -> ShownGradient:
-    """Return the wrong gradient; refuse violations that no number shows."""
+    """Return the wrong gradient.
+
+    Raises:
+        UsageError: No gradient of a script would be wrong.
+    """
     named = f"{violation.property} ({violation.cause})"
     if violation.evidence.unordered is not None:
         raise UsageError(
@@ -128,8 +136,12 @@ def _wrong_number(judgement: Judgement, violation: Violation) -> ShownGradient:
     return wrong
 
 
-def refuse_words(scenario: Scenario) -> None:
-    """Refuse a scenario that takes more than a script can hold."""
+def refuse_features(scenario: Scenario) -> None:
+    """Refuse a scenario with features that no script can play.
+
+    Raises:
+        UsageError: It has one.
+    """
     present = dict.fromkeys(optional_features(scenario))
     uses = {spec.use for spec in scenario.parameters}
     for feature, is_met in (
@@ -142,7 +154,7 @@ def refuse_words(scenario: Scenario) -> None:
             any(EVENTS[event].even_ranks_alone for event in scenario.events),
         ),
         ("event=move of a parameter with a gradient dtype", _moves_dtypes(scenario)),
-        *((each.value, bool(FEATURES[each].rare)) for each in present),
+        *((str(each), bool(FEATURES[each].rare)) for each in present),
     ):
         if is_met:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""A reproducer that was played on `sim`, with what its script has to know of the subject."""
+"""A reproducer that was played on `sim`, with the optional methods that its script may call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trial of a script: run it once, to say only what it shows."""
+"""The trial of a script: run it, so that a report says only what the script shows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Trial:
 
 
 def try_script(script: Path, python: Sequence[str] = (sys.executable,)) -> Trial:
-    """Run a script with a Python, which ends with its ranks."""
+    """Run a script with a Python, and end it with all of its ranks."""
     with subprocess.Popen(
         [*python, str(script)],
         stdout=subprocess.PIPE,

@@ -6,7 +6,7 @@ facts, and a test says so:
 - The constructors of `MultiProcessTestCase` and `MultiThreadedTestCase` put what
   `join_or_run(function)` returns into the place of the test, and that of
   `MultiProcContinuousTest` what `_worker_run_main_wait(function)` returns.
-- Their ranks start in `_spawn_processes`, or `_spawn_threads`, which nobody but them needs.
+- Their ranks start in `_spawn_processes`, or `_spawn_threads`, which do nothing else.
 - A process calls `_run(rank, name, file, pipe)`, which ends in `run_test(name, pipe)`; a thread
   calls `_run(name, rank, world_size)`, which ends in `run_test_with_threaded_pg`.
 - `spawn_threads_and_init_comms` decorates a test that runs on threads in any class.
@@ -73,7 +73,15 @@ def _in_place(
     options: TestOptions,
     place: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Callable[[Any, Callable[[], Any]], Any]:
-    """Return what makes a test of a test: on the ranks, or, on a rank, the test itself."""
+    """Return a function in the place of `join_or_run`.
+
+    The method that it makes plays the test on ranks; on a rank it runs the test itself.
+
+    Args:
+        run: Runs the test of a case, by name, on a rank.
+        options: How tests are played.
+        place: Makes the block around a play.
+    """
 
     def join_or_run(case: Any, test: Callable[[], Any]) -> Any:
         @functools.wraps(test)
@@ -111,7 +119,7 @@ def _how(options: TestOptions) -> str:
 
 @contextmanager
 def _skips() -> Iterator[None]:
-    """Let a rank that leaves its process to skip the test skip it."""
+    """Turn an exit by which a rank skips its test into a skip."""
     try:
         yield
     except SystemExit as error:

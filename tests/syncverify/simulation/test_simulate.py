@@ -205,6 +205,18 @@ def test_a_fault_that_one_timing_shows_has_its_schedule() -> None:
     assert again == found
 
 
+def test_violations_are_in_the_order_in_which_they_were_found() -> None:
+    def program(rank: int) -> None:
+        is_first = dist.distributed_c10d._get_default_store().add("ranks", 1) == 1
+        dist.barrier()
+        if is_first:
+            raise [ValueError, KeyError][rank]
+
+    simulation = simulate(program, 2, device="cpu", schedules="all")
+    found = [each.violation.cause for each in simulation.violations]
+    assert found == ["raised_ValueError", "raised_KeyError"]
+
+
 def test_a_region_is_named_in_the_report() -> None:
     def program(rank: int) -> torch.Tensor:
         total = torch.ones(2, device="cuda")

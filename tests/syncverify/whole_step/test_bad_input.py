@@ -149,6 +149,7 @@ _WRONG: list[tuple[str, dict[str, Any]]] = [
     ),
     ("expected numbers of micro-batches of 1 or more, not 0", {"micro_batches": [0]}),
     ("expected a layout such as", {"layouts": [("dp", 2)]}),
+    ("layout 'dp=2,dp=4' names an axis twice", {"layouts": "dp=2,dp=4"}),
     ("expected 2 ranks or more for all layouts, not 1", {"layouts": 1}),
     ("expected at least one layout", {"layouts": []}),
 ]
@@ -214,6 +215,10 @@ def test_a_step_that_draws_other_numbers_is_refused() -> None:
     refused("two plays of layout dp=2 with the same seed differ", step=step)
 
 
+def with_dropout(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    return dropout(model(batch)).square().mean()
+
+
 def of_own_rank() -> torch.Tensor:
     rank = dist.get_rank() if dist.is_initialized() else 0
     return torch.randn(8, 8) + rank
@@ -230,7 +235,11 @@ def complex_layer() -> nn.Module:
     [
         (
             "the step draws random numbers that change 0.weight",
-            {"loss": lambda model, batch: dropout(model(batch)).square().mean()},
+            {"loss": with_dropout},
+        ),
+        (
+            "the step draws random numbers that change 0.weight",
+            {"loss": with_dropout, "dtype": torch.bfloat16},
         ),
         (
             "on one rank, no parameter has a gradient, or all are zero",

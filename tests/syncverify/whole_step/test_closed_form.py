@@ -122,16 +122,16 @@ def test_a_right_norm_is_silent(more: dict[str, Any], *, is_seen: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "quantity", "cause"),
+    ("wrong", "quantity", "num_values", "cause"),
     [
-        ("without", Quantity.NORM, NormWithout(("2.bias",))),
-        ("late unscale", Quantity.NORM, Scaled(1024.0, is_scale=True)),
-        ("no clip", Quantity.STEPPED, NotClipped(0.0)),
-        ("not cleared", Quantity.GRADIENT, NotCleared()),
+        ("without", Quantity.NORM, 1, NormWithout(("2.bias",))),
+        ("late unscale", Quantity.NORM, 1, Scaled(1024.0, is_scale=True)),
+        ("no clip", Quantity.STEPPED, 4, NotClipped(0.0)),
+        ("not cleared", Quantity.GRADIENT, 4, NotCleared()),
     ],
 )
 def test_a_mistake_in_all_layouts_alike_is_named(
-    wrong: str, quantity: Quantity, cause: StepMistake
+    wrong: str, quantity: Quantity, num_values: int, cause: StepMistake
 ) -> None:
     more = {"scaler": scaler} if wrong == "late unscale" else {}
     result = play(wrong, **more)
@@ -139,6 +139,7 @@ def test_a_mistake_in_all_layouts_alike_is_named(
     found = mistake.finding
     assert result.plays[0].is_right, "the batch itself does not show it"
     assert found.quantity is quantity
+    assert found.num_values == num_values, "values of this quantity alone"
     assert type(found.cause) is type(cause)
     if not isinstance(cause, NotClipped):
         assert found.cause == cause

@@ -18,8 +18,11 @@ from syncverify import UsageError, parity
 from syncverify.whole_step.causes import Misplaced, NotContinued, NotLoaded
 from syncverify.whole_step.checkpoint import load_distributed, save_distributed
 from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.resuming import ResumedPlay
+from syncverify.whole_step.saved_steps import LoadedValues
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step import small_gpt
+from tests.syncverify.whole_step.comparisons import compared
 from tests.syncverify.whole_step.small_gpt import batch, build, loss
 
 pytestmark = [
@@ -278,6 +281,14 @@ def test_a_counter_that_is_not_saved_shows_in_the_steps_after() -> None:
     (mistake,) = result.mistakes
     assert mistake.finding.cause == NotContinued()
     assert mistake.finding.step == 1
+
+
+def test_right_values_of_the_wrong_quantity_are_counted() -> None:
+    unused: Any = None
+    rank = LoadedValues({}, {}, unused)
+    play = ResumedPlay(unused, unused, unused, [rank], unused)
+    (found,) = play.findings([compared(2.0, 1.0), compared(1.0, 1.0)])
+    assert (len(found.differences), found.num_values) == (1, 2)
 
 
 def test_one_step_cannot_be_resumed() -> None:

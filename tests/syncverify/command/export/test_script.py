@@ -7,7 +7,7 @@ from hypothesis import Phase, given, settings
 from torch import nn
 
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.command.export.execution import refuse_words
+from syncverify.command.export.execution import refuse_features
 from syncverify.command.export.played import played_with_methods
 from syncverify.command.export.script import Reproduction
 from syncverify.command.export.shown_gradient import shown_gradients
@@ -55,7 +55,7 @@ def check_texts(scenario: Scenario) -> None:
     if scenario.backward == "on_threads":  # a thread is no simulated rank
         return
     try:
-        refuse_words(scenario)
+        refuse_features(scenario)
         texts = [
             each.text(without_streams=False)
             for each in reproductions(scenario, resolve("synchronizer"))
