@@ -32,7 +32,7 @@ class Benchmark:
     """A benchmark that can be run from a command line.
 
     Attributes:
-        name: Its module, such as `benchmarks.harness`.
+        name: Its module, such as `studies.benchmarks.harness`.
         summary: First line of its help.
         rounds: The option `--rounds`.
         measure_all: Measures with a number of rounds; None stands for tiny sizes.

@@ -18,6 +18,7 @@ class Measure:
         unit: "x" for a ratio to the peer, "us" or "s".
         value: Median of the rounds; None if nothing was measured.
         quartiles: First and third quartile of the rounds.
+        num_rounds: Number of rounds; 0 if nothing was measured.
         medians_ms: Median time of each contestant in milliseconds, by name.
         note: Reason why there is no value, or a remark.
         at_least: Whether a larger value is better.
@@ -29,6 +30,7 @@ class Measure:
     unit: str = "x"
     value: float | None = None
     quartiles: tuple[float, float] | None = None
+    num_rounds: int = 0
     medians_ms: dict[str, float] = field(default_factory=dict)
     note: str = ""
     at_least: bool = False
@@ -51,6 +53,7 @@ class Measure:
 
     @property
     def label(self) -> str:
+        """Return the name in a table."""
         return " ".join(self.key)
 
 
@@ -90,5 +93,6 @@ def summary(
         unit=unit,
         value=middle,
         quartiles=(low, high),
+        num_rounds=len(values),
         medians_ms=medians_ms,
     )

@@ -13,8 +13,8 @@ from rich.table import Table
 from studies.benchmarks.measure import Measure
 from studies.documents import table
 
-NUMBERS = ("median", "middle half", "target")
-COLUMNS = ("measure", "against", "median", "middle half", "target", "verdict")
+NUMBERS = ("median", "middle half", "rounds", "target")
+COLUMNS = ("measure", "against", *NUMBERS, "verdict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Machine:
 
     @classmethod
     def this(cls) -> "Machine":
+        """Describe this machine as it is now."""
         return cls(
             date=datetime.now(UTC).date().isoformat(),
             cores=len(os.sched_getaffinity(0)),
@@ -50,6 +51,7 @@ class Machine:
 
     @property
     def line(self) -> str:
+        """Return all fields as one line."""
         return (
             f"{self.date}, {self.cores} cores of {self.cpu}, CPU only,"
             f" torch {self.torch}, Python {self.python}, load {self.load} at the start"
@@ -64,7 +66,7 @@ class Report:
         measures: Measures in the order of the table.
         memory: Bytes by model and kind; may be empty.
         machine: Machine and date.
-        num_rounds: Number of rounds of every measure.
+        num_rounds: Number of rounds of a measure that takes less than a second.
     """
 
     measures: tuple[Measure, ...]
@@ -91,7 +93,7 @@ class Report:
 
     def table(self) -> Table:
         """Return the table for a terminal."""
-        table = Table(title=f"medians of {self.num_rounds} rounds")
+        table = Table(title="medians of rounds")
         for column in COLUMNS:
             table.add_column(column, no_wrap=column in NUMBERS)
         for measure in self.measures:
@@ -110,7 +112,7 @@ class Report:
         """Return tables for a document."""
         return "\n".join(
             [
-                f"Medians of {self.num_rounds} rounds. {self.machine.line}.",
+                f"Medians of rounds. {self.machine.line}.",
                 "",
                 *table(COLUMNS, map(_cells, self.measures)),
                 "",
@@ -128,11 +130,12 @@ def _cells(measure: Measure) -> tuple[str, ...]:
     sign = ">=" if measure.at_least else "<="
     target = f"{sign} {measure.target:g} {measure.unit}"
     if measure.value is None or measure.quartiles is None:
-        return (measure.label, measure.peer, "-", "-", target, measure.note)
+        return (measure.label, measure.peer, "-", "-", "0", target, measure.note)
     low, high = measure.quartiles
     value = f"{measure.value:.2f} {measure.unit}"
     spread = f"{low:.2f} to {high:.2f}"
-    return (measure.label, measure.peer, value, spread, target, measure.verdict)
+    name, rounds = (measure.label, measure.peer), str(measure.num_rounds)
+    return (*name, value, spread, rounds, target, measure.verdict)
 
 
 def _cpu_name() -> str:

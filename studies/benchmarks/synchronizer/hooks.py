@@ -1,6 +1,6 @@
 """The cost of the synchronizer's hook for one gradient, in microseconds.
 
-One process, plain parameters, no communication. The graph is one node that passes a
+One process, ordinary parameters, no communication. The graph is one node that passes a
 gradient to every parameter, so the backward is almost only accumulation and hooks. The
 time of the same backward with an empty hook is subtracted: a call of Python by autograd is
 not our cost, the body of the hook is.

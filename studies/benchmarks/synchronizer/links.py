@@ -13,7 +13,7 @@ import torch.distributed as dist
 from studies.benchmarks.measure import Measure, summary
 from studies.benchmarks.rounds import Contestant, Rounds, Times, take_turns
 from studies.benchmarks.synchronizer.link_group import LinkProcessGroup, make_group
-from studies.benchmarks.synchronizer.models import averaging, plain_training
+from studies.benchmarks.synchronizer.models import averaging, ordinary_training
 from studies.benchmarks.synchronizer.ranks import run_on_ranks
 from studies.benchmarks.synchronizer.sizes import LinkSize, Sizes
 from studies.benchmarks.synchronizer.steps import (
@@ -63,7 +63,7 @@ def _times_by_link(sizes: Sizes, rounds: Rounds) -> dict[str, Times]:
 def _contestants(sizes: Sizes, group: LinkProcessGroup) -> dict[str, Contestant]:
     size = sizes.link_model
     return {
-        OURS: synchronized(plain_training(size), BUCKET_MIB, averaging(group)),
+        OURS: synchronized(ordinary_training(size), BUCKET_MIB, averaging(group)),
         DDP: ddp(size, BUCKET_MIB, group, set_to_none=False),
         ALONE: alone(size),
     }

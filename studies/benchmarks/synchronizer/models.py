@@ -1,4 +1,4 @@
-"""The trained models: stacks of linear layers, of plain parameters or of DTensors."""
+"""The trained models: stacks of linear layers, of ordinary parameters or of DTensors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,8 +48,8 @@ def make_input(size: ModelSize) -> torch.Tensor:
     return torch.ones(size.batch, size.width)
 
 
-def plain_training(size: ModelSize) -> Training:
-    """Return a training of plain parameters."""
+def ordinary_training(size: ModelSize) -> Training:
+    """Return a training of ordinary parameters."""
     model, x = make_model(size), make_input(size)
     return Training(list(model.parameters()), lambda: model(x).sum().backward())
 

@@ -38,6 +38,7 @@ class LinkSize:
 
     @property
     def label(self) -> str:
+        """Return the name in a table."""
         return f"{self.latency_us:g}us_{self.gb_per_second:g}GBps"
 
 

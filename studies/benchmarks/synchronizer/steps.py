@@ -36,7 +36,7 @@ from studies.benchmarks.synchronizer.models import (
     averaging,
     make_input,
     make_model,
-    plain_training,
+    ordinary_training,
 )
 from studies.benchmarks.synchronizer.ranks import times_of_ranks
 from studies.benchmarks.synchronizer.sizes import ModelSize, Sizes
@@ -114,8 +114,8 @@ def _contestants(
     *,
     set_to_none: bool,
 ) -> dict[str, Contestant]:
-    # One synchronizer alone: two with ranks in common would not start in backward.
-    training = plain_training(size)
+    # One synchronizer alone: two that are bound would start their sums in `wait()`.
+    training = ordinary_training(size)
     contestants = {
         OURS: synchronized(training, bucket_mib, mean, set_to_none=set_to_none),
         DDP: ddp(size, bucket_mib, dist.group.WORLD, set_to_none=set_to_none),
@@ -193,7 +193,7 @@ def alone(
     set_to_none: bool = False,
 ) -> Contestant:
     """Train without a synchronizer; by default without communication as well."""
-    training = plain_training(size)
+    training = ordinary_training(size)
     zero = _zeroing(training.parameters, set_to_none=set_to_none)
 
     def step() -> None:

@@ -66,7 +66,7 @@ def test_a_missing_peer_is_a_null_and_one_line() -> None:
     machine = Machine("2000-01-01", 2, 0.0, "a CPU", "2.13", "3.11")
     report = Report((missing,), {}, machine, num_rounds=20)
     assert report.to_json()["step_vs_d9d"] is None
-    assert "| step_vs_d9d | d9d | - | - | <= 0.8 x | not installed |" in (
+    assert "| step_vs_d9d | d9d | - | - | 0 | <= 0.8 x | not installed |" in (
         report.markdown().splitlines()
     )
 
