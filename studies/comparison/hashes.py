@@ -108,6 +108,7 @@ def _ends(processes: list[Supervised]) -> Iterator[_Ended]:
     nothing = packed([RankRun()])[0]
     all_ranks = tuple(range(len(processes)))
     ended: dict[int, _Ended] = {}
+    # Before the owner of this process ends it, at the whole limit.
     deadline = monotonic() + HANG_TIMEOUT_SECONDS * 0.8
     while len(ended) < len(processes) and (left := deadline - monotonic()) > 0:
         waiting = [each for rank, each in enumerate(processes) if rank not in ended]

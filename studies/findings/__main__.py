@@ -5,7 +5,8 @@
     python -m studies.findings --only fsdp2_divides_twice        # one script
     python -m studies.findings --front --python /envs/new/bin/python   # the finding of the front page
 
-Exit codes: 0 every script ended with a verdict, 1 one did not, 2 bad usage.
+Exit codes: 0 every script ended with a verdict or lacks its package, 1 one failed, 2 bad
+usage.
 """
 
 from __future__ import annotations

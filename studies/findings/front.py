@@ -1,4 +1,4 @@
-"""The finding on the front page: a command, and what it prints with the newest torch."""
+"""The finding on the front page: a command, and what it printed with the stored torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of the day on which there is a GPU: `python -m studies.gpu`, ten minutes on one device.
+"""The checks that need a GPU: `python -m studies.gpu`, some minutes on one device.
 
 =================== ================================================================
 module              holds

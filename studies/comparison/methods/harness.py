@@ -10,7 +10,8 @@ def all_properties_hold(judgement: Judgement) -> Verdict:
     """Judge a run by all properties, as `syncverify run` does.
 
     Args:
-        judgement: A run on `sim`, its reference, and a second run of the same scenario.
+        judgement: A run on `sim`, its reference, and a second run of the same scenario where
+            the defect is about chance.
 
     Returns:
         An alarm with the first violation, as `property (cause)`; SILENT if there is none.
