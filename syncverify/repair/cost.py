@@ -27,6 +27,12 @@ from syncverify.judge.ordering.clocks import Lane
 from syncverify.judge.ordering.happens_before import Observer, walk
 from syncverify.sim.recording.operators import Effects
 from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.sim.recording.raw_accesses import (
+    RawAccess,
+    RawFree,
+    RawPlace,
+    merged,
+)
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,
@@ -79,15 +85,17 @@ class Cost:
 
 
 class MeasuringRecorder(RankRecorder):
-    """A recorder that also notes how much memory lives at one time.
+    """A recorder that also keeps all operators, and notes how much memory lives at one time.
 
     Attributes:
+        everything: Trace with the operators that the judge does not need, too.
         peak_bytes: Largest number of bytes after an operator, at a launch, or at the return of
             a call. Autograd's own memory counts wherever a launch is.
     """
 
     def __init__(self) -> None:
-        super().__init__(keeps_everything=True)
+        super().__init__()
+        self.everything: list[TraceRecord] = []
         self.peak_bytes = 0
 
     @override
@@ -97,6 +105,11 @@ class MeasuringRecorder(RankRecorder):
         launched = super().launch(operation, tensors, **fields)
         self._note_memory()
         return launched
+
+    @override
+    def _finished(self, raw: list[RawAccess | RawFree | RawPlace]) -> list[TraceRecord]:
+        self.everything = merged(self.trace, raw, keeps_everything=True)
+        return super()._finished(raw)
 
     @override
     @contextmanager

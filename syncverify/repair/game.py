@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
@@ -38,6 +38,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Identity
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
 from syncverify.trace.source_files import is_subject_line
@@ -53,7 +54,7 @@ _MAX_RANKS: Final = 4
 _SEED: Final = 0
 _CONFIRMING_SEED: Final = 2
 # Stands for violations that were not listed.
-_SOME: Final = {("", "")}
+_SOME: Final[set[Identity]] = {("", "")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,26 @@ class CostVerdict:
     early_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredPlay:
+    """A play of another scenario, which both the judge and the measure of costs look at.
+
+    Attributes:
+        identities: Violations; None if the change cannot be made.
+        recorders: Recorder of each rank.
+        reaches_end: Whether all ranks come to the end.
+    """
+
+    identities: set[Identity] | None
+    recorders: tuple[MeasuringRecorder, ...]
+    reaches_end: bool
+
+    def cost(self) -> Cost:
+        """Return the cost of the play."""
+        traces = [each.everything for each in self.recorders]
+        return cost_of(traces, sum(each.peak_bytes for each in self.recorders))
+
+
 @dataclass(slots=True)
 class Game:
     """The plays of one violation's scenario with changes.
@@ -87,8 +108,9 @@ class Game:
     subject: Subject
     backend: SimBackend
     _files: dict[str, LiveFile] = field(default_factory=dict)
-    _others: list[tuple[Scenario, set[tuple[str, str]]]] | None = None
+    _others: list[tuple[Scenario, MeasuredPlay]] | None = None
     _more: list[Scenario] | None = None
+    _changed: tuple[Edit | None, dict[Scenario, MeasuredPlay]] = (None, {})
     _measured: list[Measured] | None = None
     _num_looks: int = 0
     num_slow_runs: int = 0
@@ -105,7 +127,7 @@ class Game:
     def is_harmless(self, edit: Edit) -> bool:
         """Tell whether a change leaves other scenarios right; see `_is_right`."""
         return all(
-            self._is_right(self._identities(scenario, edit), before)
+            self._is_right(self._other(scenario, edit).identities, before.identities)
             for scenario, before in self._all_others()
         )
 
@@ -115,15 +137,14 @@ class Game:
             after = self._identities(scenario, edit)
             if after == set():
                 continue
-            before = self._identities(scenario, None) or set()
-            if not self._is_right(after, before):
+            if not self._is_right(after, self._identities(scenario, None)):
                 return False
         return True
 
     def _is_right(
         self,
-        after: set[tuple[str, str]] | None,
-        before: set[tuple[str, str]],
+        after: set[Identity] | None,
+        before: set[Identity] | None,
     ) -> bool:
         # A violation of another property may stay: the subject may have another defect. But
         # the property that is mended has to hold, and those that its violation may violate: a
@@ -131,7 +152,9 @@ class Game:
         mended = self.found.violation.property
         depending = {mended, *consequences_of(mended)}
         return (
-            after is not None and after <= before and not depending & dict(after).keys()
+            after is not None
+            and after <= (before or set())
+            and not depending & dict(after).keys()
         )
 
     def cost_of(self, edit: Edit) -> CostVerdict:
@@ -140,7 +163,7 @@ class Game:
 
         def played() -> Iterator[Cost]:
             for each in measured:
-                costs.append(self._cost(each.scenario, edit)[0])
+                costs.append(self._other(each.scenario, edit).cost())
                 yield costs[-1]
 
         words = regression(measured, played())
@@ -152,7 +175,7 @@ class Game:
         # Enough of a change after which each step begins as step 0, which stays as before: the
         # cost of a wrong later step is no measure.
         return not any(
-            worse_than_right(each, self._cost(each.scenario, edit)[0])
+            worse_than_right(each, self._other(each.scenario, edit).cost())
             for each in self._all_measured()
             if each.is_right
         )
@@ -162,8 +185,8 @@ class Game:
             self._measured = [*self._measure()]
         return self._measured
 
-    def _all_others(self) -> list[tuple[Scenario, set[tuple[str, str]]]]:
-        """List the other scenarios, each with its violations before any change."""
+    def _all_others(self) -> list[tuple[Scenario, MeasuredPlay]]:
+        """List the other scenarios, each with its play before any change."""
         if self._others is None:
             capabilities = self.subject.capabilities
             drawing = Drawing(capabilities, _MAX_RANKS, _NUM_DRAWN, _SEED)
@@ -171,7 +194,7 @@ class Game:
             # The drawn ones are small: a change that breaks something breaks one of them soon.
             played = [*drawing.drawn(), *measured_scenarios(own, capabilities)]
             self._others = [
-                (each, self._identities(each, None) or set())
+                (each, self._measured_play(each, None))
                 for each in dict.fromkeys(played)
                 if each != own
             ]
@@ -191,19 +214,25 @@ class Game:
 
     def _measure(self) -> Iterator[Measured]:
         # The drawn scenarios come first, and most regressions need the many parameters of others.
-        for scenario, identities in reversed(self._all_others()):
-            cost, reaches_end = self._cost(scenario, None)
-            yield Measured(scenario, not identities, reaches_end, cost)
+        for scenario, play in reversed(self._all_others()):
+            yield Measured(scenario, not play.identities, play.reaches_end, play.cost())
 
-    def _cost(self, scenario: Scenario, edit: Edit | None) -> tuple[Cost, bool]:
-        """Play a scenario; return its cost, and whether it came to the end."""
-        ranks = range(scenario.mesh.num_ranks)
-        recorders = [MeasuringRecorder() for _ in ranks]
-        with self._file(edit.path).in_force(edit) if edit else nullcontext():
-            run = self.backend.run(scenario, self.subject, Schedule(), recorders)
-        traces = [each.trace for each in run.ranks]
-        peak_bytes = sum(each.peak_bytes for each in recorders)
-        return cost_of(traces, peak_bytes), run.fault is None
+    def _other(self, scenario: Scenario, edit: Edit) -> MeasuredPlay:
+        """Play another scenario with a change, once for as long as the change is the same."""
+        if self._changed[0] != edit:
+            self._changed = (edit, {})
+        plays = self._changed[1]
+        if scenario not in plays:
+            plays[scenario] = self._measured_play(scenario, edit)
+        return plays[scenario]
+
+    def _measured_play(self, scenario: Scenario, edit: Edit | None) -> MeasuredPlay:
+        recorders = tuple(MeasuringRecorder() for _ in range(scenario.mesh.num_ranks))
+        run = self._run(scenario, edit, recorders)
+        if run is None:
+            return MeasuredPlay(None, (), reaches_end=False)
+        found = self._judged(scenario, run)
+        return MeasuredPlay(found, recorders, reaches_end=run.fault is None)
 
     def look(self, edit: Edit) -> Scope:
         """Play the scenario with a line that notes the names in its scope."""
@@ -316,20 +345,35 @@ class Game:
 
     def _identities(
         self, scenario: Scenario, edit: Edit | None
-    ) -> set[tuple[str, str]] | None:
+    ) -> set[Identity] | None:
         """Play a scenario; return its violations, None if the change cannot be made."""
+        run = self._run(scenario, edit)
+        if run is None:
+            return None
+        # The search for remedies takes long, and it is enough that some order is missing.
+        if edit is not None and scenario == self.found.scenario and _lacks_order(run):
+            return _SOME
+        return self._judged(scenario, run)
+
+    def _run(
+        self,
+        scenario: Scenario,
+        edit: Edit | None,
+        recorders: Sequence[MeasuringRecorder] | None = None,
+    ) -> Run | None:
+        """Play a scenario; return None if the change cannot be made."""
         is_own = scenario == self.found.scenario
         schedule = self.found.schedule if is_own else Schedule()
         try:
             with self._file(edit.path).in_force(edit) if edit else nullcontext():
-                run = self.backend.run(scenario, self.subject, schedule)
+                run = self.backend.run(scenario, self.subject, schedule, recorders)
         except (NotEditableError, LayerError):  # a layer is no part of the subject
             return None
         if run.fault is not None:
             self.num_slow_runs += run.fault.kind in ENDED_FROM_OUTSIDE
-        # The search for remedies takes long, and it is enough that some order is missing.
-        if edit is not None and is_own and _lacks_order(run):
-            return _SOME
+        return run
+
+    def _judged(self, scenario: Scenario, run: Run) -> set[Identity]:
         found = check(scenario, run, self.subject.capabilities)
         return {violation.identity for violation in found}
 

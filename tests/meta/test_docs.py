@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from syncverify.program.modules import MODELS
+from syncverify.program.modules import module_parameters
 from syncverify.program.modules.layers import forget_layers, provide_layers
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.specs import MeshSpec
@@ -40,7 +40,7 @@ def test_block_of_the_page_about_modules_provides_a_layer(
     monkeypatch.syspath_prepend(tmp_path)
     provide_layers(Capabilities(layers=("page_layers:Regression",)))
     try:
-        first, *_ = MODELS["Regression"].parameters(MeshSpec((1,), ("dp",)))
+        first, *_ = module_parameters("Regression", MeshSpec((1,), ("dp",)))
     finally:
         forget_layers()
     assert first.global_shape == (3,)

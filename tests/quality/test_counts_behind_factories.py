@@ -9,9 +9,13 @@ from typing_extensions import override
 
 from syncverify import verify
 from syncverify.backends.announced_counts import with_announced_counts
+from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.careful import Careful
-from syncverify.report.report import Report
+from syncverify.judge.properties import check
+from syncverify.judge.violation import Violation
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from syncverify.verification.verify import PropertyViolation
 from tests.quality.planted import counts
@@ -76,20 +80,21 @@ def makes_without_count(made: type) -> Callable[..., Any]:
     return lambda groups, size: made(groups, size)
 
 
-def searched(subject: Any, seed: int = 0, **given: Any) -> Report:
-    return verify(
-        subject,
-        ranks=2,
-        examples=30,
-        seed=seed,
-        beyond=False,
-        stop_at_first=True,
-        **given,
-    )
+ONE_THEN_TWO = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (3,), ("R",)),), (1, 2), 1 << 20
+)
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("hardly_shrunk")
+def played(subject: Any) -> tuple[bool, list[Violation]]:
+    """Tell whether a subject is given other counts, and play two counts if it is."""
+    found = with_announced_counts(resolve(subject), "sim", [])
+    capabilities = found.capabilities
+    if not capabilities.varying_accumulations:
+        return False, []
+    run = SimBackend().run(ONE_THEN_TWO, found)
+    return True, check(ONE_THEN_TWO, run, capabilities)
+
+
 @pytest.mark.parametrize(
     "subject",
     [
@@ -102,24 +107,33 @@ def searched(subject: Any, seed: int = 0, **given: Any) -> Report:
     ],
 )
 def test_a_setter_that_an_instance_has_is_played(subject: Any) -> None:
-    with pytest.raises(PropertyViolation):
-        searched(subject)
+    is_given_counts, violations = played(subject)
+    assert is_given_counts
+    assert violations
+
+
+@pytest.mark.parametrize(
+    ("subject", "has_setter"),
+    [
+        (makes(PropertyOfNone), False),
+        (PropertyOfNone, False),
+        (makes_without_count(counts.ToldCount), True),
+        (functools.partial(Careful), True),
+    ],
+)
+def test_a_right_one_is_not_accused(subject: Any, has_setter: bool) -> None:  # noqa: FBT001  # a parameter of a test
+    assert played(subject) == (has_setter, [])
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "subject",
-    [
-        makes(PropertyOfNone),
-        PropertyOfNone,
-        makes_without_count(counts.ToldCount),
-        functools.partial(Careful),
-    ],
-)
-def test_a_right_one_is_not_accused(subject: Any) -> None:
+@pytest.mark.usefixtures("hardly_shrunk")
+def test_a_search_plays_the_counts_of_an_instance() -> None:
     # Seed 0 draws two synchronizers and a parameter that odd ranks do not use: `Careful`
     # launches it in a backward on one rank and in `wait()` on the other, which is a mistake.
-    assert not searched(subject, seed=1).violations
+    given = {"ranks": 2, "examples": 30, "beyond": False, "stop_at_first": True}
+    assert not verify(makes(PropertyOfNone), seed=1, **given).violations
+    with pytest.raises(PropertyViolation):
+        verify(makes(PropertyOfFirst), seed=1, **given)
 
 
 def test_a_contract_may_leave_the_setter_out() -> None:

@@ -1,8 +1,11 @@
-"""Real processes over gloo. Run with arguments, this file is one rank of a program."""
+"""Real processes over gloo. Run with arguments, this file forks the ranks of programs."""
 
 import os
+import signal
 import subprocess
 import sys
+import traceback
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -231,23 +234,46 @@ def test_programs_give_exact_sums(world_size: int, tmp_path: Path) -> None:
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, __file__, str(rank), str(world_size), tmp_path / "store"],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(world_size)
-    ]
+    ranks = subprocess.Popen(
+        [sys.executable, __file__, str(world_size), tmp_path / "store"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     try:
-        outputs = [rank.communicate(timeout=WORLD_SECONDS)[0] for rank in ranks]
+        output, _ = ranks.communicate(timeout=WORLD_SECONDS)
     finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    assert [rank.returncode for rank in ranks] == [0] * world_size, "\n".join(outputs)
+        with suppress(ProcessLookupError):
+            os.killpg(ranks.pid, signal.SIGKILL)
+        ranks.wait()
+    assert ranks.returncode == 0, output
+
+
+def run_ranks(world_size: int, store: str) -> list[int]:
+    """Fork the ranks, which share the imports; return their exit codes."""
+    for rank in range(world_size):
+        if os.fork() == 0:
+            os._exit(run_alone(rank, world_size, store))
+    return [os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(world_size)]
+
+
+def run_alone(rank: int, world_size: int, store: str) -> int:
+    """Run a rank to its end, and return an exit code.
+
+    Gloo's threads may still be giving back tensors, and DTensor's caches keep them alive; a
+    Python before 3.14 aborts when such a thread meets its shutdown. So the caller ends the
+    process at once.
+    """
+    try:
+        run_rank(rank, world_size, store)
+    except BaseException:  # noqa: BLE001  # of the program, shown by the test
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+    return 0
 
 
 def run_rank(rank: int, world_size: int, store: str) -> None:
@@ -264,8 +290,4 @@ def run_rank(rank: int, world_size: int, store: str) -> None:
 
 
 if __name__ == "__main__":
-    run_rank(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
-    # Gloo's threads may still be giving back tensors, and DTensor's caches keep them
-    # alive; a Python before 3.14 aborts when such a thread meets its shutdown.
-    sys.stdout.flush()
-    os._exit(0)
+    sys.exit(max(map(abs, run_ranks(int(sys.argv[1]), sys.argv[2]))))

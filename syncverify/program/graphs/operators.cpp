@@ -1,7 +1,9 @@
 // The product of a parameter and a constant, in two forms: a torch::autograd::Function, and
 // an operator with a kernel below autograd.
 
-#include <torch/extension.h>
+#include <ATen/TensorOperators.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
@@ -12,8 +14,8 @@ struct Product : public Function<Product> {
   // Tells compiled autograd and the JIT that backward consists of plain operators.
   static constexpr bool is_traceable = true;
 
-  static torch::Tensor forward(
-      AutogradContext* ctx, const torch::Tensor& local, const torch::Tensor& constant) {
+  static at::Tensor forward(
+      AutogradContext* ctx, const at::Tensor& local, const at::Tensor& constant) {
     ctx->save_for_backward({constant});
     ctx->saved_data["factor"] = 2.0;
     return local * constant;
@@ -21,7 +23,7 @@ struct Product : public Function<Product> {
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const double factor = ctx->saved_data["factor"].toDouble();
-    torch::Tensor of_local, of_constant;
+    at::Tensor of_local, of_constant;
     if (ctx->needs_input_grad(0)) {
       // Times two and divided by two: exact in binary floating point.
       of_local = gradients[0] * factor * ctx->get_saved_variables()[0] / factor;
@@ -31,15 +33,15 @@ struct Product : public Function<Product> {
   }
 };
 
-torch::Tensor product(const torch::Tensor& local, const torch::Tensor& constant) {
+at::Tensor product(const at::Tensor& local, const at::Tensor& constant) {
   return Product::apply(local, constant);
 }
 
-torch::Tensor kernel(const torch::Tensor& local, const torch::Tensor& constant) {
+at::Tensor kernel(const at::Tensor& local, const at::Tensor& constant) {
   return local * constant;
 }
 
-torch::Tensor dispatch(const torch::Tensor& local, const torch::Tensor& constant) {
+at::Tensor dispatch(const at::Tensor& local, const at::Tensor& constant) {
   static auto found = c10::Dispatcher::singleton()
                           .findSchemaOrThrow("syncverify_graphs::kernel", "")
                           .typed<decltype(kernel)>();
@@ -48,19 +50,19 @@ torch::Tensor dispatch(const torch::Tensor& local, const torch::Tensor& constant
 
 // Calls the kernel below autograd, with a backward written by hand.
 struct Kernel : public Function<Kernel> {
-  static torch::Tensor forward(
-      AutogradContext* ctx, const torch::Tensor& local, const torch::Tensor& constant) {
+  static at::Tensor forward(
+      AutogradContext* ctx, const at::Tensor& local, const at::Tensor& constant) {
     ctx->save_for_backward({constant});
     at::AutoDispatchBelowADInplaceOrView guard;
     return dispatch(local, constant);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    return {dispatch(gradients[0], ctx->get_saved_variables()[0]), torch::Tensor()};
+    return {dispatch(gradients[0], ctx->get_saved_variables()[0]), at::Tensor()};
   }
 };
 
-torch::Tensor kernel_autograd(const torch::Tensor& local, const torch::Tensor& constant) {
+at::Tensor kernel_autograd(const at::Tensor& local, const at::Tensor& constant) {
   return Kernel::apply(local, constant);
 }
 

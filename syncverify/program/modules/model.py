@@ -11,6 +11,9 @@ from torch import nn
 from syncverify.scenario.layout import coordinates, local_shape, rank_at
 from syncverify.scenario.specs import REPLICATE, MeshSpec, ParameterSpec, shard
 
+# Any mesh: global shapes are the same on all.
+_ONE_RANK = MeshSpec((1,), ("dp",))
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -29,13 +32,19 @@ class Model:
     build: Callable[[MeshSpec, int], nn.Module]
     sharded: Mapping[str, int] = field(default_factory=dict)
 
-    def parameters(self, mesh: MeshSpec) -> tuple[ParameterSpec, ...]:
-        """List the module's parameters in registration order, tied parameters once."""
+    def global_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the parameters' shapes in registration order, tied parameters once."""
         with torch.device("meta"):
-            module = self.build(mesh, 0)
+            module = self.build(_ONE_RANK, 0)
+        return {name: tuple(each.shape) for name, each in module.named_parameters()}
+
+    def parameters(
+        self, shapes: Mapping[str, tuple[int, ...]], mesh: MeshSpec
+    ) -> tuple[ParameterSpec, ...]:
+        """Place parameters of global shapes on a mesh."""
         return tuple(
-            ParameterSpec(name, tuple(parameter.shape), self._placements(name, mesh))
-            for name, parameter in module.named_parameters()
+            ParameterSpec(name, shape, self._placements(name, mesh))
+            for name, shape in shapes.items()
         )
 
     def _placements(self, name: str, mesh: MeshSpec) -> tuple[str, ...]:

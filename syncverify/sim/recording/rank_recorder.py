@@ -113,16 +113,19 @@ class RankRecorder(Recorder):
         # a tensor, which Python's collector does not see.
         self.watch(dict)
         raw, self._raw = self._raw, []
-        if self._keeps_everything:
-            self.trace[:] = merged(self.trace, raw, keeps_everything=True)
-        elif self.streams.is_alone:
-            places = [each for each in raw if isinstance(each, RawPlace)]
-            self.trace[:] = merged(without_order(self.trace, places), places)
-        else:
-            self.trace[:] = merged(self.trace, raw)
+        self.trace[:] = self._finished(raw)
         if self._engine_watch is not None:
             self.engine.passes[:] = self._engine_watch.log().passes
             self.streams.engine_watch = None
+
+    def _finished(self, raw: list[RawAccess | RawFree | RawPlace]) -> list[TraceRecord]:
+        """Return the trace of all events."""
+        if self._keeps_everything:
+            return merged(self.trace, raw, keeps_everything=True)
+        if self.streams.is_alone:
+            places = [each for each in raw if isinstance(each, RawPlace)]
+            return merged(without_order(self.trace, places), places)
+        return merged(self.trace, raw)
 
     @override
     def current_stream(self) -> str:

@@ -120,7 +120,7 @@ LIFECYCLE_DEFECTS = [
         "used=not_in_first_micro_batch", words.LearnsFromFirstMicroBatch,
         (VALUE, "reduced_early"), examples=1000,
         # Few scenarios show it: seed 0 draws none among those that the test plays.
-        random_seed=3,
+        random_seed=5,
     ),
     defect(
         "used=not_in_last_micro_batch", ForgetsEarlierMicroBatches,

@@ -46,7 +46,9 @@ def complete(coverage: Coverage, seed: int) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("subject", ["ddp", "synchronizer", "plain"])
+@pytest.mark.parametrize(
+    "subject", [pytest.param("ddp", marks=pytest.mark.nightly), "synchronizer", "plain"]
+)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_the_last_twentieth_of_two_hundred_meets_each_value(
     subject: str, seed: int

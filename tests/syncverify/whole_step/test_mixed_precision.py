@@ -12,7 +12,7 @@ from syncverify.whole_step.values import Quantity
 
 # torch warns of views that our models do not change.
 pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
-SAMPLE = range(6)
+SAMPLE = range(4)
 # 1,000 trainings of each kind.
 CHUNKS = [range(first, first + 100) for first in range(0, 1000, 100)]
 

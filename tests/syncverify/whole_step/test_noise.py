@@ -96,9 +96,18 @@ def test_a_small_mistake_is_found() -> None:
     assert first.quantity in {Quantity.GRADIENT, Quantity.STEPPED}
 
 
-# Layouts of 2, 4 and 8 ranks, all kinds of blocks and optimizers.
+# Layouts of 2, 4 and 8 ranks, all kinds of blocks and optimizers; by day, the cheaper half.
+BY_DAY = {1, 3, 4, 5, 8, 10}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=() if seed in BY_DAY else pytest.mark.nightly)
+        for seed in range(12)
+    ],
+)
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
 def test_an_ill_conditioned_right_training_is_right(seed: int) -> None:
     result = parity(**ill_conditioned.training(seed))
