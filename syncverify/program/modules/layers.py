@@ -160,5 +160,7 @@ def _misuse(
         return "it changes its parameter"
     if gradient is None:
         return "its loss does not use"
-    # No scenario knows which rows a sparse gradient has, or how often.
-    return "leave sparse=False; sparse is the gradient of" if gradient.is_sparse else ""
+    # A scenario would have to know which rows a sparse gradient has, and how often.
+    if gradient.is_sparse:
+        return "leave sparse=False; no scenario describes the sparse gradient of"
+    return ""

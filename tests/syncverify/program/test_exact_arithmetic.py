@@ -23,29 +23,29 @@ ALONE = Scenario(
 def positions() -> dict[str, Any]:
     """Return the positions of torch's switches; None where torch refuses to tell."""
     backends = torch.backends
-    positions: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name in ("matmul", "conv", "rnn"):
         owner: Any = getattr(backends.mkldnn, name)
-        positions[f"mkldnn.{name}"] = owner.fp32_precision
+        found[f"mkldnn.{name}"] = owner.fp32_precision
     for name in ("conv", "rnn"):
-        positions[f"cudnn.{name}"] = getattr(backends.cudnn, name).fp32_precision
+        found[f"cudnn.{name}"] = getattr(backends.cudnn, name).fp32_precision
     for kind in ("fp16", "bf16"):
         for form in ("", "_split_k"):
             attribute = f"allow_{kind}_reduced_precision_reduction{form}"
-            positions[attribute] = getattr(PRODUCTS, attribute)
-    positions["products"] = PRODUCTS.fp32_precision
-    positions["benchmark"] = backends.cudnn.benchmark
-    positions["deterministic"] = backends.cudnn.deterministic
+            found[attribute] = getattr(PRODUCTS, attribute)
+    found["products"] = PRODUCTS.fp32_precision
+    found["benchmark"] = backends.cudnn.benchmark
+    found["deterministic"] = backends.cudnn.deterministic
     old = {
         "old": torch.get_float32_matmul_precision,
         "tf32": lambda: PRODUCTS.allow_tf32,
         "cudnn.tf32": lambda: backends.cudnn.allow_tf32,
     }
     for name, read in old.items():
-        positions[name] = None
+        found[name] = None
         with suppress(RuntimeError):
-            positions[name] = read()
-    return positions
+            found[name] = read()
+    return found
 
 
 EXACT = {

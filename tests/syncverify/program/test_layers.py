@@ -149,7 +149,10 @@ def scenario_of_sound() -> Scenario:
         (Changing, "it changes its parameter 'weight'"),
         (ChangingBack, "it changes its parameter 'weight'"),
         (ChangingData, "it changes its parameter 'weight'"),
-        (SparseTable, "leave sparse=False; sparse is the gradient of 'weight'"),
+        (
+            SparseTable,
+            "leave sparse=False; no scenario describes the sparse gradient of 'weight'",
+        ),
         (Exiting, "SystemExit: 3"),
     ],
 )

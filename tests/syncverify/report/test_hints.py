@@ -109,14 +109,14 @@ def test_a_frozen_parameter_beside_one_that_is_not_reduced_is_reported(
     parameters = (ParameterSpec("p0", (2,), ("R",)), *others)
     scenario = Scenario(MeshSpec((2,), ("dp",)), parameters, (1,), 1 << 20)
     violation = Violation("gradient_equals_reference", cause, "", parameters=("p0",))
-    words = hints.advice(FoundViolation(violation, scenario))
-    addition = words.removeprefix(hints.hint_of(cause))
+    advice = hints.advice(FoundViolation(violation, scenario))
+    addition = advice.removeprefix(hints.hint_of(cause))
     assert bool(addition) == is_reported
-    assert ("count only parameters that require one" in words) == is_reported
+    assert ("count only parameters that require one" in advice) == is_reported
 
 
 @pytest.mark.parametrize(
-    ("accumulations", "words"),
+    ("accumulations", "part"),
     [
         (
             (2, 2),
@@ -129,11 +129,11 @@ def test_a_frozen_parameter_beside_one_that_is_not_reduced_is_reported(
     ],
 )
 def test_the_hint_names_the_count_that_changed(
-    accumulations: tuple[int, ...], words: str
+    accumulations: tuple[int, ...], part: str
 ) -> None:
     mesh = MeshSpec((2,), ("dp",))
     specs = (ParameterSpec("p0", (), ("R",)),)
     violation = Violation("a property", "reduced_early", "", evidence=Evidence(step=1))
     scenario = Scenario(mesh, specs, accumulations, 64)
     entry = FoundViolation(violation, scenario, is_smallest=True)
-    assert words in hints.advice(entry)
+    assert part in hints.advice(entry)

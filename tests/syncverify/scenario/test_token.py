@@ -30,8 +30,8 @@ TOKEN = encode(REPRODUCER)
 ALPHABET = string.ascii_letters + string.digits + "-_"
 
 
-def token_of(packed: object, *, text: bytes | None = None) -> str:
-    squeezed = zlib.compress(json.dumps(packed).encode() if text is None else text)
+def token_of(contents: object, *, text: bytes | None = None) -> str:
+    squeezed = zlib.compress(json.dumps(contents).encode() if text is None else text)
     return "sv2-" + base64.urlsafe_b64encode(squeezed).decode().rstrip("=")
 
 

@@ -104,8 +104,8 @@ def digits(backend: str, *, random_seed: int = 0) -> list[Digits]:
     @seed(random_seed)
     @settings(max_examples=300, database=None, phases=[Phase.generate], backend=backend)
     @given(DIGITS)
-    def collect(digits: Digits) -> None:
-        drawn.append(digits)
+    def collect(example: Digits) -> None:
+        drawn.append(example)
 
     collect()
     return drawn

@@ -263,9 +263,8 @@ def test_each_missing_wait_leads_to_its_wrong_gradient(made: Any) -> None:
         f"gradient of 'p0' on rank 0, step {step} is wrong: {why}"
     )
     assert witness.expected == (own(step) + own(step, 1)).tolist()
-    assert repr(witness.observed) == repr(
-        observed.tolist()
-    )  # NaN is not equal to itself
+    # By their texts, as NaN is not equal to itself.
+    assert repr(witness.observed) == repr(observed.tolist())
 
 
 @pytest.mark.slow

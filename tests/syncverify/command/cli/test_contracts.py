@@ -211,6 +211,7 @@ def test_an_unknown_contract_is_named(call: Call, command: str) -> None:
     arguments = ("sv2-", "synchronizer") if command == "replay" else ("synchronizer",)
     outcome = call(command, *arguments, "--contract", "plane")
     assert outcome.code == 2
+    assert outcome.complaint.startswith("unknown contract 'plane': expected one of ")
 
 
 def test_a_probe_needs_collectives_that_move_data(call: Call) -> None:

@@ -22,7 +22,7 @@ ORDERINGS = {
 }  # fmt: skip
 
 
-def judgement(*programs: str, needs_nccl: bool = False) -> Judgement:
+def judgement(*programs: str) -> Judgement:
     """Return traces as if they came from a scenario of three steps."""
     scenario = Scenario(
         MeshSpec((len(programs),), ("dp",)),
@@ -30,7 +30,7 @@ def judgement(*programs: str, needs_nccl: bool = False) -> Judgement:
         (1, 1, 1),
         64,
     )
-    capabilities = Capabilities(overlaps_backward=True, needs_nccl=needs_nccl)
+    capabilities = Capabilities(overlaps_backward=True)
     ranks = tuple(RankRun(trace=events) for events in traces(*programs))
     run = Run("test", ranks)
     return Judgement(scenario, run, reference(scenario, capabilities))
