@@ -132,7 +132,7 @@ def findings(
         ([(0.3, 0)] * 12, ["slow"] * 11 + ["endless"]),  # sleeps and wakes
     ],
 )
-def test_it_finds_what_the_processor_did(
+def test_silence_is_judged_by_what_the_processor_did(
     windows: list[tuple[float, int]], expected: list[SilenceKind]
 ) -> None:
     assert findings(Shown(), *windows) == expected

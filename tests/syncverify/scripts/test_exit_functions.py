@@ -15,7 +15,7 @@ def register_some(ran: list[str]) -> None:
     atexit.register(ran.append, "last")
 
 
-def test_the_last_runs_first_and_an_error_is_told(
+def test_the_last_runs_first_and_an_error_is_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ran: list[str] = []
@@ -31,7 +31,7 @@ def test_the_last_runs_first_and_an_error_is_told(
     [(SystemExit(3), ["last", "first"]), (KeyError(), [])],
     ids=["exit", "error"],
 )
-def test_they_run_after_an_exit_and_not_after_an_error(
+def test_exit_functions_run_after_an_exit_and_not_after_an_error(
     end: BaseException, expected: list[str]
 ) -> None:
     ran: list[str] = []

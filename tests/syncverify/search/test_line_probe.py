@@ -159,7 +159,7 @@ def test_other_tests_of_the_package_are_not_probed(
     assert f"{package}.test_stranger" not in probed
 
 
-def test_a_search_tells_the_lines_and_may_fail_under_them() -> None:
+def test_a_search_reports_lines_and_may_fail_where_some_never_ran() -> None:
     report = verify(Dormant, ranks=2, examples=3, seed=0)
     (idle,) = (each for each in report.lines.idle if "param_groups" in each.reason)
     assert idle.reason == "`self.param_groups is None` was never true"

@@ -36,7 +36,9 @@ CHECKS = pytest.mark.parametrize("check", [check_silent, check_named])
 
 @pytest.mark.long
 @CHECKS
-def test_a_sample_of_random_trainings(check: Callable[[int], None]) -> None:
+def test_a_sample_of_random_trainings_is_judged_rightly(
+    check: Callable[[int], None],
+) -> None:
     for seed in SAMPLE:
         check(seed)
 
@@ -44,7 +46,7 @@ def test_a_sample_of_random_trainings(check: Callable[[int], None]) -> None:
 @pytest.mark.nightly
 @CHECKS
 @pytest.mark.parametrize("chunk", CHUNKS, ids=str)
-def test_random_trainings_are_right_in_lower_dtypes(
+def test_random_trainings_in_lower_dtypes_are_judged_rightly(
     check: Callable[[int], None], chunk: range
 ) -> None:
     for seed in chunk:

@@ -71,7 +71,7 @@ def _rows(results: list[EntryResult]) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.slow
-def test_same_seed_tells_the_same(caught: EntryResult) -> None:
+def test_the_same_seed_gives_the_same_result(caught: EntryResult) -> None:
     again = played(QUICK)
     timing = {"seconds": 0.0, "seconds_to_shrink": 0.0}
     assert replace(caught, **timing) == replace(again, **timing)

@@ -124,7 +124,9 @@ layouts = [{"dp": 2}]
     assert plain.code == 0, plain.out
 
 
-def test_a_name_that_is_mistyped_is_told(call: Call, tmp_path: Path) -> None:
+def test_a_mistyped_name_is_answered_with_the_right_one(
+    call: Call, tmp_path: Path
+) -> None:
     text = TRAINING.replace("def parallelize", "def paralellize")
     (tmp_path / "mistyped.py").write_text(text)
     outcome = call("parity", "mistyped.py")
@@ -132,7 +134,9 @@ def test_a_name_that_is_mistyped_is_told(call: Call, tmp_path: Path) -> None:
     assert "has a function 'paralellize': is 'parallelize' meant?" in outcome.err
 
 
-def test_a_singular_name_is_told(call: Call, tmp_path: Path) -> None:
+def test_a_singular_name_is_answered_with_the_plural(
+    call: Call, tmp_path: Path
+) -> None:
     (tmp_path / "singular.py").write_text(TRAINING.replace("layouts =", "layout ="))
     outcome = call("parity", "singular.py", "--layouts", "dp=2")
     assert outcome.code == 2

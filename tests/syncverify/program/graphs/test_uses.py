@@ -82,7 +82,7 @@ def test_an_element_that_overflows_stays_one(word: str, overflow: str) -> None:
 
 
 @every_use
-def test_it_adds_to_a_gradient_that_is_there(word: str) -> None:
+def test_a_use_adds_to_a_gradient_that_is_there(word: str) -> None:
     parameter, constant = (
         parameter_of((3,), torch.float32),
         constant_of((3,), "float32"),
@@ -95,7 +95,7 @@ def test_it_adds_to_a_gradient_that_is_there(word: str) -> None:
 # Dynamo reads the `.grad` of every argument.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @every_use
-def test_a_local_part_that_is_no_leaf_will_do(word: str) -> None:
+def test_a_local_part_may_be_no_leaf(word: str) -> None:
     parameter, constant = (
         parameter_of((3,), torch.float32),
         constant_of((3,), "float32"),
@@ -114,7 +114,7 @@ def test_a_local_part_may_lie_transposed_in_memory(word: str) -> None:
 
 
 @every_use
-def test_it_leaves_no_hook_on_the_parameter(word: str) -> None:
+def test_a_use_leaves_no_hook_on_the_parameter(word: str) -> None:
     parameter = parameter_of((3,), torch.float32)
     USES[word](parameter, constant_of((3,), "float32")).backward()
     assert not parameter._backward_hooks
