@@ -1,7 +1,9 @@
-"""Each fault in docs/faults.md names a test that exists."""
+"""Each fault on the two pages about faults names a test that exists."""
 
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"`(test_\w+\.py)`: `(test_\w+)`")
@@ -18,8 +20,9 @@ def missing(page: str) -> list[str]:
     ]
 
 
-def test_tests_of_faults_exist() -> None:
-    page = (ROOT / "docs" / "faults.md").read_text()
+@pytest.mark.parametrize("name", ["faults.md", "synchronizer-faults.md"])
+def test_tests_of_faults_exist(name: str) -> None:
+    page = (ROOT / "docs" / name).read_text()
     assert NAMED.search(page)
     assert missing(page) == []
 

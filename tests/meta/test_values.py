@@ -32,8 +32,10 @@ _ENDS = {"startswith", "endswith", "removeprefix", "removesuffix"}
 _PLACE = re.compile(r"\\\.py| in |(?<!\\d)[+*]\??\)?:\(?\\d")  # in a regular expression
 _FINDS = {"findall", "finditer", "fullmatch", "match", "search"}
 # What the harness says of a fault or a violation.
-_TOLD = re.compile(r"(^|\.)(cause|error|explanation|how|summary|words)$")
-_SAID = re.compile(r"\.(explanation|how|summary|words)$")  # an error may be the user's
+_HARNESS_TEXTS = re.compile(r"(^|\.)(cause|error|explanation|how|summary|words)$")
+_HARNESS_WORDS = re.compile(
+    r"\.(explanation|how|summary|words)$"
+)  # an error may be the user's
 _OF_A_WORD = re.compile(
     r" |^/|/$"
 )  # what separates words, or a feature and its variant
@@ -52,7 +54,7 @@ def parsed(text: str) -> Iterator[str]:
             ):
                 is_cut = name in _CUTS and _separates_places(read, by)
                 is_cause = name in _ENDS and (
-                    by == "raised_" or _is_told(read) or _OF_A_WORD.search(by)
+                    by == "raised_" or _is_of_harness(read) or _OF_A_WORD.search(by)
                 )
                 is_pattern = ast.unparse(read) == "re" and _PLACE.search(by)
                 if is_cut or is_cause or is_pattern:
@@ -61,14 +63,14 @@ def parsed(text: str) -> Iterator[str]:
                 if name in _CUTS:
                     yield ast.unparse(node)
             case ast.Call(func=ast.Attribute(value=read, attr=name), args=[_]) if (
-                name in _ENDS and _is_told(read)
+                name in _ENDS and _is_of_harness(read)
             ):
                 yield ast.unparse(node)
             case ast.Call(func=ast.Attribute(attr=name), args=args) if name in _FINDS:
-                if any(map(_is_told, args)):
+                if any(map(_is_of_harness, args)):
                     yield ast.unparse(node)
             case ast.Compare(left=text, ops=[ast.Eq() | ast.NotEq() | ast.In()]) if (
-                _SAID.search(ast.unparse(text))
+                _HARNESS_WORDS.search(ast.unparse(text))
             ):
                 yield ast.unparse(node)
             case ast.Compare(left=ast.Call(func=ast.Name(id="str")), ops=[ast.In()]):
@@ -77,15 +79,15 @@ def parsed(text: str) -> Iterator[str]:
                 left=ast.Constant(value=str()),
                 ops=[ast.In() | ast.NotIn()],
                 comparators=[text],
-            ) if _is_told(text):
+            ) if _is_of_harness(text):
                 yield ast.unparse(node)
             case _:
                 pass
 
 
-def _is_told(text: ast.expr) -> bool:
+def _is_of_harness(text: ast.expr) -> bool:
     """Tell whether an expression is what the harness says, in words."""
-    return _TOLD.search(ast.unparse(text)) is not None
+    return _HARNESS_TEXTS.search(ast.unparse(text)) is not None
 
 
 def _separates_places(read: ast.expr, by: str) -> bool:

@@ -1,8 +1,8 @@
 """The way of a scenario, from `verify()` to the printed report: the functions and files on it.
 
 A function is on the way if it takes or returns a form of a scenario: the scenario itself, its
-run, a judgement, a violation, a result, a report, or a list or dict of these. Counted are the
-functions of `syncverify/` that have a name, by file and first line, in the calling thread, from
+run, a judgement, a violation, a result, a report, or a collection of these. The functions of
+`syncverify/` that have a name are counted, by file and first line, in the calling thread, from
 the call of `verify()` until the text and the JSON of the report are made.
 
 Left out are parts that are no step of this way: playing on ranks, drawing, the words of a
@@ -95,15 +95,16 @@ def way_of(subject: str) -> Steps:
     return steps
 
 
-def _file_of(path: str) -> str:
-    """Return the path of a file below `syncverify/`; "" for one that has no step."""
+def _file_of(path: str) -> str | None:
+    """Return the path of a file below `syncverify/`; None for one that has no step."""
     if not path.startswith(f"{_ROOT}/"):
-        return ""
+        return None
     file = path.removeprefix(f"{_ROOT}/")
-    return "" if file.startswith(_NO_STEPS) else file
+    return None if file.startswith(_NO_STEPS) else file
 
 
 def _has_form(value: object) -> bool:
+    """Tell whether a value, or one of the first three of a collection, is a form of a scenario."""
     match value:
         case dict():
             several = [*value.values()][:3]

@@ -1,6 +1,6 @@
 """The harness is silent on synchronizers that are right.
 
-Over 1,000 scenarios each, a minute or so of CPU time:
+Over 1,000 scenarios for each seed:
 pytest tests/quality/test_correct_twins.py --hypothesis-profile=nightly
 """
 

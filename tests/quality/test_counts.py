@@ -40,7 +40,7 @@ def identities(
     return programs.identities(subject, scenario)
 
 
-@pytest.mark.parametrize("subject", [counts.ToldCount, "synchronizer"])
+@pytest.mark.parametrize("subject", [counts.AnnouncedCount, "synchronizer"])
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize(
     "accumulations", [STEPS.accumulations, (3, 1, 2), (1, 1, 1), (2, 2, 2)]
@@ -75,5 +75,5 @@ def test_a_wrong_count_is_found(
 
 @pytest.mark.long
 def test_a_search_accuses_no_constructor_without_a_count() -> None:
-    report = verify(counts.ToldCount, ranks=3, examples=40, seed=0)
+    report = verify(counts.AnnouncedCount, ranks=3, examples=40, seed=0)
     assert report.violations == ()

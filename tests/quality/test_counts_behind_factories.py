@@ -21,7 +21,7 @@ from syncverify.verification.verify import PropertyViolation
 from tests.quality.planted import counts
 
 
-class FirstCountOnly(counts.ToldCount):
+class FirstCountOnly(counts.AnnouncedCount):
     """Keeps the first count for ever."""
 
     @override
@@ -117,7 +117,7 @@ def test_a_setter_that_an_instance_has_is_played(subject: Any) -> None:
     [
         (makes(PropertyOfNone), False),
         (PropertyOfNone, False),
-        (makes_without_count(counts.ToldCount), True),
+        (makes_without_count(counts.AnnouncedCount), True),
         (functools.partial(Careful), True),
     ],
 )

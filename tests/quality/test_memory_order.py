@@ -36,7 +36,7 @@ class GathersRows(GathersAsItLies):
 
 
 @pytest.mark.parametrize(
-    ("subject", "memory_format", "found"),
+    ("subject", "memory_format", "is_wrong"),
     [
         (GathersAsItLies, "contiguous", False),
         (GathersAsItLies, "transposed", True),
@@ -46,9 +46,9 @@ class GathersRows(GathersAsItLies):
     ],
 )
 def test_a_gradient_that_is_not_row_major_is_sent_in_order(
-    subject: type[Any], memory_format: str, *, found: bool
+    subject: type[Any], memory_format: str, *, is_wrong: bool
 ) -> None:
     weight = ParameterSpec("w", (2, 3, 2, 2), ("R",), memory_format=memory_format)
     scenario = Scenario(MeshSpec((2,), ("dp",)), (weight,), (1,), 2**20)
     violated = {each.property for each in violations(subject, scenario)}
-    assert ("gradient_equals_reference" in violated) is found
+    assert ("gradient_equals_reference" in violated) is is_wrong

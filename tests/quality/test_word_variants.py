@@ -121,7 +121,7 @@ def test_a_token_keeps_a_variant(variant: str) -> None:
 def test_a_search_of_its_word_meets_the_variant(variant: str) -> None:
     """In two steps or more: most variants say what is different between steps."""
     topic, _, way = variant.partition("=")
-    asked = frozenset({base_word(variant)})
+    word = frozenset({base_word(variant)})
 
     def has(scenario: Scenario) -> bool:
         words = {
@@ -133,5 +133,5 @@ def test_a_search_of_its_word_meets_the_variant(variant: str) -> None:
         is_long = scenario.num_steps > 1 or topic == "use"
         return is_long and way in words[topic]
 
-    for contract in (Capabilities(features=asked), Capabilities(right=asked)):
+    for contract in (Capabilities(features=word), Capabilities(right=word)):
         assert first_drawn(has, contract, 200) is not None

@@ -1,4 +1,4 @@
-"""A number of micro-batches that stays is sometimes said again, and sometimes not.
+"""A number of micro-batches that stays is sometimes announced again, and sometimes not.
 
 `self.required += count` in the place of `=` was right in every program while the number came
 before each step: a counter that is never set back grows by as much.
@@ -69,7 +69,7 @@ def causes(factory: type[ViewBuckets], *counts: int) -> set[str]:
         ((2, 1, 1, 3), [1, 1, 3]),
     ],
 )
-def test_a_number_that_stays_is_said_before_every_other_step(
+def test_a_number_that_stays_is_announced_before_every_other_step(
     monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...], noted: list[int]
 ) -> None:
     monkeypatch.setattr(Notes, "noted", [])

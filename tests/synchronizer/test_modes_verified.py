@@ -58,6 +58,8 @@ def test_the_harness_finds_nothing_in_gradients_that_are_marked() -> None:
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_a_mode_is_asked_for_what_the_usual_mode_is(subject: type[UsualMode]) -> None:
+def test_a_mode_leaves_out_the_same_features_as_the_usual_mode(
+    subject: type[UsualMode],
+) -> None:
     usual = features_beyond(resolve("synchronizer").capabilities)
     assert features_beyond(resolve(subject).capabilities) == usual

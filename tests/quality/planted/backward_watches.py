@@ -266,7 +266,7 @@ class ReadsWhatArrives(RunsMicroBatches):
         self.address = gradient.data_ptr()
 
 
-class TakesWhatForwardAsked(RunsMicroBatches):
+class TakesDerivativesOfForward(RunsMicroBatches):
     """Takes a derivative that a hook sees during forward for the gradient."""
 
     def bind(self) -> None:

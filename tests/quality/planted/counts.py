@@ -9,10 +9,10 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
 
-NOT_TOLD = 0
+NO_COUNT = 0
 
 
-class ToldCount(Careful):
+class AnnouncedCount(Careful):
     """Takes the count by a call alone, at once and over rebinds."""
 
     features = frozenset({"event=rebind", "event=rebind_announced", "event=remade"})
@@ -20,10 +20,10 @@ class ToldCount(Careful):
     def __init__(
         self, param_groups: list[list[nn.Parameter]], bucket_size_mb: float
     ) -> None:
-        super().__init__(param_groups, bucket_size_mb, NOT_TOLD)
+        super().__init__(param_groups, bucket_size_mb, NO_COUNT)
 
 
-class LosesCountOnBind(ToldCount):
+class LosesCountOnBind(AnnouncedCount):
     """`bind()` forgets the count."""
 
     @override
@@ -32,7 +32,7 @@ class LosesCountOnBind(ToldCount):
         super().bind()
 
 
-class TellsBoundBucketsAlone(ToldCount):
+class TellsBoundBucketsAlone(AnnouncedCount):
     """Drops a count that comes while there are no buckets, so between `unbind()` and `bind()`."""
 
     @override
@@ -41,21 +41,21 @@ class TellsBoundBucketsAlone(ToldCount):
             super().set_required_accumulations(require_accumulations)
 
 
-class AppliesCountOneStepLate(ToldCount):
+class AppliesCountOneStepLate(AnnouncedCount):
     """A count takes effect in the next `zero_grad()`, but for the first one."""
 
     @override
     def set_required_accumulations(self, require_accumulations: int) -> None:
-        self.told = require_accumulations
+        self.announced = require_accumulations
         self.required = self.required or require_accumulations
 
     @override
     def zero_grad(self) -> None:
         super().zero_grad()
-        self.required = self.told
+        self.required = self.announced
 
 
-class AppliesCountOneStepEarly(ToldCount):
+class AppliesCountOneStepEarly(AnnouncedCount):
     """A count is compared at once with the accumulations of the step that has ended."""
 
     @override

@@ -150,7 +150,7 @@ OF_FORWARDS = [
     of(call_watches.TakesSecondDerivativesForInnerSteps, "use=hessian"),
     raised(backward_watches.ReadsWhatArrives, RuntimeError, "use=jacobian_rows"),
     of(
-        backward_watches.TakesWhatForwardAsked, "use=double_backward",
+        backward_watches.TakesDerivativesOfForward, "use=double_backward",
         cause="unexplained", beside=["use=jacobian_rows"],
     ),
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket
 from syncverify.scenario.contract import Capabilities
-from tests.quality.planted.counts import TellsBoundBucketsAlone, ToldCount
+from tests.quality.planted.counts import AnnouncedCount, TellsBoundBucketsAlone
 from tests.quality.planted.planted import VALUE, planted
 
 
@@ -370,7 +370,7 @@ class AsksEachHandle(Careful):
     def wait(self) -> None:
         self.errors: list[Exception | None] = []
         super().wait()
-        for error in self.asked():
+        for error in self.examined():
             if error is not None:
                 raise error
 
@@ -383,8 +383,8 @@ class AsksEachHandle(Careful):
         if work is not None:
             self.errors.append(work.exception())
 
-    def asked(self) -> list[Exception | None]:
-        """Return what the handles that are asked say."""
+    def examined(self) -> list[Exception | None]:
+        """Return the errors of the handles that count."""
         return self.errors
 
 
@@ -392,7 +392,7 @@ class AsksTheLastHandle(AsksEachHandle):
     """The handle of the last reduction stands for all of them."""
 
     @override
-    def asked(self) -> list[Exception | None]:
+    def examined(self) -> list[Exception | None]:
         return self.errors[-1:]
 
 
@@ -405,7 +405,7 @@ VARIANT_DEFECTS = [
     planted(DropsInFirstZeroGrad, UNREDUCED, "event=set_to_none/no_backward", twin=LeavesGradientsToAutograd),
     planted(ClearsWhatItReduced, ("zero_grad_clears", "gradient_left"), "event=set_to_none/replaced", twin=LeavesGradientsToAutograd),
     planted(HoldsFirstTensor, (VALUE, "rank_contribution_missing"), "event=set_to_none/replaced_while_accumulating", twin=LeavesGradientsToAutograd),
-    planted(TellsBoundBucketsAlone, ("accumulation_is_local_until_reduced", "reduced_early"), "event=rebind_announced/unbound", twin=ToldCount),
+    planted(TellsBoundBucketsAlone, ("accumulation_is_local_until_reduced", "reduced_early"), "event=rebind_announced/unbound", twin=AnnouncedCount),
     planted(ChecksFirstView, (VALUE, "view_lost"), "event=set_every_other_to_none/from_second", twin=ChecksEachView),
     planted(AsksTheFirst, ("zero_grad_clears", "gradient_left"), "event=set_every_other_to_none/replaced", twin=AllowsEveryOther),
     planted(AsksTheFirstWhileAccumulating, (VALUE, "rank_contribution_missing"), "event=set_every_other_to_none/replaced_while_accumulating", twin=AllowsEveryOther),

@@ -77,7 +77,7 @@ def test_steps():
 """
 
 
-def test_edits_leave_what_is_asked_after_unbind() -> None:
+def test_edits_keep_assertions_after_unbind() -> None:
     text, count = suite.edited(TEST_FILE)
     assert count == 2
     assert text.count(".grad is None") == 1

@@ -150,7 +150,7 @@ def test_the_harness_finds_nothing() -> None:
     verify(CollectsInCpp, backend="sim", ranks=4, examples=15, seed=0)
 
 
-def test_a_machine_without_a_compiler_is_told_in_one_line(
+def test_a_machine_without_a_compiler_is_refused_with_a_remedy(
     one_rank: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def load(*_: object) -> Callable[..., object]:

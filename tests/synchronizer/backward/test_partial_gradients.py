@@ -167,7 +167,7 @@ def test_gradients_for_others_are_left_alone(ranks) -> None:
         a = parameter(mesh, Replicate())
         other = torch.ones(4, requires_grad=True)
 
-        def asked(*, create_graph: bool) -> None:
+        def check_derivative(*, create_graph: bool) -> None:
             with torch.enable_grad():
                 (found,) = torch.autograd.grad(
                     loss(a, 5, Partial()), [a], create_graph=create_graph
@@ -175,14 +175,14 @@ def test_gradients_for_others_are_left_alone(ranks) -> None:
             assert found.placements == (Partial(),)
             assert value(found) == 5
 
-        def ask(gradient: torch.Tensor) -> None:
-            asked(create_graph=False)
+        def differentiate(gradient: torch.Tensor) -> None:
+            check_derivative(create_graph=False)
 
         with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-            asked(create_graph=False)
-            asked(create_graph=True)
+            check_derivative(create_graph=False)
+            check_derivative(create_graph=True)
             inner = other * 1
-            inner.register_hook(ask)
+            inner.register_hook(differentiate)
             (inner.sum() + loss(a, 2**rank, Partial())).backward()
             synchronizer.wait()
             return value(a.grad)

@@ -137,7 +137,7 @@ def test_of_scattered_sums_the_owner_learns_of_it(
     assert run(ranks, bad, mode="reduce_scatter") == expected
 
 
-def test_nobody_looks_unless_asked(one_rank) -> None:
+def test_without_the_option_a_gradient_that_is_not_finite_passes(one_rank) -> None:
     a = nn.Parameter(torch.zeros(3))
     with GradientSynchronizer([[a]], 1, 1) as sums:
         (a * math.nan).sum().backward()

@@ -42,7 +42,9 @@ def test_gradients_of_other_stages_count(ranks, norm_type: float, norm: float) -
 
 
 @pytest.mark.parametrize("bad", [INF, math.nan])
-def test_a_norm_that_is_not_finite_is_refused_where_asked(one_rank, bad: float) -> None:
+def test_a_norm_that_is_not_finite_is_refused_with_the_option(
+    one_rank, bad: float
+) -> None:
     weight = nn.Parameter(torch.zeros(2))
     with GradientSynchronizer([[weight]], 1, 1) as synchronizer:
         (weight * torch.tensor([1.0, bad])).sum().backward()
