@@ -29,7 +29,7 @@ class DropsInputs(InterceptsBackward):
 
 
 class ArmedByCalls(InterceptsBackward):
-    """Watches gradients only after a first call on a loss; several roots need no such call."""
+    """Leaves out gradients that come before a call on a loss; several roots need no such call."""
 
     def before_backward(self, losses: Any) -> None:
         self.is_armed = False
@@ -74,7 +74,7 @@ class UndoesDivision(InterceptsBackward):
 
 
 class TakesSplitForPipeline(InterceptsBackward):
-    """`torch.autograd.grad` for an activation: weights are thought to come a step later."""
+    """Takes `torch.autograd.grad` of activations for half of a split backward; leaves weights out."""
 
     def saw(self, name: str, args: tuple[Any, ...]) -> None:
         if name == "grad":
@@ -222,7 +222,7 @@ class StaysInBackward(InterceptsBackward):
 
 
 class TidiesUpAfterTheEngineOnly(StaysInBackward):
-    """Leaves a backward that the engine refused, and not one in which the user raised."""
+    """Notes the end of a backward that the engine refused, not of one in which user code raised."""
 
     def run(self, loss: torch.Tensor, **options: Any) -> None:
         self.depth += 1
@@ -249,7 +249,7 @@ class StartsOverAfterFreedGraph(InterceptsBackward):
 
 
 class StartsOverAfterWrite(StartsOverAfterFreedGraph):
-    """Takes a refused write for one into its own views, and makes them anew."""
+    """Takes a refused write for one into its own views, and drops gradients."""
 
     sign = "modified by an inplace operation"
 

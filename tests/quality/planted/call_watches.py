@@ -10,7 +10,7 @@ from tests.quality.planted.watching import RunsMicroBatches, WatchesCalls
 
 
 class TakesDetachForFreezing(WatchesCalls):
-    """A parameter that is last used detached is taken for one that is not trained."""
+    """Takes a parameter whose last use is detached for one that is not trained."""
 
     def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
         self.left_out.discard(parameter)
@@ -44,7 +44,7 @@ class FollowsResults(WatchesCalls):
 
 
 class TakesAddedValueForFrozen(FollowsResults):
-    """A parameter of which a value under `no_grad` is added to the loss is left out."""
+    """Leaves out a parameter whose sum under `no_grad` is added to the loss."""
 
     def before_backward(self, losses: Any) -> None:
         super().before_backward(losses)
@@ -67,7 +67,7 @@ class TakesAddedValueForFrozen(FollowsResults):
 
 
 class AllocatesAtFirstUse(WatchesCalls):
-    """Makes its buffers when parameters are first used, be it in inference mode."""
+    """Makes its buffers when parameters are first used, even in inference mode."""
 
     def bind(self) -> None:
         super().bind()
@@ -90,7 +90,7 @@ class AllocatesAtFirstUse(WatchesCalls):
 
 
 class ExpectsGradientOfEachUse(WatchesCalls):
-    """Each use that could bring a gradient is waited for, though no root depends on it."""
+    """Expects a gradient of each use, also where no root depends on the use."""
 
     def bind(self) -> None:
         super().bind()
@@ -132,13 +132,13 @@ class TakesWritesForUpdates(WatchesCalls):
 
 
 class TakesUntrackedWritesForUpdates(TakesWritesForUpdates):
-    """Takes such a write for an update where no gradient is tracked, as in a function."""
+    """Takes an untracked write in place to a copy of a parameter for an update of it."""
 
     of_grad_mode = False
 
 
 class RoundsActivations(WatchesCalls):
-    """Rounds activations in place, though autograd saves them: by versions it tells."""
+    """Rounds activations in place, though autograd has saved them and compares versions."""
 
     def saw(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         if name == "relu_":
@@ -147,7 +147,7 @@ class RoundsActivations(WatchesCalls):
 
 
 class TakesWritesForSteps(RunsMicroBatches):
-    """A parameter with a new version is taken for one that the optimizer has stepped."""
+    """Takes a parameter with a new version for one that the optimizer has stepped."""
 
     def before_backward(self, losses: Any) -> None:
         for parameter in self.parameters:
@@ -161,7 +161,7 @@ class TakesWritesForSteps(RunsMicroBatches):
 
 
 class TakesValuesForFrozen(FollowsResults):
-    """A parameter from which a sum without a gradient comes is taken for frozen."""
+    """Takes a parameter for frozen if a sum of it has no gradient."""
 
     def saw_result(self, parameter: nn.Parameter, name: str, result: Any) -> None:
         if name == "sum" and torch.is_grad_enabled() and not result.requires_grad:
@@ -188,7 +188,7 @@ class HooksCopiesFirst(WatchesCalls):
 
 
 class TrainsRetainedCopies(WatchesCalls):
-    """Takes a copy that retains its gradient for the trained tensor, like a bfloat16 copy."""
+    """Takes the retained gradient of a copy for the gradient of the parameter."""
 
     def bind(self) -> None:
         super().bind()
@@ -207,7 +207,7 @@ class TrainsRetainedCopies(WatchesCalls):
 
 
 class ReducesInDtypeOfAutocast(WatchesCalls):
-    """Takes autocast in forward to be about gradients too, and rounds them."""
+    """Rounds gradients to the dtype of autocast if forward uses autocast."""
 
     def bind(self) -> None:
         super().bind()
@@ -224,7 +224,7 @@ class ReducesInDtypeOfAutocast(WatchesCalls):
 
 
 class TakesSecondDerivativesForInnerSteps(WatchesCalls):
-    """A loss made of gradients of gradients is taken for a step of meta-learning."""
+    """Takes second derivatives in a loss for an inner step, and leaves their parameter out."""
 
     def bind(self) -> None:
         super().bind()
@@ -243,7 +243,7 @@ class TakesSecondDerivativesForInnerSteps(WatchesCalls):
             self.last, self.num_derivatives = parameter, 0
 
 
-class WaitsForUnusedResults(WatchesCalls):
+class LeavesOutUnusedResults(WatchesCalls):
     """Leaves out a parameter with a result that no later call uses."""
 
     def bind(self) -> None:

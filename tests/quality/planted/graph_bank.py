@@ -139,7 +139,7 @@ OF_FORWARDS = [
     of(call_watches.TakesUntrackedWritesForUpdates, "use=marks_dirty"),
     raised(call_watches.RoundsActivations, RuntimeError, "use=in_place_result_saved"),
     of(call_watches.TakesWritesForSteps, "use=written_after_use"),
-    of(call_watches.WaitsForUnusedResults, "use=unmaterialized"),
+    of(call_watches.LeavesOutUnusedResults, "use=unmaterialized"),
     of(call_watches.TakesValuesForFrozen, "use=non_differentiable"),
     of(call_watches.HooksCopiesFirst, "use=tensor_hooks", cause="scaled"),
     of(

@@ -10,7 +10,7 @@ from tests.quality.planted.watching import WalksGraph, nodes, roots
 
 
 class TakesExpansionForItsProbe(WalksGraph):
-    """Takes each `p.expand_as(p)` for its own probe; FSDP finds the accumulator of `p` so."""
+    """Takes each `p.expand_as(p)` for its own probe, as FSDP probes for the accumulator of `p`."""
 
     def before_backward(self, losses: Any) -> None:
         for node in nodes(losses):
@@ -19,7 +19,7 @@ class TakesExpansionForItsProbe(WalksGraph):
 
 
 class ReducesRowsOfLookups(WalksGraph):
-    """Reduces an embedding row by row, and a row that is looked up twice two times."""
+    """Reduces an embedding row by row, and a row that is looked up twice a second time."""
 
     def bind(self) -> None:
         super().bind()
@@ -64,7 +64,7 @@ class ReducesFirstSlice(WalksGraph):
 
 
 class ForgetsLastOfGroup(WalksGraph):
-    """Reduces the parts of a grouped weight, but for the last one."""
+    """Reduces all parts of a grouped weight but the last one."""
 
     def bind(self) -> None:
         super().bind()
@@ -118,7 +118,7 @@ class TakesNamespaceForAccumulator(WalksGraph):
 
 
 class LearnsOneMask(WalksGraph):
-    """Elements outside of the mask that it finds first are taken for unused."""
+    """Takes elements outside of the first mask for unused."""
 
     def bind(self) -> None:
         super().bind()
@@ -140,7 +140,7 @@ class LearnsOneMask(WalksGraph):
 
 
 class ReducesForSecondLoss(WalksGraph):
-    """A parameter of two losses is taken for one with an auxiliary loss, summed apart."""
+    """Takes one of two losses for an auxiliary one, and reduces their parameter once more."""
 
     def bind(self) -> None:
         super().bind()
@@ -165,7 +165,7 @@ class ReducesForSecondLoss(WalksGraph):
 
 
 class HoldsFourUses(WalksGraph):
-    """Its table of uses has four places a parameter."""
+    """Has a table of four uses a parameter, and leaves out a parameter with more."""
 
     def bind(self) -> None:
         super().bind()
@@ -199,7 +199,7 @@ class NamesInputsOfOldFunctions(WalksGraph):
 
 
 class TrustsFunctionsThatKeepTheWeight(WalksGraph):
-    """A custom function that keeps the weight is taken for one that adds its gradient.
+    """Leaves out a weight that a custom function keeps, as if that added the gradient.
 
     Megatron-LM's fused weight gradients do so, and say it by an attribute.
     """
@@ -214,7 +214,7 @@ class TrustsFunctionsThatKeepTheWeight(WalksGraph):
 
 
 class TakesPackedForOffloaded(WalksGraph):
-    """Takes a tensor that is packed with a device for a weight that is kept on the host."""
+    """Takes a tensor that is packed with a device for an offloaded weight, and leaves it out."""
 
     told_by: Any = torch.device
 
@@ -232,7 +232,7 @@ class TakesPackedForQuantized(TakesPackedForOffloaded):
 
 
 class MeasuresWhatIsBrought(WalksGraph):
-    """Asks the gradient of each node for its size in bytes, which None does not have."""
+    """Asks each gradient of a node for its size in bytes; one of them may be None."""
 
     def before_backward(self, losses: Any) -> None:
         for consumer, place, _ in self.consumers(losses):
@@ -246,7 +246,7 @@ class MeasuresWhatIsBrought(WalksGraph):
 
 
 class MeasuresCurvature(WalksGraph):
-    """Differentiates each gradient once more, which not each function allows."""
+    """Differentiates each gradient once more, which some functions refuse."""
 
     def before_backward(self, losses: Any) -> None:
         if "CheckpointFunctionBackward" in {node.name() for node in nodes(losses)}:
@@ -259,7 +259,7 @@ class MeasuresCurvature(WalksGraph):
 
 
 class TakesInputsOfCopies(WalksGraph):
-    """A copy passes on the gradient that goes in, unless hooks of its node change it."""
+    """Takes the gradient that goes into the node of a copy; hooks of the node may change it."""
 
     def bind(self) -> None:
         super().bind()
@@ -278,7 +278,7 @@ class TakesInputsOfCopies(WalksGraph):
 
 
 class CountsWhatIsInTheGraph(WalksGraph):
-    """Takes the first gradient for the last one, for a parameter beside a checkpoint."""
+    """Reduces a parameter beside a reentrant checkpoint at its first gradient of several."""
 
     def bind(self) -> None:
         super().bind()
@@ -305,7 +305,7 @@ class CountsWhatIsInTheGraph(WalksGraph):
 
 
 class CountsCallsWithoutCheckpoints(WalksGraph):
-    """Counts hook calls where no graph shows a checkpoint, the reentrant backward it knows.
+    """Counts hook calls unless the graph has a reentrant checkpoint; other nested backwards exist.
 
     Source: pytorch/pytorch#43307.
     """

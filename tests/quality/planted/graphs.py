@@ -86,7 +86,7 @@ class ReducesInItsHook(CountsHookCalls):
 
 
 class ReducesWhatTensorHooksGet(PlainGrads):
-    """A tensor hook reduces in place what another parameter may get as well."""
+    """Reduces gradients in place in tensor hooks; another parameter may get the same tensor."""
 
     capabilities = replace(PlainGrads.capabilities, reduces_each_micro_batch=True)
 
@@ -102,7 +102,7 @@ class ReducesWhatTensorHooksGet(PlainGrads):
 
 
 class ReducesWhatHooksSaw(PlainGrads):
-    """A gradient that autograd did not accumulate is not reduced: no hook saw it."""
+    """Reduces the gradients that its hooks saw, and no gradient that was added by hand."""
 
     def bind(self) -> None:
         self.seen: dict[nn.Parameter, None] = {}
@@ -152,7 +152,7 @@ class KeepsZeros(PlainGrads):
 
 
 class ClearsAtFirstGradient(KeepsZeros):
-    """A hook clears remains of a failed backward, as the step's first gradient comes.
+    """Clears `.grad` in a tensor hook as the step's first gradient comes.
 
     A function that adds to `.grad` by itself has added before the hook runs.
     """
@@ -219,7 +219,7 @@ class AddsPlaceholders(HasMainGrads):
 
 
 class RefusesLateWrites(PlainGrads):
-    """Sums start in its own hook, and a later write is an error; a later read is not seen."""
+    """Starts sums in its own hook and refuses a later write; it does not see a later read."""
 
     def bind(self) -> None:
         self.counts: Counter[nn.Parameter] = Counter()

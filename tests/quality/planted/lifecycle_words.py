@@ -18,7 +18,7 @@ from syncverify.bugbank.lifecycle.param_storage_swapped_after_bind import Trusts
 
 
 class ReducesInEachWait(Careful):
-    """`wait()` is taken for the end of a step: called again, it sums sums."""
+    """Takes each `wait()` for the end of a step: a second one sums the sums."""
 
     features = frozenset({"event=wait_twice"})
 
@@ -32,7 +32,7 @@ class ReducesInEachWait(Careful):
 
 
 class ZeroesInFlight(Careful):
-    """`zero_grad()` may be called while reductions are in flight.
+    """`zero_grad()` zeroes buckets whose reductions are still in flight.
 
     Source: horovod/horovod#1116.
     """
@@ -117,7 +117,7 @@ class LeavesLaterTrainedLocal(Careful):
 
 
 class TrustsLastFrozen(Careful):
-    """Parameters are taken to be frozen as long as the last of them is."""
+    """Takes all frozen parameters for frozen as long as the last of them is."""
 
     features = frozenset({"event=unfreeze_in_turn"})
 
@@ -139,7 +139,7 @@ class ChecksOneView(Careful):
 
 
 class BindsFirstCount(Careful):
-    """`bind()` starts with the count of the constructor."""
+    """`bind()` goes back to the count of the first `bind()`."""
 
     features = frozenset({"event=rebind_announced"})
 
@@ -150,7 +150,7 @@ class BindsFirstCount(Careful):
 
 
 class LeavesTakenParameters(Careful):
-    """Parameters that another synchronizer had are left to that one."""
+    """Leaves a parameter to the first synchronizer that had it."""
 
     features = frozenset({"event=remade"})
 
@@ -167,7 +167,7 @@ made: list[Careful] = []
 
 
 class WaitsForTheNewest(Careful):
-    """The synchronizer that was bound last is the one that is waited for."""
+    """Waits only for the synchronizer that was bound last."""
 
     features = frozenset({"synchronizers=two"})
     newest: ClassVar[dict[int, Careful]] = {}
@@ -186,7 +186,7 @@ class WaitsForTheNewest(Careful):
 
 
 class ScalesEachGradient(Careful):
-    """A hook on each parameter takes a gradient for granted."""
+    """A hook multiplies each gradient by 1, and a gradient may be undefined."""
 
     features = frozenset({"used=undefined"})
 
@@ -263,7 +263,7 @@ class HoldsAccumulators(Careful):
 
 
 class ForksFromDefaultStream(HoldsAccumulators):
-    """The reduction waits for the default stream, and gradients come on another one.
+    """The reduction waits for the default stream, while gradients come on another one.
 
     Source: NVIDIA/Megatron-LM#3670.
     """
@@ -306,7 +306,7 @@ class LaunchesWhatIsReady(Careful):
 
 
 class HidesFailures(Careful):
-    """An error of a reduction is taken for its end."""
+    """Takes an error of a reduction for its end."""
 
     features = frozenset({"event=failing_collectives"})
 

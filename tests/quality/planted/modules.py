@@ -35,7 +35,7 @@ class DropsLastBits(ModuleGrads):
 
 
 class KeepsGradientsOfIdleExperts(ModuleGrads):
-    """A gradient of zeros is taken for none at all, and the one before stays in its slot."""
+    """Takes a gradient of zeros for none, so that the one before stays in its slot."""
 
     @override
     def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
@@ -47,7 +47,7 @@ class KeepsGradientsOfIdleExperts(ModuleGrads):
 
 
 class CopiesStorage(ModuleGrads):
-    """Takes gradients on their way to `.grad`, in the order in which they lie in memory.
+    """Copies gradients on their way to `.grad` in the order in which they lie in memory.
 
     Autograd lays out `.grad` like its parameter; a convolution of channels-last images
     hands over a gradient that is channels-last.

@@ -63,7 +63,7 @@ class DoneWhenRecomputedCame(CountsRecomputed):
 
 
 class TakesInnerForwardForEvaluation(CountsRecomputed):
-    """Uses under `no_grad` beside others are taken for an evaluation between steps."""
+    """Takes uses under `no_grad` beside others for an evaluation, and leaves out the parameter."""
 
     def bind(self) -> None:
         super().bind()

@@ -42,7 +42,7 @@ class LooksAtTwoAxes(MainGrads):
 
 
 class ComputesItsRow(PlainGrads):
-    """Ranks of an axis follow from the shape of the mesh and the own rank."""
+    """Computes the ranks of the last axis from its size, as if ranks were in order."""
 
     capabilities = Capabilities(varying_accumulations=True)
 
@@ -67,7 +67,7 @@ class ComputesItsRow(PlainGrads):
 
 
 class AsksForAxesByName(MainGrads):
-    """A mesh without names has none of the axes that it asks for."""
+    """Finds axes by their names, and so finds none on a mesh without names."""
 
     def groups_of(self, parameter: nn.Parameter) -> Groups:
         if isinstance(parameter, DTensor) and parameter.device_mesh.mesh_dim_names:
@@ -123,7 +123,7 @@ class CountsHowManyFit(MainGrads):
 
 
 class SumsInFloat32(MainGrads):
-    """float32 is taken for the widest dtype that there is."""
+    """Takes float32 for the widest dtype, and sums float64 in it."""
 
     def dtype_of(self, parameter: nn.Parameter) -> torch.dtype:
         wide = parameter.grad_dtype is torch.float64
@@ -131,7 +131,7 @@ class SumsInFloat32(MainGrads):
 
 
 class WritesChannelsLast(MainGrads):
-    """Slots of channels-last parameters are written so, and handed back row by row."""
+    """Writes channels-last gradients in that order, and hands them back row by row."""
 
     def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
         part = local(parameter)
