@@ -1,4 +1,4 @@
-"""Ranks over gloo that are threads of this process, and the wrappers of their models."""
+"""Ranks over gloo that are threads of this process, and two wrappers of a model."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -102,6 +102,6 @@ def test_a_shared_weight_is_checkpointed_twice(play, wrap) -> None:
 
 
 def test_reentrant_checkpoints_need_no_promise(play) -> None:
-    """Where DDP refuses: two checkpoints of a layer in a graph that may change."""
+    """DDP refuses two checkpoints of a layer in a graph that may change."""
     make = maker("plain", "kept", "kept", reentrant=True)
     assert_averages(play, ours, make, *[losses] * 3, static_graph=False)

@@ -101,7 +101,7 @@ class Embedded(nn.Module):
 
 
 def test_other_shapes_on_another_rank_are_refused(play) -> None:
-    """By the name of the first parameter with another shape, as it was registered."""
+    """The error names the first parameter with another shape, in the order of the model."""
 
     def program(rank: int) -> None:
         with refused(PlanMismatchError, "ranks disagree about words.weight"):

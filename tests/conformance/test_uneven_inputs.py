@@ -205,7 +205,7 @@ def test_an_exception_in_forward_leaves_the_block(play) -> None:
 
 
 def test_ranks_with_more_inputs_equal_a_longer_training_alone(play) -> None:
-    """At twice the rate, a step of both ranks is two steps alone, and one of one is one."""
+    """The rate is twice that of the training alone, since each step divides by two ranks."""
 
     def losses(model: Any, _: int) -> Iterator[torch.Tensor]:
         yield model(inputs_of(0, 3, 10)).sum()  # the same on both ranks

@@ -12,7 +12,7 @@ from syncverify.whole_step.causes import LacksSum
 from syncverify.whole_step.described import described
 from syncverify.whole_step.parity import comparisons
 
-# On a mesh: the models, the layout, one smaller training, and that one once more.
+# The models, the layout, one smaller training, and the smaller one once more.
 _MESH_PLAYS_OF_A_MISTAKE = 4
 
 

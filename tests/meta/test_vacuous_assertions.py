@@ -1,8 +1,8 @@
-"""An assertion of each or all elements fails where there are none, or another one does.
+"""A test fails where the elements are missing of which it asserts something.
 
-A loop and `all()` over nothing pass. So they run over what has elements by its own form, or
-over what an assertion outside of them mentions. `{f(each) for each in found} == {True}` needs
-no second assertion.
+A loop of assertions and `all()` pass over nothing. So their iterable has elements by its form, or
+an assertion outside of them mentions it. `{f(each) for each in found} == {True}` needs no second
+assertion.
 """
 
 import ast

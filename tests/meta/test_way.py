@@ -26,7 +26,7 @@ def check_is_short(steps: Steps) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("subject", [VALUES, RACE])
 def test_the_way_of_a_violation_is_short(subject: str) -> None:
-    """Of a mistake that values show, and of a race."""
+    """One subject has wrong values, the other one a race."""
     steps = way_of(subject)
     names = set(steps.values())
     assert {"run_search", "Judge.judge_schedule", "violation_text"} <= names

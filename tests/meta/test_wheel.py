@@ -87,7 +87,7 @@ def test_wheel_ships_every_file_of_the_packages(wheel: Path) -> None:
 
 @pytest.mark.long
 def test_installed_modules_come_from_the_wheel(installed: Path) -> None:
-    """Of all our modules that the command line loads, not one is the checkout's."""
+    """None of our modules that a search loads is that of the checkout."""
     script = (
         "import sys, syncverify.verification.reported_search, syncverify.synchronizer\n"
         "for name, module in sys.modules.items():\n"

@@ -239,7 +239,7 @@ def test_gradients_that_meet_in_copies_are_a_mismatch_of_buckets() -> None:
 
 
 class CopiesBackAnotherPart(SendsCopiesInAnOrderOfItsOwn):
-    """Is right on rank 0, and leaves rank 1 its own gradients; the orders differ."""
+    """Orders differ; rank 0 copies the sums back, and rank 1 keeps its own gradients."""
 
     @override
     def wait(self) -> None:

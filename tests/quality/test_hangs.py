@@ -93,7 +93,7 @@ class ClosesGenerators(ViewBuckets):
 
 
 class OwnEnd(BaseException):
-    """Of the subject, and no `Exception`."""
+    """An error of the subject that is no `Exception`."""
 
 
 class RaisesOwnEnd(ViewBuckets):
@@ -104,7 +104,7 @@ class RaisesOwnEnd(ViewBuckets):
 
 
 class RaisesTheEndOfARun(ViewBuckets):
-    """As a subject does that keeps an error of an earlier run."""
+    """Raises an error that it may have kept from an earlier run."""
 
     def wait(self) -> None:
         if dist.get_rank() == 1:

@@ -122,6 +122,6 @@ def assert_token_replays(smallest: FoundViolation, defect: Defect) -> None:
 
 
 def test_bank_is_wide() -> None:
-    """One defect a public report, none told twice."""
+    """Each defect has a public report of its own."""
     named = [defect.entry_id for defect in (*DEFECTS, *STREAM_DEFECTS)]
     assert len({entry_of(each).source for each in named}) == len(named) >= 50

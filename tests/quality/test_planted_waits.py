@@ -1,8 +1,8 @@
 """Each wait of FSDP2 and AdamW is removed from a trace; no wait of a host may hide a race.
 
-AdamW counts its steps in memory of the host, and reads the counters in each step. A harness that
-takes them for memory of the device sees a host that waits for the device there. It orders all
-that comes later, and hides what a missing wait leaves without an order.
+AdamW counts its steps in memory of the host, and reads the counters in each step. If a harness
+takes the counters for memory of the device, the host seems to wait for the device in each step.
+Such a wait orders all later work, and so it hides a missing wait between streams.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_no_wait_of_a_host_hides_a_missing_wait(*, foreach: bool) -> None:
     traces = traces_of(two_steps(foreach=foreach))
     assert num_disorders(traces[0], traces[1:]) == 0
     found = [*removals(traces)]
-    # Without one of 46 of the 86 waits something has no order.
+    # 86 waits are removed, one at a time; 46 of them are needed.
     assert sum(shown > 0 for shown, _ in found) > 40
     assert all(hidden == 0 for _, hidden in found)
 

@@ -102,7 +102,7 @@ def test_the_synchronizer_is_right_on_each_stream(variant: str) -> None:
     "event", [word for word, event in EVENTS.items() if event.factor]
 )
 def test_ddp_is_right_where_the_caller_replaces_gradients(event: str) -> None:
-    """Its own hooks make the nodes of `bind()`'s stream accumulate, on each stream of a step."""
+    """DDP's hooks keep the nodes of the stream of `bind()`, which accumulate in each step."""
     assert wrong_on_streams(f"event={event}", "ddp") == {}
 
 
@@ -119,7 +119,7 @@ def test_a_token_keeps_a_variant(variant: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", sorted(EVERY_VARIANT))
 def test_a_search_of_its_word_meets_the_variant(variant: str) -> None:
-    """In two steps or more: most variants say what is different between steps."""
+    """Scenarios have two steps or more, since most variants make steps differ."""
     topic, _, way = variant.partition("=")
     word = frozenset({base_word(variant)})
 

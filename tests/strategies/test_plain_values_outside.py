@@ -87,7 +87,7 @@ def test_all_values_that_are_left_occur(seed: int) -> None:
     chosen = random.Random(seed)
     while True:
         capabilities = contract(*chosen.sample(VALUES, chosen.randint(1, 8)))
-        # Without them, terms that cancel out need many micro-batches, and so are too rare.
+        # Without long steps, gradients whose terms cancel out are too rare.
         has_long_steps = not capabilities.outside >= LONG_STEPS
         if has_long_steps and leaves_scenarios(capabilities):
             break

@@ -184,7 +184,7 @@ def test_a_count_that_is_none_is_refused(count: Any) -> None:
 
 
 def test_a_peer_that_does_not_bind_is_named_with_a_file_store(tmp_path: Path) -> None:
-    """It raises a plain RuntimeError when its time is over."""
+    """A file store raises a plain RuntimeError when its time is over."""
     store = dist.FileStore(str(tmp_path / "store"), 2)
     store.set_timeout(timedelta(milliseconds=10))
     opened = Notes(store, "binds", rank=0, peers=[1], audience={1}, binds=_Binds())

@@ -1,6 +1,6 @@
 """Defects that make ranks diverge, and the report that each has to get.
 
-They need no search: any scenario with two buckets shows them.
+No search is needed: any scenario with two buckets shows each defect.
 """
 
 from dataclasses import dataclass

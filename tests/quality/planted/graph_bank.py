@@ -1,4 +1,4 @@
-"""Which defect shows through which features of the autograd engine."""
+"""The defects of graphs, each with the features of the autograd engine that show it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -163,7 +163,7 @@ OF_BACKWARDS = [
     of(recomputing.TakesInnerForwardForEvaluation, "use=checkpointed_nested"),
     of(backward_watches.HooksFirstInput, "backward=inputs"),
     of(backward_watches.DropsInputs, "backward=inputs_in_turn", cause="scaled"),
-    # It has hooks of `register_hook` alone, and nothing is sent: the likely cause is theirs.
+    # The subject has only hooks of `register_hook`, and sends nothing: they are the likely cause.
     of(backward_watches.ArmedByCalls, "backward=several_roots", cause="hook_too_early"),
     of(backward_watches.UndoesDivision, "backward=grad_tensors", cause="scaled"),
     of(backward_watches.TakesSplitForPipeline, "backward=split", beside=[BY_HAND]),

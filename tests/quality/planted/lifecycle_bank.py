@@ -1,4 +1,4 @@
-"""Which defect shows through which word of a lifecycle."""
+"""The defects of lifecycles, each with the word that shows it."""
 
 from collections.abc import Callable
 from dataclasses import replace

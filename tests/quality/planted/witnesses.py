@@ -1,4 +1,4 @@
-"""For each property a defect that violates it, and a right program that comes close."""
+"""A defect that violates each property, and a right program that comes close."""
 
 from typing import Any
 

@@ -67,7 +67,7 @@ def test_command_writes_every_number_and_prints_it_beside_its_target(
 
 @pytest.mark.nightly
 def test_interrupt_leaves_no_process_behind() -> None:
-    """As Ctrl-C does, it reaches ranks too; they hold stdout open while they live."""
+    """The interrupt reaches ranks too, as Ctrl-C does; ranks hold stdout open while they live."""
     running = start("--smoke")
     assert running.stderr is not None
     try:

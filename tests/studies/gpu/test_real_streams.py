@@ -1,8 +1,8 @@
 """Ranks on the streams of one device, with streams of a CPU or stand-ins in their place.
 
 Streams of a CPU order nothing and delay nothing. So these tests show that scenarios are
-played whole, that the network is late, and in which order work is put on streams. Delays and
-freed memory need a GPU.
+played whole, that the network is late, and in which order work is put on streams. Only a GPU
+shows that delayed work and freed memory make a difference.
 """
 
 from collections.abc import Iterator

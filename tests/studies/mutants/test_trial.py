@@ -20,7 +20,7 @@ def command(*options: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-# Of one mutant alone: its sum is read by a stream that does not wait for it.
+# Start of the id of one mutant: a stream reads a sum and does not wait for it.
 UNAWAITED = "drop_wait-collectives"
 
 

@@ -150,7 +150,7 @@ def test_an_interrupted_backward_fails_the_step():
 
 
 def test_a_node_may_run_two_backwards_that_bring_gradients(one_rank) -> None:
-    """Between them no backward is known that will end; none was interrupted either."""
+    """Between the two, the synchronizer knows no open backward, and none was interrupted."""
     a, b = (nn.Parameter(torch.zeros(3)) for _ in range(2))
 
     class TwoInside(torch.autograd.Function):

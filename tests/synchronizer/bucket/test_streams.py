@@ -253,7 +253,7 @@ def test_a_failing_reduction_is_reported_and_unbind_still_releases_all(
 
 
 def test_a_gradient_taken_over_outlives_the_stream_that_copies_it(streams) -> None:
-    """It may be another stream's memory, and the view takes its last reference."""
+    """The gradient may be memory of another stream, and the view takes its last reference."""
     (a,) = parameters(1)
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:
         assert a.grad is not None

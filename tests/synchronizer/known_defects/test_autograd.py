@@ -43,7 +43,7 @@ def test_a_gradient_penalty_counts_once(ranks) -> None:
 
 
 def test_a_gradient_that_was_not_accumulated_is_no_silent_loss(ranks) -> None:
-    """One that was computed apart, and written to `.grad`, was never reduced.
+    """A gradient that was computed apart, and written to `.grad`, was never reduced.
 
     pytorch/pytorch#47562, pytorch/pytorch#63740, NVIDIA/Megatron-LM#6693
     """

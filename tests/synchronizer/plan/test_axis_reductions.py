@@ -109,7 +109,7 @@ def buckets(group: list[nn.Parameter], **options: Any) -> list[tuple[str, ...]]:
 
 
 def test_the_same_ranks_share_a_bucket_whatever_mesh_they_are_on(ranks) -> None:
-    """Of other names, of none, of another shape: equal ranks and an equal divisor."""
+    """Meshes differ in names and shape; equal ranks and an equal divisor make one bucket."""
 
     def program(rank: int) -> Any:
         square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
@@ -292,7 +292,7 @@ PAIRS = [("sum", "avg"), ("sum", "none"), ("none", "avg")]
 @pytest.mark.parametrize("shape", [(2,), (2, 2)])
 @pytest.mark.parametrize("words", PAIRS)
 def test_ranks_with_different_axis_reductions_are_refused(ranks, shape, words) -> None:
-    """By name, and before a rank waits for a collective that does not come."""
+    """The error names the parameter, before a rank waits for a collective that does not come."""
 
     def program(rank: int) -> list[str]:
         mesh = init_device_mesh("cpu", shape)
@@ -352,7 +352,7 @@ def test_ranks_that_are_alone_need_not_have_the_same_neighbours(ranks) -> None:
 
 
 def test_shards_of_one_parameter_that_nobody_reduces_may_differ(ranks) -> None:
-    """It is left alone on dp: ranks of tp hold other parts of it, and are not asked."""
+    """The parameter is not reduced on dp, so ranks of tp need not have equal parts of it."""
 
     def program(rank: int) -> list[float]:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))

@@ -96,7 +96,7 @@ def accumulate_on_one_rank(model: nn.Module, config: SynchronizerConfig) -> None
 @pytest.mark.parametrize("unused", ["error", "zeros"])
 @pytest.mark.parametrize("shards", ["first", "last", "both", "whole"])
 def test_fsdp_may_reduce_when_backward_has_ended(shards: str, unused: Any) -> None:
-    """Its callback at the end of backward is the first or the last that brings a gradient."""
+    """FSDP2's callback at the end of backward brings the first or the last gradient."""
     dist.destroy_process_group()
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))

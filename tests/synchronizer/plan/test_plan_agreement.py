@@ -223,7 +223,7 @@ def test_a_bind_of_empty_parts_counts_for_ranks_with_the_others(ranks) -> None:
 
 
 def test_a_bind_for_which_a_peer_did_not_come_is_taken_back(ranks) -> None:
-    """Its note is stale for a peer that comes to the next one."""
+    """The note of a failed `bind()` is stale for a peer that comes to the next `bind()`."""
 
     def program(rank: int) -> list[str]:
         mesh = init_device_mesh("cpu", (2,))
@@ -275,7 +275,7 @@ def test_a_new_default_group_on_the_same_store_meets_no_stale_plan(ranks) -> Non
 
 
 def test_process_groups_of_a_new_default_group_have_new_names() -> None:
-    """Otherwise the leftovers of an equal group in the store would be found."""
+    """An equal name would find the leftovers of an equal group in the store."""
     store, names = dist.HashStore(), set()
     for _ in range(2):
         dist.init_process_group("gloo", rank=0, world_size=1, store=store)

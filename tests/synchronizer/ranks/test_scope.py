@@ -7,7 +7,7 @@ from syncverify.synchronizer.ranks.scope import reduce_axes, shard_axes
 
 
 def test_an_axis_of_one_rank_spreads_nothing(two_ranks) -> None:
-    """So an existing group of the other axis serves, and no new one is made."""
+    """An existing group of the other axis serves then, and no new group is made."""
     mesh = init_device_mesh("cpu", (2, 1))
     assert shard_axes(mesh, [Shard(0), Shard(0)]) == (0,)
     assert reduce_axes(mesh, [Replicate(), Replicate()]) == (0,)

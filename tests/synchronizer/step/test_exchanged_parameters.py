@@ -66,7 +66,7 @@ def test_a_parameter_with_other_memory_is_no_other_tensor(unused: str) -> None:
 
 
 def test_the_address_tells_an_exchange_and_nothing_else() -> None:
-    """What torch promises nowhere: `_cdata` goes with the hooks that autograd runs."""
+    """`_cdata` goes with the hooks that autograd runs, which torch promises nowhere."""
     one, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     before = address(one), address(other)
     one.data = torch.zeros(3)

@@ -20,7 +20,7 @@ from syncverify.synchronizer.step.gradient_norm import CHUNK_NUMEL, _measure
 from tests.programs import local
 
 WORLD_SIZE = 4
-# By name: placements on a (2, 2) mesh, local elements by rank.
+# Placements on a (2, 2) mesh, and local elements by rank, by name.
 LAYOUTS: dict[str, tuple[tuple[Any, Any], tuple[int, ...]]] = {
     "everywhere": ((Replicate(), Replicate()), (40, 40, 40, 40)),
     "rows": ((Shard(0), Replicate()), (33, 33, 2, 2)),
@@ -28,7 +28,7 @@ LAYOUTS: dict[str, tuple[tuple[Any, Any], tuple[int, ...]]] = {
     "columns": ((Replicate(), Shard(0)), (5, 70, 5, 70)),
     "both": ((Shard(0), Shard(0)), (2, 3, 4, 0)),
 }
-# On which ranks the distinct parts of each gradient are, once it is summed.
+# Ranks that hold the distinct parts of each gradient, once it is summed.
 OWNERS = {
     "everywhere": (0,),
     "rows": (0, 2),
@@ -96,7 +96,7 @@ def run(
     def program(rank: int) -> Any:
         weights = {name: distributed(name, rank, dtype) for name in LAYOUTS}
         group = [list(weights.values())]
-        # So small that some buckets hold one parameter and others several.
+        # Buckets are so small that some hold one parameter and others several.
         with GradientSynchronizer(group, 2**-12, 1, config=config) as sums:
             for name, each in weights.items():
                 contribute(each, brought(name, rank, dtype, integers=integers))

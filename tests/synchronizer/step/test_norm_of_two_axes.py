@@ -56,7 +56,7 @@ def test_the_norm_over_two_sharded_axes_is_that_of_one_rank(
 
 
 def test_d9d_refuses_a_norm_over_two_sharded_axes(ranks) -> None:
-    """What the page says of d9d 0.24; the gradients are clipped as the test above does."""
+    """docs/in-d9d.md says so of d9d 0.24; the test above clips the same kind of gradients."""
     reason = "pip install --no-deps d9d==0.24.0"
     theirs = pytest.importorskip("d9d.internals.grad_norm", reason=reason)
 

@@ -27,8 +27,8 @@ BY_RANK = Scenario(
     readiness="by_rank",
     synchronizers="two",
 )
-# One reduces over rows, the other one over columns: each pair of ranks has at most one set in
-# common, and yet four ranks may wait in a circle.
+# One synchronizer reduces over rows, the other one over columns: each pair of ranks has at most
+# one set in common, and yet four ranks may wait in a circle.
 ROWS_AND_COLUMNS = replace(
     BY_RANK,
     mesh=MeshSpec((2, 2), ("dp", "tp")),

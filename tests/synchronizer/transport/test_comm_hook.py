@@ -293,7 +293,7 @@ def test_with_error_feedback_what_is_rounded_away_does_not_add_up(ranks) -> None
 
     for plain, fed_back in ranks.run(2, program):
         assert plain == [-(2**-8) * step for step in range(1, 65)]
-        # Never more than two ranks' halves of a step, and nothing every fourth step.
+        # The error stays within half a step of bfloat16 a rank, and is 0 every fourth step.
         assert max(map(abs, fed_back)) <= 2 * 2**-8
         assert fed_back[3::4] == [0] * 16
 
