@@ -134,8 +134,7 @@ class Capabilities:
                 _refuse(field, " or ".join(map(repr, words)), value)
         if self.divide_factor and self.reduction != "sum":
             _refuse("reduction", "'sum' beside a divide_factor", self.reduction)
-        object.__setattr__(self, "layers", tuple(self.layers))
-        _check_layers(self.layers)
+        object.__setattr__(self, "layers", _checked_layers(self.layers))
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(each.default, bool) and not isinstance(value, bool):
@@ -239,15 +238,19 @@ def _checked_names(field: str, names: object) -> frozenset[str]:
     return frozenset(names)
 
 
-def _check_layers(paths: tuple[str, ...]) -> None:
-    """Refuse a path that names no attribute, and a word with two meanings.
+def _checked_layers(listed: object) -> tuple[str, ...]:
+    """Return the paths of layers; refuse one that names no attribute, and a word with two meanings.
 
     Raises:
-        UsageError: A path is refused.
+        UsageError: They are no collection of paths, or a path is refused.
     """
-    taken = {*WORDS["module"]}
+    if isinstance(listed, str) or not isinstance(listed, Collection):
+        _refuse("layers", "a list of 'module:attribute'", listed)
+    paths, taken = tuple(listed), {*WORDS["module"]}
     for path in paths:
-        module, colon, word = path.partition(":")
+        module, colon, word = (
+            path.partition(":") if isinstance(path, str) else ("",) * 3
+        )
         if not (module and colon and word.isidentifier()) or word in taken:
             raise UsageError(
                 f"expected each of `layers` of a contract as 'module:attribute', with a name "
@@ -255,6 +258,7 @@ def _check_layers(paths: tuple[str, ...]) -> None:
                 + (" twice" if paths.count(path) > 1 else "")
             )
         taken.add(word)
+    return paths
 
 
 @functools.cache

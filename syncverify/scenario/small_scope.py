@@ -259,7 +259,7 @@ def _bound(name: str, value: str) -> int:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    topics = () if text == "none" else tuple(text.split("+"))
+    topics = () if text == "none" else tuple(dict.fromkeys(text.split("+")))
     for topic in topics:
         if topic not in WORD_TOPICS:
             raise UsageError(

@@ -133,13 +133,18 @@ def load(token_or_file: str) -> Reproducer:
         ScenarioFormatError: The file cannot be read, or has no violation or several; or the
             token is refused.
     """
-    name, hash_mark, index = token_or_file.partition("#")
     text = file_text(token_or_file)
     if text is None:
         return decode(token_or_file)
     if _ANY_VERSION.match(text):
         return decode(text)
-    return decode(_token_of_report(text, name, index if hash_mark else None))
+    return decode(_token_of_report(text, *_without_index(token_or_file)))
+
+
+def _without_index(path: str) -> tuple[str, str | None]:
+    """Return the name of a file, and N of `#N` behind it; None if the path ends without one."""
+    name, hash_mark, index = path.rpartition("#")
+    return (name, index) if hash_mark and not _is_file(Path(path)) else (path, None)
 
 
 def file_text(token_or_file: str) -> str | None:
@@ -148,7 +153,7 @@ def file_text(token_or_file: str) -> str | None:
     Raises:
         ScenarioFormatError: The file cannot be read.
     """
-    name = token_or_file.partition("#")[0]
+    name, _ = _without_index(token_or_file)
     path = Path(name)
     if _ANY_VERSION.match(token_or_file) or not _is_file(path):
         return None

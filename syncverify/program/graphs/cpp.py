@@ -15,7 +15,7 @@ from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.processes.owner_link import Waits, tell_owner
 
 _WAIT_SECONDS = 10.0
-_NUM_WAITS = 60  # another process may compile, which takes a minute
+_NUM_WAITS = 60  # another process may compile, which takes half a minute or more
 
 
 class NoCompilerError(EnvironmentNotSupportedError):

@@ -24,6 +24,7 @@ def test_the_text_of_a_scope_is_read_back() -> None:
     scope = SmallScope(ranks=4, words=("event", "launch"))
     assert SmallScope.parse(str(scope)) == scope
     assert SmallScope.parse("words=none") == SmallScope(words=())
+    assert SmallScope.parse("words=event+event") == SmallScope(words=("event",))
     assert SmallScope.parse("") == SmallScope()
 
 

@@ -308,6 +308,14 @@ def test_load_reads_the_chosen_violation(tmp_path: Path) -> None:
     assert load(f"{file}#2") == other
 
 
+def test_load_reads_a_file_whose_path_has_a_hash_mark(tmp_path: Path) -> None:
+    folder = tmp_path / "a#1"
+    folder.mkdir()
+    file = written(folder, report(TOKEN))
+    assert load(file) == load(f"{file}#1") == REPRODUCER
+    assert load_refusal(f"{file}#2") == f"{file!r} has no violation #2: it has 1"
+
+
 def load_refusal(text: str) -> str:
     with pytest.raises(ScenarioFormatError) as caught:
         load(text)
