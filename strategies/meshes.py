@@ -25,7 +25,7 @@ def meshes(
     permuted: bool = False,
     capabilities: Capabilities | None = None,
 ) -> st.SearchStrategy[MeshSpec]:
-    """Generate meshes of one or two axes, now and then of three; an axis may have size 1.
+    """Generate meshes of up to `max_axes` axes, of three now and then; an axis may have size 1.
 
     Shrinks toward named axes, then few ranks, then few axes.
 

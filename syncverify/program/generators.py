@@ -113,7 +113,7 @@ def _may_follow(earlier: _State, later: _State) -> bool:
 
 @contextmanager
 def other_chance(seed: int) -> Iterator[None]:
-    """Let generators draw other numbers in a block, as they do in another run of a program."""
+    """Let torch's and Python's generators draw other numbers in a block, as in another run."""
     with restored_generators():
         torch.default_generator.manual_seed(seed)
         random.seed(seed)

@@ -26,11 +26,16 @@ class GlobalHooks:
         }
 
     def changed(self) -> tuple[str, ...]:
-        """Say in which registries the hooks have changed."""
-        return tuple(
-            f"the number of {name} is {len(registry)}, was {len(self._hooks[name])}"
+        """Name the registries that have changed, with the numbers of new and of removed hooks."""
+        changes = (
+            (name, registry.keys() - before, before - registry.keys())
             for name, registry in hook_registries().items()
-            if registry.keys() != self._hooks[name].keys()
+            for before in (self._hooks[name].keys(),)
+        )
+        return tuple(
+            f"{name}: {len(new)} new, {len(gone)} removed"
+            for name, new, gone in changes
+            if new or gone
         )
 
     def restore(self) -> None:

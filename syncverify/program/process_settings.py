@@ -61,7 +61,7 @@ def _go_to(folder: str) -> None:
 
 
 class _Callbacks(list[Any]):
-    """Functions that are called later; compared by their number, since addresses differ."""
+    """Functions that are called later; a text has their number, since addresses differ."""
 
     @override
     def __str__(self) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.modules.module import register_module_forward_hook
 
 from syncverify.program.generators import other_chance
 from syncverify.program.leftovers import drop_what_is_undone
@@ -128,3 +129,18 @@ def test_a_function_that_a_verdict_relies_on_is_missed_and_put_back() -> None:
         assert settings.rank_changed() == ("torch.equal is replaced",)
     assert torch.equal is equal
     assert settings.rank_changed() == ()
+
+
+def test_a_hook_on_all_modules_in_the_place_of_another_is_named() -> None:
+    def hook(*_: object) -> None: ...
+
+    first = register_module_forward_hook(hook)
+    try:
+        with restored_settings() as settings:
+            first.remove()
+            register_module_forward_hook(hook)
+            assert settings.rank_changed() == (
+                "forward_hooks of all modules: 1 new, 1 removed",
+            )
+    finally:
+        first.remove()
