@@ -12,7 +12,7 @@ from syncverify.bugbank.entry import reported
 
 
 class CountsFirst(ReducesInWait):
-    """Exchanges how much each rank has to say, then reduces."""
+    """Right: all ranks exchange counts, and then reduce."""
 
     @override
     def wait(self) -> None:
@@ -20,7 +20,7 @@ class CountsFirst(ReducesInWait):
         super().wait()
 
     def exchange_counts(self) -> None:
-        """Tell all ranks how much there is."""
+        """Send a number from each rank to all others."""
         for group in self.buckets[0].groups[:1]:
             counts = torch.zeros(group.size(), dtype=torch.int64)
             dist.all_to_all_single(counts, torch.ones_like(counts), group=group)

@@ -12,7 +12,7 @@ from syncverify.bugbank.entry import reported
 
 
 class TellsNeighbour(ReducesInWait):
-    """Pairs of ranks tell each other how much they have, both at once."""
+    """Right: ranks of a pair send each other a number, in one batch."""
 
     @override
     def wait(self) -> None:

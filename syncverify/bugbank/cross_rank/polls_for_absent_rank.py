@@ -11,7 +11,7 @@ from syncverify.bugbank.entry import reported
 
 
 class PollsForCompletion(ReducesInWait):
-    """Asks whether a bucket is complete until it is."""
+    """Right: asks for the completion of a bucket until it is complete."""
 
     @override
     def finish(self, bucket: Bucket) -> None:

@@ -14,7 +14,7 @@ from syncverify.bugbank.entry import reported
 
 
 class ReducesEachParameter(ReducesInWait):
-    """Reduces gradient by gradient, in place."""
+    """Right: reduces gradient by gradient, in place."""
 
     @override
     def launch(self, bucket: Bucket) -> None:

@@ -12,7 +12,7 @@ from syncverify.bugbank.entry import reported
 
 
 class TrustsViews(Careful):
-    """After a dropped `.grad` the next one lies elsewhere, and its absence is not noticed."""
+    """The view is not checked: after a dropped `.grad` the next one lies elsewhere, unnoticed."""
 
     features = frozenset({"event=set_to_none"})
 

@@ -11,7 +11,7 @@ from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.entry import reported
 
 
-class AccumulatesWhereBound(SideStreams):
+class AccumulatesOnOwnStream(SideStreams):
     """Right: accumulation runs on a stream that `bind()` makes."""
 
     @override
@@ -34,7 +34,7 @@ class AccumulatesWhereBound(SideStreams):
     cause="reduced_before_accumulated",
     uses_streams=True,
 )
-class ForksFromDefaultStream(AccumulatesWhereBound):
+class ForksFromDefaultStream(AccumulatesOnOwnStream):
     """The reduction waits for the default stream, and accumulation is on another one."""
 
     @override
