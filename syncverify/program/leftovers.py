@@ -15,7 +15,8 @@ from torch import nn
 from syncverify.program.generators import StepDraws
 from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE
 from syncverify.program.held_objects import holds_tensor
-from syncverify.program.model import LocalModel, local_part
+from syncverify.program.local_parts import local_part
+from syncverify.program.model import LocalModel
 from syncverify.program.own_parameters import OwnParameters
 from syncverify.program.process_settings import (
     ProcessSettings,

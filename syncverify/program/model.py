@@ -21,6 +21,7 @@ from syncverify.program.graphs.reuse import added_to
 from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE, OneStorage
 from syncverify.program.graphs.uses import USES
 from syncverify.program.injected_error import failing_term, idle_term
+from syncverify.program.local_parts import local_part
 from syncverify.program.modules.model import initial_value
 from syncverify.program.modules.named import module_loss, require_own_parameters
 from syncverify.program.training_program import Drop
@@ -309,10 +310,3 @@ def _is_partial(tensor: DTensor) -> bool:
 def local_gradient(parameter: nn.Parameter) -> torch.Tensor | None:
     """Return this rank's part of a gradient without a copy; None without a gradient."""
     return None if parameter.grad is None else local_part(parameter.grad)
-
-
-def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a tensor, detached and without a copy."""
-    with torch.no_grad():
-        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return local.detach()

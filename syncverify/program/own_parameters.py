@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from syncverify.program.model import local_part
+from syncverify.program.local_parts import local_part
 
 
 class _State(NamedTuple):

@@ -32,7 +32,8 @@ from syncverify.program.graphs.losses import Losses
 from syncverify.program.held_objects import held_by_subject
 from syncverify.program.injected_error import InjectedError
 from syncverify.program.leftovers import Before, calls_of_backward
-from syncverify.program.model import LocalModel, build_model, local_part
+from syncverify.program.local_parts import local_part
+from syncverify.program.model import LocalModel, build_model
 from syncverify.program.optimizer import update
 from syncverify.program.own_parameters import OwnParameters
 from syncverify.program.replaced_gradients import ReplacedGradients

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from syncverify.program.model import local_part
+from syncverify.program.local_parts import local_part
 from syncverify.program.own_parameters import OwnParameters
 from syncverify.subjects.subject_api import StepsInBackward, Synchronizer
 from syncverify.trace.recorder import Recorder

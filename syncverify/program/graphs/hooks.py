@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd.graph import register_multi_grad_hook
-from torch.distributed.tensor import DTensor
 
 from syncverify.program.graphs.losses import Losses
 from syncverify.program.graphs.products import dot
+from syncverify.program.local_parts import local_part
 
 _SCALE = 2.0**16
 
@@ -131,12 +131,6 @@ def hook_reads_grad(losses: Losses) -> None:
 def _read_on_host(parameter: torch.Tensor) -> None:
     if parameter.grad is not None and not parameter.is_meta:
         local_part(parameter.grad).cpu()
-
-
-def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a gradient, without a copy and without a graph."""
-    with torch.no_grad():
-        return tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach()
 
 
 def loss_scaling(losses: Losses) -> None:

@@ -21,9 +21,9 @@ import torch
 from typing_extensions import override
 
 from syncverify.program.graphs.custom_function import call
-from syncverify.program.graphs.hooks import local_part
 from syncverify.program.graphs.losses import Losses
 from syncverify.program.graphs.roots import with_input_gradient
+from syncverify.program.local_parts import local_part
 
 # Each element of what `fused_main_grad` returns.
 STALE: Final = 7.0
