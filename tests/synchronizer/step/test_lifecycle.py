@@ -8,14 +8,17 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 
+from syncverify import simulate
 from syncverify.synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
     LifecycleError,
     UnfrozenParameterError,
 )
-from tests.programs import lines
+from tests.programs import accumulate, lines
+from tests.programs import parameter as replicated
 
 
 def parameter(*shape: int) -> nn.Parameter:
@@ -105,6 +108,26 @@ def test_the_context_unbinds_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), GradientSynchronizer([[a]], 1, 1):
         raise ZeroDivisionError
     assert a.grad is None
+
+
+def test_an_exception_in_the_context_waits_for_no_sum_that_a_peer_has_not_begun() -> (
+    None
+):
+    def program(rank: int) -> bool:
+        a = replicated(init_device_mesh("cpu", (2,)), numel=3)
+
+        def fail() -> None:
+            with GradientSynchronizer([[a]], 1, 1):
+                if rank == 0:
+                    accumulate(a, 1)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        return a.grad is None
+
+    # The ranks disagree about the sum, which the simulation tells; none waits for the other.
+    assert simulate(program, ranks=2, device="cpu").results == (True, True)
 
 
 def test_a_dropped_synchronizer_takes_its_hooks_along() -> None:
