@@ -162,7 +162,7 @@ def start(
     Args:
         play: Plays, in the child.
         patience: How long the owner waits.
-        prepare: Undoes there what concerns the owner alone, such as its signal handlers.
+        prepare: Undoes in the child the setup of the owner alone, such as its signal handlers.
         note: Takes the child, in the owner, before a signal can come.
         is_quiet: Whether the child prints nothing.
 

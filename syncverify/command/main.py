@@ -102,7 +102,7 @@ def _drop_stdout() -> None:
 
 
 def _prepare_process() -> None:
-    """Make the process what the command relies on, whoever started it.
+    """Give the process the streams and signals on which the command relies.
 
     Raises:
         SystemExit: The working directory is gone.

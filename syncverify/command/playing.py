@@ -47,7 +47,11 @@ def follow_leader(backend: AnyBackend, subject: Subject) -> None:
 
 
 def leave(code: int, backend: AnyBackend) -> NoReturn:
-    """Exit after a verdict; at once, if a rank of this process hangs."""
+    """Exit after a verdict; at once, if a rank of this process hangs.
+
+    Raises:
+        SystemExit: With the exit code.
+    """
     if isinstance(backend, TorchrunBackend) and backend.is_lost:
         leave_at_once(code)  # a thread of this process hangs in a collective
     tell_end(code)

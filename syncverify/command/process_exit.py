@@ -74,7 +74,12 @@ def ending_when_interrupted(name: str, kept: Callable[[], str] = str) -> Iterato
     or into a finalizer, and a search is full of both. SIGTERM keeps its meaning, which
     torchrun counts on: it ends a rank that hangs where no handler would ever run.
 
-    `kept` says in a few words which results are not lost; it is called at the end.
+    Args:
+        name: How a user starts the command.
+        kept: Says in a few words which results are not lost; it is called at the end.
+
+    Raises:
+        KeyboardInterrupt: In the block, on Ctrl-C.
     """
 
     def leave() -> NoReturn:

@@ -18,7 +18,11 @@ _MOST_NAMED = 16  # ranks in one line
 
 
 def execute(paths: Sequence[Path], shown_as: str) -> None:
-    """Read dumps, print the verdict and exit."""
+    """Read dumps, print the verdict and exit.
+
+    Raises:
+        SystemExit: With the exit code.
+    """
     dumps = read_dumps(paths)
     verdict = judge_dumps(dumps)
     say_annotations(shown_as, map(annotation_of_job, verdict.violations))

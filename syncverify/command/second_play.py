@@ -7,7 +7,7 @@ Note [The second child starts early]
     the next suspicion takes twice as long as that silence: a subject that is slow in each
     scenario starts no more than one or two such children.
 
-    What the second child shows is evidence only as far as it is its own:
+    The end or the silence of the second child is evidence only if the first did not cause it:
     - It may die while the first lives: two processes need the memory of two. So the scenario
       is played once more, after the first has ended.
     - It may wait for a lock of the first. So a part of its silence has to come after the end

@@ -12,9 +12,9 @@ from unittest.mock import patch
 
 @contextmanager
 def exit_functions_run() -> Iterator[None]:
-    """Run at the end of a block what it registers to be run at exit, the last one first.
+    """Run at the end of a block the functions that it registers at exit, the last one first.
 
-    A block that raises runs none of it, unless it raises `SystemExit`.
+    After a block that raises none of them runs, unless it raises `SystemExit`.
 
     Raises:
         SystemExit: The block raised it.

@@ -31,7 +31,7 @@ from syncverify.trace.source_files import naming_torch
 
 @dataclass(frozen=True, slots=True)
 class CameTo:
-    """What came of a script on a rank that was not unwound.
+    """The outcome of a script on a rank that nothing ended from outside.
 
     Attributes:
         fault: The exception of the script; None if it returned.
@@ -58,7 +58,7 @@ _NO_SPAWN = patch.object(
 
 
 def main(wire: Wire) -> None:
-    """Run the script of the job that comes on a wire, and tell what came of it."""
+    """Run the script of the job that comes on a wire, and send its outcome."""
     torch.set_num_threads(1)
     import_dynamo()
     job = take_job(wire)

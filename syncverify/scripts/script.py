@@ -51,7 +51,7 @@ class Script:
             raise UsageError(f"{self.target}{line}: {error.args[0]}") from None
 
     def run(self) -> None:
-        """Run it as `python` runs it, with what it registers to be run at exit."""
+        """Run it as `python` runs it, and then the functions that it registers at exit."""
         with forked_processes_end(), exit_functions_run():
             self._run()
 
@@ -91,7 +91,7 @@ class RankJob:
         return RankPlace(self.rank, self.num_ranks, True, self.rank, self.num_ranks)
 
     def set_variables(self) -> None:
-        """Set what torchrun sets for a rank of one machine."""
+        """Set the variables that torchrun sets for a rank of one machine."""
         rank, size = str(self.rank), str(self.num_ranks)
         os.environ.update(
             _MASTER,

@@ -31,7 +31,14 @@ _REFUSE_SAVER = refusal("checkpoints that another process saves")
 
 @contextmanager
 def calls_on_ranks(scheduler: TurnTaking) -> Iterator[None]:
-    """Let calls of a rank's thread act on the rank, for the length of a block."""
+    """Let calls of a rank's thread act on the rank, for the length of a block.
+
+    Args:
+        scheduler: Hands out turns.
+
+    Raises:
+        SystemExit: In the thread of a rank that calls `os._exit`.
+    """
     process, leave, sleep = os.getpid(), os._exit, time.sleep
 
     def leave_rank(status: int) -> NoReturn:

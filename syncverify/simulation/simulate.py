@@ -142,7 +142,7 @@ class _Plays:
 
     Attributes:
         setup: The program and its machine.
-        unplayed: What is known before the first play.
+        unplayed: The outcome before the first play.
         found: Violations by identity and lines, each with the schedule that showed it first.
         shown: The first play with a violation, or else the first play.
         num_runs: Number of plays.
@@ -155,7 +155,7 @@ class _Plays:
     num_runs: int = 0
 
     def of(self, choice: ScheduleChoice, schedule: Schedule) -> Iterator[Simulation]:
-        """Play all schedules of a choice, and yield what is known after each play."""
+        """Play all schedules of a choice, and yield the outcome so far after each play."""
         first = Decisions(SchedulePolicy(schedule))
         self._play(first)
         yield self._known()

@@ -1,4 +1,4 @@
-"""A simulation as text and as JSON: each violation, and what was played."""
+"""A simulation as text and as JSON: each violation, and the schedules that were played."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _hint(violation: Violation) -> str:
 
 
 def verdict(simulation: Outcome) -> str:
-    """Return the last line of a report: violations, and what was played."""
+    """Return the last line of a report: violations, ranks, and the schedules that were played."""
     scope = f"{counted(simulation.num_ranks, 'rank')}, simulated {simulation.device}"
     if simulation.refused:
         return f"NOT SIMULATED: {simulation.program} ({scope}): {simulation.refused}"

@@ -20,7 +20,7 @@ WhyUndecided = Literal[
 
 @dataclass(frozen=True, slots=True)
 class HarmWithout:
-    """What breaks without a point.
+    """A violation that shows without a point.
 
     Attributes:
         property: Name of the violated property.
@@ -52,7 +52,7 @@ class Answer:
         word: `needed`: something breaks without it. `superfluous`: all scenarios within the
             bound hold without it. `undecided`: neither is known.
         num_scenarios: Number of scenarios in which it ran.
-        harm: What breaks without a needed one.
+        harm: The violation without it; None if it is not needed.
         exposed_microseconds: Most time by which steps of a scenario end sooner without it, a step.
         reason: Why it is undecided; "" if it is not.
     """

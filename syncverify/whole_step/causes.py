@@ -50,7 +50,7 @@ class TermsWeighted:
     """The terms of the loss count by wrong factors.
 
     Attributes:
-        factors: What each term counts, as a multiple of what it should count, by name.
+        factors: Wrong weight of each term divided by its right weight, by name.
         axes: Sets of axes whose number of ranks is the first wrong factor, or its reciprocal.
         is_number_of_parts: Whether that is the number of micro-batches, or its reciprocal.
     """
@@ -96,7 +96,7 @@ class Weighted:
     """A sum of the parts of the batch, each with a wrong weight.
 
     Attributes:
-        weights: What each part counts, as a multiple of what it should count.
+        weights: Wrong weight of each part divided by its right weight.
         are_equal: Whether parts of different size have equal weights: a mean of means.
     """
 
@@ -213,7 +213,7 @@ class NotClipped:
     """The norm is right, and its coefficient is not applied.
 
     Attributes:
-        coefficient: What the gradients should have been multiplied by.
+        coefficient: Number by which the gradients should have been multiplied.
     """
 
     coefficient: float

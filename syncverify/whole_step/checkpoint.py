@@ -56,7 +56,7 @@ def load_distributed(
 
 
 def _state(model: Any, optimizer: Any, scaler: Any, schedule: Any) -> dict[str, Any]:
-    """Return what a checkpoint holds: tensors are written by all ranks that have a part.
+    """Return the content of a checkpoint: all ranks with a part of a tensor write it.
 
     Raises:
         UsageError: torch's checkpoint takes no such model.

@@ -29,7 +29,7 @@ RankGradients = Mapping[int, torch.Tensor | None]
 
 
 def coefficient_of(norm: float, clip: float) -> float:
-    """Return what torch's clipping multiplies gradients by."""
+    """Return the number by which torch's clipping multiplies gradients."""
     return min(1.0, clip / (norm + _ADDED_TO_NORM))
 
 

@@ -43,7 +43,7 @@ def compare(
         finds_races: Whether races are looked for as well.
 
     Returns:
-        The play, with what differs and the mistakes behind it.
+        The play, with the mistakes behind the values that differ.
 
     Raises:
         UsageError: There is nothing to compare, nothing trains, or the values cannot be judged.
@@ -111,7 +111,7 @@ def _compared(
     mesh rounds to a lower dtype, its tolerances count.
 
     Returns:
-        The values, and what they are compared with.
+        The compared values, and the values of one rank beside them.
     """
     decides = isinstance(training.variation, NotFinite)
 

@@ -139,7 +139,7 @@ def _independent(
 
 
 def _factors(found: Sequence[WrongQuantity]) -> dict[str, float]:
-    """Return by what gradients are multiplied, by name: in each step by the same factor."""
+    """Return the factor by which each step multiplies a gradient, by name."""
     return {
         name: each.cause.factor
         for each in found

@@ -1,4 +1,4 @@
-"""The mistakes that make wrong gradients, found by trying what repairs them."""
+"""The mistakes that make wrong gradients, found by trying changes that would repair them."""
 
 from __future__ import annotations
 

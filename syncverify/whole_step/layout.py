@@ -84,7 +84,7 @@ class Layout:
         return places
 
     def group(self, rank: int, axes: Iterable[str]) -> list[int]:
-        """Return the ranks that differ from a rank in their places on some axes alone."""
+        """Return a rank, and the ranks that differ from it in their places on some axes alone."""
         own, free = self.coordinate(rank), {*axes}
         return [
             other

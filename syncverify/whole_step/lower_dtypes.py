@@ -1,4 +1,4 @@
-"""A training in lower dtypes: what it is compared with, and what cannot be judged."""
+"""A training in lower dtypes: the values to compare with, and those that cannot be judged."""
 
 from __future__ import annotations
 

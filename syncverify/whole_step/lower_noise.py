@@ -6,7 +6,7 @@ The reference is computed in float64, from values that are rounded to the dtype 
 The step on the mesh rounds the result of each operator: it has r (1 + d) in the place of r, where
 abs(d) <= u and u is the unit roundoff of the lowest dtype in use. A sum within one operator is
 kept in float32 or more by torch's kernels, and only its result is rounded. To first order, a value
-is off by the sum of c_i d_i over all roundings, and the c_i are what backward would give. If the
+is off by the sum of c_i d_i over all roundings; backward would give the c_i. If the
 d_i are independent and have mean zero, Hoeffding's inequality gives, as in Higham and Mary, A New
 Approach to Probabilistic Rounding Error Analysis (2019):
 

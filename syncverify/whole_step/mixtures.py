@@ -125,7 +125,7 @@ def _simplest(
     columns: Sequence[Column],
     slack: float,
 ) -> torch.Tensor:
-    """Return the simplest ratios that rounding allows; 0 for what it may explain."""
+    """Return the simplest ratios that rounding allows; 0 for one that rounding alone may give."""
     sizes = [
         max(float(c[e.name].abs().max()) for e in found if e.name in c) for c in columns
     ]

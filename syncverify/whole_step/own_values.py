@@ -32,7 +32,7 @@ def by_own_values(
         quantity: Kind of the values.
         step: Number of the step.
         wrong: Values that differ from those of one rank.
-        factors: By what gradients were multiplied in an earlier step, by name.
+        factors: Factor by which an earlier step multiplied a gradient, by name.
 
     Returns:
         These values; `expected` has what the rank's own earlier values give.
@@ -145,7 +145,7 @@ def _decisions(
 def _optimized(
     play: MeshPlay, quantity: Quantity, step: int, wrong: list[ComparedValue]
 ) -> Iterator[ComparedValue]:
-    """Compare with what the optimizer makes of the rank's own gradients."""
+    """Compare with the values that the optimizer makes of the rank's own gradients."""
     if play.training.loss is None:
         return
     made = [optimized(play.training, each, play.device) for each in play.ranks]

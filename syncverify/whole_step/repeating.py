@@ -18,7 +18,7 @@ def check_same_again(training: Training, played: LayoutPlay, device: Device) -> 
     """Play a layout with a mistake again: other random numbers could explain it.
 
     Raises:
-        UsageError: Values differ from those of the first play.
+        UsageError: Values differ from those of the first play, or a rank does not end.
     """
     again = play_on(training, played.layout, device, finds_races=False)
     if (where := _first_difference(played.simulation.results, again.results)) is None:
@@ -31,9 +31,11 @@ def check_same_again(training: Training, played: LayoutPlay, device: Device) -> 
 
 
 def _first_difference(
-    ranks: Sequence[RankValues], others: Sequence[RankValues]
+    ranks: Sequence[RankValues], others: Sequence[RankValues | None]
 ) -> str | None:
     for rank, (ours, theirs) in enumerate(zip(ranks, others, strict=False)):
+        if theirs is None:
+            return f"the end of rank {rank}"
         for (name, one), two in zip(_named(ours), _of(theirs), strict=False):
             if not _is_same(one, two):
                 return f"{name} on rank {rank}"

@@ -137,7 +137,7 @@ class ResumedPlay:
         training: Model, data, loss and parallelism that the user describes.
         saved: The checkpoint.
         layout: Layout that read it.
-        ranks: What each rank has.
+        ranks: Values of each rank.
         reference: Values of one rank, without a pause.
     """
 
@@ -153,7 +153,7 @@ class ResumedPlay:
         return num_before(self.training)
 
     def loaded_values(self) -> Iterator[ComparedValue]:
-        """Yield what each rank held after loading, beside one rank."""
+        """Yield the values of each rank after loading, beside those of one rank before it."""
         before = self.first_step - 1
         for quantity, source in _LOADED.items():
             for name, value in self.reference.tensors(source, before).items():

@@ -25,7 +25,7 @@ from syncverify.whole_step.written import written_in_place
 
 _FULL: Final = torch.finfo(torch.float64).eps
 _NO_SPACING: Final = 1e-40
-# What the optimizer reads and writes.
+# Values that the optimizer reads and writes.
 _OF_UPDATES: Final = (Quantity.STEPPED, Quantity.STATE, Quantity.PARAMETER)
 
 

@@ -51,7 +51,7 @@ def whole(value: torch.Tensor, key: Hashable, kept: KeptParts) -> torch.Tensor:
 
     Args:
         value: A tensor of this rank.
-        key: What names the tensor on all ranks.
+        key: Key that names the tensor on all ranks.
         kept: Parts of this rank; that of a DTensor is added if its ranks' parts add up to it.
 
     Returns:

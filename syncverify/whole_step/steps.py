@@ -66,10 +66,10 @@ class Wired:
     kept: KeptParts = field(default_factory=dict)
 
     def user_values(self) -> dict[str, Any]:
-        """Return what a user's functions may take of it, by name."""
+        """Return the values that a user's functions may take, by name."""
         return {
             "model": self.model,
-            "optimizer": one_or_all(self.optimizers),
+            "optimizer": _one_or_all(self.optimizers),
             "scaler": self.scaler,
             "schedule": self.schedule,
             "mesh": self.mesh,
@@ -128,7 +128,7 @@ def _parameters(model: Any, names: Mapping[str, str]) -> dict[str, nn.Parameter]
 def _schedule(training: Training, optimizers: list[torch.optim.Optimizer]) -> Any:
     if training.schedule is None or not optimizers:
         return None
-    return call(training.schedule, {"optimizer": one_or_all(optimizers)})
+    return call(training.schedule, {"optimizer": _one_or_all(optimizers)})
 
 
 def train_plainly(
@@ -407,7 +407,7 @@ def _step(
 def _step_function(wired: Wired) -> Callable[[Any, int], Any]:
     training = wired.training
     if training.step is None or wired.mesh is None:
-        return lambda batch, _: plain_step(wired, batch)
+        return lambda batch, _: _plain_step(wired, batch)
     own_step = training.step
 
     def step(batch: Any, index: int) -> Any:
@@ -424,7 +424,7 @@ def _step_function(wired: Wired) -> Callable[[Any, int], Any]:
     return step
 
 
-def plain_step(wired: Wired, batch: Any) -> dict[str, torch.Tensor]:
+def _plain_step(wired: Wired, batch: Any) -> dict[str, torch.Tensor]:
     """Make a step as torch's tutorials do: backward, unscale, clip, step, clear."""
     training, scaler = wired.training, wired.scaler
     number = 1 if wired.mesh is None else training.num_micro_batches
@@ -491,7 +491,7 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
     return StepValues(
         tensors=tensors,
         local_squares=squares,
-        rates=rates_of(wired),
+        rates=_rates_of(wired),
         clips_parts=watch.clips_parts,
         updated=frozenset(options),
         options=options,
@@ -499,7 +499,7 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
     )
 
 
-def rates_of(wired: Wired) -> NamedTensors:
+def _rates_of(wired: Wired) -> NamedTensors:
     """Return the learning rate of each parameter."""
     names = _names(wired)
     return {
@@ -524,7 +524,7 @@ def held_values(wired: Wired, moment: int) -> dict[Quantity, NamedTensors]:
         Quantity.LOADED_STATE: _wholes(
             state, Quantity.LOADED_STATE, moment, wired.kept
         ),
-        Quantity.LOADED_RATE: rates_of(wired),
+        Quantity.LOADED_RATE: _rates_of(wired),
         Quantity.LOADED_GENERATOR: {"generator": torch.get_rng_state()},
     }
     if wired.scaler is not None:
@@ -541,7 +541,7 @@ def _names(wired: Wired) -> dict[nn.Parameter, str]:
     return names
 
 
-def one_or_all(optimizers: list[torch.optim.Optimizer]) -> Any:
+def _one_or_all(optimizers: list[torch.optim.Optimizer]) -> Any:
     """Return the only optimizer, the list of several ones, or None."""
     return optimizers if len(optimizers) > 1 else next(iter(optimizers), None)
 

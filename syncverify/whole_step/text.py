@@ -133,7 +133,7 @@ def unjudged(outcome: Comparison) -> Iterator[str]:
         yield f"  not judged: one rank: {outcome.why_not_alone}"
 
 
-def variation_text(variation: Variation) -> str:
+def _variation_text(variation: Variation) -> str:
     """Return how the data differ."""
     match variation:
         case UnequalTokens(key):
@@ -193,7 +193,7 @@ def _why_not_tried(variation: Variation | None) -> str:
     match variation:
         case AllOnes():
             return "parameters are clipped apart, or autograd and FSDP2 do not make each gradient"
-    return "the step does not unscale() by the scaler"
+    return "the step does not call unscale_() of the scaler"
 
 
 def verdict(outcome: Comparison) -> str:
@@ -213,7 +213,7 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
     yield f"{title}: {headline(found)}"
     yield f"  change:   {change(found)}"
     if found.variation is not None:
-        yield f"  data:     {variation_text(found.variation)}"
+        yield f"  data:     {_variation_text(found.variation)}"
     yield f"  values:   {_scope(finding)}"
     first = finding.differences[0]
     for rank in [*first.got][:_MAX_RANKS]:

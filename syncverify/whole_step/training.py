@@ -133,10 +133,10 @@ class Training:
     draws_others: bool = False
 
     def __post_init__(self) -> None:
-        """Check what each argument is.
+        """Check the arguments.
 
         Raises:
-            UsageError: One is of another kind.
+            UsageError: One is of the wrong kind, or out of its range.
         """
         for name in _FUNCTIONS:
             value = getattr(self, name)

@@ -31,7 +31,7 @@ class StateName(str):
 
     @classmethod
     def of(cls, parameter: str, key: str) -> Self:
-        """Make the name of what an optimizer keeps of a parameter by a key of its state."""
+        """Make the name of the tensor that an optimizer keeps of a parameter, by its key."""
         name = cls(f"{parameter} {key}")
         name.parameter = parameter
         return name

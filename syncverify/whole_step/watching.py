@@ -80,7 +80,7 @@ class StepWatch:
             _rank.watch = None
 
     def sees_clip(self, parameters: Iterable[Any], norm: torch.Tensor) -> None:
-        """Copy what is clipped."""
+        """Copy the gradients that are clipped, and the norm."""
         if self.norm is not None:
             self.has_one_norm &= _is_same_number(self.norm, norm)
         self.norm = norm.detach().clone()
@@ -90,7 +90,7 @@ class StepWatch:
                 self.before_clip.setdefault(parameter, copy)
 
     def sees_step(self, optimizer: Optimizer) -> None:
-        """Copy what the optimizer reads."""
+        """Copy the gradients and the options that the optimizer reads."""
         self.optimizers.append(optimizer)
         self.options |= options_of(optimizer)
         for group in optimizer.param_groups:

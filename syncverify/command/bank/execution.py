@@ -39,7 +39,13 @@ class BankOptions:
 
 @playing()
 def execute(options: BankOptions) -> NoReturn:
-    """Play the bank, print its table and exit."""
+    """Play the bank, print its table and exit.
+
+    Raises:
+        SystemExit: With the exit code.
+        UsageError: An id is unknown, the backend plays none of the entries, or the file of the
+            table cannot be written.
+    """
     named = [entry_of(entry_id) for entry_id in dict.fromkeys(options.only)]
     chosen = named or entries()
     check_folder(options.json_path)

@@ -127,8 +127,8 @@ class Reproduction:
         takes_count: Whether the constructor takes the number of micro-batches.
         shown: The gradient.
         violation: The violation in words.
-        pauses: Whether micro-batches leave time to what runs beside them. Otherwise a
-            reduction that comes too early may wait for the last one by chance.
+        pauses: Whether micro-batches leave time to reductions that run beside them. Otherwise
+            a reduction that comes too early may wait for the last micro-batch by chance.
     """
 
     scenario: Scenario

@@ -51,7 +51,7 @@ class TrainingText:
         variables: Variable of each parameter, by its name.
         make: Expression that makes a synchronizer, up to its number of backwards.
         takes_count: Whether the expression takes that number.
-        pauses: Whether micro-batches leave time to what runs beside them.
+        pauses: Whether micro-batches leave time to reductions that run beside them.
     """
 
     scenario: Scenario

@@ -1,4 +1,4 @@
-"""One test on simulated ranks: what it raises for the whole of its ranks."""
+"""One test on simulated ranks: one error or report for all of its ranks."""
 
 from __future__ import annotations
 
@@ -39,10 +39,13 @@ class TestOptions:
 
 
 class _Ranks:
-    """A test as a program of ranks, and what they raise, the first one first.
+    """A test as a program of ranks.
 
     Args:
         test: The test of a rank.
+
+    Attributes:
+        raised: Each rank that raised, with its error, in the order in which they raised.
     """
 
     def __init__(self, test: Callable[[int], object]) -> None:
@@ -63,7 +66,7 @@ class _Ranks:
 def play_test(
     test: Callable[[int], object], num_ranks: int, options: TestOptions, *, name: str
 ) -> None:
-    """Run a test on each rank of a simulated machine, and raise what a test raises.
+    """Run a test on each rank of a simulated machine, and raise the error of the test.
 
     Args:
         test: The test of a rank.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,12 @@ from torch.nn.functional import dropout
 
 from syncverify import parity
 from syncverify.errors import UsageError
-from syncverify.whole_step import playing
+from syncverify.simulation.simulation import Simulation
+from syncverify.whole_step import playing, repeating
+from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.outcome import LayoutPlay
+from syncverify.whole_step.training import Training
+from syncverify.whole_step.values import RankValues
 
 
 def build(width: int = 8) -> nn.Module:
@@ -213,6 +219,19 @@ def test_a_step_that_draws_other_numbers_is_refused() -> None:
         optimizer.zero_grad()
 
     refused("two plays of layout dp=2 with the same seed differ", step=step)
+
+
+def test_a_second_play_that_does_not_end_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = RankValues(start={}, steps=(), batches=(), split_over={})
+    first = Simulation("training", 2, "cpu", seed=0, results=(values, values))
+    second = replace(first, results=(values, None))
+    monkeypatch.setattr(repeating, "play_on", lambda *_, **__: second)
+    training = Training(build=build, parallelize=parallelize, batch=batch, loss=loss)
+    played = LayoutPlay(Layout.parse("dp=2"), 1, first)
+    with pytest.raises(UsageError, match="first: the end of rank 1"):
+        repeating.check_same_again(training, played, "cpu")
 
 
 def with_dropout(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
