@@ -22,10 +22,11 @@ from syncverify.sim.device.nccl_names import known_libraries
 from syncverify.sim.known_torch import require_known_torch, require_tested_torch
 from syncverify.subjects.subject import Subject
 
-# Features that a backend cannot play. A collective of `fake` moves no data, and ranks agree by
-# one: on an order of buckets, where gradients become ready in different orders, and on what a rank
-# had launched of a step that is thrown away. Real networks do not fail on request.
-# Representatives of a permuted mesh are not chosen.
+# Features that a backend cannot play.
+# - A collective of `fake` moves no data, so ranks cannot agree: on an order of buckets, where
+#   gradients become ready in different orders, or on the launches of a step that is thrown away.
+# - The representatives of `fake` are not chosen for a permuted mesh.
+# - Neither `fake` nor a real network fails on request.
 _FAILING: Final = Feature("event", "failing_collectives")
 _NOT_PLAYED: Final = {
     "fake": frozenset(

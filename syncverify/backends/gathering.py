@@ -3,8 +3,11 @@
 Note [Patience with processes]
     A rank that waits for a peer uses no processor time, and a rank that works uses some,
     however busy the machine is. So after each window without an outcome, processor time
-    decides, as on `sim` (Note [When a silence is a hang]): the run is over when no rank used
-    any, or when one used a whole window of it and recorded nothing.
+    decides, as on `sim` (Note [When a silence is a hang]). The run is over in three cases:
+
+    * no rank used any processor time;
+    * a rank in a line of the subject used a window of processor time, and recorded nothing;
+    * a rank slept and woke for many windows, and recorded nothing.
 """
 
 from __future__ import annotations

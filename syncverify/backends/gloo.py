@@ -95,8 +95,8 @@ class GlooBackend:
             if doubt is None or (
                 doubts.count(doubt) >= doubt.num_before and gathering.has_started(fault)
             ):
-                # Ranks that disagree abort a process or not, as their timing has it: a run
-                # with a fault explains the ends before it.
+                # Ranks that disagree may abort a process, by their timing: a run with a
+                # fault explains the ends before it.
                 unexplained = doubts if fault is None else ()
                 remarks = self._remarks([each.words for each in unexplained])
                 return Run(self.name, gathering.rank_runs(), fault, remarks=remarks)

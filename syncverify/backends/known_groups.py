@@ -31,6 +31,8 @@ from syncverify.sim.network.threaded_world import (
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 
+# Backends whose groups are those of the simulated machine.
+_WITH_OWN_GROUPS: Final = frozenset({"sim", "streams"})
 _BOTH: Final = (0, 1)
 # Operation, reduction, ranks and root of each collective of `_issue` and `_redistribute`.
 _LAUNCHES: Final = [
@@ -60,12 +62,12 @@ def require_known_groups(backend: str) -> None:
     Raises:
         EnvironmentNotSupportedError: A mechanism does not work on this torch.
     """
-    if backend != "sim":
+    if backend not in _WITH_OWN_GROUPS:
         require_known_torch(mechanisms_of(backend))
 
 
 def mechanisms_of(backend: str) -> tuple[Mechanism, ...]:
-    """Return the mechanisms of a backend other than `sim`."""
+    """Return the mechanisms of a backend that plays on groups of torch."""
     if backend == "fake":
         return (RECORD,)
     of_nccl = backend in NCCL_NAMES and dist.is_nccl_available()

@@ -59,7 +59,7 @@ def _can_be_imported(module: ModuleType) -> bool:
         if spec is None:
             return False
         path = spec.submodule_search_locations
-    # An entry of `sys.path` may have `..` or a link in it, and the file's name has the entry's.
+    # An entry of `sys.path` may have `..` or a link in it, and so has the name of the file then.
     origin = None if spec is None else spec.origin
     return origin is not None and Path(origin).resolve() == Path(file).resolve()
 

@@ -30,7 +30,7 @@ Facts = Mapping[str, str]
 
 
 def facts_about(subject: Subject) -> Facts:
-    """Return the name of this machine, and what has to be equal on all of them."""
+    """Return the name of this machine, and the facts that have to be equal on all machines."""
     return {
         _HOST: socket.gethostname(),
         "syncverify": version("syncverify"),

@@ -27,7 +27,7 @@ from syncverify.trace.recorder import Recorder
 
 _PERIOD_SECONDS = 1.0
 _IDLE_SECONDS = 0.1  # a rank that waits uses less in one period
-# The sign of a rank whose thread has not begun to write, which is late on a busy machine.
+# Stands for the first sign of a rank, which comes late on a busy machine.
 _NONE_YET = SignOfLife(0, 0, Status(0, (), in_torch=False, launches=()), 0.0, Work())
 
 

@@ -177,7 +177,7 @@ def _prepare(
             recorder.streams.tell(torch.device("cuda", rank % per_machine))
 
 
-# What a rank did that waits for a callback: in vain for ever, or for some time.
+# Words about a rank that may have waited for a callback in vain, by the kind of its fault.
 _WAITS: Final[Mapping[FaultKind, str]] = {
     "never_returns": "makes no progress",
     "raised": "raises",

@@ -82,7 +82,7 @@ class StreamsBackend:
         workers = self._pool.take(scenario.mesh.num_ranks)
         packed, text = pack_subject(subject), scenario.to_json()
         for rank, worker in enumerate(workers):
-            with suppress(OSError):  # it is gone, and is heard to be
+            with suppress(OSError):  # it is gone, and its end is heard next
                 worker.send(StreamsJob(text, packed, rank))
         return Hub(workers, self._hang_timeout_seconds, _is_failure)
 

@@ -83,18 +83,18 @@ def _needing_the_store(
 class TorchrunBackend:
     """Plays scenarios on the processes of a torchrun job.
 
+    Args:
+        transport: A name of NCCL with one GPU per rank, or `gloo` on CPU.
+        subject: The synchronizer under test, which has to be the same on all machines.
+        hang_timeout_seconds: Time without progress of any rank after which a scenario is
+            ended; see Note [Patience with processes].
+
     Attributes:
         name: Name of the transport: `gloo`, or one of `NCCL_NAMES`.
         rank: Rank of this process; 0 is the leader.
         world_size: Number of processes.
         is_lost: Whether a rank hangs or the store is gone, so that no more scenario can be
             played.
-
-    Args:
-        transport: A name of NCCL with one GPU per rank, or `gloo` on CPU.
-        subject: The synchronizer under test, which has to be the same on all machines.
-        hang_timeout_seconds: Time without progress of any rank after which a scenario is
-            ended; see Note [Patience with processes].
 
     Raises:
         EnvironmentNotSupportedError: The ranks run different code, or a GPU is missing.

@@ -20,7 +20,7 @@ from syncverify.backends.messages import (
 from syncverify.processes.supervised import HungUp, Supervised, heard_from
 from syncverify.trace.run import Fault
 
-# Share of a window in which a rank answers where Python runs: a thread of its own does so.
+# A rank in which Python runs answers within this share of a window, on a thread for that.
 _ANSWER_SHARE = 0.6
 
 

@@ -132,7 +132,7 @@ _READ_BY_IMPORTS = (
     "PYTHONHASHSEED",
     "TORCH",
 )
-# torch sets it when it is imported, and asks for it where it compiles: a worker has it then.
+# torch sets it at import, and reads it as it compiles: a worker gets it with its environment.
 _SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"
 # By process, since a fork shares no template with its parent, by number, and by variables.
 _templates: dict[tuple[int, int, frozenset[tuple[str, str]]], _Template] = {}

@@ -24,15 +24,15 @@ from typing_extensions import override
 from syncverify.processes.process_state import LocalProcess, Work
 from syncverify.processes.thread_demand import Demand, ThreadDemand
 
-# GPUs may keep a process busy for long.
+# Under torchrun, a GPU may keep a process busy for long.
 SILENCE_SECONDS = 60.0 if "TORCHELASTIC_RUN_ID" in os.environ else 7.0
 # Before the first scenario: on a busy machine, an import of torch takes a minute.
 START_SECONDS = 120.0
-# Of a rank that keeps its turn, or of all ranks of a scenario, on one machine.
+# Bound for a rank that keeps its turn, or for all ranks of a scenario, on one machine.
 HANG_TIMEOUT_SECONDS = 5.0
 TICK_SECONDS = 0.5  # between two looks at a silent process
-# Share of the time, which other threads of the process (a progress bar) do not reach. Threads
-# that wait for the GIL wake up two hundred times a second.
+# Share of the time that an idle process may use. A progress bar uses less, and so do threads that
+# wait for the GIL, which wake up two hundred times a second.
 _IDLE_SHARE = 0.05
 _CLOCK_SECONDS = 0.01  # the kernel counts processor time in such units
 # Share of the bound: a call may begin a second after the last word, and the machine is busy.
@@ -170,11 +170,11 @@ class Silence:
     def _is_about_to_move(self, bound: float) -> bool:
         """Tell whether descendants worked, or a thread is awake after one has ended."""
         work = self._process.work_of_descendants()
-        # A sum that shrinks tells of an end, so one of them went on.
+        # A sum shrinks when a descendant ends, so one of them went on.
         used = abs(work.seconds - self._helped_seconds)
         self._helped_seconds = work.seconds
         is_helped = work.is_ready or used >= self._idle_share * bound
-        # Of a rank that is silent this says nothing: its threads wake up for the GIL.
+        # The threads of a silent rank wake up for the GIL, which shows no progress.
         is_awake = (
             not self._is_silent and self._demand_since_then(is_silent=False).is_ready
         )

@@ -196,7 +196,7 @@ class Supervised(LocalProcess):
         leader = self.process.leader
         if leader is None:
             return  # it ends once it is there: its connection is closed
-        # The group lives as long as a child of the subject does, and its number as long.
+        # The group and its number live as long as any child of the subject.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(leader, number)
         with contextlib.suppress(ProcessLookupError):

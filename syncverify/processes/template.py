@@ -108,7 +108,7 @@ def _worker_side(descriptors: Sequence[int]) -> Wire:
     return Wire(connection)
 
 
-def become_worker(wire: Wire) -> None:
+def _become_worker(wire: Wire) -> None:
     """Take over the state that the first message holds, and run the module's `main`."""
     try:
         setup: Setup = wire.receive()
@@ -125,14 +125,14 @@ def become_worker(wire: Wire) -> None:
 def main() -> None:
     """Import the modules that the arguments name; then serve on an inherited socket."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    # A module of the subject may have it ignored in the process that asks; no exit code of
-    # a worker would come here then.
+    # A subject may ignore the signal in the process that asks. This process inherits that, and
+    # would get no exit code of a worker.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     descriptor, *modules = sys.argv[1:]
     for module in modules:
         importlib.import_module(module)
     gc.freeze()  # the collector of a worker looks at no object from here
-    become_worker(serve(socket.socket(fileno=int(descriptor))))
+    _become_worker(serve(socket.socket(fileno=int(descriptor))))
 
 
 if __name__ == "__main__":

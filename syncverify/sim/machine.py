@@ -12,7 +12,7 @@ import torch.distributed as dist
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.program.process_settings import no_collection_of_cycles
 from syncverify.sim.device.device_modules import virtual_device_modules
-from syncverify.sim.device.streams import enter_rank
+from syncverify.sim.device.streams import use_streams
 from syncverify.sim.device.torch_internals import forget_backend, keep_from_compilers
 from syncverify.sim.network.communicator import BACKEND_NAME
 from syncverify.sim.network.own_default_group import (
@@ -102,7 +102,7 @@ class SimulatedMachine:
             make_default_group(BACKEND_NAME, rank, self._num_ranks, store)
 
         def run_rank(rank: int) -> None:
-            enter_rank(self.recorders[rank].streams)
+            use_streams(self.recorders[rank].streams)
             torch.get_num_threads()  # gives a new thread what `set_num_threads` was told
             make_group(rank, store)
             try:

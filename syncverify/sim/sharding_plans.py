@@ -67,7 +67,7 @@ def obvious_plans() -> Iterator[None]:
     work_out = propagator.propagate_op_sharding_non_cached
     propagator.propagate_op_sharding_non_cached = knowing_obvious_plans(work_out)
     try:
-        with plans_of_each_rank():
+        with _plans_of_each_rank():
             yield
     finally:
         propagator.propagate_op_sharding_non_cached = work_out
@@ -77,7 +77,7 @@ def obvious_plans() -> Iterator[None]:
 
 
 @contextmanager
-def plans_of_each_rank() -> Iterator[None]:
+def _plans_of_each_rank() -> Iterator[None]:
     """Give each rank its own plans of redistribution; see Note [Plans of a rank]."""
     plan = _of_each_rank(_redistribute._gen_transform_infos_non_cached)  # noqa: SLF001
     planner = _of_each_rank(_redistribute.DTensorRedistributePlanner)

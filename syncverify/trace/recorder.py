@@ -144,7 +144,7 @@ class Recorder:
         tensors: Iterable[torch.Tensor],
         reader: NoLine = NoLine.OPTIMIZER,
     ) -> None:
-        """Record that the program reads local tensors on the current stream."""
+        """Record that the program reads local tensors, on the current stream or on the host."""
 
     def computing_loss(
         self, parameters: Iterable[torch.Tensor]
@@ -153,11 +153,10 @@ class Recorder:
         return nullcontext()
 
     def as_rank(self) -> Callable[[], AbstractContextManager[None]]:
-        """Return a context manager that makes another thread a thread of this rank.
+        """Return a function that makes a context in which another thread is one of this rank.
 
-        The caller is on a thread of this rank, and enters the context manager on the other
-        thread. Here a rank is a process, and another thread lacks only the dispatch modes
-        that record.
+        The caller is on a thread of this rank, and enters the context on the other thread. Here
+        a rank is a process, and another thread lacks only the dispatch modes that record.
         """
         return carry_dispatch_modes()
 

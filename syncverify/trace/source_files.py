@@ -78,8 +78,8 @@ _WITH_HOOKS = (
         )
     ),
 )
-# Parts of torch that hand devices to C++ code, or print them, and one that compares those of
-# a forward, which a training program may run, with those of a backward.
+# Parts of torch that hand devices to C++ code, print devices, or compare those of a forward with
+# those of a backward: a training program may run one, and torch the other.
 _NEAR_KERNELS = tuple(
     str(Path(_TORCH) / part)
     for part in (
@@ -115,7 +115,13 @@ _names_torch = False
 
 
 def is_subject_line(filename: str) -> bool:
-    """Tell whether a file is neither torch's, its helpers', Python's, nor the harness's."""
+    """Tell whether a file is the subject's: not of torch and its helpers, Python or the harness.
+
+    Files of torch's own tests, and of subjects that come with the harness, are the subject's.
+
+    Returns:
+        Whether it is.
+    """
     if filename.startswith(_TESTS_OF_TORCH):
         return True
     if filename.startswith(("<", _TORCH, *helpers_of_torch())):
@@ -126,7 +132,7 @@ def is_subject_line(filename: str) -> bool:
 
 
 def is_harness_line(filename: str) -> bool:
-    """Tell whether a file is the harness's, and of none of its subjects."""
+    """Tell whether a file is the harness's, without the subjects that come with it."""
     return filename.startswith(_HARNESS) and not filename.startswith(_SUBJECTS)
 
 

@@ -42,7 +42,7 @@ from syncverify.trace.source_lines import NoLine
 
 _TICK_SECONDS: Final = 0.2
 _END_SECONDS: Final = 4.0
-# Turns of a rank in which no rank records anything: it polls in vain.
+# So many turns for each rank, in which no rank records anything, are an endless run.
 _MAX_IDLE_TURNS_PER_RANK: Final = 2_000
 
 
@@ -194,7 +194,7 @@ class Hub:
     def _play_turn(self, own: HeardRank) -> None:
         sent, own.outbox = own.outbox, []
         own.stands = None
-        with contextlib.suppress(OSError):  # it is gone, and is heard to be
+        with contextlib.suppress(OSError):  # it is gone, and its end is heard next
             own.process.send(YourTurn(sent))
         self._hear_from(own)
         self._count_idle(own)

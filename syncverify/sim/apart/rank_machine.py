@@ -20,8 +20,7 @@ from syncverify.sim.apart.messages import Launched, Moves, Recorded
 from syncverify.sim.apart.remote_turns import RemoteTurns
 from syncverify.sim.apart.shared_state import SharedState, SharedStore, SharedWorld
 from syncverify.sim.device.device_modules import virtual_device_modules
-from syncverify.sim.device.streams import enter_rank as enter_streams
-from syncverify.sim.device.streams import own_streams
+from syncverify.sim.device.streams import own_streams, use_streams
 from syncverify.sim.device.torch_internals import keep_from_compilers
 from syncverify.sim.machine import registered_backend
 from syncverify.sim.network.communicator import BACKEND_NAME, leave_groups
@@ -159,7 +158,7 @@ def _leave() -> None:
     streams = own_streams()
     if streams is not None:
         streams.unrecorded().__enter__()  # for good
-        enter_streams(None)
+        use_streams(None)
         enter_rank(None)
         leave_groups()
 
@@ -202,7 +201,7 @@ def rank_machine(wire: Wire, place: RankPlace) -> Iterator[RankMachine]:
         keep_from_compilers(package)
     _leave_in_children()
     enter_rank(place.rank)
-    enter_streams(own.streams)
+    use_streams(own.streams)
     with (
         registered_backend(world),
         virtual_device_modules(shows_device=place.device is not None),

@@ -16,12 +16,10 @@ from syncverify.processes.wire import Wire
 from syncverify.sim.apart.messages import Awaited, End, GoOn, SharedChange, TurnOver
 from syncverify.sim.turns.refusals import refuse_thread
 from syncverify.sim.turns.scheduler import own_rank
-from syncverify.sim.turns.stalls import Wait
+from syncverify.sim.turns.stalls import UNKNOWN_VALUES, Wait
 from syncverify.sim.turns.turn_log import AccessKind
 from syncverify.trace.source_lines import CodeLine, NoLine
 from syncverify.trace.stacks import outermost_frames
-
-_UNKNOWN_VALUES = Wait("a value of the device", tuple, "values", is_of_stream=True)
 
 
 class RemoteTurns:
@@ -132,7 +130,7 @@ class RemoteTurns:
             RunEndedError: The run has ended meanwhile.
         """
         if self._has_passed:
-            self._give_turn(lambda: False, _UNKNOWN_VALUES)
+            self._give_turn(lambda: False, UNKNOWN_VALUES)
 
     def interrupt(self, _signal: int, frame: FrameType | None) -> None:
         """Note where the rank stands, and end it; a handler of signals.

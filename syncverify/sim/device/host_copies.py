@@ -18,20 +18,10 @@ from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.device.virtual_streams import VirtualStream
 
 _FACTORIES = (
-    *(
-        "arange",
-        "empty",
-        "empty_strided",
-        "eye",
-        "full",
-        "linspace",
-        "logspace",
-        "ones",
-    ),
-    *("rand", "randint", "randn", "randperm", "tensor", "zeros"),
-    *("empty_like", "full_like", "ones_like", "rand_like", "randint_like"),
-    *("randn_like", "zeros_like"),
-)
+    "arange", "empty", "empty_strided", "eye", "full", "linspace", "logspace", "ones",
+    "rand", "randint", "randn", "randperm", "tensor", "zeros", "empty_like", "full_like",
+    "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like",
+)  # fmt: skip
 
 
 def _local(tensor: Any) -> Any:

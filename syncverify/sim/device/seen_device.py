@@ -44,8 +44,7 @@ class SeenDevice:
         num_devices: Number of devices that a program may name; None for any number.
 
     Attributes:
-        device: As above.
-        memory: As above.
+        device, memory: The arguments.
         generator: Random generator of the device.
         is_placing: Whether a function of torch runs with true devices.
     """

@@ -78,7 +78,7 @@ _CUDA: dict[str, Replacement] = {
     "reset_max_memory_cached": lambda *_, **__: None,
     "reset_peak_memory_stats": lambda *_, **__: None,
 }
-# Of all generators, a rank sees its own.
+# A rank sees the generator of its own device alone.
 _GENERATOR: dict[str, Replacement] = {
     "get_rng_state": lambda _, line, *__: _state(line),
     "get_rng_state_all": lambda _, line: [_state(line)],
@@ -101,12 +101,11 @@ _GROUP_MODULES = (
     "torch.distributed.fsdp._optim_utils",
 )
 _MAKERS = (
-    *("arange", "empty", "empty_permuted", "empty_strided"),
-    *("eye", "full", "linspace", "logspace", "ones", "rand", "randint", "randn"),
-    *("randperm", "scalar_tensor", "tril_indices", "triu_indices", "zeros"),
-    *("empty_like", "full_like", "ones_like", "rand_like", "randint_like"),
-    *("randn_like", "zeros_like"),
-)
+    "arange", "empty", "empty_permuted", "empty_strided", "eye", "full", "linspace",
+    "logspace", "ones", "rand", "randint", "randn", "randperm", "scalar_tensor",
+    "tril_indices", "triu_indices", "zeros", "empty_like", "full_like", "ones_like",
+    "rand_like", "randint_like", "randn_like", "zeros_like",
+)  # fmt: skip
 _OF_DATA = ("as_tensor", "asarray", "tensor")
 _NEW = ("empty", "empty_strided", "full", "ones", "tensor", "zeros")
 

@@ -283,6 +283,6 @@ def own_streams() -> RankStreams | None:
     return getattr(_THREAD, "streams", None)
 
 
-def enter_rank(streams: RankStreams | None) -> None:
-    """Set the streams of the calling thread's rank, from now on."""
+def use_streams(streams: RankStreams | None) -> None:
+    """Give the calling thread the streams of a rank, or none, from now on."""
     _THREAD.streams = streams

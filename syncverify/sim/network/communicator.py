@@ -24,7 +24,7 @@ from syncverify.settings import NCCL_NAMES
 from syncverify.sim.device.nccl_names import Promises, is_of_nccl, promises_of
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.network.agreement import agree
-from syncverify.sim.network.collectives import CollectiveCall, Tensors, taken
+from syncverify.sim.network.collectives import CollectiveCall, taken
 from syncverify.sim.network.handles import DroppableHandle
 from syncverify.sim.network.reductions import Factor, refused
 from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld
@@ -126,7 +126,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
 
     @override
     def shutdown(self) -> None:
-        """Let later collectives raise, as NCCL does; gloo runs them after the end, too."""
+        """Let later collectives raise, as on NCCL; on gloo they run after the shutdown as well."""
         if self.is_of_nccl:
             self._issue = _of_a_destroyed_group
 
@@ -310,11 +310,6 @@ def _in_a_forked_process(*_: Any, **__: Any) -> NoReturn:
     raise RuntimeError(
         "CUDA error: initialization error: a process that a rank has forked has no group"
     )
-
-
-def listed(tensors: Any) -> Tensors:
-    """Return one tensor or several as a list."""
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
 def _scaled(copied: torch.Tensor, factor: Factor | None) -> torch.Tensor:

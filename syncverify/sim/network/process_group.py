@@ -13,12 +13,13 @@ import inspect
 import types
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.network.collectives import CollectiveCall, Tensors
-from syncverify.sim.network.communicator import SimulatedCommunicator, listed
+from syncverify.sim.network.communicator import SimulatedCommunicator
 from syncverify.sim.network.dispatched import dispatched
 from syncverify.sim.network.reductions import factor_of, reduce_op_name, reduce_op_of
 from syncverify.sim.network.work import NoWork
@@ -27,11 +28,11 @@ from syncverify.trace.stacks import is_called_by
 
 _NUMBER = "the number of a group's next collective"
 _COLLECTIVES = {
-    *("all_gather_single", "all_gather_single_coalesced", "all_to_all_single"),
-    *("allgather", "allreduce", "allreduce_coalesced", "alltoall", "barrier"),
-    *("broadcast", "gather", "recv", "reduce", "reduce_scatter"),
-    *("reduce_scatter_single", "reduce_scatter_single_coalesced", "scatter", "send"),
-}
+    "all_gather_single", "all_gather_single_coalesced", "all_to_all_single", "allgather",
+    "allreduce", "allreduce_coalesced", "alltoall", "barrier", "broadcast", "gather", "recv",
+    "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_single_coalesced",
+    "scatter", "send",
+}  # fmt: skip
 _TAKES_ONE_BY_ONE = types.SimpleNamespace(supports_coalescing=False)
 
 
@@ -61,7 +62,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
 
     @override
     def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:
-        tensors = listed(tensors)
+        tensors = _listed(tensors)
         return self._reducing("all_reduce", opts, tensors, tensors)
 
     @override
@@ -70,12 +71,12 @@ class SimulatedProcessGroup(SimulatedCommunicator):
 
     @override
     def reduce(self, tensors: Any, opts: Any = None) -> dist.Work:
-        tensors = listed(tensors)
+        tensors = _listed(tensors)
         return self._reducing("reduce", opts, tensors, tensors)
 
     @override
     def broadcast(self, tensors: Any, opts: Any = None) -> dist.Work:
-        tensors = listed(tensors)
+        tensors = _listed(tensors)
         return self._issue(
             CollectiveCall("broadcast", "", tensors, tensors, opts.rootRank)
         )
@@ -86,7 +87,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     ) -> dist.Work:
         outputs = [tensor for entry in output_tensors for tensor in entry]
         return self._issue(
-            CollectiveCall("all_gather", "", listed(input_tensors), outputs)
+            CollectiveCall("all_gather", "", _listed(input_tensors), outputs)
         )
 
     allgather_coalesced = allgather  # lists the outputs by rank
@@ -103,7 +104,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     ) -> dist.Work:
         """Gather several tensors; torch's functional collectives gather by this alone."""
         return self._issue(
-            CollectiveCall("all_gather_single", "", listed(inputs), listed(outputs))
+            CollectiveCall("all_gather_single", "", _listed(inputs), _listed(outputs))
         )
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -114,7 +115,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     ) -> dist.Work:
         outputs = output_tensors[0] if output_tensors else []
         return self._issue(
-            CollectiveCall("gather", "", listed(input_tensors), outputs, opts.rootRank)
+            CollectiveCall("gather", "", _listed(input_tensors), outputs, opts.rootRank)
         )
 
     @override
@@ -123,14 +124,16 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     ) -> dist.Work:
         inputs = input_tensors[0] if input_tensors else []
         return self._issue(
-            CollectiveCall("scatter", "", inputs, listed(output_tensors), opts.rootRank)
+            CollectiveCall(
+                "scatter", "", inputs, _listed(output_tensors), opts.rootRank
+            )
         )
 
     @override
     def reduce_scatter(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None
     ) -> dist.Work:
-        outputs = listed(output_tensors)
+        outputs = _listed(output_tensors)
         return self._reducing("reduce_scatter", opts, input_tensors[0], outputs)
 
     @override
@@ -147,7 +150,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     ) -> dist.Work:
         """Reduce and scatter several tensors; functional collectives do it by this alone."""
         return self._reducing(
-            "reduce_scatter_single", opts, listed(inputs), listed(outputs)
+            "reduce_scatter_single", opts, _listed(inputs), _listed(outputs)
         )
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
@@ -164,7 +167,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     ) -> dist.Work:
         return self._issue(
             CollectiveCall(
-                "all_to_all", "", listed(input_tensors), listed(output_tensors)
+                "all_to_all", "", _listed(input_tensors), _listed(output_tensors)
             )
         )
 
@@ -185,12 +188,12 @@ class SimulatedProcessGroup(SimulatedCommunicator):
 
     @override
     def send(self, tensors: Any, dst_rank: int, tag: int) -> dist.Work:
-        call = CollectiveCall("send", "", listed(tensors), [])
+        call = CollectiveCall("send", "", _listed(tensors), [])
         return self._issue(call, peers=(self.rank(), dst_rank))
 
     @override
     def recv(self, tensors: Any, src_rank: int, tag: int) -> dist.Work:
-        call = CollectiveCall("recv", "", [], listed(tensors))
+        call = CollectiveCall("recv", "", [], _listed(tensors))
         return self._issue(call, peers=(src_rank, self.rank()))
 
     @override
@@ -224,6 +227,11 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         return self._issue(
             CollectiveCall(operation, name, inputs, outputs, root, factor)
         )
+
+
+def _listed(tensors: Any) -> Tensors:
+    """Return one tensor or several as a list."""
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
 def _of_torch(name: str, issue: Any) -> Any:

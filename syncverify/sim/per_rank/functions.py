@@ -18,36 +18,16 @@ import torch.distributed as dist
 from syncverify.sim.per_rank.change import ProcessPart
 from syncverify.sim.turns.scheduler import own_rank
 
+_COLLECTIVES: Final = (
+    "all_gather", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_to_all",
+    "all_to_all_single", "barrier", "broadcast", "irecv", "isend", "recv", "reduce_scatter",
+    "reduce_scatter_single", "reduce_scatter_tensor", "send",
+)  # fmt: skip
 _GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 # Modules and classes, and the names of their functions. Classes that a process may never import
 # are looked up in each run.
 ASSIGNED: Final[tuple[tuple[Any, tuple[str, ...]], ...]] = (
-    (
-        dist,
-        (
-            *(
-                "all_gather",
-                "all_gather_into_tensor",
-                "all_gather_single",
-                "all_reduce",
-            ),
-            *(
-                "all_to_all",
-                "all_to_all_single",
-                "barrier",
-                "broadcast",
-                "irecv",
-                "isend",
-            ),
-            *(
-                "recv",
-                "reduce_scatter",
-                "reduce_scatter_single",
-                "reduce_scatter_tensor",
-            ),
-            *("send",),
-        ),
-    ),
+    (dist, _COLLECTIVES),
     # `catch_warnings` replaces these, to record.
     (warnings, ("showwarning", "_showwarnmsg_impl")),
     ((_GROUP, "FSDPParamGroup"), ("unshard", "reshard", "post_backward")),

@@ -18,7 +18,7 @@ from syncverify.trace.dispatch_modes import carry_dispatch_modes
 
 
 def thread_identity() -> Callable[[], AbstractContextManager[None]]:
-    """Return a context in which another thread acts for the calling thread's rank.
+    """Return a function that makes a context, in which a thread acts for the caller's rank.
 
     The thread gets the dispatch modes that record, too. On a thread of this rank the context
     changes nothing else.
@@ -54,5 +54,5 @@ def _become(
     rank: int | None, own: streams.RankStreams | None, world: object | None
 ) -> None:
     scheduler.enter_rank(rank)
-    streams.enter_rank(own)
+    streams.use_streams(own)
     use_world(world)

@@ -54,7 +54,7 @@ class IdlePauses:
     def _is_helped(self) -> bool:
         before = self._helped_seconds
         work = self._work()
-        # A sum that shrinks tells of an end, so one of them went on.
+        # A sum shrinks when a descendant ends, so one of them went on.
         least = _HELPED_SHARE * self._bound_seconds
         is_helped = work.is_ready or abs(work.seconds - before) >= least
         if is_helped:

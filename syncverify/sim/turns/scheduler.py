@@ -46,14 +46,20 @@ from syncverify.sim.turns.held_locks import refusal_of_lock
 from syncverify.sim.turns.idle_pauses import IdlePauses
 from syncverify.sim.turns.passed_time import pass_seconds
 from syncverify.sim.turns.refusals import Refusals, refuse_thread
-from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock, endless
+from syncverify.sim.turns.stalls import (
+    UNKNOWN_VALUES,
+    Position,
+    Stall,
+    Wait,
+    deadlock,
+    endless,
+)
 from syncverify.sim.turns.turn_log import AccessKind
 from syncverify.trace.source_lines import CodeLine, NoLine
 from syncverify.trace.stacks import outermost_frames
 
 # Many times the steps of a rank in a large scenario, and still a fraction of a second.
 MAX_STEPS_PER_RANK = 5_000
-_UNKNOWN_VALUES = Wait("a value of the device", tuple, "values", is_of_stream=True)
 # Steps of a rank in which no rank records anything: more than any run of a scenario has.
 _MAX_IDLE_STEPS_PER_RANK = 20_000
 _GRACE_SECONDS = 1.0
@@ -209,7 +215,7 @@ class Scheduler:
             RunEndedError: The run has ended meanwhile.
         """
         if self._has_passed:
-            self._give_turn(lambda: False, _UNKNOWN_VALUES)
+            self._give_turn(lambda: False, UNKNOWN_VALUES)
 
     def offer_turn(
         self, ready: Callable[[], bool] | None = None, wait: Wait | None = None

@@ -45,6 +45,10 @@ class Wait:
         return f"{missing or 'nobody'} in {self.operation}"
 
 
+# The wait of a host for a value after hosts have passed waits of streams: it never ends.
+UNKNOWN_VALUES = Wait("a value of the device", tuple, "values", is_of_stream=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """Where a rank stands when its run ends.

@@ -83,8 +83,8 @@ def test_a_backend_is_not_refused_for_what_it_does_not_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(c10d, "_abort_process_group")
-    require_known_groups("sim")
-    require_known_groups("fake")
+    for backend in ("sim", "streams", "fake"):
+        require_known_groups(backend)
 
 
 def test_a_mesh_that_makes_a_group_of_its_own_is_known(
