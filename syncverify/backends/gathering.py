@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Protocol, TypeVar
 
+from syncverify.backends.faults import launches_of, unmatched_fault
 from syncverify.backends.messages import JobOutcome, Status
 from syncverify.backends.packed_outcomes import unpack_result
 from syncverify.errors import InternalError
@@ -103,6 +104,12 @@ class Gathering(ABC, Generic[Process]):
         """Tell whether a rank was lost or has a fault, so that its peers cannot go on."""
         has_fault = any(each.fault is not None for each in self.outcomes.values())
         return bool(has_fault or self.died or self.silent())
+
+    def may_leave_collectives(self) -> bool:
+        """Tell whether a collective may wait on: a rank failed or is lost, or some do not match."""
+        if self.died or self.pending() or self._failed():
+            return True
+        return unmatched_fault(launches_of(self.outcomes), self.outcomes) is not None
 
     def rank_runs(self) -> tuple[RankRun, ...]:
         """Return the run of each rank, empty where none arrived."""

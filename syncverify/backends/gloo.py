@@ -88,7 +88,7 @@ class GlooBackend:
                 gathering.raise_errors()
                 fault = processes_fault(gathering)
                 doubt = doubt_about(fault, gathering)
-                is_used_up = fault is not None or gathering.has_unmatched()
+                is_used_up = gathering.may_leave_collectives()
             finally:
                 if is_used_up:
                     self._discard(gathering)

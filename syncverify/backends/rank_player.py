@@ -117,11 +117,11 @@ class RankPlayer:
             outcome = replace(outcome, result=pack_result(seen))
         with IF_THE_STORE_LIVES:
             self._store.set(f"outcome/{job}/{self._rank}", pack_outcome(outcome))
-            if outcome.fault is not None:
+            if outcome.is_failure:
                 self._store.set(f"fault/{job}", "")
 
     def _watch(self, job: int, player: threading.Thread) -> None:
-        """End the collectives of this rank some time after a peer's fault.
+        """End the collectives of this rank some time after a peer has failed.
 
         gloo tells a rank that its peer is gone, and NCCL does not.
         """

@@ -28,7 +28,6 @@ from typing import Concatenate, ParamSpec, TypeVar
 import torch.distributed as dist
 
 from syncverify.backends.announcement import announce, token_of_a_death
-from syncverify.backends.faults import launches_of, unmatched_fault
 from syncverify.backends.rank_device import own_device
 from syncverify.backends.rank_player import (
     GRACE_SECONDS,
@@ -183,14 +182,13 @@ class TorchrunBackend:
         )
         gathering.gather()
         self.is_lost = bool(gathering.pending())
+        if gathering.may_leave_collectives():
+            self._epoch += 1
         gathering.raise_errors()
         line = replay_line(
             token_of_a_death(scenario), subject.name, self.name, subject.contract_choice
         )
         fault = gathering.fault(line)
-        outcomes = gathering.outcomes
-        if fault or unmatched_fault(launches_of(outcomes), outcomes):
-            self._epoch += 1
         return Run(self.name, gathering.rank_runs(), fault, device=self._device)
 
     @_needing_the_store

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from typing_extensions import override
 
-from syncverify.backends.faults import launches_of, unmatched_fault
 from syncverify.backends.gathering import Gathering
 from syncverify.backends.messages import (
     JobOutcome,
@@ -39,11 +38,6 @@ class WorkerGathering(Gathering[Supervised]):
     def has_started(self, fault: Fault | None) -> bool:
         """Tell whether the workers at fault had taken the job."""
         return fault is not None and self.started.issuperset(fault.ranks)
-
-    def has_unmatched(self) -> bool:
-        """Tell whether the ranks issued collectives that do not match."""
-        launches = launches_of(self.outcomes)
-        return unmatched_fault(launches, self.outcomes) is not None
 
     def send(self, rank: int, message: object) -> None:
         """Send a message to a rank; a rank that is gone has died."""

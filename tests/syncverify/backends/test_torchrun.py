@@ -62,6 +62,23 @@ def test_a_rank_whose_outcome_nobody_takes_raises_nothing_on_its_thread() -> Non
     player._tell(1, JobOutcome(fault=Fault("raised", (1,), "rank 1 raised")))
 
 
+@pytest.mark.parametrize(
+    ("outcome", "is_noted"),
+    [
+        (JobOutcome(), False),
+        (JobOutcome(fault=Fault("raised", (1,), "rank 1 raised")), True),
+        (JobOutcome(refusal="no graphs"), True),
+    ],
+)
+def test_peers_of_a_rank_that_failed_stop_waiting(
+    outcome: JobOutcome, is_noted: object
+) -> None:
+    player = RankPlayer.__new__(RankPlayer)
+    player._rank, player._aborted_job, player._store = 1, 0, dist.HashStore()
+    player._tell(1, outcome)
+    assert player._store.check(["fault/1"]) is is_noted
+
+
 def torchrun(
     folder: Path, *arguments: str, num_processes: int = 2
 ) -> subprocess.CompletedProcess[str]:
