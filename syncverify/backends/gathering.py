@@ -77,8 +77,9 @@ class Gathering(ABC, Generic[Process]):
             SubjectError: The subject lacks a part of its API.
             InternalError: The harness failed on some rank.
         """
-        for rank, outcome in sorted(self.outcomes.items()):
+        for _, outcome in sorted(self.outcomes.items()):
             outcome.raise_usage_error()
+        for rank, outcome in sorted(self.outcomes.items()):
             if outcome.is_aftershock and self._has_cause():
                 continue
             if outcome.harness_error is not None:
@@ -101,9 +102,9 @@ class Gathering(ABC, Generic[Process]):
         return ""
 
     def _has_cause(self) -> bool:
-        """Tell whether a rank was lost or has a fault, so that its peers cannot go on."""
-        has_fault = any(each.fault is not None for each in self.outcomes.values())
-        return bool(has_fault or self.died or self.silent())
+        """Tell whether a rank was lost, failed or refused, so that its peers cannot go on."""
+        has_ended = any(each.harness_error is None for each in self._failed())
+        return bool(has_ended or self.died or self.silent())
 
     def may_leave_collectives(self) -> bool:
         """Tell whether a collective may wait on: a rank failed or is lost, or some do not match."""

@@ -409,6 +409,8 @@ def test_a_fault_explains_the_ends_of_processes_before_it(playing: Play) -> None
 def test_a_scenario_that_cannot_be_played_raises_the_class_of_a_single_process(
     playing: Play, outcome: JobOutcome, expected: UsageError
 ) -> None:
+    """A peer that then finds no connection is no cause."""
+    peer = Part((JobStarted(), NO_CONNECTION))
     with pytest.raises(UsageError) as caught:
-        playing((fine(), Part((JobStarted(), outcome))))
+        playing((peer, Part((JobStarted(), outcome))))
     assert (type(caught.value), str(caught.value)) == (type(expected), str(expected))
