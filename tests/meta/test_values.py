@@ -29,17 +29,17 @@ ALLOWED: Final = {
 }
 _CUTS = {"partition", "rpartition", "split", "rsplit"}
 _ENDS = {"startswith", "endswith", "removeprefix", "removesuffix"}
-_PLACE = re.compile(r"\\\.py| in |(?<!\\d)[+*]\??\)?:\(?\\d")  # in a regular expression
 _FINDS = {"findall", "finditer", "fullmatch", "match", "search"}
-# What the harness says of a fault or a violation.
+# In a regular expression: a file of Python, ` in ` before a function, or a line number.
+_PLACE = re.compile(r"\\\.py| in |(?<!\\d)[+*]\??\)?:\(?\\d")
+# Texts of the harness about a fault or a violation.
 _HARNESS_TEXTS = re.compile(r"(^|\.)(cause|error|explanation|how|summary|words)$")
-_HARNESS_WORDS = re.compile(
-    r"\.(explanation|how|summary|words)$"
-)  # an error may be the user's
-_OF_A_WORD = re.compile(
-    r" |^/|/$"
-)  # what separates words, or a feature and its variant
-_WORDS = re.compile(r" [a-z]+ ")  # a word of a sentence, between two others
+# Those of them that are never a text of the user, as an error may be.
+_HARNESS_WORDS = re.compile(r"\.(explanation|how|summary|words)$")
+# Separates words, or a feature and its variant.
+_OF_A_WORD = re.compile(r" |^/|/$")
+# A word of a sentence, between two others.
+_WORDS = re.compile(r" [a-z]+ ")
 _FEATURES = re.compile(r"(^|_)(event|feature|name|text|topic|word)s?$")
 _NAMES = re.compile(r"(^|_)(at|code|detail|line|origin|place|source|summary)s?$")
 
@@ -47,46 +47,80 @@ _NAMES = re.compile(r"(^|_)(at|code|detail|line|origin|place|source|summary)s?$"
 def parsed(text: str) -> Iterator[str]:
     """Yield the expressions of a module that read a place, a cause or an event from a text."""
     for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.Call(
-                func=ast.Attribute(value=read, attr=name),
-                args=[ast.Constant(value=str() as by), *_],
-            ):
-                is_cut = name in _CUTS and _separates_places(read, by)
-                is_cause = name in _ENDS and (
-                    by == "raised_" or _is_of_harness(read) or _OF_A_WORD.search(by)
-                )
-                is_pattern = ast.unparse(read) == "re" and _PLACE.search(by)
-                if is_cut or is_cause or is_pattern:
-                    yield ast.unparse(node)
-            case ast.Subscript(value=ast.Call(func=ast.Attribute(attr=name), args=[])):
-                if name in _CUTS:
-                    yield ast.unparse(node)
-            case ast.Call(func=ast.Attribute(value=read, attr=name), args=[_]) if (
-                name in _ENDS and _is_of_harness(read)
-            ):
-                yield ast.unparse(node)
-            case ast.Call(func=ast.Attribute(attr=name), args=args) if name in _FINDS:
-                if any(map(_is_of_harness, args)):
-                    yield ast.unparse(node)
-            case ast.Compare(left=text, ops=[ast.Eq() | ast.NotEq() | ast.In()]) if (
-                _HARNESS_WORDS.search(ast.unparse(text))
-            ):
-                yield ast.unparse(node)
-            case ast.Compare(left=ast.Call(func=ast.Name(id="str")), ops=[ast.In()]):
-                yield ast.unparse(node)
-            case ast.Compare(
-                left=ast.Constant(value=str()),
-                ops=[ast.In() | ast.NotIn()],
-                comparators=[text],
-            ) if _is_of_harness(text):
-                yield ast.unparse(node)
-            case _:
-                pass
+        if any(reads(node) for reads in _READERS):
+            yield ast.unparse(node)
+
+
+def _cuts_at_a_constant(node: ast.AST) -> bool:
+    """Tell whether a call cuts a text at a constant, as `place.partition(" in ")` does."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(value=read, attr=name),
+            args=[ast.Constant(value=str() as by), *_],
+        ):
+            return name in _CUTS and _separates_places(read, by)
+    return False
+
+
+def _cuts_at_spaces(node: ast.AST) -> bool:
+    """Tell whether an expression picks a word of a text, as `reduction.split()[1]` does."""
+    match node:
+        case ast.Subscript(value=ast.Call(func=ast.Attribute(attr=name), args=[])):
+            return name in _CUTS
+    return False
+
+
+def _compares_an_end(node: ast.AST) -> bool:
+    """Tell whether a call looks at the start or the end of a text of the harness."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(attr=name), args=[ast.Constant(value=str() as by)]
+        ) if name in _ENDS and (by == "raised_" or _OF_A_WORD.search(by)):
+            return True
+        case ast.Call(func=ast.Attribute(value=read, attr=name), args=[_]):
+            return name in _ENDS and _is_of_harness(read)
+    return False
+
+
+def _searches(node: ast.AST) -> bool:
+    """Tell whether a regular expression finds a place, or looks at a text of the harness."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(value=read), args=[ast.Constant(value=str() as by), *_]
+        ) if ast.unparse(read) == "re" and _PLACE.search(by):
+            return True
+        case ast.Call(func=ast.Attribute(attr=name), args=args):
+            return name in _FINDS and any(map(_is_of_harness, args))
+    return False
+
+
+def _compares_a_text(node: ast.AST) -> bool:
+    """Tell whether a comparison looks at the words of the harness."""
+    match node:
+        case ast.Compare(left=ast.Call(func=ast.Name(id="str")), ops=[ast.In()]):
+            return True
+        case ast.Compare(
+            left=ast.Constant(value=str()),
+            ops=[ast.In() | ast.NotIn()],
+            comparators=[text],
+        ):
+            return _is_of_harness(text)
+        case ast.Compare(left=text, ops=[ast.Eq() | ast.NotEq() | ast.In()]):
+            return _HARNESS_WORDS.search(ast.unparse(text)) is not None
+    return False
+
+
+_READERS = (
+    _cuts_at_a_constant,
+    _cuts_at_spaces,
+    _compares_an_end,
+    _searches,
+    _compares_a_text,
+)
 
 
 def _is_of_harness(text: ast.expr) -> bool:
-    """Tell whether an expression is what the harness says, in words."""
+    """Tell whether an expression is a text of the harness about a fault or a violation."""
     return _HARNESS_TEXTS.search(ast.unparse(text)) is not None
 
 
