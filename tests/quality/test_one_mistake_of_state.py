@@ -1,5 +1,6 @@
 """A state that a step leaves over is one violation, whatever it breaks in the next step."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,15 +26,18 @@ pytestmark = pytest.mark.long(8)
 
 
 class OneBucketAGroup:
-    """Sends the gradients of a parameter group together, once all of them are complete."""
+    """Sends the gradients of a parameter group together, once all of them are complete.
+
+    A key stands for a bucket: number of the group, dtype, and mesh axes to sum over.
+    """
 
     def __init__(
         self, param_groups: Any, bucket_size_mb: float, require_accumulations: int
     ) -> None:
         del bucket_size_mb
         self.groups = [[*group] for group in param_groups]
-        self.need = require_accumulations
-        self.count: dict[Any, int] = {}
+        self.required = require_accumulations
+        self.counts: dict[Any, int] = {}
         self.ready: dict[Any, set[Any]] = {}
         self.sent: list[tuple[Any, Sequence[Any], dist.Work]] = []
         self.flat: dict[Any, torch.Tensor] = {}
@@ -41,103 +45,110 @@ class OneBucketAGroup:
 
     def bind(self) -> None:
         for number, group in enumerate(self.groups):
-            members: dict[Any, list[Any]] = {}
-            for each in group:
-                axes = self.axes(each)
-                if each.requires_grad and axes:
-                    members.setdefault((number, each.dtype, axes), []).append(each)
-            for key, some in members.items():
-                self.watch(key, some)
+            buckets: dict[Any, list[Any]] = {}
+            for parameter in group:
+                axes = self.axes(parameter)
+                if parameter.requires_grad and axes:
+                    key = (number, parameter.dtype, axes)
+                    buckets.setdefault(key, []).append(parameter)
+            for key, members in buckets.items():
+                self.watch(key, members)
 
-    def axes(self, each: Any) -> tuple[int, ...]:
-        placements = getattr(each, "placements", ())
-        return tuple(i for i, one in enumerate(placements) if one.is_replicate())
+    def axes(self, parameter: Any) -> tuple[int, ...]:
+        placements = getattr(parameter, "placements", ())
+        return tuple(i for i, each in enumerate(placements) if each.is_replicate())
 
-    def watch(self, key: Any, some: list[Any]) -> None:
+    def watch(self, key: Any, members: list[Any]) -> None:
         self.ready[key] = set()
-        for each in some:
-            self.count[each] = 0
-            hook = lambda p: self.complete(key, some, p)  # noqa: E731
-            self.handles.append(each.register_post_accumulate_grad_hook(hook))
+        for parameter in members:
+            self.counts[parameter] = 0
+            hook = functools.partial(self.complete, key, members)
+            self.handles.append(parameter.register_post_accumulate_grad_hook(hook))
 
-    def complete(self, key: Any, some: list[Any], each: Any) -> None:
-        self.count[each] += 1
-        if self.count[each] >= self.need:
-            self.ready[key].add(each)
-            if len(self.ready[key]) == len(some):
-                self.send(key, some)
+    def complete(self, key: Any, members: list[Any], parameter: Any) -> None:
+        self.counts[parameter] += 1
+        if self.counts[parameter] >= self.required:
+            self.ready[key].add(parameter)
+            if len(self.ready[key]) == len(members):
+                self.send(key, members)
 
-    def send(self, key: Any, some: list[Any]) -> None:
-        locals_ = [each.grad.to_local() for each in some]
-        self.flat[key] = torch.cat([each.reshape(-1) for each in locals_])
-        for axis in key[-1]:
-            group = some[0].device_mesh.get_group(axis)
+    def send(self, key: Any, members: list[Any]) -> None:
+        gradients = [parameter.grad.to_local() for parameter in members]
+        self.flat[key] = torch.cat([each.reshape(-1) for each in gradients])
+        *_, axes = key
+        for axis in axes:
+            group = members[0].device_mesh.get_group(axis)
             work = dist.all_reduce(self.flat[key], group=group, async_op=True)
-            if axis != key[-1][-1]:
+            if axis != axes[-1]:
                 work.wait()
-        self.sent.append((key, locals_, work))
+        self.sent.append((key, gradients, work))
 
     def wait(self) -> None:
-        for key, locals_, work in self.sent:
+        for key, gradients, work in self.sent:
             work.wait()
-            parts = self.flat[key].split([each.numel() for each in locals_])
-            for each, part in zip(locals_, parts, strict=True):
-                each.copy_(part.view_as(each))
+            self.hand_back(key, gradients)
         self.reset()
 
+    def hand_back(self, key: Any, gradients: Sequence[Any]) -> None:
+        parts = self.flat[key].split([each.numel() for each in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
     def reset(self) -> None:
-        self.reset_sent()
-        self.reset_count()
+        self.sent.clear()
+        self.reset_counts()
         self.reset_ready()
 
-    def reset_sent(self) -> None:
-        self.sent.clear()
-
-    def reset_count(self) -> None:
-        self.count = dict.fromkeys(self.count, 0)
+    def reset_counts(self) -> None:
+        self.counts = dict.fromkeys(self.counts, 0)
 
     def reset_ready(self) -> None:
-        for each in self.ready.values():
-            each.clear()
+        for ready in self.ready.values():
+            ready.clear()
 
     def zero_grad(self) -> None:
         for group in self.groups:
-            for each in group:
-                each.grad = None
+            for parameter in group:
+                parameter.grad = None
 
     def unbind(self) -> None:
         for handle in self.handles:
             handle.remove()
 
 
-class KeepsItsCount(OneBucketAGroup):
+class KeepsItsCounts(OneBucketAGroup):
+    """Counts on in the next step."""
+
     @override
-    def reset_count(self) -> None:
+    def reset_counts(self) -> None:
         pass
 
 
 class KeepsTheReady(OneBucketAGroup):
+    """Takes the parameters of the step before for ready."""
+
     @override
     def reset_ready(self) -> None:
         pass
 
 
 class SendsOneEarly(OneBucketAGroup):
+    """Counts the first gradient of a step twice, unless it is the only one."""
+
     @override
-    def complete(self, key: Any, some: list[Any], each: Any) -> None:
-        self.count[each] += self.count[each] == 0 < self.need - 1
-        super().complete(key, some, each)
+    def complete(self, key: Any, members: list[Any], parameter: Any) -> None:
+        if self.counts[parameter] == 0 and self.required > 1:
+            self.counts[parameter] += 1
+        super().complete(key, members, parameter)
 
 
-class WaitsForNothing(KeepsItsCount):
+class WaitsForNothing(KeepsItsCounts):
     """A mistake of each step, the first one included, beside a state that is left over."""
 
     @override
     def wait(self) -> None:
-        for key, locals_, _ in self.sent:
-            parts = self.flat[key].split([each.numel() for each in locals_])
-            for each, part in zip(locals_, parts, strict=True):
-                each.copy_(part.view_as(each))
+        for key, gradients, _ in self.sent:
+            self.hand_back(key, gradients)
         self.reset()
 
 
@@ -161,7 +172,7 @@ def test_the_class_is_right() -> None:
 @pytest.mark.parametrize(
     ("subject", "identity"),
     [
-        (KeepsItsCount, EARLY),
+        (KeepsItsCounts, EARLY),
         pytest.param(KeepsTheReady, RAISED, marks=pytest.mark.nightly),
         pytest.param(SendsOneEarly, EARLY, marks=pytest.mark.nightly),
     ],
