@@ -28,6 +28,7 @@ def parameter(
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a DTensor; any other tensor as it is."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -45,6 +46,7 @@ def value(parameter: nn.Parameter) -> float | None:
 
 
 def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
+    """Return the lines of an error's message."""
     return str(caught.value).splitlines()
 
 
@@ -60,4 +62,5 @@ def violations(
 def identities(
     subject: Any, scenario: Scenario, backend: Any = None
 ) -> set[tuple[str, str]]:
+    """Play a scenario and judge it; return property and cause of each violation."""
     return {each.identity for each in violations(subject, scenario, backend)}

@@ -13,7 +13,7 @@ CALLS = {"pytest.skip", "pytest.xfail", "pytest.importorskip"}
 
 
 def gives_reason(call: ast.Call, name: str) -> bool:
-    """A reason is `reason=`, or the first argument of `skip` and `xfail`."""
+    """Tell whether a call has `reason=`, or a first argument of `skip` or `xfail`."""
     reasons = [keyword.value for keyword in call.keywords if keyword.arg == "reason"]
     if name in {"pytest.mark.skip", "pytest.skip", "pytest.xfail"}:
         reasons += call.args[:1]

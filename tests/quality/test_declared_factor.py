@@ -45,6 +45,7 @@ class DropsTheFactorOfOneRank(Divides):
 
 
 def of(shape: tuple[int, ...], *placements: str) -> Scenario:
+    """Return a step of one parameter on a mesh of this shape."""
     names = ("dp", "tp")[: len(shape)]
     return Scenario(
         MeshSpec(shape, names), (ParameterSpec("w", (4,), placements),), (2,), 64

@@ -26,6 +26,7 @@ from tests.programs import violations
 
 
 def program(*shapes: tuple[int, ...], count: int = 1, ranks: int = 2) -> Scenario:
+    """Return a step of `count` micro-batches with replicated parameters of these shapes."""
     listed = tuple(
         ParameterSpec(f"p{n}", shape, ("R",)) for n, shape in enumerate(shapes)
     )
@@ -37,6 +38,8 @@ def texts(subject: type, scenario: Scenario) -> str:
 
 
 class WaitsForNothing(ReducesInWait):
+    """Launches reductions, and waits for none of them."""
+
     @override
     def finish(self, bucket: object) -> None:
         pass
@@ -49,6 +52,8 @@ def test_a_reduction_that_nothing_waited_for() -> None:
 
 
 class GivesOneViewToTwo(PlainGrads):
+    """Lets the gradients of all parameters begin at the same byte."""
+
     capabilities: ClassVar = Capabilities()
 
     @override
@@ -68,6 +73,8 @@ def test_two_gradients_in_the_same_bytes() -> None:
 
 
 class LosesTheFirstThree(PlainGrads):
+    """Drops each gradient after its third micro-batch."""
+
     capabilities: ClassVar = Capabilities()
 
     @override
@@ -89,6 +96,8 @@ def test_the_first_of_many_micro_batches() -> None:
 
 
 class IsOffByOne(PlainGrads):
+    """Adds 1 to each element of a sum."""
+
     capabilities: ClassVar = Capabilities()
 
     @override
@@ -104,6 +113,8 @@ def test_a_small_error_is_no_rounding() -> None:
 
 
 class SkipsOne(PlainGrads):
+    """Does not reduce the first parameter on rank 1, from the second step on."""
+
     capabilities: ClassVar = Capabilities()
     step = 0
 
@@ -121,6 +132,8 @@ def test_the_rank_that_skipped_a_collective_is_named() -> None:
 
 
 class DropsTheResult(PlainGrads):
+    """Reduces copies, and copies no sum back."""
+
     capabilities: ClassVar = Capabilities()
 
     @override
@@ -178,6 +191,8 @@ def test_a_collective_that_sends_the_parameter_sends_no_gradient() -> None:
 
 
 class Doubles(PlainGrads):
+    """Doubles each sum."""
+
     capabilities: ClassVar = Capabilities()
 
     @override
@@ -195,6 +210,8 @@ def test_a_doubled_gradient_of_two_ranks_has_several_readings() -> None:
 
 
 class RaisesAnId(PlainGrads):
+    """Raises an error whose message has the id of an object."""
+
     @override
     def wait(self) -> None:
         raise KeyError(id(self), self)

@@ -47,6 +47,8 @@ TWO_BUCKETS = Scenario(
 
 
 class Spins(ViewBuckets):
+    """Rank 1 computes for ever."""
+
     def wait(self) -> None:
         super().wait()
         forever = dist.get_rank() == 1
@@ -55,6 +57,8 @@ class Spins(ViewBuckets):
 
 
 class WaitsForItself(ViewBuckets):
+    """Rank 1 waits for an event that no thread sets."""
+
     def wait(self) -> None:
         super().wait()
         if dist.get_rank() == 1:
@@ -62,18 +66,24 @@ class WaitsForItself(ViewBuckets):
 
 
 class SkipsCollectives(ViewBuckets):
+    """Rank 0 alone launches collectives."""
+
     def launch(self, bucket: Bucket) -> None:
         if dist.get_rank() == 0:
             super().launch(bucket)
 
 
 class SkipsFirstCollective(ViewBuckets):
+    """Rank 1 skips the first bucket."""
+
     def launch(self, bucket: Bucket) -> None:
         if dist.get_rank() == 0 or bucket is not self.buckets[0]:
             super().launch(bucket)
 
 
 class Raises(ViewBuckets):
+    """Rank 1 raises an error."""
+
     def wait(self) -> None:
         if dist.get_rank() == 1:
             raise ValueError("no bucket for this rank")
@@ -81,6 +91,8 @@ class Raises(ViewBuckets):
 
 
 class Interrupts(ViewBuckets):
+    """Rank 1 raises the error of Ctrl-C."""
+
     def wait(self) -> None:
         if dist.get_rank() == 1:
             raise KeyboardInterrupt
@@ -88,6 +100,8 @@ class Interrupts(ViewBuckets):
 
 
 class ClosesGenerators(ViewBuckets):
+    """Each rank raises the error by which Python ends a generator."""
+
     def bind(self) -> None:
         raise GeneratorExit
 
@@ -97,6 +111,8 @@ class OwnEnd(BaseException):
 
 
 class RaisesOwnEnd(ViewBuckets):
+    """Rank 1 raises an error that is no `Exception`."""
+
     def zero_grad(self) -> None:
         if dist.get_rank() == 1:
             raise OwnEnd("of this rank")
@@ -113,6 +129,8 @@ class RaisesTheEndOfARun(ViewBuckets):
 
 
 class Exits(ViewBuckets):
+    """The process of rank 1 ends."""
+
     def wait(self) -> None:
         if dist.get_rank() == 1:
             os._exit(3)
@@ -120,6 +138,8 @@ class Exits(ViewBuckets):
 
 
 class WaitsForAProcess(ViewBuckets):
+    """Rank 1 waits for a process that never ends."""
+
     def wait(self) -> None:
         super().wait()
         if dist.get_rank() == 1:

@@ -40,7 +40,7 @@ DEFECTS = [
 
 
 def of(ranks: int, count: int, numel: int, cap_bytes: int = 2**23) -> Scenario:
-    """Return one plain step of some replicated parameters."""
+    """Return one plain step of `count` replicated parameters of `numel` elements."""
     weights = tuple(ParameterSpec(f"w{n}", (numel,), ("R",)) for n in range(count))
     return Scenario(MeshSpec((ranks,), ("dp",)), weights, (1,), cap_bytes)
 
