@@ -1,4 +1,7 @@
-"""Code of tests has no condition inside of an expression that acts, and no riddle as a name."""
+"""Each file of tests says what it is about, and its code is read once.
+
+No condition stands inside of an expression that acts, and no name is a riddle.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -24,6 +27,18 @@ def problems(source: str) -> Iterator[tuple[int, str]]:
             case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
                 if name in RIDDLES:
                     yield node.lineno, f"name the thing that `{name}` is"
+
+
+def has_docstring(source: str) -> bool:
+    """Tell whether a file begins with a docstring; an empty file needs none."""
+    return not source or source.startswith('"""')
+
+
+def test_each_file_of_tests_begins_with_a_docstring() -> None:
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    found = [file for file in files if not has_docstring(file.read_text())]
+    assert found == []
+    assert not has_docstring("import torch\n")
 
 
 def test_code_of_tests_reads_once() -> None:

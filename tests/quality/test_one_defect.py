@@ -26,10 +26,10 @@ from syncverify.search.occurrences import Occurrences, join_complements
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.search import judge_each_scenario
 from syncverify.subjects.subject import Subject, resolve
+from tests.quality.planted.planted import VALUE
 
-WRONG = "gradient_equals_reference"
-UNREDUCED = (WRONG, "not_reduced")
-SCALED = (WRONG, "scaled")
+UNREDUCED = (VALUE, "not_reduced")
+SCALED = (VALUE, "scaled")
 MISMATCH = ("collectives_match_across_ranks", "collective_mismatch")
 DEADLOCK = ("every_wait_completes", "deadlock")
 # Entries that show in two forms, with the number of scenarios in which both are met.
@@ -163,9 +163,9 @@ TWO_DEFECTS: dict[tuple[type[Any], int], set[Identity]] = {
     (NeitherForksNorJoins, 10): {FILLED, READ},
     (JoinsNotAndDoubles, 10): {READ, SCALED},
     (RefillsAndJoinsNot, 20): {TOUCHED, READ},
-    (DividesAndLoses, 10): {SCALED, (WRONG, "micro_batch_missing")},
+    (DividesAndLoses, 10): {SCALED, (VALUE, "micro_batch_missing")},
     (PacksNotAndJoinsNot, 15): {FILLED, READ},
-    (ReordersAndSwaps, 25): {MISMATCH, (WRONG, "misplaced")},
+    (ReordersAndSwaps, 25): {MISMATCH, (VALUE, "misplaced")},
 }
 IN_MAKE_CHECK = [*TWO_DEFECTS][:4]
 

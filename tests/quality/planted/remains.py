@@ -27,11 +27,11 @@ from studies.redteam.wrong.leftovers import (
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
 from tests.quality.planted import growth, process_changes
+from tests.quality.planted.bank import UNBIND
 from tests.quality.planted.planted import planted
 
 GROWTH = "memory_does_not_pile_up"
 CAP = "bucket_fits_the_cap"
-UNBIND = "unbind_restores_parameters"
 
 
 class DrawsNumbers(ViewBuckets):
