@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 # Longest text of an exception, in characters; the rest is counted.
@@ -54,6 +54,12 @@ def named(noun: str, items: Iterable[object]) -> str:
     """Return items after their noun, such as `rank 0` and `ranks 0, 1`."""
     listed = [*map(str, items)]
     return f"{noun_of(len(listed), noun)} {', '.join(listed)}"
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return names, or the first ones and the number of the others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def in_one_line(text: str) -> str:

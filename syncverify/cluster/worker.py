@@ -85,7 +85,7 @@ def end_calls(campaign: str) -> None:
 
 
 def call_apart(call: RemoteCall) -> CallEnd:
-    """Make a call on this worker, and tell how it ended; nothing is raised."""
+    """Make a call on this worker, and return how it ended, also by an error of the harness."""
     from distributed import get_worker
 
     worker = get_worker()

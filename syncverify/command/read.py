@@ -10,7 +10,7 @@ from syncverify.dumps.judging import JobVerdict, judge_dumps
 from syncverify.dumps.reading import Dump, read_dumps
 from syncverify.judge.properties.any_program import STATEMENTS
 from syncverify.judge.violation import Violation
-from syncverify.plain_text import counted, named, noun_of
+from syncverify.plain_text import counted, first_of, noun_of
 from syncverify.report.annotations import annotation_of_job, say_annotations
 from syncverify.report.console import say
 
@@ -74,6 +74,4 @@ def _summary(num_dumps: int, verdict: JobVerdict) -> str:
 
 def _few(ranks: Sequence[int]) -> str:
     """Name ranks, or the first ones of many."""
-    num_more = len(ranks) - _MOST_NAMED
-    more = f" and {num_more} more" if num_more > 0 else ""
-    return named("rank", ranks[:_MOST_NAMED]) + more
+    return f"{noun_of(len(ranks), 'rank')} {first_of([*map(str, ranks)], _MOST_NAMED)}"

@@ -23,8 +23,8 @@ class Mistake:
             Another scenario, often a smaller one, may show a better cause of the same defect.
         is_of_value: Whether the value of a gradient tells it. Several mistakes may lead to one
             value; where the trace of the run leaves only one, that one is certain.
-        shows: What it explains that occurs under some circumstance alone; see Note [When it
-            is wrong].
+        shows: Circumstance of the findings that it explains; see Note [When it is wrong]. None
+            for none.
         leads_to: Causes of the same property that the same defect has then as well.
     """
 

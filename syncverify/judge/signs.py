@@ -11,7 +11,7 @@ Note [One defect or two]
     | `Circumstance.IN_TENSOR_HOOK` | a hook that runs before accumulation | findings of a step in which a tensor hook launched |
     | `Circumstance.AFTER_RIGHT_STEP` | state that was not reset | findings of a step after right ones alone |
     | `Circumstance.AFTER_REBINDING` | hooks or buffers that `unbind()` left | findings after `unbind()` and `bind()` alone |
-    | `Circumstance.OTHER_CONTENTS` | ranks that meet and disagree | wrong gradients that no trace proves, where buckets may differ |
+    | `Circumstance.OTHER_CONTENTS` | ranks that meet and disagree | wrong gradients that no trace proves, where buckets may differ; a second run that acts otherwise |
     | `Circumstance.UNSENT_ZEROS` | zeros that no collective has | zeros of a gradient with one contributing rank |
     | `Meeting` | a disagreement of ranks, by the lines of its collectives | another disagreement of the line; a gradient beside others in that collective |
     | `Skipped` | ranks that never issue a peer's collective | a gradient that its rank does not send, and a peer does |

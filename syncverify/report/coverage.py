@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.plain_text import first_of
 from syncverify.scenario.coverage import Coverage
 
 _NAMED_IN_A_LINE = 4
@@ -71,10 +72,10 @@ class CoverageSummary:
         without_promise = [name for name in idle if name in self.not_promised]
         without_case = [name for name in idle if name not in self.not_promised]
         if without_case:
-            named = _few(without_case, _NAMED_IN_A_LINE)
+            named = first_of(without_case, _NAMED_IN_A_LINE)
             yield f"not judged (no scenario applies): {named}"
         if without_promise:
-            named = _few(without_promise, _NAMED_IN_A_LINE)
+            named = first_of(without_promise, _NAMED_IN_A_LINE)
             yield f"not judged (not promised by the contract): {named}"
 
     def gap_lines(self) -> Iterator[str]:
@@ -90,7 +91,7 @@ class CoverageSummary:
         if not count:
             return ""
         was = "was" if count == 1 else "were"
-        named = _few(self.missing_values, _NAMED_IN_A_LINE)
+        named = first_of(self.missing_values, _NAMED_IN_A_LINE)
         return (
             f", but {count} of {self.num_values} values {was} in no scenario: {named}"
         )
@@ -105,7 +106,7 @@ class CoverageSummary:
             f"expected every feature value and {percent_of_pairs:g} % of the pairs, but "
             f"{len(self.missing_values)} of {self.num_values} values and "
             f"{len(self.missing_pairs)} of {self.num_pairs} pairs never occurred: "
-            f"{_few(missing, _NAMED_IN_AN_ERROR)}; play more examples, or declare in "
+            f"{first_of(missing, _NAMED_IN_AN_ERROR)}; play more examples, or declare in "
             "Capabilities(outside=...) the features that the subject does not cover"
         )
 
@@ -119,8 +120,3 @@ class CoverageSummary:
             },
             "applied": {**self.applied},
         }
-
-
-def _few(names: Sequence[str], count: int) -> str:
-    more = f" and {len(names) - count} more" if len(names) > count else ""
-    return ", ".join(names[:count]) + more

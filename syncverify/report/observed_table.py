@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from syncverify.plain_text import counted
+from syncverify.plain_text import counted, first_of
 from syncverify.report.fitting import MAX_LINES, fitted
 from syncverify.report.observed import EXPLAINED, ObservedFeature, with_rating
 from syncverify.scenario.feature_row import Feature
@@ -112,7 +112,7 @@ def _lines_of_rating(
         for reason, names in by_reason.items():
             # An end that came early says nothing about one feature or another.
             shown = 3 if reason in (OUT_OF_TIME, INTERRUPTED) else len(names)
-            yield from _wrapped(f"{_few(names, shown)}: {reason}")
+            yield from _wrapped(f"{first_of(names, shown)}: {reason}")
     else:
         by_topic = defaultdict[str, list[str]](list)
         for each in listed:
@@ -153,8 +153,3 @@ def names_of_wrong(observed: Sequence[ObservedFeature]) -> str:
     names = [each.feature for each in with_rating(observed, "wrong")]
     verb = "feature gives" if len(names) == 1 else "features give"
     return f"{len(names)} {verb} a wrong gradient without an error: {', '.join(names)}"
-
-
-def _few(names: Sequence[str], shown: int) -> str:
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more

@@ -75,7 +75,7 @@ class Report:
         contract_choice: Name or file of the contract that replaced the subject's own, or "".
         beyond: Features beyond the contract.
         fails_on_wrong: Whether a wrong feature beyond the contract fails the run.
-        is_interrupted: Whether an interrupt ended the run, so that more was to be played.
+        is_interrupted: Whether more was to be played.
         lines: Lines of the subject that ran in a scenario, and the others.
         not_tried: The part that the search left out because it ended early; None if nothing.
         always_raises: Whether the constructor or `bind()` raised at one line in each scenario,

@@ -13,6 +13,7 @@ from syncverify.subjects.subject import Subject
 from syncverify.trace.records import Access, CollectiveLaunch, TraceRecord
 from syncverify.trace.source_lines import CodeLine, with_code
 
+# Names of operators that write to an argument. The writes of a record are its new results as well.
 _IN_PLACE = re.compile(r"\w+\.\w+_(\.|$)")
 
 

@@ -22,11 +22,11 @@ def contract_table(report: Report, capabilities: Capabilities) -> list[dict[str,
 def _features(
     topic: str, report: Report, capabilities: Capabilities
 ) -> list[dict[str, Any]]:
-    words = {each.feature: each for each in report.beyond}
+    observed = {each.feature: each for each in report.beyond}
     counts = report.coverage.get(topic, {})
     found = list[dict[str, Any]]()
     for feature in (each for each in FEATURES if each.topic == topic):
-        seen = words.get(str(feature))
+        seen = observed.get(str(feature))
         found.append(
             {
                 "value": feature.value,

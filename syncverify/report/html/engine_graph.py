@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from syncverify.report.html.autograd_graph import MOST_NODES, depths, plain_node
 from syncverify.report.html.record_words import record_words
@@ -15,8 +15,17 @@ from syncverify.trace.run import RankRun
 
 _MOST_LINES: Final = 6
 
-# A node of the drawing, and the position of one of its hooks; -1 for the node itself.
-GraphPoint = tuple[int, int]
+
+class GraphPoint(NamedTuple):
+    """A node of the drawing, or one of its hooks.
+
+    Attributes:
+        node: Position of the node.
+        hook: Position of the hook in the node; None for the node itself.
+    """
+
+    node: int
+    hook: int | None = None
 
 
 @dataclass(slots=True)
@@ -57,7 +66,7 @@ class DrawnGraph:
         node = plain_node("later", name) | {"lines": lines}
         if node not in self.nodes:
             self.nodes.append(node)
-        return self.nodes.index(node), -1
+        return GraphPoint(self.nodes.index(node))
 
     def parameter(self, name: str) -> int | None:
         """Return the place of the last node that accumulates a parameter's gradient, if any."""
@@ -70,9 +79,8 @@ class DrawnGraph:
 
     def mark(self, end: GraphPoint) -> None:
         """Mark a node, or its hook, as one that the violation is about."""
-        place, hook = end
-        node = self.nodes[place]
-        (node if hook < 0 else node["hooks"][hook])["guilty"] = True
+        node = self.nodes[end.node]
+        (node if end.hook is None else node["hooks"][end.hook])["guilty"] = True
 
     def values(self) -> dict[str, Any]:
         """Return the plain values of the graph."""
@@ -136,12 +144,13 @@ def _add_steps(graph: DrawnGraph) -> None:
         elif step.node in graph.places:
             place = graph.places[step.node]
             node = graph.nodes[place]
+            hook = None
             if step.hook is None:
                 node |= {"order": next(order), "stream": step.stream, "lines": words}
             else:
+                hook = len(node["hooks"])
                 node["hooks"].append(_hook(step, words))
-            hook = -1 if step.hook is None else len(node["hooks"]) - 1
-            graph.ends[step.order] = place, hook
+            graph.ends[step.order] = GraphPoint(place, hook)
 
 
 def _add_callback(graph: DrawnGraph, step: EngineStep, lines: list[str]) -> GraphPoint:

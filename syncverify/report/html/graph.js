@@ -80,7 +80,7 @@ function drawnBox({ node, rows, x, y, width, height }) {
 function drawnMissing({ tail, head, label }, boxes) {
   const end = ([place, hook]) => {
     const box = boxes[place];
-    return { x: box.x + box.width / 2, y: box.y + 11 + (hook < 0 ? 0 : box.at[hook] * ROW) };
+    return { x: box.x + box.width / 2, y: box.y + 11 + (hook === null ? 0 : box.at[hook] * ROW) };
   };
   const [from, to] = [end(tail), end(head)];
   const between = boxes.filter((box) => box.y <= Math.max(from.y, to.y) && box.y + box.height >= Math.min(from.y, to.y));
@@ -95,7 +95,7 @@ function drawnMissing({ tail, head, label }, boxes) {
 
 // The graph in sentences, for who cannot see the picture.
 function graphWords(graph) {
-  const place = ([at, hook]) => `${graph.nodes[at].name}${hook < 0 ? "" : `, ${graph.nodes[at].hooks[hook].title}`}`;
+  const place = ([at, hook]) => `${graph.nodes[at].name}${hook === null ? "" : `, ${graph.nodes[at].hooks[hook].title}`}`;
   return [
     `Autograd graph of ${graph.nodes.length} nodes${graph.ran.length ? `, ${graph.ran.length} of which ran` : ""}`,
     ...graph.missing.map((each) => `From ${place(each.tail)} to ${place(each.head)}: ${each.label}`),

@@ -10,7 +10,7 @@ from syncverify.judge.properties.accumulation import (
     accumulation_is_local_until_reduced,
 )
 from syncverify.report.html.engine_graph import DrawnGraph, GraphPoint
-from syncverify.report.html.moment import told_launches
+from syncverify.report.html.moment import launches_of_events
 from syncverify.search.replayed import Replayed, race_of
 from syncverify.timeline.engine import owners
 from syncverify.trace.engine_log import EnginePass, EngineStep
@@ -51,7 +51,7 @@ def mark_guilty(graph: DrawnGraph, replayed: Replayed, rank: int) -> None:
     for name in replayed.violation.parameters:
         place = graph.parameter(name)
         if place is not None:
-            graph.mark((place, -1))
+            graph.mark(GraphPoint(place))
 
 
 def _named(replayed: Replayed, rank: int) -> Iterator[int]:
@@ -64,7 +64,7 @@ def _named(replayed: Replayed, rank: int) -> Iterator[int]:
 
 def _launches(replayed: Replayed, rank: int) -> list[int]:
     run = replayed.judgement.run
-    launches = told_launches(replayed.violation, run)
+    launches = launches_of_events(replayed.violation, run)
     return [index for of, index in launches if of == rank]
 
 

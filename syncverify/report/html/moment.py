@@ -37,7 +37,7 @@ def timeline_values(run: Run, violation: Violation | None) -> dict[str, Any]:
     timeline = timeline_of([rank_run.trace for rank_run in run.ranks])
     places = {key: number for number, key in enumerate(timeline.events)}
     race = places_of(violation.evidence.unordered, run) if violation else None
-    launches = told_launches(violation, run) if violation else ()
+    launches = launches_of_events(violation, run) if violation else ()
     shown = {places[key] for key in (*(race or ()), *launches)}
     return {
         "ticks": timeline.num_ticks,
@@ -100,7 +100,7 @@ def _arrow(arrow: Arrow) -> dict[str, Any]:
     return {"kind": arrow.kind, "tail": tail, "head": head}
 
 
-def told_launches(violation: Violation, run: Run) -> Iterator[RecordKey]:
+def launches_of_events(violation: Violation, run: Run) -> Iterator[RecordKey]:
     """Yield the collectives of a violation's events."""
     uses = [event.use for event in violation.evidence.events]
     collectives = {use.key for use in uses if isinstance(use, CollectiveLaunch)}

@@ -60,7 +60,7 @@ def test_race_is_an_edge_from_the_accumulation_to_the_hook_that_launches() -> No
     (missing,) = drawn["missing"]
     assert missing["label"] == "nothing orders these"
     (tail, _), (head, hook) = missing["tail"], missing["head"]
-    assert missing["tail"][1] == -1  # the node itself
+    assert missing["tail"][1] is None  # the node itself
     assert tail == head
     node = drawn["nodes"][tail]
     assert (node["kind"], node["name"], node["stream"]) == ("parameter", "p", "default")

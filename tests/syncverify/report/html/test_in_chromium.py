@@ -139,7 +139,7 @@ def violation() -> dict[str, Any]:
         {**ran, "kind": "function", "name": "SumBackward0", "depth": 0},
         {**ran, "kind": "parameter", "name": "p" * 200, "depth": 1, "hooks": hooks},
     ]
-    missing = [{"tail": [1, -1], "head": [1, 0], "label": "nothing orders these"}]
+    missing = [{"tail": [1, None], "head": [1, 0], "label": "nothing orders these"}]
     at = {"rank": 0, "step": 0, "micro_batch": 0, "cut": False}
     seen = {"missing": missing, "streams": ["default", "side"], "ran": nodes}
     words = {"statement": "s", "summary": "s", "diagnosis": "d", "replay": "r"}
