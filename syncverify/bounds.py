@@ -10,7 +10,8 @@ from typing import Final
 
 from syncverify.errors import UsageError
 
-# Ranks by backend. A rank of `sim` is a thread, and a rank of `streams` or `gloo` is a process of 250 MB.
+# Ranks by backend. A rank of `sim` is a thread; a rank of `streams` or `gloo` is a process of
+# 250 MB.
 # `fake` plays a few ranks for all, but keeps a list entry for each of the others.
 MAX_RANKS: Final = {
     "sim": 512,

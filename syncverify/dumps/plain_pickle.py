@@ -61,7 +61,7 @@ def _check(data: bytes) -> None:
         for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
             if opcode.name not in _PLAIN:
                 raise NotPlainError(f"it has the operation {opcode.name}")
-            # A place beyond the operations so far would make the loader allocate memory up to that place.
+            # The loader allocates memory up to a place that lies beyond the operations so far.
             if opcode.name in _STORES and not 0 <= int(str(argument)) <= number:
                 raise NotPlainError(f"it stores a value at place {argument}")
     except NotPlainError:

@@ -62,7 +62,7 @@ class CoverageSummary:
         )
 
     def lines(self) -> Iterator[str]:
-        """Yield one line, and one for properties that judged nothing, by the reason."""
+        """Yield one line, and one for each reason why properties judged nothing."""
         yield (
             f"coverage: {self.num_values - len(self.missing_values):,} of "
             f"{self.num_values:,} feature values, "

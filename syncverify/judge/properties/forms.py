@@ -21,8 +21,8 @@ def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, a gradient has the type, mesh, placements and strides that torch alone gives.
 
     For all ranks, steps and trainable parameters: the gradient of a DTensor is a DTensor of the
-    parameter's mesh and placements, its strides are the parameter's or row-major, and neither a graph nor
-    inference mode keeps an optimizer from writing it in place. A gradient that
+    parameter's mesh and placements, its strides are the parameter's or row-major, and neither a
+    graph nor inference mode keeps an optimizer from writing it in place. A gradient that
     `create_graph=True` made may have a graph.
 
     Catches: results that are assigned in the form of the flat buffer, as ordinary tensors, on a

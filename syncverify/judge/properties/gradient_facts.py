@@ -82,7 +82,7 @@ class GradientFacts:
 def until(
     observation: Observation, trace: Sequence[TraceRecord]
 ) -> Sequence[TraceRecord]:
-    """Return the records up to the return of the call that an observation follows, if it returned."""
+    """Return the records up to the return of the call before an observation; none if it never came."""
     phase: Phase = "wait" if observation.micro_batch is None else "backward"
     call = Moment(phase, observation.step, observation.micro_batch)
     returned = [

@@ -169,7 +169,7 @@ def _stuck(orders: Orders) -> Stuck:
 
 
 def _cycle(stuck: Stuck) -> list[int]:
-    """Return the smallest cycle of ranks in which each rank waits for the next one."""
+    """Return a short cycle of ranks in which each rank waits for the next one."""
     cycles = []
     for start in stuck:
         walked = [start]

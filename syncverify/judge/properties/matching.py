@@ -24,7 +24,7 @@ from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 from syncverify.trace.run import Run
 from syncverify.trace.slots import ParameterSlot
 
-# These combine the same bytes of all ranks' buffers. In other operations, such as an
+# These use the same bytes of all ranks' buffers. In other operations, such as an
 # all-gather, each rank may contribute different parameters.
 _COMBINING = REDUCING_OPERATIONS | {"broadcast"}
 

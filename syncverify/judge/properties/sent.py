@@ -4,9 +4,9 @@ Note [Names by value]
     A gradient that is copied before it is sent has no name in a launch. But contributions
     are whole numbers that differ between parameters, ranks, steps and micro-batches. So a
     gradient is recognized if it is sent unchanged, or divided for a mean, in the dtype of the
-    launch. It is not recognized if it was scaled otherwise or reordered. A launch is known only if all
-    of its values, except for zeros, are recognized. A number inside of a longer gradient may
-    equal a gradient of one element by chance, so the longer one alone is named there.
+    launch. It is not recognized if it was scaled otherwise or reordered. A launch is known only
+    if all of its values, except for zeros, are recognized. A number inside of a longer gradient
+    may equal a gradient of one element by chance, so the longer one alone is named there.
 """
 
 from __future__ import annotations
@@ -225,8 +225,8 @@ def may_hold_gradients(
     all gradients is one if a single element outweighs all others, and counts as a number.
 
     Returns:
-        False for control numbers. Where values are not known, or round, True for any
-        collective that has room for some gradient.
+        False for control numbers. True where values are not known; and where they round, for
+        each collective that has room for some gradient.
     """
     if launch.parameters:
         return True

@@ -31,8 +31,8 @@ def unbind_restores_parameters(judgement: Judgement) -> Iterator[Violation]:
     training program's own hooks are still there. No two gradients or parameters came to
     share a storage. No parameter keeps a tensor as a new attribute, or changed its value or
     `requires_grad`; replicas that are unequal at `bind()` are made equal before gradients are
-    read for the first time: all of them, or none. A further backward gives local gradients and issues no collective.
-    Settings of the process are as they were (defaults of torch, environment, hooks on all
+    read for the first time: all of them, or none. A further backward gives local gradients and
+    issues no collective. Settings of the process are as they were (defaults of torch, environment, hooks on all
     modules), and no random generator was seeded or set back to an earlier state.
 
     Catches: hooks that survive, buffers kept alive by gradients, late reductions. Does not

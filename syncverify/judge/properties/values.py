@@ -76,7 +76,7 @@ def module_gradient_seen(judgement: Judgement) -> bool:
 
 
 def replicas_compared(judgement: Judgement) -> bool:
-    """The contract promises gradients on all ranks, a parameter is replicated, a `wait()` returned."""
+    """Gradients are promised on all ranks, a parameter is replicated, and a `wait()` returned."""
     is_on_all = judgement.reference.capabilities.gradients == "all ranks"
     return is_on_all and _reduced_gradient_seen(judgement)
 

@@ -176,7 +176,7 @@ def _made_by(graph: DrawnGraph, step: EngineStep) -> Iterator[str]:
 
 
 def joined_lines(words: Iterator[str] | list[str]) -> list[str]:
-    """Join equal neighbours, leave out empty ones, and end a long list with its length."""
+    """Join equal neighbours, leave out empty ones, and end a long list with the number of the rest."""
     lines = []
     for text, same in itertools.groupby(filter(None, words)):
         count = len(list(same))

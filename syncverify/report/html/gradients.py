@@ -69,6 +69,6 @@ def _numbers(tensor: torch.Tensor) -> Numbers:
 
 
 def _mean(tensor: torch.Tensor) -> float | None:
-    """Return the mean magnitude; None of nothing, and of numbers that are not finite."""
+    """Return the mean magnitude, 0 of no elements; None of numbers that are not finite."""
     mean = tensor.to(torch.float64).abs().mean().item() if tensor.numel() else 0.0
     return mean if math.isfinite(mean) else None
