@@ -2,8 +2,8 @@
 
 Contributions are exact and distinct, so a wrong sum tells its cause. Each function below
 yields explanations, each with the value that it would lead to. The first one whose value
-equals the observed gradient, element by element, is the cause. Simple explanations are tried
-before rare ones.
+equals the observed gradient, element by element, is the cause, unless so many values may fit by
+chance. Simple explanations are tried before rare ones.
 """
 
 from __future__ import annotations
@@ -43,7 +43,14 @@ def explain(
     *,
     only: str | None = None,
 ) -> Cause | None:
-    """Return the cause of a wrong gradient; None if it is right, or no cause of the kind `only` fits."""
+    """Return the cause of a wrong gradient; None if it is right.
+
+    Args:
+        expected: The right gradient.
+        observed: The gradient; None for no gradient.
+        only: Kind of the explanations to try; None for all. A gradient that is absent, of another
+            shape or dtype, or not finite is named in any case.
+    """
     if observed is None:
         if expected.may_be_none():
             return None
@@ -351,7 +358,7 @@ def sizes_of(expected: ExpectedGradient) -> dict[str, int]:
 
 
 def _undivided(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
-    """Yield the sum where the mean is right."""
+    """Yield the sum where its division is right."""
     if expected.divisor > 2:  # twice the right gradient has several origins
         text = f"it is the sum over ranks {list(expected.ranks)} {_by_one(expected)}"
         yield Cause("scaled", text), expected.total(expected.ranks)

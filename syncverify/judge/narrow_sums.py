@@ -1,12 +1,16 @@
 """Sums in a narrower dtype, as a subject may have computed them.
 
 Note [Which rounding is a sum's]
-    Any small error is within the bound of some sum in some dtype. So sums are computed: the
-    micro-batches of a rank are added up exactly or in the narrow dtype, in their order; the
-    ranks are added up exactly or in the narrow dtype, axis by axis or all at once, in any
-    order, for each element by itself, since a ring sums each part in another order; sums of
-    some ranks wait in the narrow dtype for those of the next micro-batch; and a mean divides
-    before or after. An error is called rounding if such a sum has it.
+    Any small error is within the bound of some sum in some dtype. So sums are computed:
+
+    - The micro-batches of a rank are added up exactly or in the narrow dtype, in their order.
+    - The ranks are added up exactly or in the narrow dtype, all at once or over two axes in turn,
+      in several orders. Each element has an order of its own, since a ring sums each part in
+      another order.
+    - Sums of some ranks wait in the narrow dtype for those of the next micro-batch.
+    - A mean divides before or after.
+
+    An error is called rounding if such a sum has it.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ Round = Callable[[torch.Tensor], torch.Tensor]
 def is_narrow_sum(
     expected: ExpectedGradient, observed: torch.Tensor, dtype: torch.dtype
 ) -> bool:
-    """Tell whether a sum in a dtype, as Note [Which rounding is a sum's] has it, is a value.
+    """Tell whether a value is a sum in a dtype; see Note [Which rounding is a sum's].
 
     Args:
         expected: The right gradient.

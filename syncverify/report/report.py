@@ -77,11 +77,11 @@ class Report:
         fails_on_wrong: Whether a wrong feature beyond the contract fails the run.
         is_interrupted: Whether more was to be played.
         lines: Lines of the subject that ran in a scenario, and the others.
+        num_refused: Number of scenarios of plain steps that the subject refused, as it may.
+        is_replay: Whether one recorded scenario was played, and nothing was searched.
         not_tried: The part that the search left out because it ended early; None if nothing.
         always_raises: Whether the constructor or `bind()` raised at one line in each scenario,
             which ended the search.
-        num_refused: Number of scenarios of plain steps that the subject refused, as it may.
-        is_replay: Whether one recorded scenario was played, and nothing was searched.
         bound: What a search of all scenarios of a scope has played; None for other searches.
         campaign: File from which the search would go on, to delete once the report is written.
     """
