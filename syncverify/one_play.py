@@ -124,7 +124,7 @@ def _counting(
     met.add(violations)
     return tuple(
         replace(violations[identity], related=related)
-        for identity, related in met.told().items()
+        for identity, related in met.reported().items()
     )
 
 

@@ -59,7 +59,9 @@ def order_text(witness: Witness) -> str:
     inverted = witness.inverted
     if inverted is None:
         return "everything runs in the order in which it was queued"
-    late, early = ("first", "second") if witness.is_told else first_and_second(inverted)
+    late, early = (
+        ("first", "second") if witness.is_of_violation else first_and_second(inverted)
+    )
     if isinstance(inverted, EarlyFree):
         return f"{early} is written on rank {inverted.rank} before {late} has used it"
     return f"{early} runs before {late} on rank {inverted.rank}"

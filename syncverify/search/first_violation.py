@@ -84,7 +84,7 @@ def first_met(subject: Subject, backend: Backend, settings: Settings) -> FirstMe
     until_one = replace(settings, stop_at_first=True)
     result = explore(judge, drawing, until_one, SilentProgress())
     own = result.met.own
-    first = next((own[identity] for identity in result.met.told()), None)
+    first = next((own[identity] for identity in result.met.reported()), None)
     return FirstMet(first, result.num_examples)
 
 

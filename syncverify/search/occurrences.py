@@ -104,7 +104,7 @@ class Occurrences:
             counter = self.causes.setdefault(identity, Counter())
             counter.update(one for one in causes[identity] if not causes[one])
         self.own.update({identity: violations[identity] for identity in new})
-        counting = self.told() if new else ()
+        counting = self.reported() if new else ()
         return [violations[identity] for identity in new if identity in counting]
 
     def note_while_shrinking(
@@ -123,7 +123,7 @@ class Occurrences:
                 self.own[identity] = violations[identity]
                 self.joined[identity] = shrunk
 
-    def told(self) -> dict[Identity, tuple[RelatedViolation, ...]]:
+    def reported(self) -> dict[Identity, tuple[RelatedViolation, ...]]:
         """Return the identities that count as violations, in the order of a report.
 
         Returns:
@@ -186,7 +186,7 @@ def _root(identity: Identity, explained: Mapping[Identity, Identity]) -> Identit
 
 def join_complements(judge: Judge, met: Occurrences) -> None:
     """Note the violations that are forms of another one, as further runs show."""
-    counting = [*met.told()]
+    counting = [*met.reported()]
     if len(counting) > _MOST_VIOLATIONS or judge.budget.num_hangs:
         return
     judge.budget.num_slow_runs = 0

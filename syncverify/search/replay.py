@@ -77,7 +77,7 @@ def replay_saved(
         0,
         time.monotonic() - started,
         coverage,
-        [met.own[identity] for identity in met.told()],
+        [met.own[identity] for identity in met.reported()],
         met=met,
         stopped=judge.budget.stopped,
     )
@@ -155,7 +155,7 @@ def shrink_replayed(
     for result in (replay.result, *results):
         met.update(result.met)
     shrunk = {each.violation.identity for one in results for each in one.violations}
-    left = (replay.unshrunk & met.told().keys()) - shrunk
+    left = (replay.unshrunk & met.reported().keys()) - shrunk
     violations = list[FoundViolation]()
     for entry in replay.result.violations:
         identity = entry.violation.identity

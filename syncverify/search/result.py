@@ -188,7 +188,7 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
             if size_of(entry.scenario) < size_of(known.scenario):
                 smallest[entry.violation.identity] = entry
     met.own.update(smallest)
-    related = met.told()
+    related = met.reported()
     listed = {
         (one.property, one.cause) for each in smallest for one in related.get(each, ())
     }

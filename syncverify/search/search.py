@@ -105,7 +105,7 @@ def search(
         result, places = elsewhere()
     met, violations = result.met, result.violations
     join_complements(judge, met)
-    counting = [*met.told()][: 1 if settings.stop_at_first else None]
+    counting = [*met.reported()][: 1 if settings.stop_at_first else None]
     # One more hang ends all shrinking.
     for identity in sorted(counting, key=lambda one: is_hang(one[1], backend.name)):
         if identity not in known:

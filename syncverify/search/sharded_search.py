@@ -130,7 +130,7 @@ class _Exploration:
         done = _new(subject, settings) if campaign is None else campaign.done
         counts = JointProgress(progress, done.num_examples)
         met = done.with_all({}).result.met
-        for identity in met.told():
+        for identity in met.reported():
             counts.hear(ViolationMet(met.own[identity]))
         shards = Shards(pack_subject(subject), settings.backend, settings)
         return cls(subject, shards, counts, done, file)

@@ -14,7 +14,7 @@ class Witness:
     Attributes:
         inverted: The race or early free that runs the other way round; None where the order
             in which the host queues the work is wrong already.
-        is_told: Whether the violation tells of this pair, as its first and second.
+        is_of_violation: Whether this pair is the first and second of the violation.
         outcome: Which gradient is wrong, and why.
         expected: Elements of the right gradient.
         observed: Elements of the wrong one; None where there is no gradient.
@@ -22,7 +22,7 @@ class Witness:
     """
 
     inverted: Unordered | None
-    is_told: bool
+    is_of_violation: bool
     outcome: str
     expected: list[float] | None
     observed: list[float] | None

@@ -85,9 +85,9 @@ def find_witness(
         outcomes.append(game.inverted(played, inversion))
         for finding in outcomes[-1].wrong:
             if _key(finding) not in wrong_before:
-                return _witness(finding, pair, is_told=is_same_work(pair, race))
+                return _witness(finding, pair, is_of_violation=is_same_work(pair, race))
     for finding in _wrong_gradients(played):
-        return _witness(finding, None, is_told=False)
+        return _witness(finding, None, is_of_violation=False)
     num_played = sum(outcome.failure is None for outcome in outcomes)
     return NoWitness(num_played, tuple(_reasons(pairs, outcomes)))
 
@@ -174,9 +174,13 @@ def _key(finding: Violation) -> tuple[object, ...]:
     return finding.rank, finding.evidence.step, finding.parameter, str(observed)
 
 
-def _witness(finding: Violation, pair: Unordered | None, *, is_told: bool) -> Witness:
+def _witness(
+    finding: Violation, pair: Unordered | None, *, is_of_violation: bool
+) -> Witness:
     expected, observed = _elements(finding)
-    return Witness(pair, is_told, finding.summary, expected, observed, finding.identity)
+    return Witness(
+        pair, is_of_violation, finding.summary, expected, observed, finding.identity
+    )
 
 
 def _elements(finding: Violation) -> tuple[Elements, Elements]:

@@ -47,7 +47,7 @@ def found(subject: Subject, num_examples: int) -> set[Identity]:
     judge = Judge(subject, SimBackend(), ScheduleChoice(), 0)
     judge_each_scenario(drawing, judge, take)
     join_complements(judge, met)
-    return {*met.told()}
+    return {*met.reported()}
 
 
 @pytest.mark.nightly

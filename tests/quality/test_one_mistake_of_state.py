@@ -162,7 +162,7 @@ def found(subject: type[Any], num_examples: int = 60) -> set[Identity]:
     drawing = Drawing(resolved.capabilities, 4, num_examples, 1)
     judge = Judge(resolved, SimBackend(), ScheduleChoice(), 0)
     judge_each_scenario(drawing, judge, take)
-    return {*met.told()}
+    return {*met.reported()}
 
 
 def test_the_class_is_right() -> None:

@@ -49,14 +49,14 @@ def met(*runs: tuple[Identity, ...]) -> Occurrences:
 def related(occurrences: Occurrences) -> dict[Identity, list[tuple[Identity, bool]]]:
     return {
         identity: [((one.property, one.cause), one.is_consequence) for one in each]
-        for identity, each in occurrences.told().items()
+        for identity, each in occurrences.reported().items()
         if each
     }
 
 
 def test_what_occurs_with_its_cause_alone_is_a_consequence() -> None:
     occurrences = met((MISMATCH, DEADLOCK, SCALED, DIFFER), (MISMATCH, SCALED))
-    assert [*occurrences.told()] == [MISMATCH]
+    assert [*occurrences.reported()] == [MISMATCH]
     assert related(occurrences) == {
         MISMATCH: [(DEADLOCK, True), (SCALED, True), (DIFFER, True)]
     }
@@ -64,7 +64,7 @@ def test_what_occurs_with_its_cause_alone_is_a_consequence() -> None:
 
 def test_what_occurs_without_its_cause_once_is_a_violation() -> None:
     occurrences = met((MISMATCH, SCALED), (MISMATCH, SCALED), (SCALED,))
-    assert [*occurrences.told()] == [MISMATCH, SCALED]
+    assert [*occurrences.reported()] == [MISMATCH, SCALED]
     assert related(occurrences) == {}
 
 
@@ -75,7 +75,7 @@ def test_of_several_causes_the_one_that_is_met_most_is_named() -> None:
 
 def test_another_form_is_listed_after_the_consequences() -> None:
     occurrences = met((LOCAL,), (SCALED, DIFFER))
-    assert [*occurrences.told()] == [SCALED]
+    assert [*occurrences.reported()] == [SCALED]
     assert related(occurrences) == {SCALED: [(DIFFER, True), (LOCAL, False)]}
 
 
@@ -91,7 +91,7 @@ def test_only_violations_that_count_are_reported_and_each_once() -> None:
 def test_a_consequence_in_one_process_may_be_a_violation_in_another() -> None:
     both = met((MISMATCH, SCALED))
     both.update(met((SCALED,)))
-    assert [*both.told()] == [MISMATCH, SCALED]
+    assert [*both.reported()] == [MISMATCH, SCALED]
     assert related(both) == {}
 
 
@@ -157,7 +157,7 @@ def test_what_is_first_met_while_shrinking_is_listed_with_what_was_shrunk() -> N
     shrunk, own = SCALED, STALE
     occurrences = met((shrunk,))
     occurrences.note_while_shrinking(run_of(own), shrunk)
-    assert [*occurrences.told()] == [shrunk]
+    assert [*occurrences.reported()] == [shrunk]
     assert related(occurrences) == {shrunk: [(own, False)]}
     occurrences.note_while_shrinking(run_of(shrunk), shrunk)  # known already
     assert related(occurrences) == {shrunk: [(own, False)]}
@@ -167,7 +167,7 @@ def test_what_explains_is_no_form_of_what_it_explains() -> None:
     """`SCALED` comes before `LOCAL` in rank, and was met only while `LOCAL` was shrunk."""
     occurrences = met((LOCAL,))
     occurrences.note_while_shrinking(run_of(SCALED), LOCAL)
-    assert [*occurrences.told()] == [LOCAL]
+    assert [*occurrences.reported()] == [LOCAL]
     assert related(occurrences) == {LOCAL: [(SCALED, False)]}
 
 
@@ -176,7 +176,7 @@ def test_of_two_that_explain_each_other_in_two_searches_one_counts() -> None:
     one.note_while_shrinking(run_of(STALE), LOCAL)
     other.note_while_shrinking(run_of(LOCAL), STALE)
     one.update(other)
-    assert [*one.told()] == [STALE]
+    assert [*one.reported()] == [STALE]
     assert related(one) == {STALE: [(LOCAL, False)]}
 
 
@@ -196,7 +196,7 @@ def test_some_violation_counts_where_a_run_has_any(
         for one in occurrences.own
         if joined.get(one) in occurrences.own
     }
-    reported = occurrences.told()
+    reported = occurrences.reported()
     listed = {(one.property, one.cause) for each in reported.values() for one in each}
     assert reported
     assert listed == occurrences.first.keys() - reported.keys()
