@@ -4,7 +4,8 @@ Note [One defect, one violation]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 One defect violates several properties, together or in different scenarios. An identity is a
 violation of its own if some run shows it without any identity that may be its cause
-(`may_cause`). It is a consequence if every run shows it together with such a cause. Of several
+(`may_cause`) and is no consequence there. It is a consequence if every run shows it together
+with such a cause. Of several
 identities of their own that are forms of one mistake (`other_forms`) the first by rank counts.
 Consequences and forms are listed with the violation that explains them; they are not shrunk.
 
@@ -89,10 +90,7 @@ class Occurrences:
     ) -> list[FoundViolation]:
         """Note the violations of one run; return those that count and were not met before."""
         steps = {one: each.violation.evidence.step for one, each in violations.items()}
-        causes = {
-            identity: [one for one in steps if _may_cause(one, identity, steps)]
-            for identity in ranked(steps)
-        }
+        causes = _own_causes(steps)
         new = [one for one in causes if not causes[one] and one not in self.own]
         for identity, entry in violations.items():
             self.first.setdefault(identity, entry)
@@ -101,8 +99,7 @@ class Occurrences:
             if causes[identity]:
                 clues = replace(clues, explained_by=frozenset())
             self.clues[identity] = clues | self.clues.get(identity, Clues())
-            counter = self.causes.setdefault(identity, Counter())
-            counter.update(one for one in causes[identity] if not causes[one])
+            self.causes.setdefault(identity, Counter()).update(causes[identity])
         self.own.update({identity: violations[identity] for identity in new})
         counting = self.reported() if new else ()
         return [violations[identity] for identity in new if identity in counting]
@@ -168,6 +165,25 @@ def _forms(
             if form not in explained and root != form:
                 explained[form] = root
     return {form: _root(form, explained) for form in explained}
+
+
+def _own_causes(
+    steps: Mapping[Identity, int | None],
+) -> dict[Identity, list[Identity]]:
+    """Return by identity of one run, by rank, its causes that have no cause themselves.
+
+    Causes of a cause are not always causes: a mistake of an order leads to an error, and an error
+    to wrong numbers, but no order multiplies a number.
+    """
+    found: dict[Identity, list[Identity]] = {}
+
+    def causes_of(identity: Identity) -> list[Identity]:
+        if identity not in found:
+            may_be = (one for one in steps if _may_cause(one, identity, steps))
+            found[identity] = [one for one in may_be if not causes_of(one)]
+        return found[identity]
+
+    return {identity: causes_of(identity) for identity in ranked(steps)}
 
 
 def _may_cause(

@@ -1,5 +1,6 @@
 """One defect is one violation; two defects are two."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncverify.backends.sim import SimBackend
+from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -52,6 +54,35 @@ def related(occurrences: Occurrences) -> dict[Identity, list[tuple[Identity, boo
         for identity, each in occurrences.reported().items()
         if each
     }
+
+
+def test_a_consequence_explains_nothing_that_its_own_cause_cannot() -> None:
+    early = ("reduce_reads_after_accumulation", "reduced_before_accumulated")
+    error = ("every_rank_finishes", "raised_ValueError")
+    occurrences = met((early, error, SCALED))  # no order multiplies a number
+    assert [*occurrences.reported()] == [early, SCALED]
+    assert related(occurrences) == {early: [(error, True)]}
+
+
+def test_zero_grad_after_a_step_explains_no_wrong_number_of_that_step() -> None:
+    left, stale = (
+        ("zero_grad_clears", "gradient_left"),
+        ("accumulation_is_local_until_reduced", "stale"),
+    )
+    steps = {left: 0, stale: 1, SCALED: 0}
+    occurrences = Occurrences()
+    occurrences.add(
+        {
+            identity: replace(
+                found, violation=replace(found.violation, evidence=Evidence(step=step))
+            )
+            for (identity, found), step in zip(
+                run_of(*steps).items(), steps.values(), strict=True
+            )
+        }
+    )
+    assert [*occurrences.reported()] == [SCALED, left]
+    assert related(occurrences) == {left: [(stale, True)]}
 
 
 def test_what_occurs_with_its_cause_alone_is_a_consequence() -> None:
