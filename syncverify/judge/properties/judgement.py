@@ -62,7 +62,7 @@ class Judgement(Traced):
 
     @property
     def refused_step(self) -> int | None:
-        """The step in which the subject raised, where its contract allows that; else None."""
+        """The step in which the subject raised, where contract or scenario allow that; else None."""
         fault = self.run.fault
         if fault is None or fault.kind != "raised":
             return None

@@ -93,7 +93,7 @@ function drawnMissing({ tail, head, label }, boxes) {
   ];
 }
 
-// The graph in sentences, for who cannot see the picture.
+// The graph in sentences, for readers who cannot see the picture.
 function graphWords(graph) {
   const place = ([at, hook]) => `${graph.nodes[at].name}${hook === null ? "" : `, ${graph.nodes[at].hooks[hook].title}`}`;
   return [

@@ -23,7 +23,7 @@ function drawFlow(host, gradients, graph) {
     for (const [kind, mean, below] of bars) {
       const length = mean === null ? 0 : Math.max(1, (mean / most) * (width - left - 150));
       const names = `bar ${kind}${row.wrong && kind === "observed" ? " wrong" : ""}`;
-      const text = mean === null ? (row.observed === null ? "no gradient" : "not finite") : Number(mean.toPrecision(6)).toLocaleString("en");
+      const text = mean === null ? (kind === "observed" && row.observed === null ? "no gradient" : "not finite") : Number(mean.toPrecision(6)).toLocaleString("en");
       picture.append(
         svg("rect", { x: left, y: y + below, width: length, height: BAR, rx: 2, class: names }),
         svg("text", { x: left + length + 5, y: y + below + 10, class: "soft" }, `${kind} ${text}`),
