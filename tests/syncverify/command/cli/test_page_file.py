@@ -25,7 +25,7 @@ def test_run_writes_a_page(call: Call, tmp_path: Path) -> None:
     text = (tmp_path / "page.html").read_text()
     assert text.startswith("<!doctype html>")
     assert "NO VIOLATION: cli_subjects:Right" in text
-    assert "asked, never met" in text
+    assert "promised, never met" in text
 
 
 @pytest.mark.slow
