@@ -26,7 +26,7 @@ _REASONS: Final[dict[WhyUndecided, str]] = {
     "schedules": "some scenario has more classes of schedules than were played",
     "time limit": "the time limit came first",
     "not simulated": "the simulated machine refuses a play without it",
-    "process lost": "a process that played without it was lost, and no second one in the same way",
+    "process lost": "a process that played without it was lost, for a reason that may be another",
 }
 
 

@@ -65,23 +65,25 @@ def _digest(tensor: torch.Tensor) -> str:
     return hashlib.sha256(raw.numpy().tobytes()).hexdigest()
 
 
-def check_same_on_ranks(builds: Sequence[Mapping[str, str]]) -> None:
+def check_same_on_ranks(builds: Mapping[int, Mapping[str, str]]) -> None:
     """Check that all ranks build one model.
 
     Args:
-        builds: The digests of each rank's model.
+        builds: The digests of the model of each rank that made one.
 
     Raises:
         UsageError: A rank builds another one.
     """
-    for rank, build in enumerate(builds):
-        names = {**builds[0], **build}
-        other = (name for name in names if builds[0].get(name) != build.get(name))
+    known_on = min(builds, default=0)
+    known = builds.get(known_on, {})
+    for rank, build in builds.items():
+        names = {**known, **build}
+        other = (name for name in names if known.get(name) != build.get(name))
         if (first := next(other, None)) is not None:
             raise UsageError(
-                f"build() makes another model on rank {rank} than on rank 0 (first: {first}), "
-                "though torch is seeded before each call; build one model, and let "
-                "parallelize() take each rank's part"
+                f"build() makes another model on rank {rank} than on rank {known_on} "
+                f"(first: {first}), though torch is seeded before each call; build one model, "
+                "and let parallelize() take each rank's part"
             )
 
 

@@ -106,7 +106,8 @@ def check(
             lambda: digests_of(training.model()), num_ranks, device
         )
     # A build that ends on one rank alone is reported as the training of a layout.
-    check_same_on_ranks([each for each in built.results if each is not None])
+    made = {rank: each for rank, each in enumerate(built.results) if each is not None}
+    check_same_on_ranks(made)
 
 
 def play_on(

@@ -22,6 +22,7 @@ from syncverify import parity
 from syncverify.errors import UsageError
 from syncverify.simulation.simulation import Simulation
 from syncverify.whole_step import playing, repeating
+from syncverify.whole_step.input_checks import check_same_on_ranks
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.outcome import LayoutPlay
 from syncverify.whole_step.training import Training
@@ -95,6 +96,11 @@ def _of_another_size() -> nn.Module:
 @pytest.mark.usefixtures("no_mesh_is_played")
 def test_a_build_that_uses_the_rank_is_refused(wrong: Callable[[], nn.Module]) -> None:
     refused("build() makes another model on rank 1 than on rank 0", build=wrong)
+
+
+def test_a_rank_without_a_model_shifts_no_number_of_a_rank() -> None:
+    with pytest.raises(UsageError, match="on rank 3 than on rank 1"):
+        check_same_on_ranks({1: {"weight": "a"}, 3: {"weight": "b"}})
 
 
 _calls = itertools.count()
