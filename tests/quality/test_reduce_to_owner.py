@@ -89,7 +89,7 @@ def test_a_defect_is_found_and_small(
 ) -> None:
     found = {
         each.violation.cause: each
-        for each in report_on(subject, beyond=False).violations
+        for each in report_on(subject).violations
         if each.violation.property == "gradient_equals_reference"
     }
     assert found

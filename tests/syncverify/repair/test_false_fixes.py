@@ -1,6 +1,7 @@
 """A change that only happens to be right in the scenario of a violation is no fix."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,14 +74,40 @@ COUNTS = "return self.num_came == len(self.hooks) * self.required"
 def test_what_agrees_by_chance_is_refused(
     tmp_path: Path, line: str, wrong: str, false: str, scenario: Scenario
 ) -> None:
+    game, edit = changed(tmp_path, line, wrong, scenario)
+    by_chance = replace(edit, lines=(false,))
+    assert game.mends(by_chance)
+    assert not (game.is_harmless(by_chance) and game.is_confirmed(by_chance))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("line", "wrong", "scenario"),
+    [
+        (OFFSET, "start += 0", pair((3,), (3, 2))),
+        (COUNTS, "return False", pair(())),
+        ("self.required = count", "pass", pair((), counts=(1, 2))),
+        ("group = parameters[0].device_mesh.get_group(axis)", "break", pair(())),
+        ("for axis in axes:", "for axis in ():", pair(())),
+    ],
+)
+def test_the_right_line_is_a_fix(
+    tmp_path: Path, line: str, wrong: str, scenario: Scenario
+) -> None:
+    game, edit = changed(tmp_path, line, wrong, scenario)
+    assert game.mends(edit)
+    assert game.is_harmless(edit)
+    assert game.is_confirmed(edit)
+
+
+def changed(
+    folder: Path, line: str, wrong: str, scenario: Scenario
+) -> tuple[Game, Edit]:
+    """Return the game of a wrong line, and the change that puts the right one there."""
     lines = RIGHT.read_text(encoding="utf-8").splitlines()
     place = next(n for n, each in enumerate(lines) if each.strip() == line)
     indent = len(lines[place]) - len(lines[place].lstrip())
     lines[place] = " " * indent + wrong
-    path = tmp_path / "flat_copies.py"
+    path = folder / "flat_copies.py"
     path.write_text("\n".join(lines), encoding="utf-8")
-    game = game_of(scenario, path)
-    for new, is_accepted in ((false, False), (line, True)):
-        edit = Edit(str(path), place + 1, 1, (new,), indent)
-        assert game.mends(edit)
-        assert (game.is_harmless(edit) and game.is_confirmed(edit)) == is_accepted
+    return game_of(scenario, path), Edit(str(path), place + 1, 1, (line,), indent)
