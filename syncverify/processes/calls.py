@@ -51,6 +51,8 @@ class _Stop:
 
 @dataclass(frozen=True, slots=True)
 class _Returned:
+    """The result of a call."""
+
     result: object
 
 
@@ -103,7 +105,7 @@ def is_to_stop() -> bool:
 
 
 def tell_caller(word: Callable[[], object]) -> None:
-    """Tell a value, in a call, to the one that made it."""
+    """Tell a value, in a call, to the process or function that made the call."""
     if _callers:
         _callers[-1].hear(word())
     else:

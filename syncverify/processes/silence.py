@@ -76,7 +76,7 @@ class ThisProcess(LocalProcess):
 
 
 class Silence:
-    """How long a process has said nothing, or a rank made no progress, and what it did.
+    """The silence of a process, or of a rank without progress: its length, and the work in it.
 
     Args:
         process: The process.

@@ -262,7 +262,7 @@ def fork(
         play: Plays, in the child.
         make: Makes a supervised process of the child.
         blocked: Signals that wait, beside SIGINT, until the child is noted.
-        prepare: Undoes in the child what concerns this process alone, such as signal handlers.
+        prepare: Undoes in the child the settings of this process alone, such as signal handlers.
         note: Takes the child, in this process, before a signal can come.
 
     Returns:

@@ -188,7 +188,7 @@ def _rules_of(op: Any) -> tuple[Any, ...]:
 
 
 def _key_of(schema: OpSchema, mesh: DeviceMesh) -> tuple[Any, ...] | None:
-    """Return all that a search reads, or None where that is no plain value."""
+    """Return the key of all values that a search reads; None if one is no plain value."""
     place = (mesh.device_type, mesh.shape, mesh.mesh_dim_names)
     kwargs = [*schema.kwargs_schema.items()]
     try:
@@ -250,7 +250,7 @@ def _as(spec: DTensorSpec, meta: TensorMeta | None = None) -> DTensorSpec | None
 
 
 def _adds_up(spec: DTensorSpec) -> bool:
-    """Tell whether what ranks hold may be added rank by rank: no part of a maximum."""
+    """Tell whether local parts may be added rank by rank: none is a part of a maximum."""
     return not any(
         isinstance(placement, Partial) and placement.reduce_op not in {"sum", "avg"}
         for placement in spec.placements

@@ -174,17 +174,17 @@ def is_torch_line(filename: str) -> bool:
 
 
 def is_engine(code: CodeType) -> bool:
-    """Tell whether a function is torch's last one before its engine, which calls hooks."""
+    """Tell whether a function of torch calls the engine, below which hooks run."""
     return code.co_name == ENGINE and is_torch_line(code.co_filename)
 
 
 def may_hold_hooks(filename: str) -> bool:
-    """Tell whether functions of a file that the engine calls are hooks.
+    """Tell whether the engine calls functions of a file as hooks.
 
     Hooks are the subject's, the training program's, or those of torch's own wrappers.
 
     Returns:
-        Whether it is a file of one of them.
+        Whether the file is of one of these.
     """
     return filename.startswith(_WITH_HOOKS) or is_subject_line(filename)
 

@@ -53,7 +53,7 @@ class RankStreams:
         serves_subject: Whether the subject runs, not the harness.
         seen: Device that the subject sees; None for the CPU.
         backends: Names of the backends that the subject sees.
-        callbacks: Callbacks of futures that have not run yet.
+        callbacks: Callbacks that have not run yet, of futures.
         in_flight: Collectives without a wait so far. NCCL keeps their tensors alive until
             a wait, and so does this list.
         num_splits: Number of times that each group was split, by name.

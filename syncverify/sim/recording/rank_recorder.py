@@ -253,7 +253,7 @@ class RankRecorder(Recorder):
 
     @contextmanager
     def _on_the_host(self, uses: Iterable[bool]) -> Iterator[None]:
-        """Let a collective be the host's, if it uses memory of the host."""
+        """Record a collective as work of the host, if it uses memory of the host."""
         self._runs_on_host = bool(self._on_host) and any(uses)
         try:
             yield
