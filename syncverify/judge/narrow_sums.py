@@ -56,20 +56,32 @@ def is_narrow_sum(
 
 
 def divided_each_time(
-    expected: ExpectedGradient, by: int, dtype: torch.dtype
+    expected: ExpectedGradient, by: int, dtype: torch.dtype, *, with_last: bool
 ) -> Iterator[list[torch.Tensor]]:
-    """Yield sums in a dtype of gradients that each micro-batch divides; each list has orders."""
+    """Yield sums in a dtype, of which each micro-batch divides all that has accumulated.
+
+    Args:
+        expected: The right gradient.
+        by: The divisor.
+        dtype: The dtype.
+        with_last: Whether a micro-batch is added before the division, and not after it.
+
+    Yields:
+        The orders of one way to sum over the ranks.
+    """
 
     def narrow(value: torch.Tensor) -> torch.Tensor:
         return value.to(dtype).double()
 
-    def divided(local: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
-        return narrow(narrow(local + more) / by)
+    def accumulated(local: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
+        if with_last:
+            return narrow(narrow(local + more) / by)
+        return narrow(narrow(local / by) + more)
 
     local = dict[int, torch.Tensor]()
     for rank in expected.ranks:
         parts = [expected.part(rank, [m]) for m in range(expected.count)]
-        local[rank] = functools.reduce(divided, parts, torch.zeros_like(parts[0]))
+        local[rank] = functools.reduce(accumulated, parts, torch.zeros_like(parts[0]))
     yield from _over_ranks(expected, local, narrow)
 
 

@@ -135,8 +135,11 @@ def _each_time(
     if expected.count == 1:
         return
     for words, size in sizes_of(expected).items():
-        for values in divided_each_time(expected, size, dtype):
-            yield Cause("scaled", in_every_micro_batch(size, words)), values
+        for with_last in (True, False):
+            text = in_every_micro_batch(size, words)
+            text += "" if with_last else ", before the next one is added"
+            for values in divided_each_time(expected, size, dtype, with_last=with_last):
+                yield Cause("scaled", text), values
 
 
 def _of_common_factors(wrong: Mapping[int, _Wrong]) -> Iterator[tuple[int, Cause]]:
