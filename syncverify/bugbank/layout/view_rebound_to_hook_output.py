@@ -13,7 +13,7 @@ from syncverify.bugbank.entry import reported
 @reported(
     "pytorch/pytorch#43307",
     trigger="2 ranks, 2 steps",
-    violates="unreduced_stay_local",
+    violates="gradient_equals_reference",
     cause="stale",
 )
 class RebindsViewsToResult(ViewBuckets):

@@ -12,7 +12,7 @@ from syncverify.bugbank.entry import reported
 @reported(
     "deepspeedai/DeepSpeed#6550",
     trigger="2 steps of 2 micro-batches",
-    violates="unreduced_stay_local",
+    violates="gradient_equals_reference",
     cause="micro_batch_missing",
 )
 class CountsFromMinusOne(MainGrads):

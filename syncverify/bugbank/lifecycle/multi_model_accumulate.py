@@ -12,7 +12,7 @@ from syncverify.bugbank.entry import reported
 @reported(
     "huggingface/accelerate#1708",
     trigger="2 ranks, 2 groups of parameters",
-    violates="gradient_equals_reference",
+    violates="accumulation_is_local_until_reduced",
     cause="reduced_early",
     # A count that goes up by two never meets an odd number.
     or_cause="not_reduced",

@@ -14,7 +14,7 @@ from syncverify.bugbank.entry import reported
 @reported(
     "pytorch/pytorch#69031",
     trigger="2 micro-batches, of which the last does not use the parameter",
-    violates="gradient_equals_reference",
+    violates="unreduced_stay_local",
     cause="erased",
     uses_streams=True,
 )

@@ -24,7 +24,7 @@ class TrustsViews(Careful):
 @reported(
     "pytorch/pytorch#104336",
     trigger="parameters that move after bind(), 2 steps",
-    violates="accumulation_is_local_until_reduced",
+    violates="gradient_equals_reference",
     cause="view_lost",
     uses_streams=True,
     twin=Careful,
