@@ -166,14 +166,10 @@ def test_a_format_is_a_row_and_a_writer_and_a_cause_has_its_hint(copy: Path) -> 
 
 
 @pytest.mark.long(20)
-def test_a_subject_is_one_file(copy: Path) -> None:
-    limits = ("--examples", "2", "--seed", "0", "--no-beyond")
-    assert "views" in output_of(copy, "run", "views", *limits, code=0)
-
-
-@pytest.mark.long(20)
-def test_a_feature_is_a_row_and_at_most_a_function_and_its_name(copy: Path) -> None:
-    """Two features are drawn, played, judged, and counted by the coverage."""
+def test_a_subject_is_one_file_and_a_feature_a_row_and_at_most_a_function(
+    copy: Path,
+) -> None:
+    """Two features are drawn, played by the subject, judged, and counted by the coverage."""
     (copy / "new.toml").write_text(
         'right = ["use=negated_twice", "event=wait_thrice"]\n'
     )
@@ -187,6 +183,8 @@ def test_a_feature_is_a_row_and_at_most_a_function_and_its_name(copy: Path) -> N
         "new.toml",
     )
     output_of(copy, "run", "views", *limits, "--json", "report.json", code=0)
-    coverage = json.loads((copy / "report.json").read_text())["coverage"]
+    report = json.loads((copy / "report.json").read_text())
+    assert report["subject"] == "views"
+    coverage = report["coverage"]
     assert coverage["use"]["negated_twice"] > 0
     assert coverage["event"]["wait_thrice"] > 0
