@@ -71,7 +71,7 @@ def _rounded(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None
         for info in map(torch.finfo, _NARROW_DTYPES)
         if info.eps > own.eps
         and error <= num_terms * info.eps / 2
-        and not is_wrong[is_exact_in(expected, info)].any()
+        and not is_wrong[_is_exact_in(expected, info)].any()
         and is_narrow_sum(expected, observed, getattr(torch, info.dtype))
     ]
     if not names:
@@ -79,7 +79,7 @@ def _rounded(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None
     return Cause("rounded", f"it is rounded, as if summed in {' or '.join(names)}")
 
 
-def is_exact_in(expected: ExpectedGradient, info: torch.finfo) -> torch.Tensor:
+def _is_exact_in(expected: ExpectedGradient, info: torch.finfo) -> torch.Tensor:
     """Tell which elements a dtype sums without rounding: multiples of a number within its bits."""
     divisor = expected.divisor
     if divisor & (divisor - 1):  # a third has no end in binary digits

@@ -51,7 +51,7 @@ def is_hang(cause: str, backend: str) -> bool:
 
 
 def is_slow(fault: Fault | None, backend: str) -> bool:
-    """Tell whether a run may have taken seconds: a fault beside `sim`, or a rank that hangs."""
+    """Tell whether a run may have taken seconds: a fault anywhere but on `sim`, or a hang."""
     return fault is not None and (backend != "sim" or fault.kind == "never_returns")
 
 

@@ -42,8 +42,8 @@ def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Violation]:
             if not launch.reduces:
                 continue
             names = senders(judgement.reference, rank, launch) or ()
-            num_bytes = sum(gradient_bytes(judgement, name, rank) for name in names)
-            numel = sum(gradient_numel(judgement, name, rank) for name in names)
+            num_bytes = sum(_gradient_bytes(judgement, name, rank) for name in names)
+            numel = sum(_gradient_numel(judgement, name, rank) for name in names)
             # More elements than are sent: gradients of equal values have one place.
             if len(names) > 1 and num_bytes > cap and numel <= launch.numel:
                 summary = (
@@ -76,15 +76,15 @@ BUCKET_FITS_THE_CAP = Property(
 )
 
 
-def gradient_bytes(judgement: Judgement, name: str, rank: int) -> int:
+def _gradient_bytes(judgement: Judgement, name: str, rank: int) -> int:
     """Return the size of a rank's part of a gradient."""
     scenario = judgement.scenario
     spec = next(spec for spec in scenario.parameters if spec.name == name)
     width: int = getattr(torch, spec.effective_grad_dtype).itemsize
-    return gradient_numel(judgement, name, rank) * width
+    return _gradient_numel(judgement, name, rank) * width
 
 
-def gradient_numel(judgement: Judgement, name: str, rank: int) -> int:
+def _gradient_numel(judgement: Judgement, name: str, rank: int) -> int:
     """Return the number of elements of a rank's part of a gradient."""
     scenario = judgement.scenario
     spec = next(spec for spec in scenario.parameters if spec.name == name)

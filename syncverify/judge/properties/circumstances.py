@@ -38,7 +38,7 @@ def with_circumstances(
     steps = [each.evidence.step or 0 for each in found]
     for finding, step in zip(found, steps, strict=True):
         if step not in known:
-            known[step] = circumstances(judgement, step, min(steps))
+            known[step] = _circumstances(judgement, step, min(steps))
             contents[step] = Contents(judgement, step)
         meeting = ""
         if finding.parameter is not None and finding.rank is not None:
@@ -75,7 +75,7 @@ def _mixed_up(
     )
 
 
-def circumstances(judgement: Judgement, step: int, first_wrong: int) -> Signs:
+def _circumstances(judgement: Judgement, step: int, first_wrong: int) -> Signs:
     """Return the signs of a finding in a step.
 
     Args:

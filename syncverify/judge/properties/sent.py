@@ -19,6 +19,7 @@ import torch
 
 from syncverify.judge.overflow import same_values
 from syncverify.judge.reference import GradientSlice, Reference
+from syncverify.judge.traced import launches_of
 from syncverify.program.model import start_value
 from syncverify.scenario import step_plan
 from syncverify.scenario.feature_table import PLAIN
@@ -237,15 +238,15 @@ def may_hold_gradients(
     met: dict[tuple[str, str], list[list[float]]] = {}
     num_ranks = num_norms = 0
     for rank in launch.ranks:
-        peers = launches_of_key(run.ranks[rank], launch)
-        if not peers:
+        own = _own_launch(run.ranks[rank], launch)
+        if own is None:
             continue
-        sent = elements(peers[0])
-        if sent is None or peers[0].parameters:
+        sent = elements(own)
+        if sent is None or own.parameters:
             return True
         num_ranks += 1
-        num_norms += _is_norm(reference, rank, peers[0], sent)
-        for key, values in dict(_scaled(reference, rank, peers[0], sent)).items():
+        num_norms += _is_norm(reference, rank, own, sent)
+        for key, values in dict(_scaled(reference, rank, own, sent)).items():
             met.setdefault(key, []).append(values)
     if num_norms == num_ranks:
         return False
@@ -279,15 +280,10 @@ def _is_norm(
     return bool(torch.isclose(torch.stack(norms), sent, rtol=_SIX_DIGITS, atol=0).any())
 
 
-def launches_of_key(
-    rank_run: RankRun, launch: CollectiveLaunch
-) -> list[CollectiveLaunch]:
-    """List a rank's own launch of a collective; empty if the rank never issued it."""
-    return [
-        record
-        for record in rank_run.trace
-        if isinstance(record, CollectiveLaunch) and record.key == launch.key
-    ]
+def _own_launch(rank_run: RankRun, launch: CollectiveLaunch) -> CollectiveLaunch | None:
+    """Return a rank's own launch of a collective; None if the rank never issued it."""
+    own = (each for each in launches_of(rank_run.trace) if each.key == launch.key)
+    return next(own, None)
 
 
 def _scaled(
