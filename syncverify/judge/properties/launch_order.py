@@ -23,9 +23,12 @@ Stuck = Mapping[int, tuple[CollectiveLaunch, set[int]]]
 
 
 def ranks_meet_twice(judgement: Judgement) -> bool:
-    """Some rank issues two collectives over two ranks or more."""
-    shared = (islice(shared_launches(trace), 2) for trace in judgement.traces)
-    return any(len(list(first_two)) == 2 for first_two in shared)
+    """Some rank issues two collectives over two ranks or more, or two messages."""
+    shared = (
+        (each for each in launches_of(trace) if len(each.ranks) > 1)
+        for trace in judgement.traces
+    )
+    return any(len([*islice(launches, 2)]) == 2 for launches in shared)
 
 
 def launch_order_agrees(traced: Traced) -> Iterator[Violation]:

@@ -16,7 +16,7 @@ from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.signs import Circumstance
-from syncverify.judge.traced import launches_of, shared_launches
+from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Violation, finding
 from syncverify.scenario.layout import local_shape
 from syncverify.trace.operations import REDUCING_OPERATIONS
@@ -34,8 +34,8 @@ Reason = Callable[[MatchedLaunches, tuple[int, int]], Cause]
 
 
 def ranks_meet(judgement: Judgement) -> bool:
-    """A rank issues a collective over two ranks or more."""
-    return any(shared_launches(judgement.records))
+    """A rank issues a collective over two ranks or more, or a message."""
+    return any(len(each.ranks) > 1 for each in launches_of(judgement.records))
 
 
 def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Violation]:

@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from syncverify.judge.properties.launch_order import launch_order_agrees
+from syncverify.judge.properties.launch_order import (
+    LAUNCH_ORDER_AGREES,
+    launch_order_agrees,
+)
+from syncverify.judge.properties.matching import COLLECTIVES_MATCH_ACROSS_RANKS
 from syncverify.trace.records import CollectiveLaunch
 from tests.syncverify.judge.properties.handmade_traces import judgement, launch
 
@@ -91,6 +95,13 @@ def messages(
         )
         for n, name in enumerate(operations)
     ]
+
+
+def test_messages_alone_are_something_to_judge() -> None:
+    exchanged = judgement(*(messages(rank, "send", "recv") for rank in range(2)))
+    assert LAUNCH_ORDER_AGREES.applies(exchanged)
+    assert COLLECTIVES_MATCH_ACROSS_RANKS.applies(exchanged)
+    assert not LAUNCH_ORDER_AGREES.applies(judgement(messages(0, "send"), []))
 
 
 def test_two_ranks_that_both_send_first_wait_for_each_other() -> None:
