@@ -52,16 +52,19 @@ class GradientFacts:
         return [e for e in self.launches if name in e.parameters and e.reduces]
 
     @cached_property
+    def is_own(self) -> bool:
+        """Tell whether it is the rank's local gradient, where other ranks had to contribute."""
+        if self.kind != "rank_contribution_missing":
+            return False
+        own = self.expected.part(self.expected.rank)
+        return any(self.equals(own / by) for by in {1, self.expected.divisor})
+
+    @cached_property
     def is_unsent(self) -> bool:
         """Tell whether it is the rank's local gradient, and no launch of the step names it."""
-        name, own = self.expected.spec.name, self.expected.part(self.expected.rank)
-        return (
-            self.kind == "rank_contribution_missing"
-            and not any(name in record.parameters for record in self.launches)
-            and any(
-                self.equals(own / divisor) for divisor in {1, self.expected.divisor}
-            )
-        )
+        name = self.expected.spec.name
+        is_named = any(name in record.parameters for record in self.launches)
+        return not is_named and self.is_own
 
     @cached_property
     def returns(self) -> list[SubjectReturn]:

@@ -157,9 +157,8 @@ def _in_tensor_hook(facts: GradientFacts) -> Cause | None:
 
 def _not_awaited(facts: GradientFacts) -> Cause | None:
     """Find a reduction of the gradient for which nothing waited."""
-    expected, own = facts.expected, facts.expected.part(facts.expected.rank)
-    is_own = any(facts.equals(own / by) for by in {1, expected.divisor})
-    if facts.kind != "rank_contribution_missing" or not is_own:
+    expected = facts.expected
+    if not facts.is_own:
         return None
     waited = {
         record.key for record in facts.trace if isinstance(record, CollectiveWait)
@@ -180,9 +179,8 @@ def _not_awaited(facts: GradientFacts) -> Cause | None:
 
 def _result_dropped(facts: GradientFacts) -> Cause | None:
     """Find a reduction of the gradient that does not write to the memory of `.grad`."""
-    expected, own = facts.expected, facts.expected.part(facts.expected.rank)
-    is_own = any(facts.equals(own / by) for by in {1, expected.divisor})
-    if facts.kind != "rank_contribution_missing" or not is_own:
+    expected = facts.expected
+    if not facts.is_own:
         return None
     places = [place for _, place in facts.region_after_each_call if place]
     if not places:
