@@ -32,9 +32,8 @@ def _start(backend: str) -> list[str]:
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return ["syncverify"]
     if num_machines == 1 and not backend.startswith("nccl"):
-        return [
-            "syncverify"
-        ]  # starts processes of its own, and replaces those it loses
+        # The command starts processes of its own, and replaces those it loses.
+        return ["syncverify"]
     words = [f"--nproc-per-node={os.environ['LOCAL_WORLD_SIZE']}"]
     if num_machines > 1:
         host = f"{os.environ['MASTER_ADDR']}:{_RENDEZVOUS_PORT}"

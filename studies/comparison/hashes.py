@@ -148,9 +148,8 @@ def _play(task: _Task) -> NoReturn:
 
 def _end(task: _Task, result: RankRun) -> _Ended:
     try:
-        _log(
-            task, task.trusted, RankRun()
-        )  # fills caches: the operators that fill them are ours
+        # Fills caches: the operators that fill them are ours.
+        _log(task, task.trusted, RankRun())
         right = _log(task, task.trusted, RankRun())
     except SubjectRaisedError as error:
         return _Ended(

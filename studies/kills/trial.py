@@ -24,7 +24,7 @@ _LONGEST_RUN_SECONDS = 150.0
 _STOPPED_SECONDS = 0.5
 _LOOK_SECONDS = 0.05
 _NUM_LOOKS = 40
-# Exit codes by which a command ends that its owner's signal ends: for a shell, -2 is 130.
+# Exit codes of a command whose owner gets a signal: for a shell, -2 is 130.
 _OF_OWNER = {signal.SIGKILL: {-9}, signal.SIGTERM: {143, -15}, signal.SIGINT: {130, -2}}
 _BLAME = re.compile(r"process_died|never_returns")
 
@@ -136,11 +136,11 @@ def _kill(
         if not victims:
             break
         victim = draw.choice(victims)
-        number = draw.choice(SIGNALS)
-        if send(victim, number):
+        chosen = draw.choice(SIGNALS)
+        if send(victim, chosen):
             last = time.monotonic()
-            ending.kills.append((victim.kind, number.name))
-        if victim.kind == "owner" and number is signal.SIGSTOP:
+            ending.kills.append((victim.kind, chosen.name))
+        if victim.kind == "owner" and chosen is signal.SIGSTOP:
             time.sleep(_STOPPED_SECONDS)  # no process notices: the user goes on
             send(victim, signal.SIGCONT)
     return last
@@ -181,7 +181,7 @@ def faults_of(plan: Plan, ending: TrialEnd) -> list[str]:
         return [*faults, f"did not end within {_LONGEST_RUN_SECONDS:.0f} s"]
     if ending.code not in _allowed(plan, ending):
         faults.append(f"exit code {ending.code}")
-    # Whoever kills, or stops, each process that plays a scenario looks like that scenario.
+    # A kill or stop of each process that plays a scenario looks like a fault of the scenario.
     most = max(ending.kills.count(("child", name)) for name in ("SIGKILL", "SIGSTOP"))
     if most < 2 and _BLAME.search(ending.output):
         faults.append("the subject is blamed for a kill")

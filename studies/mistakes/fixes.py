@@ -36,7 +36,7 @@ class Cost:
         launches: Number of collectives.
         early: Number of collectives that start while backward runs.
         early_waits: Number of waits for collectives while backward runs.
-        num_bytes: Bytes of all storages that the subject writes.
+        num_bytes: Bytes of the storages that the subject writes, up to the last byte written.
     """
 
     launches: int

@@ -16,11 +16,11 @@ _INTERNAL: Final = "torch/testing/_internal/distributed/distributed_test.py"
 
 
 class Suite(NamedTuple):
-    """A file with test cases of another project.
+    """A file or a folder with test cases of another project.
 
     Attributes:
         title: The heading on the page.
-        source: The address of the file, in the version that was read.
+        source: Its address, in the version that was read.
     """
 
     title: str

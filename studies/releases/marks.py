@@ -2,7 +2,7 @@
 
     The newest release is <!-- newest d9d -->0.24.0<!-- / -->, of ...
 
-A fact is filled in by `python -m studies.releases`, with one exception. `seen d9d` marks a release on
+`python -m studies.releases --update` fills in each fact, with one exception. `seen d9d` marks a release on
 which somebody looked or which was played: the sentence around it need not hold for the next one.
 Such a mark is compared with the newest release and never filled in.
 """

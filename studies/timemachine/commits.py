@@ -139,7 +139,7 @@ class _History:
         return done.stdout.splitlines()
 
     def subjects(self, tip: str) -> frozenset[str]:
-        """Return subjects of commits before `tip`; a commit picked for a release keeps its own."""
+        """Return subjects of commits up to `tip`; a commit picked for a release keeps its own."""
         return frozenset(self.lines("log", f"--since={SINCE}", "--format=%s", tip))
 
     def releases(self, tags: re.Pattern[str]) -> dict[str, frozenset[str]]:

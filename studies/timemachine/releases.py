@@ -36,9 +36,8 @@ class Releases:
     def __init__(self, cache: Path) -> None:
         self._cache = cache
         cache.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(
-            cache / "lock"
-        )  # processes that play sides share releases
+        # Processes that play sides share releases.
+        self._lock = FileLock(cache / "lock")
 
     def unpacked(self, package: str, version: str, part: str = "") -> Path:
         """Return the folder with the top-level packages of a release.

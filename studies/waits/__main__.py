@@ -77,4 +77,4 @@ def _checks(row: Row, wanted: int, jobs: int) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    run_command(main, "studies.waits")
+    run_command(main, "python -m studies.waits")

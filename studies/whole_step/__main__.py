@@ -1,6 +1,8 @@
 """Play the files of `examples/parity`, and store the results.
 
-python -m studies.whole_step [FILE ...]
+    python -m studies.whole_step [FILE ...]
+
+Then `python -m studies.pages` writes the table of docs/whole-step-recipes.md.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class NothingToJudge:
 
 
 class Layers(nn.Module):
-    """A layer up and down around a norm, and what it gets in."""
+    """A norm, a layer up and a layer down; their result is added to the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Layers(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention of two heads, and what it gets in."""
+    """A norm and attention of two heads; their result is added to the input."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Write the table of recipes from stored results."""
+"""The table of recipes, from stored results."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ def played(file: Path) -> dict[str, Any]:
         file: The example.
 
     Returns:
-        Numbers of layouts and values, the result, and CPU seconds; or the missing package.
+        Names of layouts, the numbers of right layouts and of values, the largest difference,
+        and CPU seconds; or the missing package.
     """
     command = [sys.executable, "-W", "ignore", "-m", "studies.whole_step.playing"]
     done = subprocess.run(
@@ -46,7 +47,7 @@ def loaded(file: Path) -> ModuleType:
         Its module.
 
     Raises:
-        ImportError: It needs a package that is missing.
+        ImportError: It is no Python file, or needs a package that is missing.
     """
     spec = importlib.util.spec_from_file_location(f"example_{file.stem}", file)
     if spec is None or spec.loader is None:

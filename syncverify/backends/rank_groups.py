@@ -114,9 +114,8 @@ class KeptTransports:
                 patch.object(c10d, "_new_process_group_helper", replaced)
             )
             for name in _TRANSPORTS:
-                if original := getattr(
-                    c10d, name, None
-                ):  # NCCL may be left out of torch
+                # NCCL may be left out of torch.
+                if original := getattr(c10d, name, None):
                     stack.enter_context(
                         patch.object(c10d, name, self._class(name, original))
                     )

@@ -153,10 +153,9 @@ def _reasons(path: str, lines: PlayedLines) -> dict[int, str]:
         end = part[-1].end_lineno or part[-1].lineno
         inside = sorted(n for n in lines.all if part[0].lineno <= n <= end)
         if inside and inside[0] not in lines.played:
+            # `ast.walk` yields outer nodes first.
             for number in inside:
-                reasons.setdefault(
-                    number, reason
-                )  # `ast.walk` yields outer nodes first
+                reasons.setdefault(number, reason)
     return reasons
 
 

@@ -68,9 +68,8 @@ def is_used(
     if not is_born(scenario, spec, step):
         return False
     match spec.used:
-        case (
-            "never" | "undefined"
-        ):  # a loss that depends on `undefined` gives no gradient
+        # A loss that depends on `undefined` gives no gradient.
+        case "never" | "undefined":
             return False
         case "never/in_first_step":
             return step > 0

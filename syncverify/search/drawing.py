@@ -25,9 +25,8 @@ from syncverify.strategies.schedules import schedules
 _SUPPRESSED_CHECKS = (HealthCheck.too_slow,)
 # Hypothesis keeps a tree of all choices of one call, 45 kB a scenario, to repeat none.
 _EXAMPLES_PER_TREE = 1000
-_SEEDS = (
-    2**64
-)  # more than a user gives: the parts of a sequence have seeds of their own
+# More seeds than a user gives: the parts of a sequence have seeds of their own.
+_SEEDS = 2**64
 
 
 class ReproducedError(Exception):

@@ -84,9 +84,8 @@ class _LineProbe:
         probed: dict[CodeType, CodeType] = {}
         try:
             self._slipcover = Slipcover(d_miss_threshold=_NEVER)
-        except (
-            ValueError
-        ):  # another tool of the process counts lines by `sys.monitoring`
+        except ValueError:
+            # Another tool of the process counts lines by `sys.monitoring`.
             return
         if sys.version_info >= (3, 12):
             sys.monitoring.restart_events()  # lines that a probe before this one has seen

@@ -139,9 +139,8 @@ class Shards(Sequence[Shard]):
 
 def _seed_of(number: int, settings: Settings) -> int:
     """Return the seed of a shard; it is hashed, so that shards do not overlap."""
-    if (
-        settings.exhaustive
-    ):  # all scenarios are listed, and random priorities follow them
+    if settings.exhaustive:
+        # All scenarios are listed, and random priorities follow them.
         return settings.random_seed
     digest = hashlib.sha256(f"{settings.random_seed}: {number}".encode())
     return int.from_bytes(digest.digest()[:8])

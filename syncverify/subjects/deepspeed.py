@@ -37,10 +37,8 @@ _CONFIG: dict[str, Any] = {
     "train_micro_batch_size_per_gpu": 1,
     "gradient_accumulation_steps": 1,  # DeepSpeed divides losses by this number
     "zero_allow_untested_optimizer": True,
-    "fp16": {
-        "enabled": False,
-        "loss_scale": 1.0,
-    },  # otherwise float16 gradients are scaled
+    # Otherwise float16 gradients are scaled.
+    "fp16": {"enabled": False, "loss_scale": 1.0},
 }
 
 

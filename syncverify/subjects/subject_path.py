@@ -74,9 +74,8 @@ def imported(path: str, noun: str) -> Any:
     try:
         with chdir(Path.cwd()):  # all paths of a command are meant from here
             found = _module(written)
-            for part in filter(
-                None, attribute.split(".")
-            ):  # no part: the module itself
+            # Without a part, the module itself is found.
+            for part in filter(None, attribute.split(".")):
                 found = getattr(found, part)
     except KeyboardInterrupt:
         raise

@@ -356,9 +356,8 @@ class CollectiveLaunch:
         """Say it in words."""
         reduce_op = f" {self.reduce_op}" if self.reduce_op else ""
         root = "" if self.root is None else f" with root {self.root}"
-        of = (
-            f" of {self.numel} x {self.dtype}" if self.dtype else ""
-        )  # not of a barrier
+        # A barrier has no dtype.
+        of = f" of {self.numel} x {self.dtype}" if self.dtype else ""
         return (
             f"{self.operation}{reduce_op}{of}{root} over ranks "
             f"{_shortened(self.ranks)}, at {self.source}"

@@ -24,10 +24,8 @@ ABOUT_LINES = {LIVE, WAITS, MATCH, ORDER}
 # A search takes five seconds of CPU time. `make check` searches for one defect of six, the
 # nightly profile for all. `make test` plays the smallest scenario of every defect of the bug
 # bank, in a tenth of a second each.
-AT_NIGHT = {
-    "ShardsWithoutPadding",
-    "RebindsViewsToResult",
-}  # take as long as six others
+# These two take as long as six others.
+AT_NIGHT = {"ShardsWithoutPadding", "RebindsViewsToResult"}
 IN_MAKE_CHECK = [each for each in DEFECTS[::6] if each.subject.__name__ not in AT_NIGHT]
 
 

@@ -8,7 +8,7 @@ Note [Races that show]
     A missing wait gives a wrong number only if the timing is bad. So a scenario is played
     once for each kind of stream: all work on streams of that kind is delayed by
     `torch.cuda._sleep`, while other streams run ahead. Memory that goes back to its pool is
-    filled with NaN on the stream whose pool it is, before that stream's next operator.
+    filled with NaN on the stream whose pool it is, before the next operator of its rank.
 
     Real: the order of work, of waits, and of reuse. Not real: a collective copies its inputs
     and writes its results as two pieces of work on the communicator's stream, and NCCL's

@@ -17,7 +17,9 @@ from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import DEFAULT_STREAM, CollectiveKey, CollectiveLaunch
 
 _NUM_BLOCKS = 8
-_NAN_BYTE = 255  # a number with all bits set is NaN in every floating-point dtype
+_NAN_BYTE = (
+    255  # a number with all bits set is NaN in bfloat16, float16, float32 and float64
+)
 
 
 class StreamRecorder(Recorder):

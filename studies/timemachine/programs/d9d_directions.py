@@ -64,7 +64,7 @@ def program(rank: int, *, passes: list[tuple[str, bool]], width: int) -> None:
 
 
 def _partial(direction: GradDirection, *, raises: bool) -> None:
-    """Run one part of a split backward, whose hook may raise, as where memory runs out."""
+    """Enter one part of a split backward, which may raise, as where memory runs out."""
     with GLOBAL_GRAD_CONTEXT.with_directions(direction):
         if raises:
             raise RuntimeError("out of memory")

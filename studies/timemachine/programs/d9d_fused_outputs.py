@@ -16,7 +16,7 @@ from studies.timemachine.comparing import check_equal
 
 
 def draw(random: Random) -> dict[str, Any]:
-    """Draw sizes, and which of the two outputs is used how."""
+    """Draw sizes, and the factor of the second output in the loss."""
     return {
         "ranks": random.randint(1, 2),
         "seed": random.randrange(1000),

@@ -15,7 +15,7 @@ from deepspeed.moe.sharded_moe import topkgating
 
 
 def draw(random: Random) -> dict[str, Any]:
-    """Draw sizes, and whether logits are mostly negative."""
+    """Draw sizes, and a shift of all logits."""
     experts = random.randint(2, 4)
     return {
         "ranks": 1,

@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO stage 2 with overlapped communication; weights are larger than a bucket."""
+"""DeepSpeed's ZeRO stage 2 with overlapped communication; weights may be larger than a bucket."""
 
 from __future__ import annotations
 

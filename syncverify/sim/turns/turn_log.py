@@ -27,9 +27,8 @@ class AccessKind(Enum):
     AWAIT = auto()  # cannot come before the resource exists
     WRITE = auto()
     CREATE = auto()  # first write: ranks that await the resource can go on
-    ARRIVE = (
-        auto()
-    )  # adds one rank's part; the resource exists once all parts are there
+    # Adds one rank's part; the resource exists once all parts are there.
+    ARRIVE = auto()
 
 
 _READS = {AccessKind.READ, AccessKind.AWAIT}

@@ -258,9 +258,8 @@ def test_a_new_default_group_on_the_same_store_meets_no_stale_plan(ranks) -> Non
 
     def program(rank: int) -> list[str]:
         prefixed = dist.distributed_c10d._get_default_store()
-        store = (
-            prefixed.underlying_store
-        )  # the store that `init_process_group` was given
+        # The store that `init_process_group` was given.
+        store = prefixed.underlying_store
         a = {"a": parameter(init_device_mesh("cpu", (2,)), Replicate())}
         assert bind([a]) == []
         dist.barrier()

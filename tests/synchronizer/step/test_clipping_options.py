@@ -24,9 +24,8 @@ def test_gradients_of_other_stages_count(ranks, norm_type: float, norm: float) -
         values = [[3.0, 4.0], [12.0]][rank]
         weight = nn.Parameter(torch.zeros(len(values)))
         stages = dist.group.WORLD
-        config = SynchronizerConfig(
-            allow_local_only=True
-        )  # a pipeline, and nothing else
+        # The job has a pipeline, and no data parallelism.
+        config = SynchronizerConfig(allow_local_only=True)
         with GradientSynchronizer([[weight]], 1, 1, config=config) as synchronizer:
             (weight * torch.tensor(values)).sum().backward()
             synchronizer.wait()

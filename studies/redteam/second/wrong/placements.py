@@ -63,9 +63,8 @@ class EvenShardsAssumed(Plain):
             for axis, placement in enumerate(parameter.placements)
             if placement.is_shard()
         )
-        return (
-            parameter.numel() // cut
-        )  # WRONG: shards may be uneven, and larger than this
+        # WRONG: shards may be uneven, and larger than this
+        return parameter.numel() // cut
 
     @override
     def wait(self) -> None:

@@ -103,9 +103,8 @@ class FourDimsAreFilters(Plain):
             part, groups = local_grad(parameter).detach(), reduce_groups(parameter)
             if part.dim() > 3:
                 flat = part.flatten(1)
-                for group in groups[
-                    :1
-                ]:  # WRONG: was written before there were two axes
+                # WRONG: was written before there were two axes
+                for group in groups[:1]:
                     dist.all_reduce(flat, group=group)
                 part.copy_(flat.view(part.shape))
                 continue

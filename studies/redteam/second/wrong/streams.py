@@ -153,9 +153,8 @@ class TwoScratchBuffers(Streams):
         raw = self.scratch[self.num_launched % len(self.scratch)]
         self.num_launched += 1
         copy = raw[: bucket.buffer.nbytes].view(bucket.buffer.dtype)
-        copy.copy_(
-            bucket.buffer
-        )  # WRONG: waits for no earlier use of this scratch buffer
+        # WRONG: waits for no earlier use of this scratch buffer
+        copy.copy_(bucket.buffer)
         self.comm.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.comm):
             for group in bucket.groups:

@@ -108,9 +108,8 @@ class DividesByTheWorld(Plain):
         for axis, placement in enumerate(gradient.placements):
             if placement.is_replicate():
                 group = mesh.get_group(axis) if mesh.size(axis) > 1 else None
-                product *= dist.get_world_size(
-                    group
-                )  # WRONG: None is the world, and not "no group"
+                # WRONG: None is the world, and not "no group"
+                product *= dist.get_world_size(group)
         return product
 
 
