@@ -31,7 +31,7 @@ SURVIVED, BROKEN = 1, 3
 )  # fmt: skip
 @click.option(
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None,
-    help="Write outcomes here; an existing file is continued.",
+    help="Write outcomes here; an existing file is continued, and its survivors are tried again.",
 )  # fmt: skip
 @click.option(
     "--sample", type=click.IntRange(min=1), default=None, metavar="N",
@@ -49,7 +49,8 @@ def main(
     again: bool,
 ) -> int:
     """Put mistakes into the synchronizer and see whether they are noticed."""
-    chosen = [mutant for mutant in mutants() if mutant.id.startswith(only)]
+    every_mutant = mutants()
+    chosen = [mutant for mutant in every_mutant if mutant.id.startswith(only)]
     if not chosen:
         raise click.UsageError(f"no mutant has an id that starts with {only!r}")
     if json_path is not None and not json_path.absolute().parent.is_dir():
@@ -57,10 +58,12 @@ def main(
     equivalent = {} if only else reasons()
     if sample is not None:
         chosen = drawn([m for m in chosen if m.id not in equivalent], sample)
-    outcomes = stored(json_path)
+    # A survivor that has an explanation by now is no outcome any more.
+    read = stored(json_path)
+    outcomes = {id_: each for id_, each in read.items() if id_ not in equivalent}
     known = {id_: each.killed_by for id_, each in outcomes.items()}
     left = [
-        m for m in chosen if m.id not in equivalent and (again or m.id not in known)
+        m for m in chosen if m.id not in equivalent and (again or not known.get(m.id))
     ]
     console = Console(highlight=False, soft_wrap=True)
     if not only and (failed := tried(Trial(unchanged(), examples)).killed_by):
@@ -72,7 +75,7 @@ def main(
         outcomes[mutant.id] = outcome
         console.print(_line(mutant, outcome), markup=False)
         if json_path is not None:
-            store(json_path, chosen, outcomes)
+            store(json_path, every_mutant, outcomes)
     return _summary(console, chosen, outcomes, equivalent)
 
 

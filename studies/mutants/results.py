@@ -21,7 +21,7 @@ def reasons() -> dict[str, str]:
 
 
 def stored(path: Path | None) -> Outcomes:
-    """Read the outcomes of an earlier command, but for survivors, which are tried again.
+    """Read the outcomes of an earlier command.
 
     Args:
         path: File that `store` has written. None and a missing file hold no outcomes.
@@ -36,7 +36,6 @@ def stored(path: Path | None) -> Outcomes:
     return {
         entry["id"]: Outcome(**{name: entry[name] for name in fields})
         for entry in entries
-        if entry["killed_by"]
     }
 
 

@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from studies.mutants import __main__ as command
 from studies.mutants.generation import (
     OPERATORS,
     PACKAGE,
@@ -15,7 +17,8 @@ from studies.mutants.generation import (
 )
 from studies.mutants.results import reasons, store, stored
 from studies.mutants.targets import TARGETS
-from studies.mutants.trial import Outcome
+from studies.mutants.trial import Outcome, Trial
+from syncverify.processes.calls import run_here
 
 ALL = mutants()
 
@@ -109,9 +112,34 @@ def test_a_sample_is_the_same_one_and_not_the_first_mutants() -> None:
     assert sample != [*ALL][:5]
 
 
-def test_outcomes_are_stored_and_survivors_are_tried_again(tmp_path: Path) -> None:
-    file, (noticed, alive, untried) = tmp_path / "mutants.json", drawn(ALL, 3)
-    outcomes = {noticed.id: Outcome("a", 1, 2.0), alive.id: Outcome("", 9, 9.0)}
-    store(file, [noticed, alive, untried], outcomes)
-    assert len(file.read_text().splitlines()) == 2 + len(outcomes)
-    assert stored(file) == {noticed.id: outcomes[noticed.id]}
+NOTICED, ALIVE, UNTRIED = drawn(ALL, 3)
+OUTCOMES = {NOTICED.id: Outcome("a", 1, 2.0), ALIVE.id: Outcome("", 9, 9.0)}
+
+
+def test_outcomes_are_stored(tmp_path: Path) -> None:
+    file = tmp_path / "mutants.json"
+    store(file, [NOTICED, ALIVE, UNTRIED], OUTCOMES)
+    assert len(file.read_text().splitlines()) == 2 + len(OUTCOMES)
+    assert stored(file) == OUTCOMES
+
+
+@pytest.mark.parametrize(
+    ("only", "tried"), [(UNTRIED, [UNTRIED]), (ALIVE, [ALIVE]), (NOTICED, [])]
+)
+def test_a_part_is_tried_and_the_other_outcomes_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: Mutant, tried: list[Mutant]
+) -> None:
+    file, trials = tmp_path / "mutants.json", list[Mutant]()
+
+    def try_it(trial: Trial) -> Outcome:
+        trials.append(trial.mutant)
+        return Outcome("now", 1, 1.0)
+
+    monkeypatch.setattr("studies.crews.crew_at", lambda *_: run_here)
+    monkeypatch.setattr(command, "tried", try_it)
+    monkeypatch.setattr(command, "mutants", lambda: [NOTICED, ALIVE, UNTRIED])
+    store(file, ALL, OUTCOMES)
+    CliRunner().invoke(command.main, ["--only", only.id, "--json", str(file)])
+    assert trials == tried
+    now = {each.id: Outcome("now", 1, 1.0) for each in tried}
+    assert stored(file) == {**OUTCOMES, **now}
