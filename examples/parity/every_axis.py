@@ -1,4 +1,4 @@
-"""A GPT with experts on 18 layouts of up to five axes, as torchtitan#3029 lists them.
+"""A GPT with experts on 18 layouts, each of up to three of five axes, as in torchtitan#3029.
 
 The axis `dp` shards parameters, and `ep` shards them and splits the experts as well.
 """

@@ -142,7 +142,7 @@ def _words_in(scenario: Scenario) -> Iterator[str]:
 
 
 def _edges_in(scenario: Scenario) -> Iterator[str]:
-    """Yield what a scenario has beside its features and shows a defect of its own."""
+    """Yield traits of a scenario that are no features, and that a defect needs to show."""
     for spec in scenario.trainable:
         is_reduced = reduce_axes(scenario.mesh, spec)
         if is_reduced and magnitude(scenario, spec) < _LEAST_OF_FLOAT16:

@@ -147,4 +147,4 @@ def main(
 
 
 if __name__ == "__main__":
-    run_command(main, "soak.py")
+    run_command(main, "python -m studies.pages.soak")

@@ -147,4 +147,4 @@ def main(junit: Path | None, tests: str) -> None:
 PAGE: Final = Document("docs/versions.md", page, "plays")
 
 if __name__ == "__main__":
-    run_command(main, "versions.py")
+    run_command(main, "python -m studies.pages.versions")
