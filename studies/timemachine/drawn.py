@@ -3,7 +3,8 @@
     python -m studies.timemachine.drawn PROGRAM --examples 300 --seed 0 --json REPORT
 
 PROGRAM is a module of `studies.timemachine.programs`. The report has the form of that of
-`syncverify run`, as far as the pairs read it. Exit codes: 0 silent, 1 a violation.
+`syncverify run`, as far as the pairs read it. Exit codes: 0 silent, 1 a violation, 2 bad
+usage or a scenario that is not simulated.
 """
 
 from __future__ import annotations
