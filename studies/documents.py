@@ -23,8 +23,8 @@ class Document:
     Attributes:
         path: The page, from the root of the checkout.
         text: Returns the part, in Markdown.
-        part: Name of the part in `<!-- NAME -->` and `<!-- end of NAME -->`; empty for a page
-            in which only facts about releases are filled in.
+        part: Name of the part in `<!-- NAME -->` and `<!-- end of NAME -->`; empty where `text`
+            returns the whole page.
     """
 
     path: str
