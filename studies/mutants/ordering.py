@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from studies.mutants.edits import Edit, called, dropped, neighbours, swapped
 from studies.mutants.source import Source
 
-WAITS = frozenset(
-    {"wait", "_wait", "wait_stream", "wait_for", "release_to", "finish", "synchronize"}
-)
+WAITS = frozenset({"wait", "wait_stream", "wait_for", "release_to", "finish"})
 ODD_RANK = '__import__("torch").distributed.get_rank() % 2 == 1'
 NO_CONTEXT = '__import__("contextlib").nullcontext()'
 

@@ -7,21 +7,9 @@ from studies.mutants.edits import Edit, called, dropped
 from studies.mutants.source import Source
 
 VIEWS = frozenset(
-    {"attach", "detach", "copy_", "_copy", "drop", "drop_unused", "drop_scattered"}
-    | {"zero_stale", "note_address", "copy_from_grad", "restart"}
+    {"attach", "detach", "copy_", "drop", "drop_unused", "drop_scattered", "restart"}
 )
-NOTES = frozenset(
-    {
-        "append",
-        "_note_complete",
-        "setdefault",
-        "open",
-        "write",
-        "publish",
-        "report",
-        "end_backward",
-    }
-)
+NOTES = frozenset({"append", "setdefault", "open", "write", "publish", "end_backward"})
 BEGINNINGS = frozenset({"__init__", "__post_init__", "of"})
 
 

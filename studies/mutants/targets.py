@@ -26,15 +26,10 @@ TARGETS: dict[str, tuple[str, ...]] = {
 # Code that only reports, or is no part of a step: messages and figures.
 LEFT_OUT_FUNCTIONS = frozenset(
     {
-        "__repr__", "__str__", "_axis_names", "_kind", "_message", "_refuse", "check",
+        "__repr__", "__str__", "_axis_names", "_kind", "_refuse",
         "explain", "fail", "has_started", "is_kept_none", "norm_runs",
         "refuse_failed_step", "refuse_open_backward",
         "refuse_unknown_axes", "logging_data", "unfinished", "unused", "version",
     }
 )  # fmt: skip
-LEFT_OUT_NAMES = frozenset(
-    {
-        "_watch", "finite",
-        "times",
-    }
-)  # fmt: skip
+LEFT_OUT_NAMES = frozenset({"_watch", "finite", "times"})

@@ -92,7 +92,7 @@ class Count:
 
 
 def count(place: str, texts: Iterable[str]) -> Count:
-    """Return the count of docstrings, comments or pages below the folder `place`."""
+    """Return the count of docstrings, comments or pages; `place` says where they are."""
     listed = [*texts]
     num_words = sum(len(_WORD.findall(text)) for text in listed)
     found = tuple(sum(map(rule.found, listed)) for rule in RULES)

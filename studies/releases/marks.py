@@ -35,8 +35,8 @@ class Problem:
 
     Attributes:
         line: Line of the page, from 1.
-        says: What the page says.
-        so: What is so.
+        says: The claim of the page.
+        so: The fact that differs, or the remedy.
     """
 
     line: int

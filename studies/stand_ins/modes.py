@@ -61,7 +61,7 @@ class CollectsInCpp(UsualMode):
 
 
 class SumsInAHook(UsualMode):
-    """Leaves the sums to a comm hook, which puts them elsewhere first."""
+    """Leaves the sums to a comm hook, which sums a copy of the bucket's buffer."""
 
     config = replace(UsualMode.config, comm_hook=_sum_of_copy)
 
@@ -73,7 +73,7 @@ class ChecksSumsOfAHook(SumsInAHook):
 
 
 class LeavesNone(UsualMode):
-    """Leaves the bucket as it is, for the first gradients to be copied over it."""
+    """Clears gradients to None; the first gradients of a step are copied over the old bucket."""
 
     @override
     def zero_grad(self, **_: object) -> None:

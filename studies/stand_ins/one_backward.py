@@ -1,4 +1,4 @@
-"""Peers that fail plain steps of several backwards, played with one backward a step."""
+"""A peer that fails plain steps of several backwards, played with one backward a step."""
 
 from dataclasses import replace
 from typing import ClassVar

@@ -15,8 +15,10 @@ from studies.mutants.generation import (
     mutants,
     unchanged,
 )
+from studies.mutants.ordering import WAITS
 from studies.mutants.results import reasons, store, stored
-from studies.mutants.targets import TARGETS
+from studies.mutants.state import NOTES, VIEWS
+from studies.mutants.targets import LEFT_OUT_FUNCTIONS, LEFT_OUT_NAMES, TARGETS
 from studies.mutants.trial import Outcome, Trial
 from syncverify.processes.calls import run_here
 
@@ -41,6 +43,18 @@ def of_source(folder: Path, text: str) -> dict[str, Mutant]:
 def test_there_are_many_and_every_operator_finds_a_place() -> None:
     assert len(ALL) > len(OPERATORS)
     assert {mutant.operator for mutant in ALL} == {each.__name__ for each in OPERATORS}
+
+
+@pytest.mark.parametrize(
+    "names", [WAITS, VIEWS, NOTES, LEFT_OUT_FUNCTIONS, LEFT_OUT_NAMES]
+)
+def test_names_of_operators_occur_in_the_synchronizer(names: frozenset[str]) -> None:
+    used = {
+        word
+        for file in PACKAGE.rglob("*.py")
+        for word in re.findall(r"\w+", file.read_text("utf-8"))
+    }
+    assert names <= used
 
 
 @pytest.mark.slow
