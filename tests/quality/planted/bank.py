@@ -86,7 +86,7 @@ NUMERICS = [
             "it is divided by 2, the number of ranks that contribute, once more: its sum by "
             "4 and not by 2"
         ),
-        mesh=(2, 2),
+        mesh=(2, 2), examples=40,
     ),
     Defect(
         "dp-group-ignores-sequence-parallel", VALUE, "rank_contribution_missing",
@@ -116,8 +116,9 @@ NUMERICS = [
         features=frozenset({"dtype=own gradient dtype"}), seed=1,
     ),
     Defect(
+        # With seed 0 it is met among 51 parameters, of which too many are left.
         "reduce-dtype-skips-second-leg", VALUE, "rounded",
-        wrong("it is rounded, as if summed in "), mesh=(2, 2),
+        wrong("it is rounded, as if summed in "), mesh=(2, 2), examples=30, seed=1,
     ),
     Defect(
         "flush-reduces-what-is-reduced", VALUE, "reduced_twice",
@@ -127,10 +128,10 @@ NUMERICS = [
     Defect(
         "scale-accumulated-grad-each-window", VALUE, "scaled",
         wrong(
-            "it is divided by 4, the number of ranks that contribute, "
+            "it is divided by 2, the number of ranks that contribute, "
             "in every micro-batch"
         ),
-        mesh=(4,), accumulations=(2,),  # with two ranks and two micro-batches, 2 may be either
+        accumulations=(3,),  # with two ranks and two micro-batches, 2 may be either
     ),
 ]  # fmt: skip
 LIFECYCLE = [
