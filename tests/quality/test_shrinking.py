@@ -20,8 +20,6 @@ OF_TWO_AXES = {
     "reduce-dtype-skips-second-leg",
     "cross-group-collective-order",
 }
-# Two ranks and two micro-batches: either may be the 2 by which a sum is divided.
-OF_FOUR_RANKS = {"scale-accumulated-grad-each-window"}
 # An uneven shard beside two replicated parameters; a staging buffer in its second turn.
 OF_THREE_PARAMETERS = {"size-mismatch-does-not-hang", "pingpong-buffer-reused-early"}
 
@@ -29,7 +27,7 @@ OF_THREE_PARAMETERS = {"size-mismatch-does-not-hang", "pingpong-buffer-reused-ea
 @pytest.mark.parametrize("defect", DEFECTS, ids=[d.subject.__name__ for d in DEFECTS])
 def test_searches_assert_small_scenarios(defect: Defect) -> None:
     num_ranks = math.prod(defect.mesh)
-    is_large = defect.entry_id in OF_TWO_AXES | OF_FOUR_RANKS
+    is_large = defect.entry_id in OF_TWO_AXES
     assert num_ranks == 4 if is_large else num_ranks <= MOST_RANKS
     most = 3 if defect.entry_id in OF_THREE_PARAMETERS else MOST_PARAMETERS
     assert defect.num_parameters <= most
