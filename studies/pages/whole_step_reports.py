@@ -1,4 +1,4 @@
-"""Write the table of public reports that a comparison of a whole step finds."""
+"""The table of public reports whose mistakes a comparison of a whole step finds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.syncverify.whole_step.reports.table import REPORTS
 
 
 def page() -> str:
-    """Return the table of the page."""
+    """Return the table."""
     rows = [
         (
             f"[{each.number}]({each.url})",
@@ -20,7 +20,13 @@ def page() -> str:
         )
         for each in REPORTS
     ]
-    head = ("report", "mistake", "first seen in", "what the report says", "file")
+    head = (
+        "report",
+        "mistake",
+        "first seen in",
+        "part of what `parity` prints",
+        "file",
+    )
     return "\n".join(table(head, rows))
 
 

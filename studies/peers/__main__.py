@@ -58,17 +58,17 @@ def main(
             )
     if stores:
         PART.write()
-    sys.exit(any(row.unknown(PEERS[row.subject].known) for row in rows))
+    sys.exit(any(row.has_unknown_violation(PEERS[row.subject].known) for row in rows))
 
 
 def _table(rows: list[PeerResult]) -> Table:
-    table = Table("peer", "backend", "scenarios", "promises checked", "violations")
+    table = Table("peer", "backend", "scenarios", "properties", "violations")
     for row in rows:
         table.add_row(
             row.subject,
             row.backend,
             str(row.examples),
-            str(row.num_promises),
+            str(row.num_properties),
             str(len(row.violations)),
         )
     return table

@@ -17,13 +17,13 @@ RANKS = 4
 
 @dataclass(frozen=True, slots=True)
 class PeerResult:
-    """One row of the table.
+    """One row of the table of runs in docs/findings.md.
 
     Attributes:
         subject: Name of the peer.
         backend: Name of the backend.
         examples: Scenarios played.
-        num_promises: Properties that were checked in each scenario.
+        num_properties: Number of all properties; those that apply to a scenario are judged.
         violations: Violations, as `property (cause)`.
         tokens: Replay tokens of the violations, in the same order.
         seconds: Duration.
@@ -36,7 +36,7 @@ class PeerResult:
     subject: str
     backend: str
     examples: int
-    num_promises: int
+    num_properties: int
     violations: tuple[str, ...]
     tokens: tuple[str, ...]
     seconds: float
@@ -45,7 +45,7 @@ class PeerResult:
     python: str
     date: str
 
-    def unknown(self, known: frozenset[str]) -> bool:
+    def has_unknown_violation(self, known: frozenset[str]) -> bool:
         """Tell whether there is a violation besides the known ones."""
         return not known.issuperset(self.violations)
 
@@ -72,7 +72,7 @@ def play(
         subject=subject.name,
         backend=backend.name,
         examples=report.examples,
-        num_promises=len(ALL_PROPERTIES),
+        num_properties=len(ALL_PROPERTIES),
         violations=tuple(
             f"{violation.property} ({violation.cause})" for violation in found
         ),

@@ -12,7 +12,7 @@ from studies.releases.marks import marked
 STORED: Final = RESULTS / "peers.json"
 _COLUMNS: Final = (
     *("peer", "release", "played on", "Python", "backend"),
-    *("scenarios", "promises checked", "violations"),
+    *("scenarios", "properties", "violations"),
 )
 
 
@@ -30,7 +30,7 @@ def stored() -> list[PeerResult]:
 
 
 def store(rows: list[PeerResult]) -> None:
-    """Store results, each in the place of an earlier one of the same peer."""
+    """Store results; a new one replaces that of the same peer."""
     known = {row.subject: row for row in [*stored(), *rows]}
     ordered = [asdict(known[name]) for name in PEERS if name in known]
     STORED.write_text(f"{json.dumps(ordered, indent=1)}\n", encoding="utf-8")
@@ -43,14 +43,14 @@ def runs() -> str:
     absent = [f"`{name}`" for name in PEERS if name not in played]
     lines = [*table(_COLUMNS, map(_cells, rows))]
     if absent:
-        lines.append(f"\nNot played with these releases yet: {', '.join(absent)}.")
+        lines.append(f"\nNot played yet: {', '.join(absent)}.")
     return "\n".join(lines)
 
 
 def _cells(row: PeerResult) -> list[object]:
     found = ", ".join(f"`{each}`" for each in row.violations) or "0"
     cells = [f"`{row.subject}`", _release(row), row.date, row.python, row.backend]
-    return [*cells, row.examples, row.num_promises, found]
+    return [*cells, row.examples, row.num_properties, found]
 
 
 def _release(row: PeerResult) -> str:

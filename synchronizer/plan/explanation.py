@@ -1,7 +1,7 @@
 """The plan of a synchronizer, as values and as a table."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -19,7 +19,7 @@ class ExplainedCollective:
     """One collective of every step.
 
     Attributes:
-        operation: Name of the operation in torch.
+        operation: `all_reduce` or `reduce_scatter`.
         moved_bytes: Bytes that each rank contributes.
         dtype: Dtype of these bytes.
         ranks: Global ranks that take part.
@@ -118,7 +118,7 @@ class Explanation:
 
     @property
     def collectives(self) -> tuple[str, ...]:
-        """Collectives of every step, in order."""
+        """Collectives of every step without a comm hook, in order."""
         found = (bucket.collective for bucket in self.buckets)
         return tuple(str(each) for each in found if each)
 
@@ -156,22 +156,31 @@ class Explanation:
 def _explain(plan: BucketPlan, launch_position: int | None) -> ExplainedBucket:
     itemsize = plan.key.grad_dtype.itemsize
     payload_numel = sum(member.local_numel for member in plan.members)
-    return ExplainedBucket(
+    local = ExplainedBucket(
         plan.index,
         tuple(member.name for member in plan.members),
         _name(plan.key.grad_dtype),
         str(plan.key.device),
         payload_bytes=payload_numel * itemsize,
         padding_bytes=(plan.buffer_numel - payload_numel) * itemsize,
-        op=_op(plan.scope, plan.key.wire) if plan.scope else "",
-        wire_dtype=_name(plan.key.wire.dtype) if plan.scope else "",
-        wire_bytes=plan.buffer_numel * plan.key.wire.dtype.itemsize
-        if plan.scope
-        else 0,
-        ranks=plan.scope.ranks if plan.scope else (),
-        axes=_axes(plan.scope) if plan.scope else (),
+        op="",
+        wire_dtype="",
+        wire_bytes=0,
+        ranks=(),
+        axes=(),
         launch_position=launch_position,
         num_shards=plan.num_shards,
+    )
+    if plan.scope is None:
+        return local
+    wire = plan.key.wire
+    return replace(
+        local,
+        op=_op(plan.scope, wire),
+        wire_dtype=_name(wire.dtype),
+        wire_bytes=plan.buffer_numel * wire.dtype.itemsize,
+        ranks=plan.scope.ranks,
+        axes=_axes(plan.scope),
     )
 
 

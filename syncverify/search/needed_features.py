@@ -1,8 +1,8 @@
 """The features that a violation needs: all others of its scenario become plain.
 
-Shrinking makes a scenario small, but a feature costs nothing there: a violation of two
-features that do not go together kept seven. Delta debugging over the features, one at a time
-until none can go, leaves those that matter together.
+Shrinking does not count features: a violation that needs two features may be reported with
+seven. So features are taken away one at a time (delta debugging), until each one that is left is
+needed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ _MAX_RUNS: Final = 60
 
 
 def with_needed_features(judge: Judge, found: FoundViolation) -> FoundViolation:
-    """Return a violation of the same identity in which no single feature can become plain.
+    """Return a violation of the same identity with fewer features, as few as 60 runs find.
+
+    Limits the runs that the judge has left. Names and the number of mesh axes stay, and a topic of
+    a parameter becomes plain as a whole.
 
     Args:
         judge: Judge of the scenarios, under the contract of the violation.
         found: The violation.
 
     Returns:
-        The violation, as far as 60 runs lead.
+        The violation; `found` itself if it needs all of its features.
     """
     identity, best = found.violation.identity, found
     judge.budget.runs_left = _MAX_RUNS
@@ -87,7 +90,7 @@ def _without(scenario: Scenario, feature: Feature) -> Scenario:
 
 
 def _plainer(spec: ParameterSpec, topic: str) -> dict[str, Any]:
-    """Return the fields without which a parameter has no feature of a topic."""
+    """Return values of fields with which a parameter has no feature of a topic."""
     match topic:
         case "placement":
             plain = (

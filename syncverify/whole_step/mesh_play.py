@@ -1,4 +1,4 @@
-"""A training on a mesh beside one rank, with the facts that its mistakes are looked for with."""
+"""Values of a training on a mesh and on one rank, and the facts that explain differences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
 
 @dataclass(frozen=True, slots=True)
 class MeshPlay:
-    """A training on a mesh beside one rank.
+    """Values of a training on a mesh, beside those of one rank.
 
     Attributes:
         training: Model, data, loss and parallelism that the user describes.
@@ -44,7 +44,7 @@ class MeshPlay:
 
     @property
     def scale(self) -> float:
-        """The scale of the loss; 1 without a scaler."""
+        """The scale of the loss after step 0, for the mistakes of all steps; 1 without a scaler."""
         scales = self.reference.tensors(Quantity.SCALE, 0).values()
         return next((float(each) for each in scales if each is not None), 1.0)
 
@@ -79,7 +79,7 @@ class MeshPlay:
         return Squares(self.layout, by_rank, split_over)
 
     def known(self, step: int, start: NamedTensors) -> Known:
-        """Return the facts with which the mistakes of a step are looked for.
+        """Return the facts that explain the mistakes of a step.
 
         Args:
             step: Number of the step.
@@ -87,7 +87,7 @@ class MeshPlay:
         """
         before = self.ranks[0].steps[step - 1].tensors if step else {}
         number = self.training.num_micro_batches
-        known = Known(
+        facts = Known(
             self.layout,
             self.training.own,
             scale=self.scale,
@@ -95,22 +95,26 @@ class MeshPlay:
             frozen=self.frozen,
         )
         if self.training.loss is None:
-            return known
-        parts, part_of = different_parts(self.ranks, step)
-        smaller = [e for part in parts for e in micro_batches(part, number)]
-        listed = [*parts, *(smaller if number > 1 else [])]
+            return facts
+        batches, part_of = different_parts(self.ranks, step)
+        smaller = (
+            [each for batch in batches for each in micro_batches(batch, number)]
+            if number > 1
+            else []
+        )
+        listed = [*batches, *smaller]
         try:
             found = gradients_of(self.plain_training, listed, step, start, self.device)
         except UsageError:
             # The loss needs more than a rank's part. Fewer mistakes can be named then.
-            return known
+            return facts
         return replace(
-            known,
-            parts=found.parts[: len(parts)],
+            facts,
+            parts=found.parts[: len(batches)],
             part_of=part_of,
             terms=found.terms,
             before=before.get(Quantity.GRADIENT),
-            micro_batches=found.parts[len(parts) :],
+            micro_batches=found.parts[len(batches) :],
         )
 
     def start(self, step: int) -> NamedTensors:

@@ -12,7 +12,7 @@ from syncverify.bugbank.entry import reported
 
 
 class TrustsViews(Careful):
-    """The view is not checked: after a dropped `.grad` the next one lies elsewhere, unnoticed."""
+    """Views are not checked: once `.grad` is None, the next gradient lies outside of the bucket."""
 
     features = frozenset({"event=set_to_none"})
 
