@@ -56,7 +56,8 @@ class ExplainedBucket:
             stays local.
         wire_bytes: Bytes of the sum, padding included; 0 where the bucket stays local.
         ranks: Global ranks that sum the bucket; empty where it stays local.
-        axes: The mesh axes that span the ranks, by name or else by index.
+        axes: The mesh axes that span the ranks, by name or else by index; empty where there is
+            no mesh, and where the bucket stays local.
         launch_position: Position among this rank's launches; None where there is
             nothing to communicate.
         num_shards: Number of equal parts, owned by one rank each, into which the bucket

@@ -1,4 +1,4 @@
-"""The features that a violation needs: all others of its scenario become plain.
+"""The features that a violation needs: others of its scenario become plain.
 
 Shrinking does not count features: a violation that needs two features may be reported with
 seven. So features are taken away one at a time (delta debugging), until each one that is left is
@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from syncverify.errors import ScenarioFormatError
+from syncverify.scenario.contract_meshes import AXIS_NAMES
 from syncverify.scenario.feature_row import Feature, base_word
 from syncverify.scenario.feature_table import PLAIN, TABLE
 from syncverify.scenario.features import (
@@ -21,7 +22,13 @@ from syncverify.scenario.features import (
     parameter_features,
 )
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import ABSENT, PARTIAL, REPLICATE, ParameterSpec
+from syncverify.scenario.specs import (
+    ABSENT,
+    PARTIAL,
+    REPLICATE,
+    MeshSpec,
+    ParameterSpec,
+)
 from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
@@ -32,8 +39,8 @@ _MAX_RUNS: Final = 60
 def with_needed_features(judge: Judge, found: FoundViolation) -> FoundViolation:
     """Return a violation of the same identity with fewer features, as few as 60 runs find.
 
-    Limits the runs that the judge has left. Names and the number of mesh axes stay, and a topic of
-    a parameter becomes plain as a whole.
+    Limits the runs that the judge has left. The number of mesh axes stays. Placements and shape of
+    a parameter become plain as a whole.
 
     Args:
         judge: Judge of the scenarios, under the contract of the violation.
@@ -68,7 +75,7 @@ def _without(scenario: Scenario, feature: Feature) -> Scenario:
     """Return a scenario whose part with a feature is plain."""
     topic = feature.topic
     if topic == "mesh":
-        return replace(scenario, mesh=replace(scenario.mesh, order="row_major"))
+        return replace(scenario, mesh=_plainer_mesh(scenario.mesh, feature.value))
     if topic == "event":
         events = tuple(
             PLAIN if base_word(event) == feature.value else event
@@ -81,7 +88,7 @@ def _without(scenario: Scenario, feature: Feature) -> Scenario:
     return replace(
         scenario,
         parameters=tuple(
-            replace(spec, **_plainer(spec, topic))
+            replace(spec, **_plainer(spec, feature))
             if feature in parameter_features(scenario.mesh, spec)
             else spec
             for spec in scenario.parameters
@@ -89,9 +96,15 @@ def _without(scenario: Scenario, feature: Feature) -> Scenario:
     )
 
 
-def _plainer(spec: ParameterSpec, topic: str) -> dict[str, Any]:
-    """Return values of fields with which a parameter has no feature of a topic."""
-    match topic:
+def _plainer_mesh(mesh: MeshSpec, value: str) -> MeshSpec:
+    if value == "unnamed":
+        return replace(mesh, axis_names=AXIS_NAMES[: len(mesh.shape)])
+    return replace(mesh, order="row_major")
+
+
+def _plainer(spec: ParameterSpec, feature: Feature) -> dict[str, Any]:
+    """Return values of fields with which a parameter lacks a feature."""
+    match feature.topic:
         case "placement":
             plain = (
                 REPLICATE if code in {ABSENT, PARTIAL} else code.removeprefix("_")
@@ -100,8 +113,10 @@ def _plainer(spec: ParameterSpec, topic: str) -> dict[str, Any]:
             return {"placements": spec.placements and tuple(plain)}
         case "shape":
             return {"global_shape": tuple(n or 1 for n in spec.global_shape[:2])}
+        case "dtype" if feature.value == "own gradient dtype":
+            return {"grad_dtype": None}
         case "dtype":
             return {"dtype": "float32", "grad_dtype": None}
         case "listed":
             return {"num_listed": 1, "also_in_next_group": False}
-    return {topic: TABLE[topic].plain_word}
+    return {feature.topic: TABLE[feature.topic].plain_word}

@@ -83,7 +83,7 @@ class MeshPlay:
 
         Args:
             step: Number of the step.
-            start: Parameters before the step, on one rank.
+            start: Parameters before the step: those of one rank, or the ranks' own.
         """
         before = self.ranks[0].steps[step - 1].tensors if step else {}
         number = self.training.num_micro_batches
@@ -124,7 +124,7 @@ class MeshPlay:
         return self.reference.tensors(Quantity.PARAMETER, step - 1)
 
     def own_start(self, step: int) -> NamedTensors | None:
-        """Return the ranks' own parameters before a step; None if copies differ or are not whole.
+        """Return the ranks' own parameters before a step; None if copies differ or one is not whole.
 
         Args:
             step: Number of the step, 1 or more.

@@ -265,7 +265,7 @@ def test_a_factor_on_its_device_is_not_rounded(ranks, wire_dtype) -> None:
 
 
 @pytest.mark.parametrize("wire_dtype", [None, torch.float16])
-def test_no_scale_makes_a_used_parameter_unused(ranks, wire_dtype) -> None:
+def test_a_scale_of_zero_leaves_used_parameters_used(ranks, wire_dtype) -> None:
     """Flags travel beside the gradients, and are divided, but never scaled."""
 
     def program(rank: int) -> list[Any]:

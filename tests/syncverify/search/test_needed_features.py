@@ -20,7 +20,7 @@ from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import resolve
 
 SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)),
+    MeshSpec((2,), ()),
     (
         ParameterSpec("p0", (4, 4), ("R",), use="twice", num_listed=2),
         ParameterSpec("p1", (4,), ("R",), "float64", use="checkpointed"),
@@ -74,3 +74,31 @@ def test_two_features_of_many_are_left() -> None:
         ("dtype", "float64"),
     }
     assert found.violation.identity == identity
+
+
+class DoublesBfloat16(DoublesTheSecondWait):
+    """Is wrong for parameters in bfloat16, of any dtype of gradients."""
+
+    @override
+    def scale(self, parameters: list[nn.Parameter]) -> None:
+        super().scale([each for each in parameters if each.dtype == torch.bfloat16])
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.scale(self.parameters)
+
+
+def test_an_own_gradient_dtype_goes_without_the_dtype_of_the_parameter() -> None:
+    parameter = ParameterSpec("p0", (4,), ("R",), "bfloat16", "float32")
+    scenario = Scenario(MeshSpec((2,), ("dp",)), (parameter,), (1,), 2**20)
+    judge = Judge(
+        resolve(DoublesBfloat16, "everything"), SimBackend(), ScheduleChoice(), 0
+    )
+    before = judge.judge_schedule(scenario, DEFAULT_SCHEDULE)
+    identity = next(
+        each for each in before.violations if each[0] == "gradient_equals_reference"
+    )
+    found = with_needed_features(judge, before.violations[identity])
+    assert [each.dtype for each in found.scenario.parameters] == ["bfloat16"]
+    assert [*optional_features(found.scenario)] == []
