@@ -13,7 +13,7 @@ def replay_line(token: str, subject: str, backend: str, contract: str = "") -> s
     """Return the command that plays a token on the machines of this process.
 
     Args:
-        token: The token, or "{}" for a place that is filled later.
+        token: The token.
         subject: The subject as the user named it.
         backend: Name of the backend.
         contract: Name or file of a contract, or "".

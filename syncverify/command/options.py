@@ -270,15 +270,18 @@ def _play_owned(
     from syncverify.processes.forked_process import prepare
     from syncverify.program.late_imports import after_imports
 
-    line = replay_line(
-        "{}", options["subject"], options["backend"], options["contract"] or ""
-    )
     has_jobs = options.get("jobs", 1) > 1
     # A second play gives a verdict, and writes nothing.
     named = {name: options[name] for name in ("subject", "contract", "backend")}
     named["shown_as"] = options.get("shown_as", "text")
     imported = after_imports(play, prepare if has_jobs else None)
-    owned(imported, lambda token: _replay(token, named), line, record)
+    replay = (options["subject"], options["backend"], options["contract"] or "")
+    owned(
+        imported,
+        lambda token: _replay(token, named),
+        lambda token: replay_line(token, *replay),
+        record,
+    )
 
 
 def _replay(token: str, options: Mapping[str, Any]) -> None:
@@ -327,7 +330,8 @@ def simulate(**options: Any) -> None:
 
         execute(SimulateOptions(**options))
 
-    owned(after_imports(play), None, f"syncverify simulate {options['program']}")
+    again = f"syncverify simulate {options['program']}"
+    owned(after_imports(play), None, lambda _: again)
 
 
 @cli.command(
@@ -431,7 +435,8 @@ def parity(**options: Any) -> None:
 
         execute(ParityOptions(**options))
 
-    owned(after_imports(play), None, f"syncverify parity {options['module']}")
+    again = f"syncverify parity {options['module']}"
+    owned(after_imports(play), None, lambda _: again)
 
 
 @cli.command()
@@ -520,5 +525,5 @@ def bank(**options: Any) -> None:
         execute(BankOptions(**options))
 
     # The token of a scenario does not tell the entry: the table above shows the last one.
-    line = replay_line("{}", "SUBJECT", options["backend"])
-    owned(after_imports(play), None, line)
+    backend = options["backend"]
+    owned(after_imports(play), None, lambda it: replay_line(it, "SUBJECT", backend))

@@ -54,12 +54,13 @@ _REQUESTS = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
 _NUMBERS = {2: "two", 3: "three"}
 
 Record = Callable[[str, str, list[CodeLine], int], None]
+ReplayLine = Callable[[str], str]
 
 
 def owned(
     play: Callable[[], None],
     again: Callable[[str], None] | None,
-    replay_line: str,
+    replay_line: ReplayLine,
     record: Record | None = None,
     patience: Patience = DEFAULT_PATIENCE,
 ) -> None:
@@ -72,7 +73,7 @@ def owned(
         play: Plays, and leaves by `process_exit`.
         again: Plays the scenario of a token in the same way; None if it needs more than
             the token, so that a lost process gives no verdict.
-        replay_line: The command that plays a token, with `{}` in the place of the token.
+        replay_line: Returns the command that plays a token.
         record: Saves a violation that loses the process, from its token, its summary, the
             subject's lines and the number of scenarios that started. It runs in a child too.
         patience: How long the owner waits for its children.
@@ -96,7 +97,7 @@ def owned(
 def _own(
     play: Callable[[], None],
     again: Callable[[str], None] | None,
-    replay_line: str,
+    replay_line: ReplayLine,
     record: Record | None,
     patience: Patience,
 ) -> None:
@@ -151,12 +152,12 @@ def _leave_unless_confirmed(losses: Sequence[Child], words: str) -> None:
         )
 
 
-def _words_of_loss(end: Child, replay_line: str) -> str:
+def _words_of_loss(end: Child, replay_line: ReplayLine) -> str:
     """Say how the first child was lost, and how to play its scenario."""
     how = _loss_of(end).how
     if not end.token:
         return f"that plays {how} before its first scenario{_listed(end.lines)}"
-    line = replay_line.replace("{}", end.token)
+    line = replay_line(end.token)
     words = f"{how} in run {end.num_runs}; to play that one: {line}"
     words += _listed(end.lines)
     if "TORCHELASTIC_RUN_ID" not in os.environ:
@@ -168,13 +169,13 @@ def _words_of_loss(end: Child, replay_line: str) -> str:
 
 
 def _leave_with_violation(
-    losses: Sequence[Child], replay_line: str, record: Record | None
+    losses: Sequence[Child], replay_line: ReplayLine, record: Record | None
 ) -> NoReturn:
     end, last = losses[0], losses[-1]
     lost = _loss_of(last)
     name = _PROPERTIES[lost.cause]
     token = renamed(end.token, name, lost.cause)
-    line = replay_line.replace("{}", token)
+    line = replay_line(token)
     runs = f"in {_NUMBERS[len(losses)]} runs of one scenario"
     summary = f"the process that plays the ranks {lost.how}, {runs}"
     click.echo(

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
@@ -31,10 +32,21 @@ _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumera
 # A value shows its cause if an unrelated cause fits this seldom.
 MAX_CHANCE = 0.02
 
-# Words of the number by which a mean divides.
-_OF_MEAN = "the number of ranks that contribute"
-
 CauseAndValue = tuple[Cause, torch.Tensor]
+
+
+class LikelyDivisor(NamedTuple):
+    """A number that may be mistaken for a divisor.
+
+    Attributes:
+        size: The number.
+        words: What it counts.
+        divides_mean: Whether a mean divides by it.
+    """
+
+    size: int
+    words: str
+    divides_mean: bool = False
 
 
 def explain(
@@ -313,11 +325,12 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     value = expected.value()
     yield from _undivided(expected)
     sizes = sizes_of(expected)
-    for words, size in sizes.items():
+    for each in sizes:
+        size, words, _ = each
         text = f"it is divided by {size}, {words}{_once_more(expected, size)}"
         yield Cause("scaled", text), value / size
         if size == 2 or size != expected.divisor:
-            yield Cause("scaled", _multiplied(expected, size, words)), value * size
+            yield Cause("scaled", _multiplied(expected, each)), value * size
         if size != expected.divisor > 1:
             text = f"its sum is divided by {size}, {words}, not by {expected.divisor}"
             yield Cause("scaled", text), value * expected.divisor / size
@@ -328,7 +341,7 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
                 for r, m in expected.terms()
             ]
             yield Cause("scaled", text), torch.stack(parts).sum(dim=0)
-    if 2 not in sizes.values():
+    if all(each.size != 2 for each in sizes):
         yield Cause("scaled", "it is counted twice as a whole"), value * 2
 
 
@@ -337,24 +350,30 @@ def in_every_micro_batch(size: int, words: str) -> str:
     return f"it is divided by {size}, {words}, in every micro-batch"
 
 
-def sizes_of(expected: ExpectedGradient) -> dict[str, int]:
-    """Return the numbers over 1 that may be mistaken for a divisor, by their words."""
+def sizes_of(expected: ExpectedGradient) -> list[LikelyDivisor]:
+    """Return the numbers over 1 that may be mistaken for a divisor."""
     scenario = expected.reference.scenario
     mesh, parameters = scenario.mesh, scenario.trainable
-    sizes = {
-        _OF_MEAN: len(expected.ranks),
-        "the number of accumulations": expected.count,
-        "the world size": mesh.num_ranks,
-        "the number of elements": expected.value().numel(),
-        "the number of parameters": len(parameters),
-        "the declared factor": expected.reference.capabilities.divide_factor,
-    }
-    if mesh.num_ranks == len(expected.ranks) > 1:
-        del sizes["the world size"]  # which would be a second name of the first number
+    num_ranks = len(expected.ranks)
+    sizes = [
+        LikelyDivisor(
+            num_ranks, "the number of ranks that contribute", divides_mean=True
+        ),
+        LikelyDivisor(expected.count, "the number of accumulations"),
+        LikelyDivisor(mesh.num_ranks, "the world size"),
+        LikelyDivisor(expected.value().numel(), "the number of elements"),
+        LikelyDivisor(len(parameters), "the number of parameters"),
+        LikelyDivisor(
+            expected.reference.capabilities.divide_factor, "the declared factor"
+        ),
+    ]
+    if mesh.num_ranks == num_ranks:
+        del sizes[2]  # which would be a second name of the first number
     for axis, size in enumerate(mesh.shape):
         if ranks_along(mesh, (axis,), expected.rank) != expected.ranks:
-            sizes[f"the size of mesh axis {axis_name(mesh, axis)!r}"] = size
-    return {words: size for words, size in sizes.items() if size > 1}
+            words = f"the size of mesh axis {axis_name(mesh, axis)!r}"
+            sizes.append(LikelyDivisor(size, words))
+    return [each for each in sizes if each.size > 1]
 
 
 def _undivided(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
@@ -383,17 +402,18 @@ def as_float(factor: int) -> float:
     return float(min(factor, 2**1023))
 
 
-def _multiplied(expected: ExpectedGradient, size: int, words: str) -> str:
+def _multiplied(expected: ExpectedGradient, factor: LikelyDivisor) -> str:
     """Describe a factor; twice the right gradient has several origins of one value."""
+    size, words, divides_mean = factor
     if size != 2:
         return f"it is multiplied by {size}, {words}"
     # A sum that two ranks sum again is doubled too.
     twice = "counted or reduced twice" if len(expected.ranks) == 2 else "counted twice"
-    if expected.divisor == 2 and words == _OF_MEAN:
-        factor = f"the sum is {_by_one(expected)}, {words}"
+    if expected.divisor == 2 and divides_mean:
+        or_so = f"the sum is {_by_one(expected)}, {words}"
     else:
-        factor = f"multiplied by 2, {words}"
-    return f"it is twice the right gradient: {twice}, or {factor}"
+        or_so = f"multiplied by 2, {words}"
+    return f"it is twice the right gradient: {twice}, or {or_so}"
 
 
 def _misplaced(expected: ExpectedGradient) -> Iterator[CauseAndValue]:

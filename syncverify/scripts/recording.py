@@ -121,7 +121,7 @@ class _Heard:
             device=self.device,
             run=Run("sim", ranks, fault),
             refused=self._refused(),
-            lost={own.rank: own.lost for own in self.hub.ranks if own.lost},
+            lost={own.rank: own.lost for own in self.hub.ranks if own.lost is not None},
             was_interrupted=was_interrupted,
         )
 

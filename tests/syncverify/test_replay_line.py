@@ -23,8 +23,8 @@ def test_names_are_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert replay_line("sv2-x", "mine:a b", "sim") == (
         "syncverify replay sv2-x 'mine:a b' --backend sim"
     )
-    assert replay_line("{}", "mine:Sync", "gloo", "my file.toml") == (
-        "syncverify replay {} mine:Sync --backend gloo --contract 'my file.toml'"
+    assert replay_line("sv2-y", "mine:Sync", "gloo", "my file.toml") == (
+        "syncverify replay sv2-y mine:Sync --backend gloo --contract 'my file.toml'"
     )
 
 

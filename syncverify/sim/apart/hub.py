@@ -57,7 +57,7 @@ class HeardRank:
         outbox: What other ranks did since its last turn.
         stands: The word by which it gave its turn away; None while it runs.
         ended: Its last word of all; None while there is none.
-        lost: How its process ended without a last word; "" if it did not.
+        lost: How its process ended without a last word; None if it did not.
         trace: Its trace, as far as it has told it.
         last_launch: The last collective that it has told of; None if there is none.
         num_records: Number of records that it has told of.
@@ -69,7 +69,7 @@ class HeardRank:
     outbox: list[SharedChange] = field(default_factory=list)
     stands: TurnOver | None = None
     ended: RankEnded | None = None
-    lost: str = ""
+    lost: str | None = None
     trace: list[TraceRecord] = field(default_factory=list)
     last_launch: CollectiveLaunch | None = None
     num_records: int = 0
@@ -77,7 +77,7 @@ class HeardRank:
     @property
     def has_ended(self) -> bool:
         """Tell whether nothing more comes from it."""
-        return self.ended is not None or bool(self.lost)
+        return self.ended is not None or self.lost is not None
 
     @property
     def can_run(self) -> bool:
@@ -157,7 +157,7 @@ class Hub:
     def _is_over(self) -> bool:
         if self.stall is not None and not self.has_passed:
             return True
-        fails = any(own.lost or self._has_failed(own) for own in self.ranks)
+        fails = any(own.lost is not None or self._has_failed(own) for own in self.ranks)
         return fails or all(own.has_ended for own in self.ranks)
 
     def _has_failed(self, own: HeardRank) -> bool:
@@ -228,7 +228,8 @@ class Hub:
         self._await_end(own, time.monotonic() + _END_SECONDS)
         stack = own.ended.stack if own.ended else ()
         self.stall = self.stall or Stall("never_returns", (own.rank,), stack)
-        own.lost = own.lost or ("" if own.ended else "a hang in code below Python")
+        if not own.has_ended:
+            own.lost = "a hang in code below Python"
 
     def _take(self, own: HeardRank, word: object) -> None:
         match word:

@@ -95,7 +95,7 @@ if second == "bank":  # the command `bank`, with an act in the place of its exec
     sys.modules["syncverify.verification.reported_search"] = fake  # or the command imports torch for it
     sys.argv[1:] = ["bank"]
     main()
-owner.owned(lambda: act(first), lambda token: act(second), "play {}")
+owner.owned(lambda: act(first), lambda token: act(second), "play {}".format)
 """
 _started: list[subprocess.Popen[str]] = []
 PLAYS = "announce(SCENARIO)"
