@@ -12,6 +12,8 @@ from typing import Final, TextIO
 # DTensor advises here to flatten the axes of a mesh, for speed. Scenarios are no jobs to speed up,
 # and among lines of a report the advice looks like a finding.
 _ADVICE: Final = "torch.distributed.tensor._redistribute"
+# Autograd advises to give a gradient the strides of its parameter, for speed as well.
+_STRIDES: Final = "grad and param do not obey the gradient layout contract"
 # DTensor tries an operator on shapes alone first, and logs an error that it raises as well.
 _RAISED_TOO: Final = "torch._subclasses.fake_tensor"
 # FSDP2 prints the texts and the stacks of some errors that it raises as well.
@@ -29,7 +31,8 @@ def show_warnings_once() -> None:
     logging.getLogger(_ADVICE).setLevel(logging.ERROR)
     logging.getLogger(_RAISED_TOO).setLevel(logging.CRITICAL)
     _print_no_error_of_fsdp()
-    warnings.filterwarnings("ignore", "Error detected in ", UserWarning)
+    for start in ("Error detected in ", _STRIDES):
+        warnings.filterwarnings("ignore", start, UserWarning)
     shown = set[tuple[str, str, int]]()
     show = warnings.showwarning
 

@@ -29,6 +29,23 @@ def test_a_warning_is_shown_once_by_message_and_place() -> None:
     ]  # fmt: skip
 
 
+def test_advice_on_strides_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        monkeypatch.context() as patched,
+        warnings.catch_warnings(record=True) as shown,
+    ):
+        patched.setattr(warnings, "showwarning", warnings.showwarning)
+        show_warnings_once()
+        weight = torch.ones(3, 2, requires_grad=True)
+        weight.grad = torch.ones(2, 3).t()
+        torch.set_warn_always(True)
+        try:
+            weight.sum().backward()
+        finally:
+            torch.set_warn_always(False)
+    assert not shown
+
+
 @pytest.mark.parametrize(
     ("module", "hidden", "shown"),
     [
