@@ -1,5 +1,6 @@
 """The meshes and schedules on which d9d's trainer is run."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +12,9 @@ class Layout:
     Attributes:
         name: Name in the results.
         axes: Sizes of the axes of the mesh, by the names that d9d gives them.
-        schedule: d9d's name of the pipeline schedule, and its options.
-        max_norm: Norm to clip to. Clipped gradients are rounded, so they are compared with
+        schedule: d9d's name of the pipeline schedule, and its options. d9d asks for one
+            without a pipeline too.
+        max_norm: Norm to clip to; None for no clipping. Clipped gradients are rounded, so they are compared with
             those of d9d's synchronizer, and not with those of one process.
         sleeps: Whether the trainer sleeps and wakes after step 2: it unbinds and binds.
     """
@@ -26,14 +28,11 @@ class Layout:
     @property
     def num_ranks(self) -> int:
         """Size of the mesh."""
-        size = 1
-        for each in self.axes.values():
-            size *= each
-        return size
+        return math.prod(self.axes.values())
 
     @property
-    def num_replicas(self) -> int:
-        """Number of ranks with data of their own."""
+    def data_parallel_size(self) -> int:
+        """Number of ranks with data of their own; the ranks of a pipeline share theirs."""
         return self.num_ranks // self.axes.get("pipeline_parallel", 1)
 
 

@@ -57,7 +57,7 @@ def outcome_of(trial: Trial) -> Outcome:
             error=trial.error,
         )
     ours, theirs = trial.gradients["ours"], trial.gradients["d9d"]
-    right = theirs if is_rounded else [expected(layout.num_replicas)] * len(ours)
+    right = theirs if is_rounded else [expected(layout.data_parallel_size)] * len(ours)
     return Outcome(
         layout=layout.name,
         ranks=layout.num_ranks,

@@ -11,15 +11,19 @@ class BoundRanks:
 
     Args:
         scopes: The sets of global ranks that reduce or compare, this rank in each.
+
+    Attributes:
+        peers: The other global ranks of all scopes.
     """
 
     def __init__(self, scopes: Iterable[Iterable[int]]) -> None:
         ranks = {rank for scope in scopes for rank in scope}
+        # Without scopes there may be no process group, which `get_rank` needs.
         self.peers = ranks - {dist.get_rank()} if ranks else set()
         self._bound = WeakSet[BoundRanks]()
         default_group = dist.group.WORLD
         if self.peers and default_group is not None:
-            self._bound = _bound.setdefault(default_group, self._bound)
+            self._bound = _by_default_group.setdefault(default_group, self._bound)
             self._bound.add(self)
 
     @property
@@ -37,5 +41,7 @@ class BoundRanks:
         self._bound.discard(self)
 
 
-# By default process group: each rank of a job has one, also where ranks are threads.
-_bound: WeakKeyDictionary[dist.ProcessGroup, WeakSet[BoundRanks]] = WeakKeyDictionary()
+# Each rank of a job has a default process group of its own, also where ranks are threads.
+_by_default_group: WeakKeyDictionary[dist.ProcessGroup, WeakSet[BoundRanks]] = (
+    WeakKeyDictionary()
+)

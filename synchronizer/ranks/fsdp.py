@@ -1,4 +1,4 @@
-"""Parameters whose gradients FSDP2 or `replicate` reduces itself, in the same backward.
+"""Parameters whose gradients FSDP2 or `replicate` reduces itself, during backward.
 
 The only module that reads private attributes of FSDP2: a parameter does not tell who manages
 it. `tests/synchronizer/plan/test_fsdp.py` states the facts that it relies on.
@@ -17,15 +17,15 @@ def ranks_summed_by_fsdp(
 ) -> dict[nn.Parameter, tuple[int, ...]]:
     """Return the global ranks over which FSDP2 all-reduces gradients, by parameter.
 
-    FSDP2 on a mesh with a replicated axis, and `replicate`, sum over that axis. FSDP2 on a
-    sharded axis alone scatters, and leaves other axes to others: it is not listed.
+    FSDP2 on a mesh with a replicated axis, and `replicate`, sum over that axis. The result
+    lacks parameters of FSDP2 on a sharded axis alone, which scatters over that axis.
     """
     wanted = {*parameters}
     return {
         managed.sharded_param: ranks
         for group in _parameter_groups()
         for managed in group.fsdp_params
-        # Others may be of a job whose process groups are gone.
+        # First: parameters of an earlier job have process groups that are gone.
         if managed.sharded_param in wanted
         and len(ranks := _replicated_ranks(group.mesh_info)) > 1
     }

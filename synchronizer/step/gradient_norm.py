@@ -1,10 +1,11 @@
 """The norm of all gradients of a synchronizer, over all shards.
 
 Each rank measures the elements that it owns, buffer by buffer. One number is reduced
-for each distinct set of ranks over which gradients are spread. Numbers are summed in
-float64. Gradients are measured in float32, or in float64 where the gradient is: as in
-torch, squares of float32 gradients above 1e19 overflow. A complex gradient counts by its
-absolute values.
+for each distinct set of ranks over which gradients are spread.
+
+Up to 2^24 elements are measured at a time, in float64 where the gradients are of float64,
+else in float32. So squares of float32 gradients above 1e19 overflow, as in torch. The
+results are summed in float64. A complex gradient counts by its absolute values.
 """
 
 import math
@@ -33,10 +34,17 @@ def grad_norm(
 ) -> torch.Tensor:
     """Return the norm of all gradients of reduced buckets, over all ranks.
 
-    All ranks that share the gradients call it together. `norm_type` is p of the p-norm,
-    above 0; infinite for the largest absolute value. The ranks of `stages` have other
-    parameters, which count too. The norm is float64, without dims, on the first bucket's
-    device.
+    All ranks that share the gradients call it together.
+
+    Args:
+        buckets: The reduced buckets of this rank.
+        groups: Process groups of the sets of ranks over which gradients are spread.
+        norm_type: p of the p-norm, above 0; infinite for the largest absolute value.
+        stages: Ranks with other parameters, which count too; None where there are none.
+
+    Returns:
+        The norm, float64, without dims, on the first bucket's device; on the CPU without
+        buckets.
     """
     op = dist.ReduceOp.MAX if math.isinf(norm_type) else dist.ReduceOp.SUM
     totals = _local_totals(buckets, norm_type)

@@ -47,7 +47,14 @@ _TOPIC = "launched"
 
 
 class LaunchOrder:
-    """Launches buckets as soon as the order allows, see Note [One launch order]."""
+    """Launches buckets as soon as the order allows.
+
+    See Note [One launch order] in `plan/grouping.py`.
+
+    Args:
+        notes: Notes to the peers; None without peers.
+        bound: The ranks of this synchronizer, which tell of others that are bound.
+    """
 
     def __init__(self, notes: Notes | None, bound: BoundRanks) -> None:
         # Buckets that communicate; a local bucket delays no other.
@@ -80,7 +87,7 @@ class LaunchOrder:
     def match_peer_launches(self, *, call: str) -> None:
         """Launch the buckets that peers have launched, in a step that is given up."""
         if self._notes is not None:
-            match_peer_launches(self.buckets, self._notes, call=call)
+            _launch_as_peers_have(self.buckets, self._notes, call=call)
 
     def writes_in_flight(self) -> InFlightWriteError | None:
         """Return the error for gradients that were written since their launch.
@@ -98,7 +105,7 @@ class LaunchOrder:
         """Drop the references to all buckets, and delay no other synchronizer."""
         self._bound.release()
         self.buckets.clear()
-        self._watch.restart()
+        self.restart()
 
 
 class LaunchWatch:
@@ -140,7 +147,7 @@ def _versions(bucket: Bucket) -> tuple[int, ...]:
 
 
 def _written(bucket: Bucket, before: Sequence[int]) -> Iterator[str]:
-    """Yield the names of written gradients, as exactly as torch counts."""
+    """Yield what was written, if anything: names of gradients, as exactly as torch counts."""
     buffer, *gradients = [
         now - then for now, then in zip(_versions(bucket), before, strict=True)
     ]
@@ -156,7 +163,9 @@ def _names(views: Sequence[GradientView]) -> str:
     return ", ".join(view.plan.name for view in views)
 
 
-def match_peer_launches(buckets: Sequence[Bucket], notes: Notes, *, call: str) -> None:
+def _launch_as_peers_have(
+    buckets: Sequence[Bucket], notes: Notes, *, call: str
+) -> None:
     """Launch all buckets that a peer has launched in this step.
 
     Waits until every peer has published its launches in `call`, and raises
@@ -165,7 +174,7 @@ def match_peer_launches(buckets: Sequence[Bucket], notes: Notes, *, call: str) -
     mine = Counter(_ranks(bucket) for bucket in buckets if _is_launched(bucket))
     listed = [[*ranks, count] for ranks, count in mine.items()]
     notes.write(_TOPIC, json.dumps(listed).encode())
-    most = mine
+    most = Counter(mine)
     for peer in notes.peers:
         theirs = json.loads(notes.read(_TOPIC, peer, call=call))
         # The maximum for each set. Sets without this rank have no effect.
@@ -175,9 +184,10 @@ def match_peer_launches(buckets: Sequence[Bucket], notes: Notes, *, call: str) -
 
 def _launch(buckets: Sequence[Bucket], most: Counter[tuple[int, ...]]) -> None:
     """Launch the given number of buckets of each set of ranks."""
+    num_left = Counter(most)
     for bucket in buckets:
-        is_awaited = most[_ranks(bucket)] > 0
-        most[_ranks(bucket)] -= 1
+        is_awaited = num_left[_ranks(bucket)] > 0
+        num_left[_ranks(bucket)] -= 1
         if is_awaited and not _is_launched(bucket):
             with suppress(CommHookError):  # the step is given up already
                 bucket.launch(packs=False)

@@ -10,12 +10,12 @@ begun.
     kept        hooks, streams, process groups, and the learned number of gradients of
                 each parameter
     replaced    buffers. The old ones are freed before the new ones are allocated, so
-                the peak of memory does not grow
+                the peak of memory does not grow, unless the user keeps an older `.grad`
 
-Every `.grad` is another tensor afterwards. An older `.grad` that the user kept holds
-zeros, or its last values after `set_to_none=True`. It has separate memory: no backward
-adds to it any more. So keep parameters, or turn `rebuild` off where `.grad` has to be the same tensor
-from `bind()` to `unbind()`.
+Every `.grad` is another tensor afterwards. An older `.grad` that the user kept keeps its
+old buffer alive. It holds zeros, or its last values after `set_to_none=True`, and no
+backward adds to it any more. So keep parameters, or turn `rebuild` off where `.grad` has
+to be the same tensor from `bind()` to `unbind()`.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,14 @@ from syncverify.synchronizer.step.sequence import BucketSequence
 
 
 class Rebuild:
-    """Waits for the first complete step, and plans anew after it."""
+    """Plans buckets anew after the first complete step.
+
+    Args:
+        candidates: The parameters that share buckets.
+        notes: Notes to the peers; None without peers.
+        bucket_cap_bytes: Bytes that a bucket holds at most, unless one gradient needs more.
+        config: Options of the synchronizer.
+    """
 
     def __init__(
         self,
@@ -53,8 +60,8 @@ class Rebuild:
     def plan(self, sequence: BucketSequence) -> tuple[BucketPlan, ...] | None:
         """Return new plans in launch order, once, where they differ from the old ones.
 
-        Raises `PlanMismatchError`, before anything has changed, where a deciding rank
-        has published nothing in time.
+        Raises `PlanMismatchError`, before anything has changed, where the rank whose order
+        the others take over has published nothing in time.
         """
         if not self._is_due:
             return None

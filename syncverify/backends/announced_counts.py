@@ -9,7 +9,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject, same_signature
-from syncverify.subjects.subject_api import SETS_COUNT
+from syncverify.subjects.subject_api import COUNT_SETTER
 
 _ONE_STEP: Final = Scenario(
     MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (1,), ("R",)),), (1,), 64
@@ -30,7 +30,7 @@ def with_announced_counts(subject: Subject, backend: str, notes: list[str]) -> S
     if has_setter is None:
         notes.append(
             f"not tried on {backend}: other numbers of micro-batches in later steps, since "
-            f"only an instance shows whether {subject.name!r} has {SETS_COUNT}(); play it "
+            f"only an instance shows whether {subject.name!r} has {COUNT_SETTER}(); play it "
             "on sim as well, or set varying_accumulations in its contract"
         )
     varies = has_setter or False
@@ -45,7 +45,7 @@ def _instance_has_setter(subject: Subject) -> bool | None:
     @same_signature(subject.factory)
     def make(*given: Any) -> Any:
         made = subject.factory(*given)
-        found.append(callable(getattr(made, SETS_COUNT, None)))
+        found.append(callable(getattr(made, COUNT_SETTER, None)))
         return made
 
     SimBackend().run(_ONE_STEP, replace(subject, factory=make))

@@ -39,7 +39,7 @@ from syncverify.command.process_exit import (
 from syncverify.command.second_play import Plays
 from syncverify.command.torchrun_job import refuse_jobs_that_start_again
 from syncverify.plain_text import plain
-from syncverify.processes.orphans import adopt_orphans, end_orphans
+from syncverify.processes.orphans import adopt_orphans, end_children
 from syncverify.processes.owner_link import Lost
 from syncverify.scenario.token import renamed
 from syncverify.trace.source_lines import CodeLine
@@ -91,7 +91,7 @@ def owned(
         _own(play, again, replay_line, record, patience)
     finally:
         if os.getpid() == owner:  # and not a child, which leaves by another way
-            end_orphans()
+            end_children()
 
 
 def _own(

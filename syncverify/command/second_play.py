@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from syncverify.command.child import DEFAULT_PATIENCE, Child, Patience, start
-from syncverify.processes.orphans import end_orphans
+from syncverify.processes.orphans import end_children
 from syncverify.processes.supervised import attend
 
 
@@ -173,7 +173,7 @@ class Plays:
         """End the children, then this process, by the signal."""
         for child in self._living():
             child.signal(signal.SIGKILL)
-        end_orphans()
+        end_children()
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(signal.Signals(number))
 

@@ -18,13 +18,19 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Become the parent of all orphans among the processes that this one starts."""
+    """Become the parent of all orphans among the processes that this one starts.
+
+    Does nothing on other systems than Linux.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_orphans() -> None:
-    """End all children of this process, and their children, which it adopts then."""
+def end_children() -> None:
+    """End all children of this process.
+
+    On Linux it adopts their children then, and ends those too; elsewhere they go on.
+    """
     while found := psutil.Process().children():
         for each in found:
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -60,7 +60,11 @@ def serve(control: socket.socket) -> Wire:
 
     Returns:
         The connection to the process that asked.
+
+    Raises:
+        SystemExit: The process that asks for workers is gone.
     """
+    # By the descriptor that tells of a worker's end.
     reports: dict[int, tuple[int, Connection]] = {}
     while True:
         for ready in wait([control, *reports]):
@@ -96,7 +100,7 @@ def _tell(report: Connection, number: int) -> None:
 
 
 def _worker_side(descriptors: Sequence[int]) -> Wire:
-    """Lead a process group that ends with its parent; return the connection to it."""
+    """Lead a process group that ends with the process that asked; return the wire to that."""
     connection, lifeline, out, err, report = descriptors
     os.setpgid(0, 0)
     end_when_closed(lifeline, -os.getpid())
@@ -124,6 +128,7 @@ def _become_worker(wire: Wire) -> None:
 
 def main() -> None:
     """Import the modules that the arguments name; then serve on an inherited socket."""
+    # Ctrl-C is for the process that asks.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     # A subject may ignore the signal in the process that asks. This process inherits that, and
     # would get no exit code of a worker.

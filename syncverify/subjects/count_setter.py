@@ -6,7 +6,7 @@ import functools
 import inspect
 from typing import Any, Literal
 
-from syncverify.subjects.subject_api import SETS_COUNT
+from syncverify.subjects.subject_api import COUNT_SETTER
 
 SetterOf = Literal["class", "instance", "none"]
 
@@ -22,8 +22,8 @@ def setter_of(factory: Any) -> SetterOf:
     made = factory.func if isinstance(factory, functools.partial) else factory
     if not inspect.isclass(made):
         return "instance"
-    if callable(getattr(made, SETS_COUNT, None)):
+    if callable(getattr(made, COUNT_SETTER, None)):
         return "class"
-    is_property = hasattr(type(getattr(made, SETS_COUNT, None)), "__get__")
+    is_property = hasattr(type(getattr(made, COUNT_SETTER, None)), "__get__")
     hands_on = any("__getattr__" in vars(each) for each in made.__mro__)
     return "instance" if is_property or hands_on else "none"

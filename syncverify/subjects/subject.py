@@ -22,7 +22,7 @@ from syncverify.subjects.contract_choice import (
     contract_of_project,
 )
 from syncverify.subjects.count_setter import setter_of
-from syncverify.subjects.subject_api import SETS_COUNT, Synchronizer, check_methods
+from syncverify.subjects.subject_api import COUNT_SETTER, Synchronizer, check_methods
 from syncverify.subjects.subject_options import (
     check_is_no_path,
     narrowed,
@@ -238,7 +238,7 @@ def _check_signature(factory: SubjectFactory, name: str) -> None:
     if _misfit(factory, [], 1.0) is None:
         if setter_of(factory) != "none":
             return
-        hint = f"; without require_accumulations it needs {SETS_COUNT}()"
+        hint = f"; without require_accumulations it needs {COUNT_SETTER}()"
     raise SubjectError(
         f"subject {name!r} cannot be called as (param_groups, bucket_size_mb, "
         f"require_accumulations): {message_of(error)}{hint}"

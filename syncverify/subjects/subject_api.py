@@ -12,8 +12,8 @@ from torch import nn
 from syncverify.errors import SubjectError
 
 REQUIRED_METHODS = ("bind", "wait", "zero_grad", "unbind")
-# Required where the constructor takes no count.
-SETS_COUNT = "set_required_accumulations"
+# The name of the method that sets the count; required where the constructor takes none.
+COUNT_SETTER = "set_required_accumulations"
 
 
 class Synchronizer(Protocol):
@@ -47,7 +47,7 @@ class VariesAccumulations(Protocol):
 
 @runtime_checkable
 class EndsStepsEarly(Protocol):
-    """A subject that a caller can tell: this step ends before its last micro-batch."""
+    """A subject with a call for a step that ends before its last micro-batch."""
 
     def flush(self) -> None:
         """Reduce the gradients accumulated so far; `wait()` follows."""
@@ -63,7 +63,7 @@ class Resets(Protocol):
 
 @runtime_checkable
 class MarksByHand(Protocol):
-    """A subject that a caller can tell: gradients came that autograd did not accumulate."""
+    """A subject with a call for gradients that autograd did not accumulate."""
 
     def mark_ready(self, *parameters: nn.Parameter) -> None:
         """Count one gradient of each parameter, which the caller has added to `.grad`."""
@@ -120,34 +120,41 @@ class OwnsGradients(Protocol):
     def owner(self, parameter: nn.Parameter) -> bool:
         """Tell whether this rank owns the gradient of a parameter, in all steps.
 
-        Each rank owns the gradients that no other rank's gradients are summed with: those
-        of ordinary parameters (no DTensors), and of parameters that are sharded over every axis.
+        A gradient that is summed over no other rank is owned by each rank: that of an
+        ordinary parameter (no DTensor), and that of a parameter sharded over every axis.
         """
 
 
 def takes_new_counts(synchronizer: object) -> TypeGuard[VariesAccumulations]:
     """Tell whether an instance has the setter, by its class, a property or `__getattr__`."""
     # `isinstance` with a protocol does not see what `__getattr__` returns, from Python 3.12 on.
-    return callable(getattr(synchronizer, SETS_COUNT, None))
+    return callable(getattr(synchronizer, COUNT_SETTER, None))
 
 
 def check_methods(candidate: object, name: str, *, takes_count: bool = True) -> None:
     """Refuse a subject, a class or an instance, that lacks a required method.
 
-    Without a count in its constructor, it has to have `set_required_accumulations()`. It also
-    has to define each abstract method of its bases, such as `wrap()` of an adapter.
+    It also has to define each abstract method of its bases, such as `wrap()` of an adapter.
+
+    Args:
+        candidate: The class or the instance.
+        name: The subject as the user named it.
+        takes_count: Whether the constructor takes the number of micro-batches. Where it does
+            not, `set_required_accumulations()` is required.
 
     Raises:
         SubjectError: A method is missing.
     """
-    required = REQUIRED_METHODS if takes_count else (*REQUIRED_METHODS, SETS_COUNT)
+    required = REQUIRED_METHODS if takes_count else (*REQUIRED_METHODS, COUNT_SETTER)
     missing = [m for m in required if not callable(getattr(candidate, m, None))]
     if missing:
         raise SubjectError(
             f"subject {name!r} lacks {', '.join(f'{m}()' for m in missing)}: "
             f"a subject has {', '.join(f'{m}()' for m in required)}"
         )
-    for method, base in _abstract_methods(candidate):
+    abstract = next(_abstract_methods(candidate), None)
+    if abstract is not None:
+        method, base = abstract
         raise SubjectError(
             f"subject {name!r} lacks {method}(): {base} leaves it to its subclasses"
         )

@@ -37,7 +37,7 @@ ALL_PROPERTIES: Final = declared(properties.__path__, properties.__name__)
 # The causes of violations, by name.
 CAUSES: Final[Mapping[str, Mistake]] = {
     each.name: each
-    for each in (*(c for p in ALL_PROPERTIES for c in p.causes), *OF_SEVERAL)
+    for each in (*(c for one in ALL_PROPERTIES for c in one.causes), *OF_SEVERAL)
 }
 
 
@@ -61,7 +61,7 @@ def judge_run(
     *,
     again: Run | None = None,
 ) -> Verdict:
-    """Judge a run by all properties; one without data, by those that need none.
+    """Judge a run by all properties, or by those that need no data where it has none.
 
     Args:
         scenario: The scenario that was played.
@@ -75,13 +75,15 @@ def judge_run(
     judgement = Judgement(
         scenario, run, reference(scenario, capabilities, run.device), again
     )
-    judging = [p for p in ALL_PROPERTIES if run.carries_data or not p.needs_data]
+    judging = [
+        each for each in ALL_PROPERTIES if run.carries_data or not each.needs_data
+    ]
     violations = [
         violation
-        for entry in judging
-        for violation in merge(entry.name, entry.check(judgement))
+        for each in judging
+        for violation in merge(each.name, each.check(judgement))
     ]
-    applied = tuple(entry.name for entry in judging if entry.applies(judgement))
+    applied = tuple(each.name for each in judging if each.applies(judgement))
     return Verdict(violations, applied)
 
 
