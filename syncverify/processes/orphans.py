@@ -20,7 +20,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 def adopt_orphans() -> None:
     """Become the parent of all orphans among the processes that this one starts.
 
-    Does nothing on other systems than Linux.
+    Other systems have no such parent: nothing is done there.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
