@@ -173,6 +173,11 @@ class Settings:
         assert self.seed is not None  # `__post_init__`
         return self.seed
 
+    @property
+    def can_go_on(self) -> bool:
+        """Tell whether the same search goes on where this one is interrupted."""
+        return self.exhaustive or self.cluster is not None
+
 
 SETTINGS: Final[Mapping[str, Setting]] = {
     each.name: each.metadata["setting"] for each in fields(Settings)

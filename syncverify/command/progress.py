@@ -76,6 +76,7 @@ class SearchProgress:
             contract, where output is no terminal.
         can_skip_features: Whether to say that `--no-beyond` leaves those features out.
         shows_pace: Whether to print more lines, with scenarios a minute and the time left.
+        can_go_on: Whether the same command goes on after an interrupt.
         clock: Returns the time, in seconds.
     """
 
@@ -88,6 +89,7 @@ class SearchProgress:
     names_features: bool = False
     can_skip_features: bool = False
     shows_pace: bool = False
+    can_go_on: bool = False
     clock: Callable[[], float] = time.monotonic
     _pace: _Pace | None = None
     _topic: str = ""
@@ -193,12 +195,14 @@ class SearchProgress:
         self._topic = ""
 
     def in_words(self, folder: Path | str | None) -> str:
-        """Write the report; say how many violations it has, and where they are kept."""
+        """Write the report; say what is kept of violations and of scenarios, and where."""
         self.report.write()
         count = len(self.report.found)
         files = [path for path in (folder, self.report.path) if path is not None]
         places = " and ".join(["above", *(f"in {str(path)!r}" for path in files)])
-        return f"{counted(count, 'violation')} found so far: {places}" if count else ""
+        found = f"{counted(count, 'violation')} found so far: {places}" if count else ""
+        more = "the same command goes on from here" if self.can_go_on else ""
+        return "; ".join(words for words in (found, more) if words)
 
     def _print(self, violation: FoundViolation, title: str) -> None:
         for line in brief(violation, self.subject, self.backend, title, self.contract):

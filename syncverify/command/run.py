@@ -92,6 +92,7 @@ def execute(options: RunOptions, began: float) -> None:
         report=ReportSoFar(options.json_path),
         names_features=options.tables,
         shows_pace=settings.cluster is not None,
+        can_go_on=settings.can_go_on,
     )
     folder = settings.database
     assert folder is None or isinstance(folder, str | Path)  # by its option

@@ -89,7 +89,7 @@ def campaign_of(
 
     `saved` returns the tokens of violations that are saved now.
     """
-    if not (settings.exhaustive or settings.cluster):
+    if not settings.can_go_on:
         yield None
         return
     with CampaignFile.of(subject, settings) as file:
