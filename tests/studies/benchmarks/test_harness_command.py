@@ -31,7 +31,7 @@ from syncverify.trace.run import RankRun, Run
 ROOT = Path(__file__).parents[3]
 KEYS = {
     "sim_vs_threaded", "sim_vs_spawned_gloo", "core_seconds_vs_warm_gloo",
-    "drawn_vs_warm_gloo", "drawn_vs_limit", "ranks64_seconds", "fake4096_seconds", "detector_us",
+    "drawn_vs_warm_gloo", "drawn_vs_limit", "sim_cube_seconds", "fake_cube_seconds", "detector_us",
 }  # fmt: skip
 
 
