@@ -14,7 +14,7 @@ import contextlib
 import functools
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -63,6 +63,10 @@ class FeatureScenarios:
             Up to `num_scenarios` scenarios. Those in which the feature can show an effect
             come first.
         """
+        return [*_smallest_first(self, num_scenarios)]
+
+    def draw(self, num_scenarios: int) -> Iterator[Scenario]:
+        """Yield scenarios as `smallest_first` does, and draw them anew."""
         telling, others = dict[Scenario, None](), dict[Scenario, None]()
 
         def take(scenario: Scenario) -> None:
@@ -74,8 +78,8 @@ class FeatureScenarios:
 
         with contextlib.suppress(EndedError):
             self._offer(take)
-        ordered = sorted(telling, key=size_of)
-        return ordered + sorted(others, key=size_of)[: num_scenarios - len(ordered)]
+        yield from sorted(telling, key=size_of)
+        yield from sorted(others, key=size_of)[: num_scenarios - len(telling)]
 
     def _offer(self, take: Callable[[Scenario], None]) -> None:
         """Give scenarios to a function, most of them with the feature."""
@@ -147,7 +151,15 @@ def scenarios_of(
     return FeatureScenarios(asked, own.observing(names), max_ranks, random_seed)
 
 
-@functools.lru_cache(maxsize=8)
+# Verifications in one process, such as the tests of a project, ask for the same ones.
+@functools.lru_cache(maxsize=1024)
+def _smallest_first(
+    listed: FeatureScenarios, num_scenarios: int
+) -> tuple[Scenario, ...]:
+    return tuple(listed.draw(num_scenarios))
+
+
+@functools.lru_cache(maxsize=32)
 def _plain_scenarios(
     capabilities: Capabilities, max_ranks: int, random_seed: int
 ) -> tuple[Scenario, ...]:

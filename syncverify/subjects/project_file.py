@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,12 +66,20 @@ def project_file() -> ProjectFile:
 
 def _table(file: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-        table = dict(content.get("tool", {}).get("syncverify", {}))
+        table = dict(_parsed(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError, AttributeError) as error:
         raise UsageError(f"{str(file)!r} cannot be read: {error}") from error
     for key, value in table.items():
         _check(key, value, file)
+    return table
+
+
+@lru_cache(
+    maxsize=1
+)  # each subject without a contract asks, and a file is parsed slowly
+def _parsed(text: str) -> dict[str, Any]:
+    content = tomllib.loads(text)
+    table: dict[str, Any] = content.get("tool", {}).get("syncverify", {})
     return table
 
 
