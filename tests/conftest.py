@@ -90,16 +90,20 @@ def _signals_arrive() -> Iterator[None]:
 def _no_fixes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for no fix of a violation: that takes a second each, and has tests of its own.
 
+    Nor for the lines that decide: they are looked for where there is no fix, in a third of
+    the time of a search.
+
     The module is imported above, and not where it is in use already: whether a test looks for
     fixes would then depend on the tests before it.
     """
     if "with_fixes" not in request.fixturenames:
         monkeypatch.setattr(diagnosis, "find_fix", lambda *_: None)
+        monkeypatch.setattr(diagnosis, "deciding_lines", lambda *_: ())
 
 
 @pytest.fixture
 def with_fixes() -> None:
-    """Look for fixes of violations."""
+    """Look for fixes of violations, and for the lines that decide where there is none."""
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
+from syncverify.repair import diagnosis
 from syncverify.repair.deciding_lines import deciding_lines
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
@@ -41,13 +42,18 @@ class IsWrongEverywhere(PlainGrads):
             local_grad(parameter).mul_(5)
 
 
+@pytest.fixture(autouse=True)
+def _lines_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "deciding_lines", deciding_lines)
+
+
 def deciders(subject: type) -> list[str]:
     specs = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(21))
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1 << 20)
     found, backend = resolve(subject), SimBackend()
     first, *_ = check(scenario, backend.run(scenario, found), found.capabilities)
-    lines = deciding_lines(FoundViolation(first, scenario), found, backend)
-    return [f"{each.line.function}: {each.code}" for each in lines]
+    entry = diagnosis.diagnosed(FoundViolation(first, scenario), found, backend)
+    return [f"{each.line.function}: {each.code}" for each in entry.deciders]
 
 
 @pytest.mark.slow
