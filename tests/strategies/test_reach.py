@@ -137,6 +137,7 @@ def never_met(listed: list[Scenario], capabilities: Capabilities) -> list[str]:
     ]
 
 
+@pytest.mark.slow  # beside the tests that share the searches, so in one process with them
 def test_default_search_leaves_no_feature_out(default_searches: list[Scenario]) -> None:
     assert never_met(default_searches, PLAIN_STEPS) == []
 
