@@ -137,7 +137,8 @@ def never_met(listed: list[Scenario], capabilities: Capabilities) -> list[str]:
     ]
 
 
-@pytest.mark.slow  # beside the tests that share the searches, so in one process with them
+# Slow, as the tests that share the searches: beside them, and in one process with them.
+@pytest.mark.slow
 def test_default_search_leaves_no_feature_out(default_searches: list[Scenario]) -> None:
     assert never_met(default_searches, PLAIN_STEPS) == []
 

@@ -18,7 +18,7 @@ from syncverify.scenario.feature_table import FEATURES
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
-from syncverify.search.feature_scenarios import scenarios_of
+from syncverify.search.feature_scenarios import FeatureScenarios, scenarios_of
 from syncverify.search.observation import (
     ObservationPlan,
     RatedFeature,
@@ -389,12 +389,21 @@ def test_scenarios_of_a_feature_have_no_other_one(feature: str) -> None:
         assert names <= allowed
 
 
+def test_scenarios_of_a_feature_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = scenarios_of(TWICE, Capabilities(), 4, 0)
+    first = listed.smallest_first(3)
+    assert first == [*listed.draw(3)]
+    monkeypatch.delattr(FeatureScenarios, "draw")
+    assert scenarios_of(TWICE, Capabilities(), 4, 0).smallest_first(3) == first
+
+
 @pytest.mark.slow
 def test_scenarios_of_a_feature_depend_on_the_seed_alone() -> None:
     def drawn(feature: str, seed: int) -> list[Scenario]:
-        return scenarios_of(feature, Capabilities(), 4, seed).smallest_first(3)
+        return [*scenarios_of(feature, Capabilities(), 4, seed).draw(3)]
 
-    assert drawn(TWICE, 0) == drawn(TWICE, 0) != drawn(TWICE, 1)
+    for feature in (TWICE, "mesh=3 axes"):
+        assert drawn(feature, 0) == drawn(feature, 0) != drawn(feature, 1)
     events = [drawn(f"event={event}", 0) for event in ("rebind", "cast")]
     # Three scenarios of each event: were the seeds equal, only events would differ.
     assert len({replace(each, events=()) for listed in events for each in listed}) > 3
