@@ -74,9 +74,8 @@ def _table(file: Path) -> dict[str, Any]:
     return table
 
 
-@lru_cache(
-    maxsize=1
-)  # each subject without a contract asks, and a file is parsed slowly
+# Each subject without a contract asks, and a file is parsed slowly.
+@lru_cache(maxsize=1)
 def _parsed(text: str) -> dict[str, Any]:
     content = tomllib.loads(text)
     table: dict[str, Any] = content.get("tool", {}).get("syncverify", {})
