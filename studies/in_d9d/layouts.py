@@ -16,7 +16,8 @@ class Layout:
             without a pipeline too.
         max_norm: Norm to clip to; None for no clipping. Clipped gradients are rounded, so they are compared with
             those of d9d's synchronizer, and not with those of one process.
-        sleeps: Whether the trainer sleeps and wakes after step 2: it unbinds and binds.
+        sleeps: Whether the trainer sleeps and wakes after step 2, for which its synchronizer
+            unbinds and binds.
     """
 
     name: str

@@ -25,7 +25,7 @@ def ranks_summed_by_fsdp(
         managed.sharded_param: ranks
         for group in _parameter_groups()
         for managed in group.fsdp_params
-        # First: parameters of an earlier job have process groups that are gone.
+        # Asked first, because parameters of an earlier job have process groups that are gone.
         if managed.sharded_param in wanted
         and len(ranks := _replicated_ranks(group.mesh_info)) > 1
     }

@@ -3,9 +3,8 @@
 Note [Effects of a rebuild]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~
 Buckets are cut anew at the end of `zero_grad()`, when every gradient is zero or None, and
-no reduction is in flight. So no accumulation is lost, also none of `no_sync()`: the
-accumulations of the step are reduced and dropped, and those of the next step have not
-begun.
+no reduction is in flight. So no accumulation is lost, also none of `no_sync()`: those of
+the step were reduced and used before, and those of the next step have not begun.
 
     kept        hooks, streams, process groups, and the learned number of gradients of
                 each parameter
@@ -14,8 +13,8 @@ begun.
 
 Every `.grad` is another tensor afterwards. An older `.grad` that the user kept keeps its
 old buffer alive. It holds zeros, or its last values after `set_to_none=True`, and no
-backward adds to it any more. So keep parameters, or turn `rebuild` off where `.grad` has
-to be the same tensor from `bind()` to `unbind()`.
+backward adds to it any more. So a user keeps parameters and reads `.grad` anew, or turns
+`rebuild` off, which leaves `.grad` the same tensor from `bind()` to `unbind()`.
 """
 
 from collections.abc import Sequence

@@ -29,7 +29,8 @@ def adopt_orphans() -> None:
 def end_children() -> None:
     """End all children of this process.
 
-    On Linux it adopts their children then, and ends those too; elsewhere they go on.
+    After `adopt_orphans()` on Linux it adopts their children then, and ends those too.
+    Elsewhere they go on.
     """
     while found := psutil.Process().children():
         for each in found:

@@ -64,7 +64,7 @@ def serve(control: socket.socket) -> Wire:
     Raises:
         SystemExit: The process that asks for workers is gone.
     """
-    # By the descriptor that tells of a worker's end.
+    # Id of a worker and the pipe for its exit code, by the descriptor that tells of its end.
     reports: dict[int, tuple[int, Connection]] = {}
     while True:
         for ready in wait([control, *reports]):
@@ -77,7 +77,10 @@ def serve(control: socket.socket) -> Wire:
                 sys.exit()  # the process that asked is gone
             pid = os.fork()
             if not pid:
-                for descriptor in (control.fileno(), *reports):
+                # Not by its number alone: at its end the socket would close a descriptor that
+                # has that number by then.
+                control.close()
+                for descriptor in reports:
                     os.close(descriptor)
                 return _worker_side(descriptors)
             report = Connection(descriptors.pop())
@@ -100,7 +103,7 @@ def _tell(report: Connection, number: int) -> None:
 
 
 def _worker_side(descriptors: Sequence[int]) -> Wire:
-    """Lead a process group that ends with the process that asked; return the wire to that."""
+    """Lead a process group that ends with the process that asked; return the wire to it."""
     connection, lifeline, out, err, report = descriptors
     os.setpgid(0, 0)
     end_when_closed(lifeline, -os.getpid())

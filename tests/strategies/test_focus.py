@@ -17,7 +17,7 @@ QUICK = (BUCKET_CAP, "event")
 
 
 def drawn(count: int, focus: str | None) -> list[Scenario]:
-    """Return the first scenarios of one sequence; None for no focus."""
+    """Return the first scenarios of one sequence, drawn with a focus or with None."""
     listed: list[Scenario] = []
 
     @seed(0)
@@ -86,7 +86,7 @@ def test_unknown_topic_names_the_nearest() -> None:
         scenarios(focus="bucketcap")
 
 
-def test_topic_is_refused_outside_of_the_contract_alone() -> None:
+def test_a_topic_is_refused_where_the_contract_lacks_it() -> None:
     with pytest.raises(InvalidArgument, match=r"^nothing to focus on: .* 'event' "):
         scenarios(focus="event", capabilities=Capabilities())
     scenarios(focus="event", capabilities=EVERYTHING)
