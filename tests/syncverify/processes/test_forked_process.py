@@ -2,6 +2,9 @@
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -157,3 +160,44 @@ def test_variables_that_torch_reads_once_are_those_of_the_process_that_asks(
         worker.send(asks_torch)
         levels.append(message_of(worker))
     assert levels == ["OFF", "DETAIL"]
+
+
+# Opens a file in a worker, which gets the number of the template's socket.
+OPENS_A_FILE = """
+import os, socket, sys
+from syncverify.processes import template
+
+control = socket.socket(fileno=int(sys.argv[1]))
+number = control.fileno()
+template.serve(control)
+while (opened := os.open(os.devnull, os.O_RDONLY)) < number:
+    pass
+del control
+os.fstat(opened)
+print("kept" if opened == number else "another number", flush=True)
+os._exit(0)
+"""
+
+
+def test_a_worker_keeps_a_file_with_the_number_of_the_template_s_socket() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection, end = socket.socketpair()
+    pipes = [*os.pipe(), *os.pipe()]
+    with ours, theirs, connection, end:
+        number = theirs.fileno()
+        template = subprocess.Popen(
+            [sys.executable, "-c", OPENS_A_FILE, str(number)],
+            pass_fds=[number], stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        theirs.close()
+        assert template.stdout is not None
+        requested = [end.fileno(), pipes[0], 1, 2, pipes[3]]
+        with open(f"/proc/{template.pid}/fd/1", "wb") as out, template.stdout:  # noqa: PTH123
+            requested[2] = out.fileno()
+            socket.send_fds(ours, [b"?"], requested)
+            said = template.stdout.readline()
+        ours.close()
+        assert template.wait() == 0
+    for each in pipes:
+        os.close(each)
+    assert said == "kept\n"
