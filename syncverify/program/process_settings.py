@@ -17,7 +17,7 @@ import torch
 from typing_extensions import override
 
 from syncverify.plain_text import counted
-from syncverify.program import relied_functions
+from syncverify.program import float32_precision, relied_functions
 from syncverify.program.backend_flags import changeable_flags
 from syncverify.program.generators import Generators, restored_generators
 from syncverify.program.process_surroundings import Surroundings
@@ -29,19 +29,6 @@ class _Setting(NamedTuple):
 
     read: Callable[[], Any]
     set: Callable[[Any], object]
-
-
-def _precision() -> str:
-    # After the precision of one backend was set, torch refuses to return a common precision.
-    with suppress(RuntimeError):
-        return torch.get_float32_matmul_precision()
-    return "set for one backend"
-
-
-def _allows_tf32() -> object:
-    with suppress(RuntimeError):
-        return torch.backends.cudnn.allow_tf32
-    return "set for one operator"
 
 
 def _of_cudnn(name: str) -> _Setting:
@@ -81,7 +68,7 @@ _RANK_SETTINGS: Final[Mapping[str, _Setting]] = {
     ),
     "torch's number of threads": _Setting(torch.get_num_threads, torch.set_num_threads),
     "torch's precision of matrix products": _Setting(
-        _precision, torch.set_float32_matmul_precision
+        float32_precision.of_products, float32_precision.set_of_products
     ),
     # One call sets both.
     "autograd's detection of anomalies": _Setting(
@@ -98,7 +85,9 @@ _RANK_SETTINGS: Final[Mapping[str, _Setting]] = {
     ),
     "cuDNN's benchmark mode": _of_cudnn("benchmark"),
     "cuDNN's deterministic mode": _of_cudnn("deterministic"),
-    "cuDNN's use of TF32": _of_cudnn("allow_tf32")._replace(read=_allows_tf32),
+    "cuDNN's use of TF32": _Setting(
+        float32_precision.tf32_in_cudnn, float32_precision.set_tf32_in_cudnn
+    ),
 }
 # Settings of the whole process that ranks which are threads share.
 _SETTINGS: Final[Mapping[str, _Setting]] = {
@@ -134,7 +123,10 @@ _RESTORED: Final[Mapping[str, _Setting]] = {
 
 
 class ProcessSettings:
-    """Settings and generators as they are now, to be compared later."""
+    """Settings and generators as they are now.
+
+    Later calls compare them, and restore the settings. `restored_generators` restores generators.
+    """
 
     def __init__(self) -> None:
         self._settings = _values(_SETTINGS)
@@ -145,14 +137,14 @@ class ProcessSettings:
         self._surroundings = Surroundings()
 
     def changed(self) -> tuple[str, ...]:
-        """Name the settings that have another value now, and that ranks as threads share."""
+        """Name the changed settings that all ranks of `sim` share, since they are threads."""
         return (
             *_differences(_SETTINGS, self._settings),
             *self._surroundings.changed(),
         )
 
     def rank_changed(self) -> tuple[str, ...]:
-        """Name the settings of this rank or thread, and the functions, that differ now."""
+        """Name the changed settings that each rank has for itself, and replaced functions."""
         functions = (f"{name} is replaced" for name in relied_functions.replaced())
         return (
             *_differences(_THREAD_SETTINGS, self._thread_settings),
@@ -166,7 +158,7 @@ class ProcessSettings:
         return self._generators.reseeded()
 
     def restore(self) -> None:
-        """Give settings their values back."""
+        """Restore all settings, and the functions that were replaced."""
         _restore(_SETTINGS, self._settings)
         _restore(_RANK_SETTINGS, self._rank_settings)
         _restore(_RESTORED, self._restored)
@@ -208,17 +200,3 @@ def restored_settings() -> Iterator[ProcessSettings]:
             yield settings
     finally:
         settings.restore()
-
-
-@contextmanager
-def no_collection_of_cycles() -> Iterator[None]:
-    """Collect no reference cycles in a block: which finalizers are called depends on chance.
-
-    Whether the collector is enabled is the subject's own doing, so its threshold is changed.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(0)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)

@@ -15,8 +15,8 @@ from typing import Any, Final
 from syncverify.program.global_hooks import GlobalHooks
 from syncverify.program.rank_environment import RANK_VARIABLES
 
-# How the names of variables begin that torch and its launchers write themselves.
-_VARIABLES_OF_TORCH: Final = (
+# Names, and beginnings of names, of variables that torch and its launchers write themselves.
+_PREFIXES_OF_TORCH: Final = (
     *RANK_VARIABLES,
     *("MASTER_ADDR", "MASTER_PORT", "CUDA_MODULE_LOADING", "CUDA_HOME"),
     *("CUBLAS_WORKSPACE_CONFIG", "TEARDOWN_CUPTI", "DISABLE_CUPTI_LAZY_REINIT"),
@@ -75,11 +75,14 @@ class Surroundings:
         if now == self._variables:
             return
         for name in sorted({*now, *self._variables}):
-            before, after = self._variables.get(name, b""), now.get(name, b"")
+            before, after = self._variables.get(name), now.get(name)
             text = os.fsdecode(name)
-            if before != after and not text.startswith(_VARIABLES_OF_TORCH):
-                values = f"{os.fsdecode(after)!r}, was {os.fsdecode(before)!r}"
-                yield f"the environment's {text} is {values}"
+            if before != after and not text.startswith(_PREFIXES_OF_TORCH):
+                yield f"the environment's {text} is {_shown(after)}, was {_shown(before)}"
+
+
+def _shown(value: bytes | None) -> str:
+    return "not set" if value is None else repr(os.fsdecode(value))
 
 
 def _variables() -> dict[bytes, bytes]:

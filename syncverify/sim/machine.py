@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
-from syncverify.program.process_settings import no_collection_of_cycles
+from syncverify.program.cycle_collection import no_collection_of_cycles
 from syncverify.sim.device.device_modules import virtual_device_modules
 from syncverify.sim.device.streams import use_streams
 from syncverify.sim.device.torch_internals import forget_backend, keep_from_compilers

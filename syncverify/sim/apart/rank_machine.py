@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from syncverify.processes.thread_demand import name_own_thread
 from syncverify.processes.wire import Wire
-from syncverify.program.process_settings import no_collection_of_cycles
+from syncverify.program.cycle_collection import no_collection_of_cycles
 from syncverify.sim.apart.messages import Launched, Moves, Recorded
 from syncverify.sim.apart.remote_turns import RemoteTurns
 from syncverify.sim.apart.shared_state import SharedState, SharedStore, SharedWorld

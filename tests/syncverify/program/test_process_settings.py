@@ -61,6 +61,48 @@ def test_a_precision_that_torch_refuses_to_tell_is_a_change() -> None:
     assert torch.get_float32_matmul_precision() == "highest"
 
 
+def test_a_precision_that_one_backend_had_before_is_put_back() -> None:
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    with restored_settings() as before:
+        torch.set_float32_matmul_precision("medium")
+        torch.backends.cudnn.allow_tf32 = False
+        assert before.rank_changed() == (
+            "torch's precision of matrix products is medium, was CUDA tf32, oneDNN ieee",
+            "cuDNN's use of TF32 is False, was convolutions ieee, recurrent layers tf32",
+        )
+    assert before.rank_changed() == ()
+    assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+    assert torch.backends.cudnn.conv.fp32_precision == "ieee"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        (None, "", "is '', was not set"),
+        ("", None, "is not set, was ''"),
+        ("1", None, "is not set, was '1'"),
+        ("1", "2", "is '2', was '1'"),
+    ],
+)
+def test_a_variable_that_is_empty_is_not_one_that_is_missing(
+    before: str | None, after: str | None, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put(value: str | None) -> None:
+        if value is None:
+            monkeypatch.delenv("OF_THE_PROGRAM", raising=False)
+        else:
+            monkeypatch.setenv("OF_THE_PROGRAM", value)
+
+    put(before)
+    with restored_settings() as settings:
+        put(after)
+        assert settings.changed() == (f"the environment's OF_THE_PROGRAM {change}",)
+    assert os.environ.get("OF_THE_PROGRAM") == before
+
+
 def test_what_another_rank_undoes_is_not_left_behind() -> None:
     """Ranks are threads: one looks at the process while another one is in a block."""
     before = ProcessSettings()

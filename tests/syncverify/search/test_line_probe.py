@@ -11,7 +11,7 @@ import pytest
 
 from syncverify import verify
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.program.process_settings import no_collection_of_cycles
+from syncverify.program.cycle_collection import no_collection_of_cycles
 from syncverify.search.line_probe import (
     PlayedLines,
     merged_lines,

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from syncverify.program.cycle_collection import no_collection_of_cycles
 from syncverify.program.graphs.backwards import (
     BACKWARDS,
     backwards_per_micro_batch,
@@ -17,7 +18,6 @@ from syncverify.program.graphs.losses import (
 )
 from syncverify.program.graphs.products import dot
 from syncverify.program.graphs.uses import USES
-from syncverify.program.process_settings import no_collection_of_cycles
 from syncverify.scenario import feature_table
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import NEVER_TOGETHER, PLAIN, WORDS

@@ -278,6 +278,14 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[], object]]] = {
         torch.is_anomaly_enabled,
         lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
     ),
+    "precision of one backend": (
+        lambda: torch.backends.cuda.matmul.fp32_precision == "tf32",
+        lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
+    ),
+    "precision of one operator": (
+        lambda: torch.backends.cudnn.conv.fp32_precision == "ieee",
+        lambda: setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee"),
+    ),
 }
 
 
