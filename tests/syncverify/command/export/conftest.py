@@ -1,41 +1,56 @@
-"""A Python that has torch, the packages that torch requires, and nothing else."""
+"""A Python that can import torch, the packages that torch requires, and `syncverify`."""
 
-import re
 import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture
 def torch_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the command of a Python without installed packages but torch's own.
+    """Return the command of a Python that has torch, its requirements and `syncverify` alone.
 
-    `syncverify` is there as the folder that holds the bank, which is the subjects' own module;
-    Hypothesis, click and all else that the harness requires are not.
+    `syncverify` is there since the subjects, which the scripts import, are modules of its bank.
+    Hypothesis, click and all else that only the harness requires are missing.
+
+    `PYTHONPATH` names a folder of links for the processes that the test starts.
     """
     folder = tmp_path / "torch_alone"
     folder.mkdir()
     (folder / "syncverify").symlink_to(ROOT / "syncverify")
-    for name in sorted(required("torch")):
-        for file in top_level(name):
-            (folder / file.name).symlink_to(file)
+    # A set: distributions may share a folder, as those of `nvidia` do.
+    for path in {path for name in required("torch") for path in top_level(name)}:
+        (folder / path.name).symlink_to(path)
     monkeypatch.setenv("PYTHONPATH", str(folder))
     return [sys.executable, "-S"]  # -S: no installed packages
 
 
 def required(name: str) -> set[str]:
-    """Return a distribution and those that it requires without extras."""
-    found = {name}
-    for line in metadata.requires(name) or ():
-        needed = re.match(r"[\w.-]+", line)
-        if needed and "extra ==" not in line and is_installed(needed[0]):
-            found |= required(needed[0])
+    """Return the names of a distribution and of all that it requires, without extras.
+
+    Distributions that are not installed are left out: torch also names some for other platforms.
+    """
+    found, waiting = set[str](), [name]
+    while waiting:
+        current = canonicalize_name(waiting.pop())
+        if current not in found and is_installed(current):
+            found.add(current)
+            waiting += requirements(current)
     return found
+
+
+def requirements(name: str) -> Iterator[str]:
+    """Yield the names that a distribution requires without extras, on any platform."""
+    for line in metadata.requires(name) or ():
+        requirement = Requirement(line)
+        if "extra ==" not in str(requirement.marker):
+            yield requirement.name
 
 
 def is_installed(name: str) -> bool:
@@ -47,7 +62,7 @@ def is_installed(name: str) -> bool:
 
 
 def top_level(name: str) -> Iterator[Path]:
-    """Yield the folders and files of a distribution that can be imported."""
+    """Yield the folders and files of a distribution, without its metadata and its commands."""
     files = metadata.files(name) or []
     for first in {file.parts[0] for file in files} - {"..", "__pycache__"}:
         path = Path(str(metadata.distribution(name).locate_file(first)))

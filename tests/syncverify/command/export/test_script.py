@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given, reject, settings
 from torch import nn
 
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
@@ -18,6 +18,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer
 from syncverify.strategies import scenarios
 from syncverify.subjects.subject import Subject, resolve
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from tests.quality.planted.updates_in_backward import (
     CallsSteps,
     ReducesAfterBackward,
@@ -28,10 +29,33 @@ from tests.syncverify.command.export.script_verdicts import verdicts
 HERE = Path(__file__).parent
 
 
+class Right(GradientSynchronizer):
+    """Takes ordinary parameters alone, as the built-in subject does, which no script can play."""
+
+    def __init__(
+        self,
+        param_groups: list[list[nn.Parameter]],
+        bucket_size_mb: float,
+        require_accumulations: int,
+    ) -> None:
+        super().__init__(
+            param_groups,
+            bucket_size_mb,
+            require_accumulations,
+            config=SynchronizerConfig(allow_local_only=True),
+        )
+
+
 def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
-    """Return a reproduction for the last `wait()`, and one for the end of the program."""
-    played, methods = played_with_methods(Reproducer("", "", scenario), subject)
-    if played.run.fault is not None:  # refused, which the contract allows
+    """Return a reproduction for the last `wait()`, and one for the end of the program.
+
+    Returns:
+        Nothing if the subject refuses the scenario, which the contract has to allow.
+    """
+    no_violation = Reproducer(property="", cause="", scenario=scenario)
+    played, methods = played_with_methods(no_violation, subject)
+    if played.run.fault is not None:
+        assert played.judgement.refused_step is not None, played.run.fault.summary
         return []
     last = {each.moment.point: each for each in shown_gradients(played.judgement)}
     text = subject_text(subject, HERE)
@@ -43,7 +67,7 @@ def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
             methods,
             subject.takes_count,
             shown,
-            "",
+            violation="",
         )
         for point, shown in last.items()
         if point in {"reduced", "unbound"}
@@ -51,19 +75,27 @@ def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
 
 
 def check_texts(scenario: Scenario) -> None:
-    """Run the scripts of a right synchronizer in a scenario: each has to say that it is right."""
-    if scenario.backward == "on_threads":  # a thread is no simulated rank
-        return
-    try:
-        refuse_features(scenario)
-        texts = [
-            each.text(without_streams=False)
-            for each in reproductions(scenario, resolve("synchronizer"))
-        ]
-    except UsageError:
-        return
+    """Run the scripts of a right synchronizer: on each rank, each script has to find it right.
+
+    Hypothesis draws another scenario for one that no script can play, or that is refused.
+    """
+    num_ranks = scenario.mesh.num_ranks
+    texts = texts_of_right_synchronizer(scenario)
+    if not texts:
+        reject()
     for text in texts:
-        assert all(verdicts(text, scenario.mesh.num_ranks)), text
+        assert verdicts(text, num_ranks) == [True] * num_ranks, text
+
+
+def texts_of_right_synchronizer(scenario: Scenario) -> list[str]:
+    if scenario.backward == "on_threads":  # a thread is no simulated rank
+        return []
+    try:
+        refuse_features(scenario)  # raises before the scenario is played
+        found = reproductions(scenario, resolve(Right, "synchronizer"))
+        return [each.text(without_streams=False) for each in found]
+    except UsageError:
+        return []
 
 
 class CountSetLater(ViewBuckets):
@@ -107,7 +139,7 @@ def test_script_updates_parameters_in_backward(
     mesh, placed = MeshSpec((2,), ("dp",)), ParameterSpec("p0", (3,), ("R",))
     scenario = Scenario(mesh, (placed,), (2, 1), 1 << 20, update="in_backward")
     text = reproductions(scenario, resolve(subject))[0].text(without_streams=False)
-    assert all(verdicts(text, 2)) == is_right, text
+    assert verdicts(text, 2) == [is_right] * 2, text
 
 
 @pytest.mark.slow
