@@ -1,4 +1,4 @@
-"""A restored parameter is as it was, whatever a synchronizer attached to it."""
+"""A restored parameter: what a synchronizer attached is gone, and changes of values stay."""
 
 from collections.abc import Callable
 
@@ -12,6 +12,7 @@ Attach = Callable[[nn.Parameter, Callable[..., None]], object]
 
 
 def accumulation_node(parameter: nn.Parameter) -> torch.autograd.graph.Node:
+    # torch has no getter. The node comes next to that of any operator on the parameter.
     return parameter.expand_as(parameter).grad_fn.next_functions[0][0]
 
 
@@ -24,7 +25,7 @@ def hook_of_node(parameter: nn.Parameter, hook: Callable[..., None]) -> object:
 def prehook_of_node(parameter: nn.Parameter, hook: Callable[..., None]) -> object:
     node = accumulation_node(parameter)
     node.register_prehook(hook)
-    return node
+    return node  # it lives as long as a reference to it
 
 
 ATTACH: dict[str, Attach] = {
@@ -51,6 +52,7 @@ def test_only_later_hooks_are_removed(attach: Attach) -> None:
     calls.clear()
     parameter.sum().backward()
     assert calls == ["earlier"]
+    # Nodes had to live until here, or their hooks would be gone by themselves.
     del earlier, later
 
 
@@ -74,7 +76,7 @@ def test_attributes_and_gradient_are_dropped() -> None:
 
 
 def test_memory_comes_back_with_the_values_of_the_buffer() -> None:
-    """A synchronizer that changes a value is not hidden by the way back."""
+    """A value that a synchronizer changed is seen after `restore()`."""
     parameter = nn.Parameter(torch.ones(2, 3))
     address = parameter.data_ptr()
     recorded = RecordedParameter(parameter)
@@ -87,9 +89,11 @@ def test_memory_comes_back_with_the_values_of_the_buffer() -> None:
 
 def test_memory_that_was_given_up_comes_back_as_it_was() -> None:
     parameter = nn.Parameter(torch.ones(2, 3))
+    address = parameter.data_ptr()
     recorded = RecordedParameter(parameter)
     parameter.data = torch.empty(0)
     recorded.restore()
+    assert parameter.data_ptr() == address
     assert parameter.equal(torch.ones(2, 3))
 
 
