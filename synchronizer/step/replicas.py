@@ -1,4 +1,4 @@
-"""Equal replicas: what the lowest rank of each set of ranks holds, sent to the others."""
+"""Equal replicas: the lowest rank that holds a tensor sends its value to the others."""
 
 from collections.abc import Iterable
 
@@ -19,23 +19,25 @@ def broadcast(
 ) -> None:
     """Overwrite each tensor with that of the lowest rank that replicates it.
 
-    A parameter is replicated also over an axis that is not reduced.
+    Placements alone say which ranks those are: `axis_reductions`, which may leave an axis out of
+    the sum of gradients, does not matter here.
 
     Args:
         tensors: DTensors and ordinary tensors, in one order on all ranks.
         groups: Process groups of the synchronizer.
-        ordinary: Process group of the ordinary tensors, which stay as they are without one.
+        ordinary: Process group of the ordinary tensors. If it is None, they stay as they are.
     """
     for tensor in tensors:
-        scope = _replicas(tensor, ordinary)
+        scope = _replica_scope(tensor, ordinary)
         if scope is not None:
             group = groups.get(scope)
             dist.broadcast(local_tensor(tensor), src=scope.ranks[0], group=group)
 
 
-def _replicas(
+def _replica_scope(
     tensor: torch.Tensor, ordinary: dist.ProcessGroup | None
 ) -> ReduceScope | None:
+    """Return the ranks that replicate a tensor; None where this rank is alone."""
     if isinstance(tensor, DTensor):
         mesh = tensor.device_mesh
         return mesh_scope(mesh, reduce_axes(mesh, tensor.placements))

@@ -18,8 +18,8 @@ class RevealingOptimizer(torch.optim.Optimizer):
 
     Args:
         params: Parameters or groups of parameters.
-        lr: Unused; wrappers ask for one.
-        defaults: Options of groups; unused.
+        lr: Learning rate. Wrappers set it, and `step()` ignores it.
+        defaults: Other options of groups, which `step()` ignores too.
     """
 
     def __init__(self, params: Any, lr: float = 0.0, **defaults: Any) -> None:

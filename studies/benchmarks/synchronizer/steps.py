@@ -1,14 +1,15 @@
-"""A training step under the synchronizer, under DDP, and with an all-reduce a parameter.
+"""A training step under the synchronizer, beside DDP, beside a limit, and beside a naive loop.
 
 Note [The measured step]
 ~~~~~~~~~~~~~~~~~~~~~~~~
 A step is forward, backward, the mean of every gradient over the ranks, and `zero_grad()`.
 No optimizer: it would take the same time for all contestants.
 
-Gradients start a step as zeros or as None, equally for both contestants. Our `zero_grad()`
-leaves zeros. So does `optimizer.zero_grad(set_to_none=False)` for DDP, in one foreach call,
-which is faster than that of the module. `set_to_none=True` saves both the zeros and the
-sum, but not a copy. DDP divides before the sum, and ours after it, as they do by default.
+Gradients start a step as zeros or as None, for all contestants alike. Our `zero_grad()` leaves
+zeros. So does `optimizer.zero_grad(set_to_none=False)` of the others, in one foreach call, which
+is faster than that of the module. With `set_to_none=True` nothing is filled with zeros, and
+backward adds nothing to zeros; our synchronizer and DDP then copy each gradient into a bucket.
+DDP divides before the sum, and ours after it, as they do by default.
 
 The limit is the same backward without any synchronizer, and then one all-reduce of as many
 bytes: no hook, no copy, no division, and no overlap, which on CPU hides nothing where the
@@ -21,6 +22,7 @@ import gc
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import torch
@@ -47,11 +49,11 @@ from syncverify.synchronizer.contract.arguments import GradientHook
 NUM_RANKS = 2
 OURS = "GradientSynchronizer"
 DDP = "DDP"
-NAIVE = "all-reduce a parameter"
+NAIVE = "one all-reduce for each parameter"
 ALONE = "no synchronizer"
 LIMIT = "one bare all-reduce"
-# A step on one model is to meet one of the first two.
-STEP_TARGET = 1.0
+# Targets are ratios: the time of our step, divided by that of a peer, is at most the target.
+STEP_TARGET = 1.0  # to DDP; a model that misses it is to meet that to LIMIT
 LIMIT_TARGET = 1.05
 NAIVE_TARGET = 0.05
 
@@ -61,27 +63,38 @@ def measure_steps(sizes: Sizes, rounds: Rounds) -> list[Measure]:
     if _can_compile():
         extension()  # here, because a rank that compiles looks as if it hung
     zeros, nones = (
-        times_of_ranks(NUM_RANKS, _times_by_model, sizes, rounds, set_to_none)
+        times_of_ranks(
+            NUM_RANKS, partial(_times_by_model, set_to_none=set_to_none), sizes, rounds
+        )
         for set_to_none in (False, True)
     )
     measures = [
-        ratio((key, label), of, OURS, peer, target=target)
-        for key, times, peer, target in (
+        ratio((key, label), times, OURS, peer, target=target)
+        for key, times_by_model, peer, target in (
             ("step_vs_ddp", zeros, DDP, STEP_TARGET),
             ("step_vs_ddp_to_none", nones, DDP, STEP_TARGET),
             ("step_vs_limit", zeros, LIMIT, LIMIT_TARGET),
             ("step_vs_limit_to_none", nones, LIMIT, LIMIT_TARGET),
         )
-        for label, of in times.items()
+        for label, times in times_by_model.items()
     ]
     key = ("step_vs_naive_small",)
     return [*measures, ratio(key, zeros["small"], OURS, NAIVE, target=NAIVE_TARGET)]
 
 
 def _times_by_model(
-    sizes: Sizes, rounds: Rounds, set_to_none: object
+    sizes: Sizes, rounds: Rounds, *, set_to_none: bool
 ) -> dict[str, Times]:
-    """Time the steps on each model, and once more with the hook in C++."""
+    """Time the steps on each model, and once more with the hook in C++ where it compiles.
+
+    Args:
+        sizes: Models and bucket sizes.
+        rounds: Numbers of rounds.
+        set_to_none: Whether gradients start a step as None, instead of as zeros.
+
+    Returns:
+        Times of each contestant, by model.
+    """
     runs: list[tuple[str, str, GradientHook]] = [(m, m, "python") for m in sizes.models]
     if _can_compile():
         runs += [(f"{m}, hook in C++", m, "cpp") for m in sizes.models]
@@ -94,7 +107,7 @@ def _times_by_model(
             sizes.models[label],
             sizes.bucket_mib,
             mean,
-            set_to_none=bool(set_to_none),
+            set_to_none=set_to_none,
         )
         times[name] = take_turns(contestants, rounds, line_up=dist.barrier)
         contestants.clear()
@@ -119,6 +132,7 @@ def _contestants(
     contestants = {
         OURS: synchronized(training, bucket_mib, mean, set_to_none=set_to_none),
         DDP: ddp(size, bucket_mib, dist.group.WORLD, set_to_none=set_to_none),
+        # In no ratio; its median in the document shows what communication costs.
         ALONE: alone(size, set_to_none=set_to_none),
         LIMIT: alone(size, exchange=one_message(size), set_to_none=set_to_none),
     }

@@ -1,4 +1,4 @@
-"""Cross-rank `allclose` of gradients that replicas hold."""
+"""Cross-rank comparison of replicated gradients: equal dtypes, and values by `allclose`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,34 +15,37 @@ RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-5, 1e-8
 def replicas_are_close(judgement: Judgement) -> Verdict:
     """Compare reduced gradients between ranks that hold the same part of a parameter.
 
+    Two gradients are close if both are None, or if their dtypes are equal and `torch.allclose`
+    holds.
+
     Args:
         judgement: A run on gloo.
 
     Returns:
-        An alarm at the first pair of gradients that differ.
+        An alarm at the first pair of gradients that are not close; SILENT without one.
     """
-    for replica in _replicas(judgement):
-        name, step, ranks = replica.parameter, replica.step, judgement.run.ranks
-        mine = ranks[replica.rank].at("reduced", step)
-        other = ranks[replica.first_rank].at("reduced", step)
+    for pair in _pairs(judgement):
+        name, step, ranks = pair.parameter, pair.step, judgement.run.ranks
+        mine = ranks[pair.rank].at("reduced", step)
+        other = ranks[pair.first_rank].at("reduced", step)
         if mine is None or other is None:
             continue  # the step was thrown away
         if not _close(mine.gradients[name], other.gradients[name]):
             return alarm(
-                f"{name} differs between ranks {replica.first_rank} and {replica.rank}, "
+                f"{name} differs between ranks {pair.first_rank} and {pair.rank}, "
                 f"step {step}"
             )
     return SILENT
 
 
 @dataclass(frozen=True, slots=True)
-class _Replica:
-    """A part of a parameter that two ranks hold, in one step.
+class _Pair:
+    """Two ranks that hold the same part of a parameter, in one step.
 
     Attributes:
         parameter: Name of the parameter.
-        rank: Global rank.
-        first_rank: The first global rank that holds the same part.
+        rank: Global rank of the one.
+        first_rank: Global rank of the other: the lowest that holds the part.
         step: Number of the step, from 0.
     """
 
@@ -52,13 +55,15 @@ class _Replica:
     step: int
 
 
-def _replicas(judgement: Judgement) -> Iterator[_Replica]:
+def _pairs(judgement: Judgement) -> Iterator[_Pair]:
+    """Yield each rank with the lowest rank that holds the same part, unless that is the rank."""
     for step in range(judgement.scenario.num_steps):
         for spec in judgement.scenario.trainable:
             for rank in range(judgement.scenario.mesh.num_ranks):
+                # The ranks that contribute to a sum are those that hold the same part.
                 first = judgement.reference.contributors(spec, rank)[0]
                 if first != rank:
-                    yield _Replica(spec.name, rank, first, step)
+                    yield _Pair(spec.name, rank, first, step)
 
 
 def _close(mine: torch.Tensor | None, other: torch.Tensor | None) -> bool:

@@ -1,6 +1,6 @@
 """torch's CUDA sanitizer, fed with the traces of a simulated GPU.
 
-The only module that touches `torch.cuda._sanitizer`. The module relies on the handlers of
+No other module touches `torch.cuda._sanitizer`. What is relied on are the handlers of
 `EventHandler`, which torch calls from CUDA's allocator, streams and events, and from a
 dispatch mode.
 """
@@ -109,11 +109,12 @@ class SanitizedRank(EventHandler):
         read, written = set(map(self._address, reads)), set(map(self._address, writes))
         errors = self._handle_kernel_launch(
             self._stream(stream),
-            read - written,
-            written,
-            set(),
-            operator,
-            {address: [] for address in read | written},
+            read_only=read - written,
+            read_write=written,
+            outputs=set(),  # only words of a report depend on it
+            operator=operator,
+            # Names of arguments, for reports; a trace has none.
+            tensor_aliases={address: [] for address in read | written},
         )
         self.races += [
             f"data race: {operator} on {stream}, and {_previous(error)}"
@@ -121,7 +122,10 @@ class SanitizedRank(EventHandler):
         ]
 
     def _address(self, region: MemoryRegion) -> int:
-        """Return the address at which a tensor begins: the sanitizer's id of the tensor."""
+        """Return the address at which a tensor begins: the sanitizer's id of the tensor.
+
+        A trace does not record allocations, so a storage is allocated at its first use.
+        """
         if region.storage not in self._storages:
             self._storages.add(region.storage)
             self._handle_memory_allocation(_base(region.storage))
@@ -149,19 +153,21 @@ def sanitized(judgement: Judgement) -> Verdict:
         judgement: A run on `sim`.
 
     Returns:
-        An alarm if a sanitizer met a race.
+        An alarm if a sanitizer met a race. Without a race, a reason where no trace has an
+        access: the sanitizer had nothing to compare.
     """
     for rank, rank_run in enumerate(judgement.run.ranks):
         sanitizer = SanitizedRank()
         sanitizer.feed(rank_run.trace)
         if sanitizer.races:
             return alarm(f"rank {rank}: {sanitizer.races[0]}")
-    if any(map(_has_streams, judgement.run.ranks)):
+    if any(map(_has_accesses, judgement.run.ranks)):
         return SILENT
     return Verdict(alarmed=False, words="no memory that two streams share")
 
 
-def _has_streams(rank_run: RankRun) -> bool:
+def _has_accesses(rank_run: RankRun) -> bool:
+    # `sim` drops the accesses to memory that one stream alone uses.
     return any(isinstance(event, Access) for event in rank_run.trace)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from studies.comparison.verdicts import Verdict
 from syncverify.judge.properties.judgement import Judgement
 
-# Source of a run; see `comparison.rigs`.
+# Source of a run; see `studies.comparison.rigs`.
 RigName = Literal[
     "gloo", "gloo in detail", "gloo with hashes", "threads", "local tensors",
     "sim, trained", "sim",
@@ -20,11 +20,12 @@ class Method:
 
     Attributes:
         id: Key in JSON and in tests.
-        title: Name in the table.
+        title: Name in the tables of `docs/comparison.md`.
         rig: Source of its runs.
-        judge: Returns the verdict on a run, complete or cut off by a fault.
-        judges_ends: Whether `judge` decides on runs that raise, die or hang. For other
-            methods such an end is an alarm by itself.
+        judge: Returns the verdict on a run.
+        judges_ends: Whether `judge` gets every run. Other methods do not get a run whose end is
+            an alarm by itself (`how_they_end`): it raised, died or hung. They do get a run that
+            was cut off where its end is no alarm, for example since the twin ends alike.
     """
 
     id: str

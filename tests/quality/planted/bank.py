@@ -21,26 +21,28 @@ UNBIND = "unbind_restores_parameters"
 
 
 @dataclass(frozen=True)
-class OfEntry:
-    """The expected report on an entry of the bug bank.
+class BankDefect:
+    """A defect of the bug bank, and what tests expect of it.
 
     Attributes:
-        entry_id: Id of the entry.
+        entry_id: Id of the entry in the bank, as in `syncverify bank`.
     """
 
     entry_id: str
 
     @property
     def subject(self) -> type[Any]:
+        """Return the synchronizer with the defect."""
         return entry_of(self.entry_id).subject
 
     @property
     def twin(self) -> type[Any]:
+        """Return the same synchronizer without the defect."""
         return entry_of(self.entry_id).twin
 
 
 @dataclass(frozen=True)
-class Defect(OfEntry):
+class Defect(BankDefect):
     """A defect that searches meet.
 
     Attributes:
@@ -51,10 +53,11 @@ class Defect(OfEntry):
         also: Other properties that it violates, in some scenario of the search.
         mesh: Mesh of the smallest scenario.
         num_parameters: Number of its parameters, at most.
-        accumulations: Upper bounds on its steps, and on its micro-batches in all steps.
-        examples: Scenarios within which the search meets it.
+        accumulations: Micro-batches of each step. The smallest scenario has at most as many
+            steps, and at most as many micro-batches in all steps together.
+        examples: Number of scenarios that the search draws.
         features: Features of the smallest scenario, beyond plain steps.
-        seed: Seed of the search.
+        seed: Seed of the search's drawing.
     """
 
     property: str
@@ -70,6 +73,7 @@ class Defect(OfEntry):
 
 
 def wrong(explanation: str, *, step: int = 0) -> str:
+    """Return the sentence about a wrong gradient of the parameter `p0`."""
     return f"gradient of 'p0' on rank 0, step {step} is wrong: {explanation}"
 
 
@@ -203,7 +207,6 @@ LAYOUT = [
     Defect(
         "placeholder-bucket-reduced", LIVE, "raised_IndexError",
         "rank 0 raised IndexError in step 0, bind: list index out of range", mesh=(1,),
-        examples=20,
     ),
     Defect(
         "bucket-not-padded-to-group", VALUE, "not_reduced",
@@ -219,7 +222,7 @@ CROSS_RANK = [
     ),
     Defect(
         # It takes an uneven shard, two replicated parameters of one dtype and a cap
-        # between them: three of five searches of 200 scenarios meet all of that at once.
+        # between them. With this seed, 60 scenarios have one with all of that.
         "size-mismatch-does-not-hang", MATCH, "collective_mismatch",
         "ranks [0, 1] met in one collective and disagree", num_parameters=3,
         examples=60, seed=5,

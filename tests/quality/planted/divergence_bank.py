@@ -5,11 +5,11 @@ No search is needed: any scenario with two buckets shows each defect.
 
 from dataclasses import dataclass
 
-from tests.quality.planted.bank import MATCH, ORDER, WAITS, OfEntry
+from tests.quality.planted.bank import MATCH, ORDER, WAITS, BankDefect
 
 
 @dataclass(frozen=True)
-class Divergence(OfEntry):
+class Divergence(BankDefect):
     """A defect that makes ranks diverge.
 
     Attributes:

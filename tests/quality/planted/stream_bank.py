@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from tests.quality.planted.bank import AGREE, EXCLUSIVE, READ, UNBIND, VALUE, OfEntry
+from tests.quality.planted.bank import AGREE, EXCLUSIVE, READ, UNBIND, VALUE, BankDefect
 
 FILLED = "reduce_reads_after_accumulation"
 CLEARED = "zero_grad_waits_for_reduce"
@@ -29,7 +29,7 @@ TWO_AXES = buckets(1, num_axes=2)
 
 
 @dataclass(frozen=True)
-class StreamDefect(OfEntry):
+class StreamDefect(BankDefect):
     """A defect of streams or memory.
 
     Attributes:
