@@ -167,7 +167,7 @@ def test_the_first_violation_ends_the_exploration_where_that_is_asked_for() -> N
 @pytest.mark.slow
 @pytest.mark.usefixtures("hardly_shrunk")
 def test_the_reported_violation_is_that_of_the_reported_scenario() -> None:
-    violations = look(Doubles).violations
+    violations = look(Doubles, examples=6).violations
     assert violations
     for found in violations:
         again = look_at(Doubles, found.scenario)
