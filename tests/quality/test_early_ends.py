@@ -102,8 +102,8 @@ def test_a_class_that_always_raises_ends_the_search_with_what_it_is_given() -> N
 @pytest.mark.slow
 @pytest.mark.usefixtures("hardly_shrunk")
 def test_a_class_that_raises_in_some_scenarios_is_searched_on() -> None:
-    report = searched(RefusesTwoGroups, examples=20)
+    report = searched(RefusesTwoGroups, examples=12)
     assert [each.violation.cause for each in report.violations] == [
         "raised_NotImplementedError"
     ]
-    assert (report.examples, report.not_tried) == (20, None)
+    assert (report.examples, report.not_tried) == (12, None)

@@ -117,9 +117,10 @@ def test_parts_of_other_sources_are_played_again(
         play(Naive, tmp_path, progress=Interrupting(5))
     (path,) = tmp_path.glob("exhaustive-*.shards")
     path.write_bytes(path.read_bytes().replace(b"syncverify 2 ", b"syncverify 2 f", 1))
-    later = Interrupting(-1)
-    play(Naive, tmp_path, progress=later)
-    assert later.played_in_this_call[0] == 1
+    later = Interrupting(1)
+    with pytest.raises(KeyboardInterrupt):
+        play(Naive, tmp_path, progress=later)
+    assert later.played_in_this_call == [1]
 
 
 def test_a_time_limit_leaves_the_rest_to_the_next_call(
