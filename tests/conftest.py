@@ -1,23 +1,22 @@
 """One thread a process, and the same examples on every run."""
 
 import gc
+import importlib
 import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
 
 import pytest
-import torch
 from hypothesis import Phase, settings
+from xdist import is_xdist_controller
 
 from studies.benchmarks.cpu_of_tests import cpu_seconds
 from syncverify.processes import owner_link
-from syncverify.repair import diagnosis
-from syncverify.search import shrinking
 
-# The variable is for the processes that tests start; the call is for this one.
+# Torch, and what imports it, is imported below: the process that hands out the tests of
+# pytest-xdist plays none, and the others start when it has read this file.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-torch.set_num_threads(1)
 
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 # New examples every night: pytest --hypothesis-profile=nightly
@@ -92,13 +91,11 @@ def _no_fixes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
     Nor for the lines that decide: they are looked for where there is no fix, in a third of
     the time of a search.
-
-    The module is imported above, and not where it is in use already: whether a test looks for
-    fixes would then depend on the tests before it.
     """
     if "with_fixes" not in request.fixturenames:
-        monkeypatch.setattr(diagnosis, "find_fix", lambda *_: None)
-        monkeypatch.setattr(diagnosis, "deciding_lines", lambda *_: ())
+        diagnosis = "syncverify.repair.diagnosis"
+        monkeypatch.setattr(f"{diagnosis}.find_fix", lambda *_: None)
+        monkeypatch.setattr(f"{diagnosis}.deciding_lines", lambda *_: ())
 
 
 @pytest.fixture
@@ -109,8 +106,9 @@ def with_fixes() -> None:
 @pytest.fixture
 def hardly_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shrink violations in a few runs: for tests that do not look at scenarios."""
-    monkeypatch.setattr(shrinking, "_MAX_SHRINK_RUNS", FEW_SHRINK_RUNS)
-    monkeypatch.setattr(shrinking, "_MAX_SIMPLER_RUNS", FEW_SHRINK_RUNS)
+    shrinking = "syncverify.search.shrinking"
+    monkeypatch.setattr(f"{shrinking}._MAX_SHRINK_RUNS", FEW_SHRINK_RUNS)
+    monkeypatch.setattr(f"{shrinking}._MAX_SIMPLER_RUNS", FEW_SHRINK_RUNS)
 
 
 def takes_long(item: pytest.Item) -> bool:
@@ -153,9 +151,12 @@ def pytest_collection_modifyitems(
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
-def pytest_sessionstart() -> None:
+def pytest_sessionstart(session: pytest.Session) -> None:
     """Look for no garbage while thousands of tests are imported: they leave none."""
     gc.disable()
+    if not is_xdist_controller(session):
+        # `OMP_NUM_THREADS` is for the processes that tests start.
+        importlib.import_module("torch").set_num_threads(1)
 
 
 def pytest_collection_finish() -> None:
