@@ -194,9 +194,9 @@ def test_a_worker_keeps_a_file_with_the_number_of_the_template_s_socket() -> Non
         with open(f"/proc/{template.pid}/fd/1", "wb") as out, template.stdout:  # noqa: PTH123
             requested[2] = out.fileno()
             socket.send_fds(ours, [b"?"], requested)
-            said = template.stdout.readline()
+            printed = template.stdout.readline()
         ours.close()
         assert template.wait() == 0
     for each in pipes:
         os.close(each)
-    assert said == "True True\n"
+    assert printed == "True True\n"
