@@ -1,8 +1,6 @@
 """Each format adds lines to each command that takes `--format`, and changes nothing else."""
 
-import json
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -161,25 +159,3 @@ def test_dumps_are_annotated_where_the_checkout_has_the_file(
         "::error file=a.py,line=0,title=syncverify::collectives_match_across_ranks "
         "(collective_mismatch): ranks [0, 1] met in one collective and disagree%0Arank 0: "
     )
-
-
-@pytest.mark.long
-def test_a_lost_process_is_annotated_and_in_the_document(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    (tmp_path / "dying.py").write_text(
-        RAISES.replace('raise ValueError("50% of\\nit")', "import os; os._exit(0)")
-    )
-    options = ["--no-beyond", "--format", "github", "--sarif", "lost.sarif"]
-    arguments = ["run", "dying.py:NeverBinds", *options]
-    done = subprocess.run(
-        [sys.executable, "-m", "syncverify", *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
-    (line,) = annotations(done.stdout)
-    assert line.startswith("::error file=dying.py,line=2,title=syncverify::")
-    (run,) = json.loads((tmp_path / "lost.sarif").read_text())["runs"]
-    assert [each["ruleId"] for each in run["results"]] == ["every_rank_finishes"]

@@ -109,6 +109,9 @@ def test_written_test_passes_outside_of_the_repository(
     call: Call, tmp_path: Path, like: str
 ) -> None:
     call("init", "mine", "--like", like)
+    test = tmp_path / "mine" / "test_my_subject.py"
+    assert "examples=100" in test.read_text()
+    test.write_text(test.read_text().replace("examples=100", "examples=10"))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "mine"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,

@@ -106,8 +106,7 @@ def printed(out: str) -> list[str]:
     return re.findall(r"^  if this run is cut off: .*? (sv2-\S+)", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("examples", [EXPLORING, SHRINKING])
-@pytest.mark.parametrize("at", [1, 7])
+@pytest.mark.parametrize(("examples", "at"), [(EXPLORING, 1), (SHRINKING, 7)])
 def test_an_interrupt_loses_no_violation(
     tmp_path: Path, examples: str, at: int
 ) -> None:

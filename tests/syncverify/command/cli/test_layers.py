@@ -75,9 +75,10 @@ def layers(call: Call, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("hardly_shrunk")
-def test_a_layer_of_a_contract_is_trained_and_replayed(layers: Call) -> None:
+def test_a_layer_of_a_contract_is_trained_replayed_and_kept(layers: Call) -> None:
     contract = ("--contract", "contract.toml")
-    found = layers(*RUN, *contract, "--examples", "60", "--stop-at-first")
+    kept = ("--database", "kept")
+    found = layers(*RUN, *contract, *kept, "--examples", "60", "--stop-at-first")
     assert found.code == 1
     assert "module: Regression: of your own, own_layers:Regression" in found.out
     (line,) = re.findall(r"replay: +syncverify (replay .+)", found.out)
@@ -97,16 +98,7 @@ def test_a_layer_of_a_contract_is_trained_and_replayed(layers: Call) -> None:
         "the contract whose `layers` has it"
     )
 
-
-@pytest.mark.long
-@pytest.mark.usefixtures("hardly_shrunk")
-def test_a_run_without_the_contract_keeps_the_violation_for_the_next(
-    layers: Call,
-) -> None:
-    contract = ("--contract", "contract.toml")
-    kept = ("--database", "kept")
-    layers(*RUN, *contract, *kept, "--examples", "60", "--stop-at-first")
-    forget_layers()
+    # A run without the contract keeps the violation for the next one.
     without = layers(*RUN, *kept, "--examples", "3")
     assert (without.code, without.err) == (0, "")
     assert "dropped" not in without.out

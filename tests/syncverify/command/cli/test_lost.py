@@ -1,4 +1,4 @@
-"""A violation that loses the process that plays it is kept like any other."""
+"""A violation that loses the process that plays it is kept and shown like any other."""
 
 import json
 import os
@@ -21,12 +21,13 @@ class Dies(GradientSynchronizer):
 """
 
 
-def test_a_lost_process_is_in_the_report_and_played_first_by_the_next_run(
+def test_a_lost_process_is_in_each_report_and_played_first_by_the_next_run(
     tmp_path: Path,
 ) -> None:
+    (tmp_path / ".git").mkdir()  # annotations name files of a checkout
     (tmp_path / "mine.py").write_text(SUBJECT)
 
-    def run(*arguments: str) -> str:
+    def run(*arguments: str) -> tuple[str, str]:
         done = subprocess.run(
             [sys.executable, "-m", "syncverify", "run", "mine:Dies", *arguments],
             cwd=tmp_path,
@@ -36,10 +37,15 @@ def test_a_lost_process_is_in_the_report_and_played_first_by_the_next_run(
             check=False,
         )
         assert (done.returncode, done.stderr) == (1, "")
-        return done.stdout.split("replay:")[1].split()[2]
+        return done.stdout, done.stdout.split("replay:")[1].split()[2]
 
-    kept = ("--ranks", "2", "--database", "kept")
-    token = run("--seed", "3", "--json", "report.json", *kept)
+    kept = ("--ranks", "2", "--database", "kept", "--format", "github")
+    files = ("--json", "report.json", "--sarif", "lost.sarif")
+    out, token = run("--seed", "3", *files, *kept)
+    (line,) = (line for line in out.splitlines() if line.startswith("::"))
+    assert line.startswith("::error file=mine.py,line=5,title=syncverify::")
+    (sarif,) = json.loads((tmp_path / "lost.sarif").read_text())["runs"]
+    assert [each["ruleId"] for each in sarif["results"]] == ["every_rank_finishes"]
     report = json.loads((tmp_path / "report.json").read_text())
     (violation,) = report["violations"]
     assert (violation["property"], violation["token"]) == ("every_rank_finishes", token)
@@ -53,6 +59,6 @@ def test_a_lost_process_is_in_the_report_and_played_first_by_the_next_run(
     )
     assert report["examples"] == 1
     assert (report["seed"], report["seconds"]) == (3, None)
-    files = (file for file in (tmp_path / "kept").rglob("*") if file.is_file())
-    assert token.encode() in [file.read_bytes() for file in files]
-    assert run("--seed", "4", *kept) == token
+    found = (file for file in (tmp_path / "kept").rglob("*") if file.is_file())
+    assert token.encode() in [file.read_bytes() for file in found]
+    assert run("--seed", "4", *kept)[1] == token

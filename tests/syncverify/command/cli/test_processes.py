@@ -54,23 +54,6 @@ def test_an_interrupt_before_the_command_line_runs_is_one_line(
     assert capsys.readouterr() == ("", "syncverify: interrupted\n")
 
 
-@pytest.mark.long
-def test_module_runs_and_leaves_with_its_code(tmp_path: Path) -> None:
-    """Started side by side, since most of it is importing torch."""
-    few = ("--examples", "3", "--seed", "0", "--no-beyond")
-    good = start("run", "synchronizer", *few, folder=tmp_path)
-    bad = start("run", "nosuch.module:Thing", folder=tmp_path)
-    out, err = good.communicate()
-    assert (good.returncode, err) == (0, "")
-    assert "NO VIOLATION: synchronizer held all properties" in out
-    out, err = bad.communicate()
-    assert (bad.returncode, out) == (2, "")
-    assert err == (
-        "syncverify: subject 'nosuch.module:Thing' cannot be imported: "
-        "ModuleNotFoundError: No module named 'nosuch'\n"
-    )
-
-
 TELLS = '''
 import os
 from syncverify.synchronizer import GradientSynchronizer
@@ -120,7 +103,7 @@ def test_interrupt_leaves_no_process_behind(
 def test_reader_that_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
     """As in `syncverify run ... | head -1`."""
     running = start(
-        "run", "synchronizer", "--examples", "8", "--seed", "0", "--no-beyond",
+        "run", "synchronizer", "--examples", "2", "--seed", "0", "--no-beyond",
         folder=tmp_path,
     )  # fmt: skip
     assert running.stdout is not None

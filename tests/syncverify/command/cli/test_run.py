@@ -263,10 +263,10 @@ def test_violations_are_kept_and_played_first_by_the_next_run(call: Call) -> Non
     ]
     assert tokens[0] == tokens[1]
     assert (int(matched[1]), again.code) == (len(tokens[0]), 1)
-    other = call("run", "cli_subjects:Doubles", *kept, "--no-database")
+    one = (*kept, "--examples", "1")
+    other = call("run", "cli_subjects:Doubles", *one, "--no-database")
     assert "played first" not in other.out
-    assert re.findall(r"replay:     \S+ replay (sv2-\S+)", other.out) == tokens[0]
-    moved = call("run", "cli_subjects:Doubles", *SEARCH, "--database", "elsewhere")
+    moved = call("run", "cli_subjects:Doubles", *one, "--database", "elsewhere")
     assert "played first" not in moved.out
     assert Path("elsewhere").is_dir()
 
