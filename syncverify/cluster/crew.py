@@ -131,7 +131,7 @@ class _Calls(Generic[Item]):
             for each in self._next_news():
                 if isinstance(each, bytes):
                     for word in pickle.loads(each):
-                        hear(word)
+                        hear(pickle.loads(word))
                 elif each in self._running:
                     yield from self._taken(each)
             if stops():
@@ -178,9 +178,8 @@ class _Calls(Generic[Item]):
 
     def _submit(self, running: _HandedOutCall[Item]) -> None:
         path = tuple(each or str(Path.cwd()) for each in sys.path)
-        call = RemoteCall(
-            self._function, running.item, self._name, versions_here(), path
-        )
+        work = pickle.dumps((self._function, running.item))
+        call = RemoteCall(work, self._name, versions_here(), path)
         future = self._client.submit(call_apart, call, pure=False)
         self._running[future] = running
         future.add_done_callback(self._news.put)
@@ -209,7 +208,7 @@ class _Calls(Generic[Item]):
         """Yield the result of a call; make a call once more whose process was lost."""
         match end:
             case CallReturned(result):
-                yield running.item, result
+                yield running.item, pickle.loads(result)
             case CallFailed(kind, text):
                 raise kind(text)
             case CallLost(token, how):

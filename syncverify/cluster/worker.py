@@ -1,7 +1,8 @@
 """One call on a worker of a cluster, in another process.
 
 A subject may exit, crash or hang the process that plays it. The worker stays: it forks a process
-for each call, hears it, and returns how it ended.
+for each call, hears it, and returns how it ended. Function, arguments, results and told values pass
+the worker as bytes: they belong to modules that import torch, which takes seconds.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from syncverify.cluster.versions import Versions, difference
 from syncverify.errors import SyncverifyError, UsageError
-from syncverify.processes.calls import run_in_processes
-from syncverify.processes.owner_link import Lost
+from syncverify.processes.calls import heard_by, run_in_processes
+from syncverify.processes.owner_link import Lost, tell_owner
 
 _TELL_SECONDS: Final = 1.0
 _ended: set[str] = set()
@@ -29,15 +30,13 @@ class RemoteCall:
     """A call of a function on a worker.
 
     Attributes:
-        function: The function, which a worker imports by its name.
-        item: Its argument.
+        work: Function and argument, pickled.
         campaign: Topic on which values are told, and name under which calls end early.
         versions: Versions of the process that wants the call.
         import_path: Folders from which that process imports.
     """
 
-    function: Callable[[Any], Any]
-    item: Any
+    work: bytes
     campaign: str
     versions: Versions
     import_path: tuple[str, ...]
@@ -45,9 +44,9 @@ class RemoteCall:
 
 @dataclass(frozen=True, slots=True)
 class CallReturned:
-    """The result of a call."""
+    """The result of a call, pickled."""
 
-    result: Any
+    result: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,13 @@ def _outcome(call: RemoteCall, words: _Words, is_to_end: Callable[[], bool]) -> 
 
 
 def _returned(call: RemoteCall) -> CallEnd:
-    return CallReturned(call.function(call.item))
+    function, item = pickle.loads(call.work)
+    with heard_by(_tell_packed):
+        return CallReturned(pickle.dumps(function(item)))
+
+
+def _tell_packed(word: object) -> None:
+    tell_owner(lambda: pickle.dumps(word))
 
 
 def _import_from(folders: tuple[str, ...]) -> None:
@@ -138,12 +143,13 @@ class _Words:
 
     def __init__(self, send: Callable[[bytes], object]) -> None:
         self._send = send
-        self._held: list[object] = []
+        self._held: list[bytes] = []
         self._next = 0.0
 
     def hear(self, word: object) -> None:
-        """Take one value."""
-        self._held.append(word)
+        """Take one value; other words are for the owner of the process, which is this one."""
+        if isinstance(word, bytes):
+            self._held.append(word)
         self.tell_if_due()
 
     def tell_if_due(self) -> None:

@@ -13,7 +13,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
@@ -112,6 +112,23 @@ def tell_caller(word: Callable[[], object]) -> None:
         tell_owner(word)
 
 
+@contextmanager
+def heard_by(
+    hear: Callable[[Any], object], stops: Callable[[], bool] = _is_to_stop.is_set
+) -> Iterator[None]:
+    """Let `hear` receive the values that a call in this block tells.
+
+    Args:
+        hear: Receives each value.
+        stops: Tells whether the call is to end early.
+    """
+    _callers.append(_Caller(hear, stops))
+    try:
+        yield
+    finally:
+        _callers.pop()
+
+
 def run_here(
     function: Callable[[Item], Result],
     items: Iterable[Item],
@@ -129,11 +146,8 @@ def run_here(
     for item in items:
         if stops():
             return
-        _callers.append(_Caller(hear, stops))
-        try:
+        with heard_by(hear, stops):
             result = function(item)
-        finally:
-            _callers.pop()
         yield item, result
 
 

@@ -12,6 +12,7 @@ import distributed
 import pytest
 
 from syncverify.cluster import connection
+from syncverify.cluster.connection import connected
 from syncverify.cluster.crew import run_on_cluster
 from syncverify.cluster.versions import in_words, versions_here
 from syncverify.errors import InternalError, UsageError
@@ -91,6 +92,16 @@ def test_a_search_on_workers_is_that_of_one_process(
     crew = functools.partial(run_on_cluster, place=place)
     there, here = look(tmp_path / "there", crew=crew), look(tmp_path / "here")
     assert facts(there) == facts(here)
+
+
+@pytest.mark.long
+def test_a_worker_imports_no_torch(place: str) -> None:
+    """Its processes do, which a template forks; in the worker, it would take seconds."""
+    assert results(double, [1], place) == [(1, 2)]
+    with connected(place) as client:
+        # A function of this module would import torch there.
+        has_torch = client.run(eval, "'torch' in __import__('sys').modules")
+    assert [*has_torch.values()] == [False, False]
 
 
 @pytest.mark.long
