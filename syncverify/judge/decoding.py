@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from syncverify.program.graphs import own_accumulation
 from syncverify.program.optimizer import GRADIENT_SCALE
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import axis_name, local_shape, ranks_along
+from syncverify.scenario.specs import ParameterSpec
 
 _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumerated
 
@@ -119,6 +120,18 @@ def fits_by_chance(num_tried: int, observed: torch.Tensor, num_each: int = 1) ->
 
 def explanations(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     """Yield causes, the simplest first, each with the gradient that it leads to."""
+    yield from _explanations(expected, _misplaced(expected))
+
+
+def num_explanations(expected: ExpectedGradient) -> int:
+    """Return the number of explanations, without the values of misplaced gradients."""
+    num_misplaced = sum(1 for _, donors in _donors(expected) for _ in _subsets(donors))
+    return num_misplaced + sum(1 for _ in _explanations(expected, ()))
+
+
+def _explanations(
+    expected: ExpectedGradient, misplaced: Iterable[CauseAndValue]
+) -> Iterator[CauseAndValue]:
     yield Cause("never_written", "it is all zeros"), torch.zeros_like(expected.value())
     # With few elements, one of many candidates may fit by chance. So explanations with few
     # candidates come first.
@@ -126,7 +139,7 @@ def explanations(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     yield from _stale(expected)
     yield from _wrong_micro_batches(expected)
     yield from _known_factors(expected)
-    yield from _misplaced(expected)
+    yield from misplaced
     yield from _wrong_ranks(expected)
     yield from _reduced_without_earlier(expected)
     yield from _one_contribution(expected)
@@ -417,23 +430,54 @@ def _multiplied(expected: ExpectedGradient, factor: LikelyDivisor) -> str:
 
 
 def _misplaced(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
-    scenario, shape = expected.reference.scenario, expected.value().shape
-    for other in scenario.trainable:
-        if other.name == expected.spec.name:
-            continue
+    shape = expected.value().shape
+    # A scenario may have a hundred parameters; most have the same donors.
+    swaps = dict[tuple[int, ...], list[_Swap]]()
+    for other, donors in _donors(expected):
         elsewhere = replace(expected, spec=other)
-        donors = tuple(
-            rank
-            for rank in expected.ranks
-            if math.prod(local_shape(scenario.mesh, other, rank)) == shape.numel()
-        )
-        for swapped in _subsets(donors):
-            kept = [rank for rank in expected.ranks if rank not in swapped]
-            parts = [expected.part(rank) for rank in kept]
-            parts += [elsewhere.part(rank).reshape(shape) for rank in swapped]
-            text = f"on {_ranks(swapped)} the value belongs to parameter {other.name!r}"
+        if donors not in swaps:
+            swaps[donors] = [_swap(expected, each) for each in _subsets(donors)]
+        for swapped, kept, words in swaps[donors]:
+            parts = [*kept, *(elsewhere.part(rank).reshape(shape) for rank in swapped)]
+            text = f"on {words} the value belongs to parameter {other.name!r}"
             value = torch.stack(parts).sum(dim=0) / expected.divisor
             yield Cause("misplaced", text), value
+
+
+def _donors(
+    expected: ExpectedGradient,
+) -> Iterator[tuple[ParameterSpec, tuple[int, ...]]]:
+    """Yield each other parameter with the ranks on which it has as many elements."""
+    scenario, numel = expected.reference.scenario, expected.value().numel()
+    for other in scenario.trainable:
+        if other.name != expected.spec.name:
+            yield (
+                other,
+                tuple(
+                    rank
+                    for rank in expected.ranks
+                    if math.prod(local_shape(scenario.mesh, other, rank)) == numel
+                ),
+            )
+
+
+class _Swap(NamedTuple):
+    """Ranks with the contribution of another parameter.
+
+    Attributes:
+        ranks: These ranks.
+        kept: The right contributions of the other ranks.
+        words: The ranks in words.
+    """
+
+    ranks: tuple[int, ...]
+    kept: list[torch.Tensor]
+    words: str
+
+
+def _swap(expected: ExpectedGradient, ranks: tuple[int, ...]) -> _Swap:
+    kept = [expected.part(rank) for rank in expected.ranks if rank not in ranks]
+    return _Swap(ranks, kept, _ranks(ranks))
 
 
 def _subsets(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

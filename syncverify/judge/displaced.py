@@ -13,24 +13,18 @@ Note [Elements found elsewhere]
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.reference import RightElement
 
 _MAX_CHANCE: Final = 0.001
 # One number after the other is looked up: more take minutes.
 _MAX_NUMEL: Final = 2**17
 _NAN: Final = "nan"  # which equals itself
-
-
-class _Element(NamedTuple):
-    """An element of a gradient: its number in the flat gradient, and the parameter."""
-
-    number: int
-    parameter: str
 
 
 def displaced(
@@ -76,7 +70,7 @@ def displaced(
     return Cause("misplaced", text)
 
 
-def _words(place: _Element) -> str:
+def _words(place: RightElement) -> str:
     return f"element {place.number} of {place.parameter!r}"
 
 
@@ -86,13 +80,18 @@ def _key(number: float) -> float | str:
 
 def _places(
     expected: ExpectedGradient, dtype: torch.dtype
-) -> dict[float | str, _Element]:
+) -> dict[float | str, RightElement]:
     """Return a place by the value that belongs there; zeros are everywhere."""
-    places = dict[float | str, _Element]()
+    count = expected.count if expected.ranks == (expected.rank,) else None
+    moment = expected.rank, expected.step, count, dtype
+    known = expected.reference.owners
+    if moment in known:
+        return known[moment]
+    places = known[moment] = dict[float | str, RightElement]()
     for name, value in _right_gradients(expected):
         for index, number in enumerate(value.to(dtype).reshape(-1).tolist()):
             if number:
-                places.setdefault(_key(number), _Element(index, name))
+                places.setdefault(_key(number), RightElement(index, name))
     return places
 
 

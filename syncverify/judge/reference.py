@@ -98,6 +98,13 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
                     self[key] = exact if counts else torch.zeros_like(exact)
 
 
+class RightElement(NamedTuple):
+    """An element of a gradient: its number in the flat gradient, and the parameter."""
+
+    number: int
+    parameter: str
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """The right gradients of one scenario.
@@ -111,6 +118,7 @@ class Reference:
         places: Cache of where values are recognized as gradients, by the key of `names`.
         names: Cache of what values are recognized as: each wrong gradient asks for all
             launches of its rank.
+        owners: Cache of the elements to which values belong, by rank and moment.
     """
 
     scenario: Scenario
@@ -123,6 +131,9 @@ class Reference:
         default_factory=dict, repr=False, compare=False
     )
     names: dict[Hashable, tuple[str, ...] | None] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    owners: dict[Hashable, dict[float | str, RightElement]] = field(
         default_factory=dict, repr=False, compare=False
     )
 

@@ -20,20 +20,21 @@ Note [A factor beside other gradients]
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import (
     MAX_CHANCE,
-    explanations,
     fits_by_chance,
     in_every_micro_batch,
+    num_explanations,
     sizes_of,
 )
 from syncverify.judge.expected_gradient import ExpectedGradient
@@ -51,11 +52,17 @@ _CauseAndValues = tuple[Cause, list[torch.Tensor]]
 _SEEN: Final = 64  # so many elements tell a factor from chance
 
 
-class _Wrong(NamedTuple):
+@dataclass(frozen=True)
+class _Wrong:
     """A gradient that no explanation equals, beside the right one."""
 
     expected: ExpectedGradient
     observed: torch.Tensor
+
+    @functools.cached_property
+    def num_explanations(self) -> int:
+        """Number of values that were tried before a factor."""
+        return num_explanations(self.expected)
 
 
 def with_factors(judgement: Judgement, wrong: WrongGradients) -> WrongGradients:
@@ -95,15 +102,18 @@ def reductions_of(
 
 def _known(judgement: Judgement, wrong: _Wrong, *, is_beside: bool) -> Cause | None:
     """Return the factor of a collective or of each micro-batch; None if none fits."""
-    expected, observed = wrong
-    num_tried = sum(1 for _ in explanations(expected))
-    for cause, values in itertools.chain(
+    expected, observed = wrong.expected, wrong.observed
+    factors = itertools.chain(
         _of_collectives(judgement, expected), _each_time(expected, observed.dtype)
-    ):
-        num_tried += 1
+    )
+    for number, (cause, values) in enumerate(factors, start=1):
         same = [value.to(observed.dtype) == observed for value in values]
-        fits = bool(torch.stack(same).any(dim=0).all())
-        if fits and (is_beside or not fits_by_chance(num_tried, observed, len(values))):
+        if not torch.stack(same).any(dim=0).all():
+            continue
+        if is_beside:
+            return cause
+        num_tried = wrong.num_explanations + number
+        if not fits_by_chance(num_tried, observed, len(values)):
             return cause
     return None
 

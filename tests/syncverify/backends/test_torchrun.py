@@ -13,7 +13,11 @@ import torch.distributed as dist
 
 from syncverify.backends.messages import JobOutcome
 from syncverify.backends.rank_player import RankPlayer
+from syncverify.backends.torchrun import TorchrunBackend
+from syncverify.errors import UsageError
+from syncverify.settings import Settings
 from syncverify.trace.run import Fault
+from syncverify.verification.reported_search import _check_numbers
 
 pytestmark = pytest.mark.slow
 
@@ -77,6 +81,13 @@ def test_peers_of_a_rank_that_failed_stop_waiting(
     player._rank, player._aborted_job, player._store = 1, 0, dist.HashStore()
     player._tell(1, outcome)
     assert player._store.check(["fault/1"]) is is_noted
+
+
+def test_more_ranks_than_processes_are_refused() -> None:
+    backend = TorchrunBackend.__new__(TorchrunBackend)
+    backend.name, backend.world_size = "gloo", 1
+    with pytest.raises(UsageError, match="<= 1, the torchrun job's, got 3$"):
+        _check_numbers(backend, Settings(ranks=3))
 
 
 def torchrun(
@@ -154,16 +165,3 @@ def test_one_gpu_tells_a_bad_subject(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     assert "scaled" in {v["evidence"]["cause"] for v in report["violations"]}
-
-
-@pytest.mark.long
-def test_more_ranks_than_processes_is_refused_in_one_line(tmp_path: Path) -> None:
-    done = torchrun(
-        tmp_path, "run", "synchronizer", "--backend", "gloo", "--ranks", "3",
-        num_processes=1,
-    )  # fmt: skip
-    assert done.returncode == 1
-    messages = [
-        line for line in done.stderr.splitlines() if line.startswith("syncverify:")
-    ]
-    assert messages == ["syncverify: expected ranks <= 1, the torchrun job's, got 3"]

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from syncverify.judge.cause import Cause
-from syncverify.judge.decoding import explain
+from syncverify.judge.decoding import explain, explanations, num_explanations
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import EVERYTHING, Capabilities
@@ -47,6 +47,13 @@ def expected(
         oracle.contributors(spec, rank),
         oracle.divisor(spec, rank),
     )
+
+
+@pytest.mark.parametrize("spec", [WEIGHT, SHARDED, HALF])
+def test_explanations_are_counted_without_their_values(spec: ParameterSpec) -> None:
+    found = [cause.kind for cause, _ in explanations(expected(spec))]
+    assert "misplaced" in found
+    assert num_explanations(expected(spec)) == len(found)
 
 
 def add_up(
