@@ -86,7 +86,7 @@ def test_peers_of_a_rank_that_failed_stop_waiting(
 def test_more_ranks_than_processes_are_refused() -> None:
     backend = TorchrunBackend.__new__(TorchrunBackend)
     backend.name, backend.world_size = "gloo", 1
-    with pytest.raises(UsageError, match="<= 1, the torchrun job's, got 3$"):
+    with pytest.raises(UsageError, match=r"<= 1, the torchrun job's, got 3$"):
         _check_numbers(backend, Settings(ranks=3))
 
 
