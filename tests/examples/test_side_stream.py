@@ -1,12 +1,8 @@
 """The example whose test the threaded process group passes by luck."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.warm_python import ROOT, python
 
 
 @pytest.mark.long
@@ -21,11 +17,8 @@ ROOT = Path(__file__).parents[2]
 def test_wait_is_missing_on_simulated_ranks_alone(
     options: list[str], outcome: str
 ) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-W", "ignore"]
-    shown = subprocess.run(
-        [*command, "examples/side_stream.py", *options],
-        cwd=ROOT, capture_output=True, text=True, timeout=100, check=False,
-    ).stdout  # fmt: skip
+    command = ("-m", "pytest", "-q", "-o", "addopts=", "-W", "ignore")
+    shown = python(*command, "examples/side_stream.py", *options, folder=ROOT).stdout
     assert outcome in shown
     named = (
         "insert `stream 1.wait_stream(default)` before examples/side_stream.py" in shown

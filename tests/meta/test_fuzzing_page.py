@@ -1,19 +1,17 @@
 """The page about fuzzing by hand, copied into a file as a user would, and run with pytest."""
 
-import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from syncverify import MeshSpec, ParameterSpec, Scenario
+from tests.warm_python import ROOT, python
 
 # The whole page takes 25 s of CPU time, which is minutes where many share a machine.
 pytestmark = [pytest.mark.long(50), pytest.mark.timeout(3600)]
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "fuzzing-bucket-edges.md"
 CODE = "\n".join(re.findall(r"```python\n(.+?)```", PAGE.read_text(), re.DOTALL))
 MISTAKE = """
@@ -31,16 +29,8 @@ NAMES = {
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Python as a user does: no profile of ours, no database from before."""
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "300"}
     # `CI` is the name of a profile of Hypothesis, and forbids to save failures.
-    return subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=folder,
-        env={key: value for key, value in variables.items() if key != "CI"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return python("-m", *words, folder=folder, COLUMNS="300", CI=None)
 
 
 def run_page(folder: Path, code: str, *words: str) -> str:

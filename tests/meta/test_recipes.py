@@ -1,15 +1,13 @@
 """The recipes of CONTRIBUTING are complete: followed in a copy, they name all files to touch."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import syncverify
+from tests.warm_python import python
 
 PROPERTY = '''\
 """The property of a program without broadcasts."""
@@ -137,12 +135,8 @@ def insert(file: Path, after: str, row: str) -> None:
 
 def output_of(copy: Path, *arguments: str, code: int) -> str:
     """Return the output of a command of the copy."""
-    done = subprocess.run(
-        [sys.executable, "-m", "syncverify", *arguments],
-        cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done.stdout
+    done = python("-m", "syncverify", *arguments, folder=copy, PYTHONPATH=str(copy))
+    assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
 

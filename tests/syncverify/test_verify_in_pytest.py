@@ -1,16 +1,14 @@
 """A violation as a user's own tests show it."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.warm_python import python
+
 pytestmark = pytest.mark.long(10)
-ROOT = Path(__file__).parents[2]
 TEST = """
 from syncverify.repair import diagnosis
 from syncverify.synchronizer import GradientSynchronizer
@@ -36,15 +34,7 @@ def test_mine():
 
 
 def run(folder: Path, *words: str) -> str:
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "300"}
-    ended = subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=folder,
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = python("-m", *words, folder=folder, COLUMNS="300")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     return ended.stdout
 

@@ -54,7 +54,12 @@ _SEEN: Final = 64  # so many elements tell a factor from chance
 
 @dataclass(frozen=True)
 class _Wrong:
-    """A gradient that no explanation equals, beside the right one."""
+    """A gradient that no explanation equals.
+
+    Attributes:
+        expected: The right gradient.
+        observed: The wrong one.
+    """
 
     expected: ExpectedGradient
     observed: torch.Tensor

@@ -1,8 +1,6 @@
 """A torch on which a right program fails is refused, and no subject is accused."""
 
 import re
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +18,7 @@ from syncverify.backends.choice import open_backend
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.sim.known_torch import first_fault, require_known_torch
 from syncverify.subjects.subject import resolve
+from tests.warm_python import ROOT, python
 
 # Private names of torch that the machine uses at run time, each with its owner.
 NAMES: list[tuple[Any, str]] = [
@@ -121,10 +120,7 @@ main()
 def test_a_name_that_is_gone_at_import_is_refused_as_well(
     module: str, name: str, backend: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND, module, name, backend],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    done = python("-c", COMMAND, module, name, backend, folder=ROOT)
     messages = [
         line for line in done.stderr.splitlines() if line.startswith("syncverify:")
     ]
@@ -176,8 +172,8 @@ def test_a_subject_that_takes_a_name_from_torch_ends_in_one_line(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "deletes.py").write_text(_DELETES)
-    command = (sys.executable, "-m", "syncverify", "run", "deletes.py:Sums", "-q")
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    command = ("-m", "syncverify", "run", "deletes.py:Sums", "-q")
+    ended = python(*command, folder=tmp_path)
     assert ended.returncode == 2
     (message,) = ended.stderr.splitlines()
     assert "or what it imports, has changed torch" in message

@@ -1,9 +1,6 @@
 """`syncverify init` writes files that run as they are, and overwrites none."""
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from syncverify.command.init import RECIPES
 from syncverify.scenario.contract_file import read_contract
 from syncverify.scenario.feature_table import FEATURES
 from syncverify.settings import RECIPE_NAMES
+from tests.warm_python import python
 
 Call = Callable[..., Any]
 ROOT = Path(__file__).parents[4]
@@ -112,10 +110,7 @@ def test_written_test_passes_outside_of_the_repository(
     test = tmp_path / "mine" / "test_my_subject.py"
     assert "examples=100" in test.read_text()
     test.write_text(test.read_text().replace("examples=100", "examples=10"))
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "mine"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
-        capture_output=True, check=False,
-    )  # fmt: skip
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "mine")
+    done = python(*command, folder=tmp_path)
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout

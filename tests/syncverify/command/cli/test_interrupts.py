@@ -1,20 +1,17 @@
 """What was found before a signal stays, on the screen and in the database."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from syncverify.plain_text import counted
+from tests.warm_python import python
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[4]
 SUBJECT = '''
 import os
 import signal
@@ -71,17 +68,10 @@ def run(
 ) -> tuple[int, str, str]:
     """Run the command; return its exit code, its output and its complaint."""
     (folder / "signals_itself.py").write_text(SUBJECT)
-    ended = subprocess.run(
-        [
-            sys.executable, "-m", "syncverify", "run", f"signals_itself:{subject}",
-            "--seed", "0", "--ranks", "2", "--database", "kept", *arguments,
-        ],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SIGNAL": signal_words},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+    ended = python(
+        "-m", "syncverify", "run", f"signals_itself:{subject}",
+        "--seed", "0", "--ranks", "2", "--database", "kept", *arguments,
+        folder=folder, SIGNAL=signal_words,
     )  # fmt: skip
     return ended.returncode, ended.stdout, ended.stderr
 

@@ -1,16 +1,14 @@
 """A violation that loses the process that plays it is kept and shown like any other."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.warm_python import python
+
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[4]
 SUBJECT = """
 import os
 from syncverify.synchronizer import GradientSynchronizer
@@ -28,14 +26,8 @@ def test_a_lost_process_is_in_each_report_and_played_first_by_the_next_run(
     (tmp_path / "mine.py").write_text(SUBJECT)
 
     def run(*arguments: str) -> tuple[str, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "syncverify", "run", "mine:Dies", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = ("-m", "syncverify", "run", "mine:Dies", *arguments)
+        done = python(*command, folder=tmp_path)
         assert (done.returncode, done.stderr) == (1, "")
         return done.stdout, done.stdout.split("replay:")[1].split()[2]
 

@@ -1,13 +1,14 @@
 """`syncverify simulate`: any function of a rank, from the command line."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.warm_python import python
 
 Call = Callable[..., Any]
 
@@ -165,10 +166,8 @@ def test_a_rank_that_asks_for_input_gets_none(call: Call) -> None:
 def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
     """The program sends the interrupt itself, in its third run."""
     words = ("jobs.py:is_interrupted", "--ranks", "2", "--schedules", "all")
-    done = subprocess.run(
-        (sys.executable, "-m", "syncverify", "simulate", *words, "--json", "found.json"),
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+    command = ("-m", "syncverify", "simulate", *words, "--json", "found.json")
+    done = python(*command, folder=tmp_path)
     assert (done.returncode, done.stderr) == (
         130,
         "syncverify: interrupted; what was found before is above\n",
