@@ -11,9 +11,12 @@ from studies.benchmarks.harness.players import (
     judge,
     play_on,
     play_plain,
+    play_recorded,
+    play_seen,
     play_simulated,
     play_spawned,
     play_threaded,
+    play_unseen,
     seconds_of_cores,
 )
 from studies.benchmarks.harness.scenarios import (
@@ -34,6 +37,9 @@ THREADED = "threaded group"
 SPAWNED = "spawned gloo"
 WARM = "warm gloo"
 LIMIT = "plain torch"
+RECORDED = "sim, recorded"
+SEEN = "sim, operators seen"
+UNSEEN = "sim, operators not seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +116,17 @@ def measure_warm(sizes: Sizes) -> list[Measure]:
 def measure_drawn(sizes: Sizes) -> list[Measure]:
     """Compare the CPU time of judged scenarios with that of warm workers and of the limit.
 
-    The scenarios are those that a search draws.
+    The scenarios are those that a search draws. Three more contestants do a part of the work
+    each, so differences are costs of parts.
     """
     scenarios, ours = drawn(sizes.num_drawn), subject()
     with closing(GlooBackend()) as gloo:
         times = _core_seconds(
             {
                 SIM: lambda: play_simulated(scenarios, ours),
+                RECORDED: lambda: play_recorded(scenarios, ours),
+                SEEN: lambda: play_seen(scenarios, ours),
+                UNSEEN: lambda: play_unseen(scenarios, ours),
                 WARM: lambda: play_on(gloo, scenarios, ours),
                 LIMIT: lambda: play_plain(scenarios),
             },
@@ -125,6 +135,9 @@ def measure_drawn(sizes: Sizes) -> list[Measure]:
     return [
         ratio(("drawn_vs_warm_gloo",), times, SIM, WARM, target=2.8),
         ratio(("drawn_vs_limit",), times, SIM, LIMIT, target=13.0),
+        ratio(("recorded_vs_limit",), times, RECORDED, LIMIT, target=13.0),
+        ratio(("seen_vs_limit",), times, SEEN, LIMIT, target=13.0),
+        ratio(("unseen_vs_limit",), times, UNSEEN, LIMIT, target=13.0),
     ]
 
 

@@ -1,11 +1,14 @@
 """Players of scenarios: the harness with all of its checks, and its peers."""
 
+import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import torch
+from typing_extensions import override
 
 from studies.stand_ins.threaded_rank import played_on_threads
 from syncverify.backends.gloo import GlooBackend
@@ -14,6 +17,8 @@ from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
 from syncverify.program.model import build_model
 from syncverify.scenario.scenario import Scenario
+from syncverify.sim.recording.access_recording import AccessRecording
+from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
 
@@ -39,6 +44,60 @@ def judge(scenario: Scenario, run: Run, subject: Subject) -> None:
     found = check(scenario, run, subject.capabilities)
     if found:
         raise BrokenRunError(f"{found[0].property}: {found[0].summary}")
+
+
+class _Passing(AccessRecording):
+    """Dispatch mode that sees each operator and notes nothing."""
+
+    @override
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class _SeesOperators(RankRecorder):
+    """Recorder of a rank whose operators are seen and not recorded."""
+
+    @override
+    def _recording_mode(self) -> AccessRecording:
+        return _Passing(
+            lambda *_: None, on_arguments=lambda _: None, num_events=lambda: 0
+        )
+
+
+def play_seen(scenarios: Sequence[Scenario], subject: Subject) -> None:
+    """Run on `sim` with a dispatch mode that passes each operator through; judge nothing."""
+    _play_on_sim(scenarios, subject, _SeesOperators)
+
+
+def play_unseen(scenarios: Sequence[Scenario], subject: Subject) -> None:
+    """Run on `sim` without a dispatch mode, and judge nothing."""
+    _play_on_sim(
+        scenarios, subject, functools.partial(RankRecorder, records_accesses=False)
+    )
+
+
+def play_recorded(scenarios: Sequence[Scenario], subject: Subject) -> None:
+    """Run on `sim` as a search does, and judge nothing."""
+    _play_on_sim(scenarios, subject, RankRecorder)
+
+
+def _play_on_sim(
+    scenarios: Sequence[Scenario],
+    subject: Subject,
+    recorder: Callable[[], RankRecorder],
+) -> None:
+    backend = SimBackend()
+    for scenario in scenarios:
+        recorders = [recorder() for _ in range(scenario.mesh.num_ranks)]
+        fault = backend.run(scenario, subject, recorders=recorders).fault
+        if fault is not None:
+            raise BrokenRunError(fault.summary)
 
 
 def play_threaded(scenarios: Sequence[Scenario], subject: Subject) -> None:
@@ -92,7 +151,7 @@ def play_plain(scenarios: Sequence[Scenario]) -> None:
 
 
 def seconds_of_cores(step: Callable[[], object]) -> float:
-    """Return the CPU time that a step takes in this process and its live children."""
+    """Return the CPU time that a step takes in this process and its live descendants."""
     before = _cpu_seconds()
     step()
     return _cpu_seconds() - before
@@ -100,12 +159,13 @@ def seconds_of_cores(step: Callable[[], object]) -> float:
 
 def _cpu_seconds() -> float:
     # The clock of clock_getcpuclockid(3): CPU time of all threads of a process.
-    clocks = [(~pid << 3) | 2 for pid in _children()]
+    clocks = [(~pid << 3) | 2 for pid in _descendants("self")]
     return time.process_time() + sum(map(time.clock_gettime, clocks))
 
 
-def _children() -> list[int]:
-    listed: list[int] = []
-    for task in Path("/proc/self/task").iterdir():
-        listed += map(int, (task / "children").read_text().split())
-    return listed
+def _descendants(process: str) -> Iterator[int]:
+    """Yield the children of a process, and theirs: ranks of gloo are forked by a child."""
+    for task in Path("/proc", process, "task").iterdir():
+        for child in (task / "children").read_text().split():
+            yield int(child)
+            yield from _descendants(child)

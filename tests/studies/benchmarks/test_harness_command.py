@@ -2,10 +2,13 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,12 +21,16 @@ from studies.benchmarks.harness.players import (
     BrokenRunError,
     judge,
     play_plain,
+    play_recorded,
+    play_seen,
     play_threaded,
+    play_unseen,
     seconds_of_cores,
 )
 from studies.benchmarks.harness.scenarios import drawn, four_ranks, subject
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.ordering.races import judge_orderings
+from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import StreamWait
 from syncverify.trace.run import RankRun, Run
@@ -31,7 +38,8 @@ from syncverify.trace.run import RankRun, Run
 ROOT = Path(__file__).parents[3]
 KEYS = {
     "sim_vs_threaded", "sim_vs_spawned_gloo", "core_seconds_vs_warm_gloo",
-    "drawn_vs_warm_gloo", "drawn_vs_limit", "sim_cube_seconds", "fake_cube_seconds", "detector_us",
+    "drawn_vs_warm_gloo", "drawn_vs_limit", "recorded_vs_limit", "seen_vs_limit",
+    "unseen_vs_limit", "sim_cube_seconds", "fake_cube_seconds", "detector_us",
 }  # fmt: skip
 
 
@@ -117,19 +125,24 @@ def test_a_run_that_breaks_is_not_measured() -> None:
         judge(scenario, broken, resolve(AsksItsGroup))
 
 
-def test_time_of_live_children_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_of_live_descendants_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks of gloo are children of a template, which is a child of this process."""
     busy = "while True: print(end='x', flush=True)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])"
     with subprocess.Popen(
-        [sys.executable, "-c", busy], stdout=subprocess.PIPE
+        [sys.executable, "-c", parent], stdout=subprocess.PIPE, start_new_session=True
     ) as child:
         try:
             written = child.stdout
             assert written is not None
-            assert child.pid in players._children()
-            monkeypatch.setattr(time, "process_time", lambda: 0.0)  # the child's alone
+            written.read(1)  # both have started
+            (grandchild,) = players._descendants(str(child.pid))
+            assert {child.pid, grandchild} <= {*players._descendants("self")}
+            monkeypatch.setattr(time, "process_time", lambda: 0.0)
+            monkeypatch.setattr(players, "_descendants", lambda _: [grandchild])
             assert seconds_of_cores(lambda: written.read(100_000)) > 0
         finally:
-            child.kill()
+            os.killpg(child.pid, signal.SIGKILL)
 
 
 def test_trace_for_the_detector_has_no_race_and_would_have_some() -> None:
@@ -155,6 +168,27 @@ def test_the_limit_plays_every_micro_batch_of_every_rank(
     monkeypatch.setattr(torch.Tensor, "backward", counting)
     play_plain(four_ranks())
     assert count == sum(4 * sum(each.accumulations) for each in four_ranks())
+
+
+def test_operators_are_seen_and_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a play of the parts leaves out, and what it does not."""
+    seen: list[Any] = []
+    passes = players._Passing.__torch_dispatch__
+
+    def counting(mode: Any, func: Any, *rest: Any) -> Any:
+        seen.append(func)
+        return passes(mode, func, *rest)
+
+    noted = Mock()
+    monkeypatch.setattr(players._Passing, "__torch_dispatch__", counting)
+    monkeypatch.setattr(RankRecorder, "_note_operator", noted)
+    play_unseen(four_ranks()[:1], subject())
+    assert not seen
+    play_seen(four_ranks()[:1], subject())
+    assert seen
+    assert not noted.called
+    play_recorded(four_ranks()[:1], subject())
+    assert noted.called
 
 
 def test_drawn_scenarios_differ_and_have_up_to_four_ranks() -> None:
