@@ -161,11 +161,16 @@ class _RankWalk:
                 yield from self._launch(index, record)
             elif type(record) is CollectiveWait:
                 yield from self._wait(record)
-            elif isinstance(record, Mark | StreamWait | HostWait):
-                yield from self._synchronize(record)
-                if isinstance(record, HostWait):
-                    self.observer.waited_on_host(index, self.rank, self.host)
-            elif isinstance(record, StorageFreed):
+            elif type(record) is StreamWait:
+                join(self._lane(record.stream).clock, self._passed(record))
+            elif type(record) is Mark:
+                lane = self._lane(record.stream)
+                yield from self._settle(lane)
+                self.marks[record.mark] = lane.clock.copy()
+            elif type(record) is HostWait:
+                self._join_host(self._passed(record))
+                self.observer.waited_on_host(index, self.rank, self.host)
+            elif type(record) is StorageFreed:
                 lane = self._lane(record.stream)
                 yield from self._settle(lane)
                 streams = (*record.recorded_streams, *record.engine_streams)
@@ -236,20 +241,10 @@ class _RankWalk:
             del self.launched[record.key]
             self.idle.append(in_flight.lane)
 
-    def _synchronize(
-        self, record: Mark | StreamWait | HostWait
-    ) -> Iterator[CollectiveClock]:
+    def _passed(self, wait: StreamWait | HostWait) -> Clock:
+        """Return the clock of the mark that is waited for."""
         # A wait for an event that was never recorded does nothing in CUDA.
-        passed = self.marks.get(record.mark, {})
-        if isinstance(record, HostWait):
-            self._join_host(passed)
-            return
-        lane = self._lane(record.stream)
-        if isinstance(record, StreamWait):
-            join(lane.clock, passed)
-            return
-        yield from self._settle(lane)
-        self.marks[record.mark] = lane.clock.copy()
+        return self.marks.get(wait.mark, {})
 
 
 def _joined(lane: Lane, collective: CollectiveClock) -> Iterator[CollectiveClock]:

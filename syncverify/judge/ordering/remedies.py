@@ -89,8 +89,8 @@ class Disorder:
 def disorders(traces: Traces, semantics: Semantics = "stream") -> list[Disorder]:
     """List the disorders of a run in the order in which they show, each with its remedy."""
     result: list[Disorder] = []
-    places = [_places(trace) for trace in traces]
     left = _all(judge_orderings(traces, semantics))
+    places = [_places(trace) for trace in traces] if left else []
     while left:
         before = left
         edges, traces = _edges_for(before[0], traces, semantics)
