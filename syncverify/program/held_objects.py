@@ -29,22 +29,26 @@ _SUBJECTS = (
 # Statements of a module make them; its name is an attribute of theirs.
 _CACHED = type(functools.cache(lambda: None))
 _DEFINED = (type, types.FunctionType, _CACHED)
-# Types whose objects lead to the whole program, or to objects of torch.
+_COUNTED = (torch.Tensor, dist.Work)
+# Types whose objects lead to the whole program, to objects of torch, or to their class alone.
 _NOT_FOLLOWED = (
     threading.Thread,
     types.ModuleType,
     types.FrameType,
     types.BuiltinFunctionType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
     str,
     bytes,
-    torch.Tensor,
+    int,
+    float,
+    type(None),
     torch.dtype,
-    dist.Work,
     dist.ProcessGroup,
     DeviceMesh,
 )
-# Types of most objects on the way.
-_WITHOUT_REFERENCES = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 def held_by_subject(synchronizer: object) -> Held:
@@ -74,18 +78,28 @@ def _count(
     storages: dict[int, int] = {}
     seen = {id(each) for each in besides}
     waiting = deque(owners)
+    ends: dict[type, bool] = {}  # of this walk alone: it would keep a subject's classes
     while waiting:
         each = waiting.popleft()
-        if id(each) in seen:
+        kind = type(each)
+        if kind not in ends:
+            ends[kind] = _is_end(kind)
+        if ends[kind] or id(each) in seen:
             continue
         seen.add(id(each))
-        if type(each) in _WITHOUT_REFERENCES:
-            continue
-        number += isinstance(each, (torch.Tensor, dist.Work))
         if isinstance(each, torch.Tensor):
             storages.update(_storage(each))
-        waiting.extend(_references(each))
+        if issubclass(kind, _COUNTED):
+            number += 1
+        else:
+            waiting.extend(_references(each))
     return number, sum(storages.values())
+
+
+def _is_end(kind: type) -> bool:
+    """Tell whether objects of a class are not counted, and their references not followed."""
+    is_counted = issubclass(kind, _COUNTED)
+    return not is_counted and (issubclass(kind, _NOT_FOLLOWED) or _is_ours(kind))
 
 
 def _storage(tensor: torch.Tensor) -> Mapping[int, int]:
@@ -122,8 +136,6 @@ def _references(held: object) -> Iterable[object]:
         # torch's and Python's own classes hold nothing of a subject.
         own = held.__module__.partition(".")[0] not in {"torch", "builtins"}
         return vars(held).values() if own and not _is_ours(held) else ()
-    if isinstance(held, _NOT_FOLLOWED) or _is_ours(type(held)):
-        return ()
     if _has_a_bound(held):
         return ()  # such as the norms of the last 100 steps
     return gc.get_referents(held)

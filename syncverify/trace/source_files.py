@@ -114,6 +114,7 @@ KNOWN_TO_SEE_DEVICES: dict[str, bool] = {}
 _names_torch = False
 
 
+@functools.cache
 def is_subject_line(filename: str) -> bool:
     """Tell whether a file is the subject's: not of torch and its helpers, Python or the harness.
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -133,7 +133,9 @@ def _function(
             _refuse_own_thread()
         if streams is None or not (for_harness or streams.takes_copies):
             return original(*args, **kwargs)
-        with nullcontext() if for_harness else streams.copying():
+        if for_harness:
+            return virtual(streams, *args, **kwargs)
+        with streams.copying():
             return virtual(streams, *args, **kwargs)
 
     return by_thread

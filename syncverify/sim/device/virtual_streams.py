@@ -120,8 +120,8 @@ class VirtualStream:
 
     @override
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, VirtualStream):
-            return False
+        if self is other or not isinstance(other, VirtualStream):
+            return self is other
         return other._streams is self._streams and other.name == self.name
 
     @override
