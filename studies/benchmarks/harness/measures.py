@@ -133,7 +133,7 @@ def measure_drawn(sizes: Sizes) -> list[Measure]:
             Rounds(sizes.slow_rounds, warm_up=1),
         )
     return [
-        ratio(("drawn_vs_warm_gloo",), times, SIM, WARM, target=2.8),
+        ratio(("drawn_vs_warm_gloo",), times, SIM, WARM, target=1.0),
         ratio(("drawn_vs_limit",), times, SIM, LIMIT, target=13.0),
         ratio(("recorded_vs_limit",), times, RECORDED, LIMIT, target=13.0),
         ratio(("seen_vs_limit",), times, SEEN, LIMIT, target=13.0),
