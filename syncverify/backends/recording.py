@@ -78,7 +78,7 @@ class CollectiveRecording(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Record a collective, then run it."""
-        if any(issubclass(t, DTensor) for t in types):
+        if types and any(issubclass(t, DTensor) for t in types):  # plain tensors have none
             # DTensor then unwraps itself, and its local operators come here next.
             return NotImplemented
         if func.namespace == "c10d":
