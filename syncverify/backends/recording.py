@@ -78,7 +78,9 @@ class CollectiveRecording(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Record a collective, then run it."""
-        if types and any(issubclass(t, DTensor) for t in types):  # plain tensors have none
+        if types and any(
+            issubclass(t, DTensor) for t in types
+        ):  # plain tensors have none
             # DTensor then unwraps itself, and its local operators come here next.
             return NotImplemented
         if func.namespace == "c10d":
