@@ -78,9 +78,8 @@ class CollectiveRecording(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Record a collective, then run it."""
-        if types and any(
-            issubclass(t, DTensor) for t in types
-        ):  # plain tensors have none
+        # Plain tensors come without types, and then there is nothing to look at.
+        if types and any(issubclass(t, DTensor) for t in types):
             # DTensor then unwraps itself, and its local operators come here next.
             return NotImplemented
         if func.namespace == "c10d":

@@ -1,12 +1,12 @@
 """Players of scenarios: the harness with all of its checks, and its peers."""
 
 import functools
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
-import psutil
 import torch
 from typing_extensions import override
 
@@ -15,6 +15,7 @@ from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
+from syncverify.processes.process_state import LocalProcess
 from syncverify.program.model import build_model
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.recording.access_recording import AccessRecording
@@ -152,17 +153,9 @@ def play_plain(scenarios: Sequence[Scenario]) -> None:
 
 def seconds_of_cores(step: Callable[[], object]) -> float:
     """Return the CPU time that a step takes in this process and its live descendants."""
-    before = _descendants_seconds() + time.process_time()
+    # The ranks of gloo are children of a child, the template that forks them.
+    descendants = LocalProcess(os.getpid())
+    before = descendants.work_of_descendants().seconds + time.process_time()
     step()
-    return time.process_time() + _descendants_seconds() - before
-
-
-def _descendants_seconds() -> float:
-    # The clock of clock_getcpuclockid(3): CPU time of all threads of a process.
-    clocks = [(~each.pid << 3) | 2 for each in _descendants()]
-    return sum(map(time.clock_gettime, clocks))
-
-
-def _descendants() -> list[psutil.Process]:
-    """List the children of this process, and theirs: a child forks the ranks of gloo."""
-    return psutil.Process().children(recursive=True)
+    own = time.process_time()
+    return own + descendants.work_of_descendants().seconds - before
