@@ -11,6 +11,7 @@ The limit, as in Note [The measured step], says how much of a step of d9d a sync
 import importlib
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch.distributed as dist
@@ -49,7 +50,9 @@ def measure_d9d(sizes: Sizes, rounds: Rounds) -> list[Measure]:
     if importlib.util.find_spec("d9d") is None:
         return [Measure(k, D9D, TARGET, note=HOW_TO_INSTALL) for k in keys.values()]
     zeros, nones = (
-        times_of_ranks(NUM_RANKS, _times_by_model, sizes, rounds, set_to_none)
+        times_of_ranks(
+            NUM_RANKS, partial(_times_by_model, set_to_none=set_to_none), sizes, rounds
+        )
         for set_to_none in (False, True)
     )
     return [
@@ -66,15 +69,13 @@ def measure_d9d(sizes: Sizes, rounds: Rounds) -> list[Measure]:
 
 
 def _times_by_model(
-    sizes: Sizes, rounds: Rounds, set_to_none: object
+    sizes: Sizes, rounds: Rounds, *, set_to_none: bool
 ) -> dict[str, Times]:
     idle_streams.install()
     mesh = init_device_mesh("cpu", (NUM_RANKS,), mesh_dim_names=("replicate",))
     return {
         label: take_turns(
-            _contestants(
-                size, mesh, sizes.d9d_bucket_mib, set_to_none=bool(set_to_none)
-            ),
+            _contestants(size, mesh, sizes.d9d_bucket_mib, set_to_none=set_to_none),
             rounds,
             line_up=dist.barrier,
         )
