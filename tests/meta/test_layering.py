@@ -96,12 +96,12 @@ def adapted(file: Path) -> set[str]:
     return {"_".join(words[:count]) for count in range(1, len(words) + 1)}
 
 
-def problems_of_file(file: Path, place: str) -> Iterator[str]:
+def problems_of_file(file: Path, tree: ast.Module, place: str) -> Iterator[str]:
     folder = max(filter(place.startswith, MAY_IMPORT), key=len)
     allowed, where = MAY_IMPORT[folder], f"MAY_IMPORT[{folder!r}] of {TABLE}"
     if folder == SUBJECTS:
         allowed, where = allowed | adapted(file), f"{where}, or PACKAGE of the module"
-    for name, node in imports(ast.parse(file.read_text())):
+    for name, node in imports(tree):
         top = name.partition(".")[0]
         if top not in allowed | STANDARD | OWN:
             found = f"{place}:{node.lineno}: imports {top}"
@@ -128,10 +128,12 @@ def problems(root: Path) -> list[str]:
     folders = (*PACKAGES, "studies")
     for file in sorted(file for f in folders for file in (root / f).rglob("*.py")):
         place, source = file.relative_to(root).as_posix(), file.read_text()
-        found += problems_of_file(file, place)
+        tree = ast.parse(source)
+        found += problems_of_file(file, tree, place)
         package = place.removeprefix("studies/").partition("/")[0]
-        for part in private_torch(ast.parse(source)):
-            users[part, package].append(place)
+        if any(part.rpartition(".")[2] in source for part in PRIVATE_TORCH):
+            for part in private_torch(tree):
+                users[part, package].append(place)
     for (part, _), modules in users.items():
         if len(modules) > 1:
             found.append(f"{part} is used in {' and '.join(modules)}; keep it in one")

@@ -25,6 +25,8 @@ def gives_reason(call: ast.Call, name: str) -> bool:
 
 def unexplained(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and name of each skip or xfail that gives no reason."""
+    if "skip" not in source and "xfail" not in source:
+        return
     tree = ast.parse(source)
     explained = {
         call.func
