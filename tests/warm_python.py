@@ -9,11 +9,14 @@ import atexit
 import functools
 import os
 import pickle
+import shlex
 import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from studies.pages.followed import environment
 
 ROOT = Path(__file__).parents[1]
 _MAX_BYTES = 1 << 20
@@ -47,10 +50,17 @@ def become(words, folder, variables):
     os.environ.clear()
     os.environ.update(variables)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    option, what, *sys.argv[1:] = words
+    what, *sys.argv[1:] = words
+    if what in ("-m", "-c"):
+        option, what = what, sys.argv.pop(1)
+    else:
+        option = "FILE"
     sys.path[:1] = [folder, *filter(None, variables.get("PYTHONPATH", "").split(":"))]
     if option == "-m":
         runpy.run_module(what, run_name="__main__", alter_sys=True)
+    elif option == "FILE":
+        sys.argv[0] = what
+        runpy.run_path(what, run_name="__main__")
     else:
         exec(what, {{"__name__": "__main__"}})
 
@@ -60,15 +70,17 @@ if not pid:
 
 
 def python(
-    *words: str, folder: Path, **variables: str | None
+    *words: str, folder: Path, in_one: bool = False, **variables: str | None
 ) -> subprocess.CompletedProcess[str]:
     """Run `python` with arguments, and return how it ended.
 
     As with pipes of `subprocess`, the end comes when no process holds the output any more.
 
     Args:
-        words: The arguments: `-m` and a module, or `-c` and code; then those of the command.
+        words: The arguments: `-m` and a module, `-c` and code, or a file; then those of the
+            command.
         folder: Working directory of the command.
+        in_one: Whether complaints are part of the output.
         variables: Environment variables that differ from those of this process; None for absent.
     """
     control = _control()
@@ -78,13 +90,27 @@ def python(
     environment = {key: each for key, each in changed.items() if each is not None}
     command = words, str(folder), environment
     written = [writing for _, writing in pipes]
-    socket.send_fds(control, [pickle.dumps(command)], written)
+    shown = [written[0]] * 2 if in_one else written
+    socket.send_fds(control, [pickle.dumps(command)], shown)
     for writing in written:
         os.close(writing)
     with ThreadPoolExecutor(2) as threads:
         out, err = threads.map(_read, [reading for reading, _ in pipes])
     code = pickle.loads(control.recv(_MAX_BYTES))
     return subprocess.CompletedProcess(words, code, out, err)
+
+
+def page_command(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command as a page shows it, `syncverify`, `pytest` or `python`, as `python` does."""
+    name, *words = shlex.split(command)
+    words = words if name == "python" else ["-m", name, *words]
+    variables = {"PYTHONPATH": None, "CI": None, **environment()}
+    return python(*words, folder=folder, in_one=True, **variables)
+
+
+def page_output(command: str, folder: Path) -> str:
+    """Return what a command of a page prints."""
+    return page_command(command, folder).stdout
 
 
 def _read(descriptor: int) -> str:

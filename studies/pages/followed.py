@@ -20,7 +20,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -36,14 +36,38 @@ _SECONDS: Final = re.compile(r"\b\d+\.\d+ ?s\b(?: \(\d+:\d\d:\d\d\))?")
 _PROGRESS: Final = re.compile(r"^(searching|shrinking).*\n", re.MULTILINE)
 
 
-def followed(page: str, folder: Path) -> str:
-    """Follow a page in an empty folder, and return it with the output of its commands."""
+def output_of(command: str, folder: Path) -> str:
+    """Run a command in a folder, and return its output and its complaints."""
+    return subprocess.run(
+        shlex.split(command),
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    ).stdout
+
+
+def followed(
+    page: str, folder: Path, run: Callable[[str, Path], str] = output_of
+) -> str:
+    """Follow a page in an empty folder, and return it with the output of its commands.
+
+    Args:
+        page: Text of the page.
+        folder: The folder.
+        run: Runs a command in a folder, as `output_of` does.
+
+    Returns:
+        The page, with the output of today.
+    """
 
     def step(block: re.Match[str]) -> str:
         kind, title, body = block.groups()
         file = folder / (title or "")
         if kind == "console":
-            return f"```console\n{_shown(body, folder)}```"
+            return f"```console\n{_shown(body, folder, run)}```"
         if title and kind == "python":
             file.write_text(body, encoding="utf-8")
         elif title:
@@ -66,20 +90,11 @@ def without_times(page: str) -> str:
     return _SECONDS.sub("# s", _PROGRESS.sub("", page))
 
 
-def _shown(body: str, folder: Path) -> str:
+def _shown(body: str, folder: Path, run: Callable[[str, Path], str]) -> str:
     """Run the command of a block, and return the block with its real output."""
     command = body.splitlines()[0].removeprefix("$ ")
-    done = subprocess.run(
-        shlex.split(command),
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
     # A reader's copy lies elsewhere, so files of the checkout are named from its root.
-    output = _PROGRESS.sub("", done.stdout).replace(f"{_ROOT}{os.sep}", "")
+    output = _PROGRESS.sub("", run(command, folder)).replace(f"{_ROOT}{os.sep}", "")
     lines = (line.rstrip() for line in output.splitlines())
     return "".join(f"{line}\n" for line in (f"$ {command}", *lines))
 

@@ -12,6 +12,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.space import Space
 from syncverify.settings import DEFAULT_RANKS
+from tests.warm_python import page_output
 
 DOCS = Path(__file__).parents[2] / "docs"
 FOLLOWED = (
@@ -36,7 +37,8 @@ LONG = ("tutorial.md", "any-program.md")
 )
 def test_page_shows_real_output(name: str, tmp_path: Path) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")
-    assert without_times(followed(text, tmp_path)) == without_times(text)
+    shown = followed(text, tmp_path, page_output)
+    assert without_times(shown) == without_times(text)
 
 
 def test_the_layer_that_is_fuzzed_is_an_example() -> None:

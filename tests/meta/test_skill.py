@@ -1,15 +1,14 @@
 """SKILL.md is followed literally: its file, its output, its commands and their exit codes."""
 
 import re
-import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from studies.pages.followed import environment, followed, without_times
+from studies.pages.followed import followed, without_times
 from syncverify.command.options import cli
+from tests.warm_python import page_command, page_output
 
 PAGE = (Path(__file__).parents[2] / "SKILL.md").read_text(encoding="utf-8")
 # A line of an `sh` block: a command, and the exit code that it ends with.
@@ -26,18 +25,13 @@ def test_page_is_short() -> None:
 
 @pytest.mark.long(20)
 def test_page_shows_real_output_and_real_exit_codes(tmp_path: Path) -> None:
-    assert without_times(followed(PAGE, tmp_path)) == without_times(PAGE)
+    shown = followed(PAGE, tmp_path, page_output)
+    assert without_times(shown) == without_times(PAGE)
     commands = ENDS.findall(PAGE)
     assert [code for _, code in commands] == ["0", "0", "2"]
     for command, code in commands:
-        done = subprocess.run(
-            shlex.split(command),
-            cwd=tmp_path,
-            env=environment(),
-            capture_output=True,
-            check=False,
-        )
-        assert done.returncode == int(code), f"{command}: {done.stderr.decode()}"
+        done = page_command(command, tmp_path)
+        assert done.returncode == int(code), f"{command}: {done.stdout}"
 
 
 @pytest.mark.parametrize("line", sorted(set(NAMED)))

@@ -2,22 +2,17 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from studies.mutants.generation import mutants
-
-ROOT = Path(__file__).parents[3]
+from tests.warm_python import ROOT, python
 
 
 def command(*options: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a process that has not imported the synchronizer yet."""
-    return subprocess.run(
-        [sys.executable, "-m", "studies.mutants", *options],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return python("-m", "studies.mutants", *options, folder=ROOT)
 
 
 # Start of the id of one mutant: a stream reads a sum and does not wait for it.
