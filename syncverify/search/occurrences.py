@@ -112,7 +112,8 @@ class Occurrences:
         They are listed with that one: they were met in variants of its scenarios, and
         nothing was drawn to tell them apart.
         """
-        for identity in ranked(violations.keys() - self.first.keys()):
+        # No set: its order would change with the hash seed.
+        for identity in ranked(one for one in violations if one not in self.first):
             self.first[identity] = violations[identity]
             if any(may_cause(one, identity) for one in violations):
                 self.causes[identity] = Counter([shrunk])

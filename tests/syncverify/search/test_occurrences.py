@@ -56,6 +56,16 @@ def related(occurrences: Occurrences) -> dict[Identity, list[tuple[Identity, boo
     }
 
 
+def test_violations_met_while_shrinking_are_listed_in_the_order_of_their_run() -> None:
+    """The order of a set would change with the hash seed of the process."""
+    causes = [f"cause_{number}" for number in (5, 2, 7, 1, 6, 3, 8, 4)]
+    seen = [("gradient_equals_reference", cause) for cause in causes]
+    occurrences = met((LOCAL,))
+    occurrences.note_while_shrinking(run_of(*seen), LOCAL)
+    (listed,) = related(occurrences).values()
+    assert [identity for identity, _ in listed] == seen
+
+
 def test_a_consequence_explains_nothing_that_its_own_cause_cannot() -> None:
     early = ("reduce_reads_after_accumulation", "reduced_before_accumulated")
     error = ("every_rank_finishes", "raised_ValueError")
