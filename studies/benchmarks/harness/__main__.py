@@ -1,5 +1,6 @@
 """The command line: `python -m studies.benchmarks.harness`; exit codes as in `command.py`."""
 
+import gc
 from collections.abc import Callable
 
 import torch
@@ -19,6 +20,7 @@ from studies.benchmarks.harness.players import BrokenRunError
 from studies.benchmarks.measure import Measure
 from studies.benchmarks.report import Machine, Report
 from syncverify.errors import SyncverifyError
+from syncverify.program.late_imports import import_dynamo
 
 PARTS: dict[str, Callable[[Sizes], list[Measure]]] = {
     "sim beside threads": measure_threaded,
@@ -32,7 +34,11 @@ PARTS: dict[str, Callable[[Sizes], list[Measure]]] = {
 
 def measure_all(rounds: int | None) -> Report:
     """Run every part, with tiny sizes where no number of rounds is given."""
-    torch.set_num_threads(1)  # as in the command line of the harness
+    # As in the command line of the harness, and in the workers of gloo: one thread, and no
+    # collection of garbage looks at the objects of imported modules.
+    torch.set_num_threads(1)
+    import_dynamo()
+    gc.freeze()
     machine = Machine.this()  # before the load is our own
     sizes = SMOKE if rounds is None else Sizes(rounds)
     return Report(measure_parts(PARTS, sizes), {}, machine, sizes.rounds)
