@@ -8,6 +8,7 @@
 | 130 | interrupted |
 """
 
+import gc
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -115,6 +116,9 @@ def measure_parts(
     measures: list[Measure] = []
     for name, measure in parts.items():
         click.echo(f"measuring {name}", err=True)
+        # No collection of garbage looks at what earlier parts have left.
+        gc.collect()
+        gc.freeze()
         measures += measure(*arguments)
     return tuple(measures)
 

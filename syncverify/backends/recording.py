@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
+from syncverify.sim.device.torch_internals import keep_from_compilers
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.stacks import calling_frames
@@ -68,6 +69,13 @@ class CollectiveRecording(TorchDispatchMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch
         self._recorder = recorder
+        for package in ("syncverify.backends", "syncverify.trace"):
+            keep_from_compilers(package)
+
+    @classmethod
+    @override
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch wraps every call, and nothing here is compiled
 
     @override
     def __torch_dispatch__(

@@ -1,6 +1,5 @@
 """The command line: `python -m studies.benchmarks.harness`; exit codes as in `command.py`."""
 
-import gc
 from collections.abc import Callable
 
 import torch
@@ -34,11 +33,10 @@ PARTS: dict[str, Callable[[Sizes], list[Measure]]] = {
 
 def measure_all(rounds: int | None) -> Report:
     """Run every part, with tiny sizes where no number of rounds is given."""
-    # As in the command line of the harness, and in the workers of gloo: one thread, and no
-    # collection of garbage looks at the objects of imported modules.
+    # As in the command line of the harness, and in the workers of gloo: one thread, and all
+    # modules are imported before anything is measured.
     torch.set_num_threads(1)
     import_dynamo()
-    gc.freeze()
     machine = Machine.this()  # before the load is our own
     sizes = SMOKE if rounds is None else Sizes(rounds)
     return Report(measure_parts(PARTS, sizes), {}, machine, sizes.rounds)
