@@ -87,12 +87,13 @@ class CollectiveRecording(TorchDispatchMode):
     ) -> Any:
         """Record a collective, then run it."""
         # Plain tensors come without types, and then there is nothing to look at.
-        if types and any(issubclass(t, DTensor) for t in types):
+        if types and (DTensor in types or any(issubclass(t, DTensor) for t in types)):
             # DTensor then unwraps itself, and its local operators come here next.
             return NotImplemented
-        if func.namespace == "c10d":
+        library = func.namespace
+        if library == "c10d":
             self._record(func, args, _OPERATIONS, _group_of_box)
-        elif func.namespace == "_c10d_functional":
+        elif library == "_c10d_functional":
             self._record(func, args, _FUNCTIONAL_OPERATIONS, _group_of_name)
         return func(*args, **(kwargs or {}))
 
