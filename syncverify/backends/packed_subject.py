@@ -50,8 +50,8 @@ def _can_be_imported(module: ModuleType) -> bool:
     parts = module.__name__.split(".")
     if not isinstance(file, str) or not Path(file).is_file():
         return True
-    if parts[0] in {*sys.stdlib_module_names, "__main__"}:
-        return True
+    if parts[0] in {*sys.stdlib_module_names, "__main__", "syncverify"}:
+        return True  # see Note [Every process imports this package]
     path: Sequence[str] | None = None
     spec: ModuleSpec | None = None
     for depth in range(len(parts)):

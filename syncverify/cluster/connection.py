@@ -61,11 +61,14 @@ def connected(place: str) -> Iterator[Client]:
 
 def _started_here(distributed: Any, num_workers: int) -> Any:
     """Start a scheduler and workers that end with this process, and that Ctrl-C passes by."""
+    from syncverify.cluster.local_worker import LocalNanny  # imports `distributed`
+
     try:
         with interrupts_blocked():
             return distributed.LocalCluster(
                 n_workers=num_workers,
                 threads_per_worker=1,
+                worker_class=LocalNanny,
                 # Any port: several campaigns run side by side.
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": False},

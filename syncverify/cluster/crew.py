@@ -11,14 +11,12 @@ from __future__ import annotations
 import asyncio
 import pickle
 import queue
-import sys
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from syncverify.cluster.connection import connected
@@ -33,6 +31,7 @@ from syncverify.cluster.worker import (
     end_calls,
 )
 from syncverify.errors import InternalError, UsageError
+from syncverify.import_path import import_path, user_folders
 from syncverify.processes.owner_link import Waits, leave_lost, tell_owner
 
 if TYPE_CHECKING:
@@ -177,9 +176,10 @@ class _Calls(Generic[Item]):
             raise self._lost_cluster() from error
 
     def _submit(self, running: _HandedOutCall[Item]) -> None:
-        path = tuple(each or str(Path.cwd()) for each in sys.path)
         work = pickle.dumps((self._function, running.item))
-        call = RemoteCall(work, self._name, versions_here(), path)
+        call = RemoteCall(
+            work, self._name, versions_here(), tuple(import_path()), user_folders()
+        )
         future = self._client.submit(call_apart, call, pure=False)
         self._running[future] = running
         future.add_done_callback(self._news.put)

@@ -18,6 +18,7 @@ from typing import Final
 
 from syncverify.cluster.versions import Versions, difference
 from syncverify.errors import SyncverifyError, UsageError
+from syncverify.import_path import take_over
 from syncverify.processes.calls import heard_by, run_in_processes
 from syncverify.processes.owner_link import Lost, tell_owner
 
@@ -34,12 +35,14 @@ class RemoteCall:
         campaign: Topic on which values are told, and name under which calls end early.
         versions: Versions of the process that wants the call.
         import_path: Folders from which that process imports.
+        user_folders: Those that are there for the user's modules alone.
     """
 
     work: bytes
     campaign: str
     versions: Versions
     import_path: tuple[str, ...]
+    user_folders: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def call_apart(call: RemoteCall) -> CallEnd:
     other = difference(call.versions)
     if other:
         return CallFailed(UsageError, f"the worker {worker.address} has {other}")
-    _import_from(call.import_path)
+    _import_from(call)
     key = worker.get_current_task()
     words = _Words(lambda word: worker.log_event(call.campaign, word))
 
@@ -132,10 +135,12 @@ def _tell_packed(word: object) -> None:
     tell_owner(lambda: pickle.dumps(word))
 
 
-def _import_from(folders: tuple[str, ...]) -> None:
+def _import_from(call: RemoteCall) -> None:
     """Import from folders of the caller as well, where this machine has them."""
-    known = {*sys.path}
-    sys.path += [each for each in folders if each not in known and Path(each).is_dir()]
+    there = [each for each in call.import_path if Path(each).is_dir()]
+    path = dict.fromkeys(each for each in there if each in call.user_folders)
+    path |= dict.fromkeys([*sys.path, *there])
+    take_over(path, call.user_folders)
 
 
 class _Words:

@@ -10,22 +10,18 @@ import subprocess
 import sys
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 
+from syncverify.import_path import beginning
 from syncverify.processes.child_process import end_when_closed
 from syncverify.processes.interrupts import interrupts_blocked
 from syncverify.processes.process_state import LocalProcess
+from syncverify.processes.setup import setup_here
 from syncverify.processes.supervised import OwnChild, StartedProcess, Supervised
-from syncverify.processes.template import Setup
+from syncverify.processes.template import serve
 from syncverify.processes.wire import Wire
 
 _MODULES = ("syncverify.backends.worker", "torch._dynamo")
 _END_TIMEOUT_SECONDS = 5.0
-_SPAWNED = """
-import importlib, sys
-from syncverify.processes.wire import Wire
-importlib.import_module(sys.argv[1]).main(Wire(int(sys.argv[2])))
-"""
 
 
 class ForkedProcess:
@@ -87,7 +83,7 @@ class _Template:
         with theirs, reading, interrupts_blocked():
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "syncverify.processes.template"),
+                    *(sys.executable, "-c", beginning(), serve.__module__),
                     *(str(theirs.fileno()), *_MODULES),
                 ],
                 pass_fds=[theirs.fileno(), reading.fileno()],
@@ -160,16 +156,16 @@ def start(module: str, template: int = 0) -> Supervised:
     wire = Wire(ours.detach())
     with theirs, interrupts_blocked():
         begin = _forked if hasattr(os, "pidfd_open") else _spawned
-        process = begin(module, wire, theirs.fileno(), lifeline, template)
+        process = begin(theirs.fileno(), lifeline, template)
+        with contextlib.suppress(OSError):  # it has ended already
+            wire.send(setup_here(module, _environment()))
     os.close(lifeline)
     return Supervised(process, wire, held)
 
 
-def _spawned(
-    module: str, _wire: Wire, theirs: int, lifeline: int, _number: int
-) -> StartedProcess:
+def _spawned(theirs: int, lifeline: int, _number: int) -> StartedProcess:
     started = subprocess.Popen(
-        [sys.executable, "-c", _SPAWNED, module, str(theirs)],
+        [sys.executable, "-c", beginning(), setup_here.__module__, str(theirs)],
         pass_fds=[theirs, lifeline],
         env=_environment(),
         stdin=subprocess.DEVNULL,
@@ -180,15 +176,10 @@ def _spawned(
     return OwnChild(started.pid)
 
 
-def _forked(
-    module: str, wire: Wire, theirs: int, lifeline: int, number: int
-) -> StartedProcess:
-    template = _usable(number)
-    report = template.ask(theirs, lifeline)
-    setup = Setup(module, str(Path.cwd()), _environment(), _import_path())
-    with contextlib.suppress(OSError):  # it has ended already
-        wire.send(setup)
-    return ForkedProcess(template.process, report)
+def _forked(theirs: int, lifeline: int, number: int) -> StartedProcess:
+    usable = _usable(number)
+    report = usable.ask(theirs, lifeline)
+    return ForkedProcess(usable.process, report)
 
 
 def _usable(number: int) -> _Template:
@@ -207,11 +198,4 @@ def _usable(number: int) -> _Template:
 
 
 def _environment() -> dict[str, str]:
-    changes = {"PYTHONPATH": os.pathsep.join(_import_path()), "OMP_NUM_THREADS": "1"}
-    return {**os.environ, **changes}
-
-
-def _import_path() -> list[str]:
-    # Workers import the same modules as the parent: the subject may live in the working
-    # directory of the parent.
-    return [path or str(Path.cwd()) for path in sys.path]
+    return {**os.environ, "OMP_NUM_THREADS": "1"}

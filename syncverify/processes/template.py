@@ -23,33 +23,16 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
 from syncverify.processes.child_process import end_when_closed
+from syncverify.processes.setup import become_worker
 from syncverify.processes.stack_dump import dump_on_request
 from syncverify.processes.wire import Wire
 
 # Descriptors of a request: the worker's connection, its lifeline, stdout, stderr, and the
 # pipe on which the template tells how the worker fares.
 _NUM_DESCRIPTORS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """The state that a worker takes over from the process that wants it.
-
-    Attributes:
-        module: Name of a module; its `main` gets the wire to the process that asked.
-        directory: Working directory.
-        environment: Environment variables.
-        import_path: Value of `sys.path`.
-    """
-
-    module: str
-    directory: str
-    environment: dict[str, str]
-    import_path: list[str]
 
 
 def serve(control: socket.socket) -> Wire:
@@ -115,20 +98,6 @@ def _worker_side(descriptors: Sequence[int]) -> Wire:
     return Wire(connection)
 
 
-def _become_worker(wire: Wire) -> None:
-    """Take over the state that the first message holds, and run the module's `main`."""
-    try:
-        setup: Setup = wire.receive()
-    except EOFError:
-        return  # ended before it began
-    os.environ.clear()
-    os.environ.update(setup.environment)
-    os.chdir(setup.directory)
-    sys.path[:] = setup.import_path
-    importlib.invalidate_caches()
-    importlib.import_module(setup.module).main(wire)
-
-
 def main() -> None:
     """Import the modules that the arguments name; then serve on an inherited socket."""
     # Ctrl-C is for the process that asks.
@@ -140,8 +109,4 @@ def main() -> None:
     for module in modules:
         importlib.import_module(module)
     gc.freeze()  # the collector of a worker looks at no object from here
-    _become_worker(serve(socket.socket(fileno=int(descriptor))))
-
-
-if __name__ == "__main__":
-    main()
+    become_worker(serve(socket.socket(fileno=int(descriptor))))

@@ -11,7 +11,8 @@ import ast
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 from syncverify.errors import SubjectError
@@ -32,7 +33,7 @@ class BuiltIn:
     package: str
 
 
-def declared(folder: Path, package: str) -> dict[str, BuiltIn]:
+def declared(folder: Traversable, package: str) -> dict[str, BuiltIn]:
     """Return the subjects that the modules of a package declare, by name.
 
     Raises:
@@ -40,16 +41,17 @@ def declared(folder: Path, package: str) -> dict[str, BuiltIn]:
     """
     found = {
         name: BuiltIn(
-            f"{package}.{file.stem}:{owner}", literals.get("PACKAGE", "torch")
+            f"{package}.{file.name.removesuffix('.py')}:{owner}", literals.get("PACKAGE", "torch")
         )
-        for file in folder.glob("*.py")
+        for file in folder.iterdir()
+        if file.name.endswith(".py")
         for literals in (declarations(file),)
         for name, owner in literals.get("SUBJECTS", {}).items()
     }
     return dict(sorted(found.items()))
 
 
-def declarations(file: Path) -> Mapping[str, Any]:
+def declarations(file: Traversable) -> Mapping[str, Any]:
     """Read `SUBJECTS` and `PACKAGE` of a module, with or without annotations.
 
     Returns:
@@ -76,7 +78,7 @@ def _assigned(statement: ast.stmt) -> set[str]:
     return {each.id for each in names if isinstance(each.ctx, ast.Store)}
 
 
-def _value(statement: ast.stmt, name: str, file: Path) -> Any:
+def _value(statement: ast.stmt, name: str, file: Traversable) -> Any:
     example = _EXAMPLES[name]
     match statement:
         case (
@@ -93,4 +95,4 @@ def _value(statement: ast.stmt, name: str, file: Path) -> Any:
     )
 
 
-BUILT_INS: Final = declared(Path(__file__).parent, __package__ or "")
+BUILT_INS: Final = declared(resources.files(__package__ or ""), __package__ or "")

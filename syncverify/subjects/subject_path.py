@@ -14,6 +14,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from syncverify.errors import SubjectError
+from syncverify.import_path import find_modules_in
 from syncverify.plain_text import kind_of, message_of
 
 _INSTALLED = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
@@ -70,7 +71,7 @@ def imported(path: str, noun: str) -> Any:
     """
     written, _, attribute = path.partition(":")
     # As `python script.py` would find it: the user's module may lie in this folder.
-    _find_modules_in(Path.cwd())
+    find_modules_in(Path.cwd())
     try:
         with chdir(Path.cwd()):  # all paths of a command are meant from here
             found = _module(written)
@@ -142,13 +143,8 @@ def _module(written: str) -> Any:
     while (folder / "__init__.py").exists():
         names.insert(0, folder.name)
         folder = folder.parent
-    _find_modules_in(folder)
+    find_modules_in(folder)
     found = importlib.import_module(".".join(names))
     if Path(found.__file__ or "").resolve() != file:
         raise ImportError(f"{found.__name__} is {found.__file__}; rename the file")
     return found
-
-
-def _find_modules_in(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))

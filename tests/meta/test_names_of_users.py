@@ -181,3 +181,31 @@ def test_subject_plays_in_each_install(
     play = [*PLAY, *FEW, "--backend", backend]
     play[play.index("synchronizer")] = "subject.py:Mine"
     assert "held all properties" in run(python, *play, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("subject", "where"),
+    [
+        ("mysync.py:Mine", ("--backend", "gloo")),
+        ("synchronizer", ("--backend", "streams")),
+        ("ddp", ("--jobs", "2")),
+        ("synchronizer", ("--cluster", "local:1")),
+    ],
+)
+def test_processes_import_the_installed_package_in_a_folder_with_another(
+    wheel: Path, tmp_path: Path, subject: str, where: tuple[str, str]
+) -> None:
+    """As in a checkout; the folder has a name of a package that we require, too."""
+    write_mine(tmp_path)
+    for name in ("syncverify", "psutil"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("1 / 0\n")
+    (tmp_path / "mysync.py").write_text(
+        "import synchronizer\n"
+        "from syncverify.synchronizer import GradientSynchronizer\n"
+        "assert synchronizer.MINE\n"
+        "class Mine(GradientSynchronizer): ...\n"
+    )
+    _, _, command, _, *more = PLAY
+    play = (wheel.parent / "syncverify", command, subject, *more, *FEW, *where)
+    assert "held all properties" in run(*play, cwd=tmp_path)

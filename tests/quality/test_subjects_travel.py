@@ -84,3 +84,14 @@ def test_a_path_with_dots_leads_to_the_same_module(
     root = Path(__file__).parents[2]
     monkeypatch.syspath_prepend(str(root / "tests" / ".."))
     assert pack_subject(resolve(ReducesInSeededOrder)) == before
+
+
+def test_this_package_is_not_copied_beside_one_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes import this package first, whatever a folder on the path holds."""
+    before = pack_subject(resolve("ddp"))
+    (tmp_path / "syncverify").mkdir()
+    (tmp_path / "syncverify" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert pack_subject(resolve("ddp")) == before

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+import syncverify
+from syncverify import import_path
+from syncverify.import_path import find_modules_in
 from syncverify.processes import forked_process
 from syncverify.processes.process_state import LocalProcess
 from syncverify.processes.supervised import Supervised, attend
@@ -73,6 +76,28 @@ def test_processes_have_the_state_of_the_one_that_asks(
         assert seen[:2] == (str(tmp_path / place), place)
         assert first_path == str(tmp_path)
         assert (group, stdin) == (worker.process.pid, b"")
+
+
+@pytest.mark.parametrize("begins", ["forked", "spawned"])
+def test_processes_import_this_package_beside_one_of_the_user(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    """A checkout has a folder of this name; modules of the user come before installed ones."""
+    if begins == "spawned":
+        monkeypatch.setattr(forked_process, "_forked", forked_process._spawned)
+    for name in ("syncverify", "psutil"):
+        (tmp_path / "mine" / name).mkdir(parents=True)
+        (tmp_path / "mine" / name / "__init__.py").write_text("1 / 0")
+    monkeypatch.setattr(forked_process, "_templates", {})
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(import_path, "_user_folders", set())
+    find_modules_in(tmp_path / "mine")
+    worker = start()
+    message_of(worker)
+    worker.send("import syncverify; connection.send(syncverify.__file__)")
+    assert message_of(worker) == syncverify.__file__
+    for template in forked_process._templates.values():
+        template.close()
 
 
 def test_template_imports_torch_once_for_all_of_its_processes(start: Start) -> None:

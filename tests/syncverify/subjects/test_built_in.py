@@ -1,5 +1,7 @@
 """Built-in subjects are read from the source of their modules, or refused by one line."""
 
+import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,10 @@ def test_literals_are_read(tmp_path: Path, form: str) -> None:
     lines = [form.format("SUBJECTS", {"mine": "Mine"}), form.format("PACKAGE", "'own'")]
     (tmp_path / "one.py").write_text("\n".join(lines))
     (tmp_path / "other.py").write_text("def f():\n    SUBJECTS = PACKAGE = None\n")
-    assert declared(tmp_path, "p") == {"mine": BuiltIn("p.one:Mine", "own")}
+    found = {"mine": BuiltIn("p.one:Mine", "own")}
+    assert declared(tmp_path, "p") == found
+    archive = shutil.make_archive(str(tmp_path / "package"), "zip", tmp_path)
+    assert declared(zipfile.Path(archive), "p") == found
 
 
 @pytest.mark.parametrize(
