@@ -49,6 +49,7 @@ from syncverify.sim.device.seen_names import seen_names
 from syncverify.sim.device.streams import RankStreams, own_streams
 from syncverify.sim.device.torch_internals import (
     COLLECT_ALL,
+    MAKE_REDUCER,
     NEW_GROUP,
     REGISTER_COMM_HOOK,
     RUN_ALLREDUCE_HOOK,
@@ -212,6 +213,15 @@ _IMPORTED: tuple[tuple[Any, Replacement], ...] = (
 )
 
 
+def _make_reducer(
+    original: Any, streams: RankStreams, reducer: Any, parameters: Any, *more: Any,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Make the reducer of DistributedDataParallel, which makes nodes of its parameters."""
+    original(reducer, parameters, *more, **options)
+    streams.engine.note_leaves(parameters)
+
+
 def _new_group(
     original: Any, streams: RankStreams, ranks: Any = None, timeout: Any = None,
     backend: Any = None, backend_options: Any = None, *more: Any, **options: Any,
@@ -260,6 +270,7 @@ _DISTRIBUTED: tuple[tuple[Any, str, Replacement], ...] = (
         *COLLECT_ALL,
         functools.partial(futures.collect_all, getattr(*COLLECT_ALL)),
     ),
+    (*MAKE_REDUCER, functools.partial(_make_reducer, getattr(*MAKE_REDUCER))),
     (
         *REGISTER_COMM_HOOK,
         functools.partial(futures.register_comm_hook, getattr(*REGISTER_COMM_HOOK)),

@@ -38,6 +38,8 @@ SYMMETRIC_MEMORY = tuple(
 COLLECT_ALL = torch._C, "_collect_all"  # noqa: SLF001
 # DistributedDataParallel calls it when it registers a hook.
 REGISTER_COMM_HOOK = dist, "_register_comm_hook"
+# It makes and keeps the AccumulateGrad nodes of the parameters, in C++.
+MAKE_REDUCER = dist.Reducer, "__init__"
 # With it, DistributedDataParallel sums a bucket before it calls optimizers in backward.
 RUN_ALLREDUCE_HOOK = dist.Reducer, "_run_allreduce_hook"
 # Meshes and functional collectives look up a group by these.
