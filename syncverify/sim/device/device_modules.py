@@ -45,11 +45,11 @@ from syncverify.sim.device.device_functions import (
 from syncverify.sim.device.engine_streams import node_of
 from syncverify.sim.device.host_copies import MEMORY_FUNCTIONS
 from syncverify.sim.device.nccl_names import known_libraries
+from syncverify.sim.device.reducers import REDUCER_FUNCTIONS
 from syncverify.sim.device.seen_names import seen_names
 from syncverify.sim.device.streams import RankStreams, own_streams
 from syncverify.sim.device.torch_internals import (
     COLLECT_ALL,
-    MAKE_REDUCER,
     NEW_GROUP,
     REGISTER_COMM_HOOK,
     RUN_ALLREDUCE_HOOK,
@@ -213,15 +213,6 @@ _IMPORTED: tuple[tuple[Any, Replacement], ...] = (
 )
 
 
-def _make_reducer(
-    original: Any, streams: RankStreams, reducer: Any, parameters: Any, *more: Any,
-    **options: Any,
-) -> None:  # fmt: skip
-    """Make the reducer of DistributedDataParallel, which makes nodes of its parameters."""
-    original(reducer, parameters, *more, **options)
-    streams.engine.note_leaves(parameters)
-
-
 def _new_group(
     original: Any, streams: RankStreams, ranks: Any = None, timeout: Any = None,
     backend: Any = None, backend_options: Any = None, *more: Any, **options: Any,
@@ -270,7 +261,10 @@ _DISTRIBUTED: tuple[tuple[Any, str, Replacement], ...] = (
         *COLLECT_ALL,
         functools.partial(futures.collect_all, getattr(*COLLECT_ALL)),
     ),
-    (*MAKE_REDUCER, functools.partial(_make_reducer, getattr(*MAKE_REDUCER))),
+    *(
+        (owner, name, functools.partial(virtual, getattr(owner, name)))
+        for owner, name, virtual in REDUCER_FUNCTIONS
+    ),
     (
         *REGISTER_COMM_HOOK,
         functools.partial(futures.register_comm_hook, getattr(*REGISTER_COMM_HOOK)),

@@ -38,8 +38,6 @@ SYMMETRIC_MEMORY = tuple(
 COLLECT_ALL = torch._C, "_collect_all"  # noqa: SLF001
 # DistributedDataParallel calls it when it registers a hook.
 REGISTER_COMM_HOOK = dist, "_register_comm_hook"
-# It makes and keeps the AccumulateGrad nodes of the parameters, in C++.
-MAKE_REDUCER = dist.Reducer, "__init__"
 # With it, DistributedDataParallel sums a bucket before it calls optimizers in backward.
 RUN_ALLREDUCE_HOOK = dist.Reducer, "_run_allreduce_hook"
 # Meshes and functional collectives look up a group by these.
@@ -73,6 +71,11 @@ def default_device() -> torch.device:
 def running_node() -> Any:
     """Return the autograd node that this thread evaluates, or None."""
     return torch._C._current_autograd_node()  # noqa: SLF001
+
+
+def queue_final_callback(callback: Callable[[], None]) -> None:
+    """Call a function after the last node of the running backward pass."""
+    torch.autograd.Variable._execution_engine.queue_callback(callback)  # noqa: SLF001
 
 
 def next_sequence_number() -> int:
