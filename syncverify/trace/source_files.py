@@ -179,6 +179,22 @@ def is_engine(code: CodeType) -> bool:
     return code.co_name == ENGINE and is_torch_line(code.co_filename)
 
 
+def calls_by_name(code: CodeType, name: str) -> bool:
+    """Tell whether a call of a method comes from a Python function, and not from C++ below it.
+
+    C++ code of torch has no frame: the frame above the method is that of a function of torch
+    that does not know the method's name, such as the one that runs the engine.
+
+    Args:
+        code: Code of the nearest function above the method.
+        name: Name of the method.
+
+    Returns:
+        Whether the function calls the method itself.
+    """
+    return name in code.co_names or is_subject_line(code.co_filename)
+
+
 def may_hold_hooks(filename: str) -> bool:
     """Tell whether the engine calls functions of a file as hooks.
 

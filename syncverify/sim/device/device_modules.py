@@ -45,6 +45,7 @@ from syncverify.sim.device.device_functions import (
 from syncverify.sim.device.engine_streams import node_of
 from syncverify.sim.device.host_copies import MEMORY_FUNCTIONS
 from syncverify.sim.device.nccl_names import known_libraries
+from syncverify.sim.device.reducers import REDUCER_FUNCTIONS
 from syncverify.sim.device.seen_names import seen_names
 from syncverify.sim.device.streams import RankStreams, own_streams
 from syncverify.sim.device.torch_internals import (
@@ -259,6 +260,10 @@ _DISTRIBUTED: tuple[tuple[Any, str, Replacement], ...] = (
     (
         *COLLECT_ALL,
         functools.partial(futures.collect_all, getattr(*COLLECT_ALL)),
+    ),
+    *(
+        (owner, name, functools.partial(virtual, getattr(owner, name)))
+        for owner, name, virtual in REDUCER_FUNCTIONS
     ),
     (
         *REGISTER_COMM_HOOK,

@@ -5,9 +5,12 @@ Note [Autograd on streams]
 
     * A backward node runs on the stream on which its forward operator ran.
     * Accumulation into a leaf runs on the stream that was current when the leaf's
-      AccumulateGrad node was made, by the first operator that used the leaf. Tensors refer
-      to the node weakly. It is made anew when no graph holds it. It stays, with its stream,
-      while an owner holds it (as DistributedDataParallel does).
+      AccumulateGrad node was made: the node's constructor stores it, in torch 2.13 to 2.15.
+      The first operator that records a graph makes the node. An operator that records no
+      graph, such as `detach()`, makes none. Tensors refer to the node weakly. It is made
+      anew when no graph holds it. It stays, with its stream, while an owner holds it: a
+      hook that keeps it, or the reducer of DistributedDataParallel, which makes it in C++.
+      A later use of the leaf on another stream changes nothing.
     * Hooks run on the stream of their node. A stream that a hook makes current stays
       current until the node ends.
     * Between nodes on two streams, the consumer's stream waits for the work that the
@@ -25,30 +28,34 @@ Note [Autograd on streams]
 
     Sources: torch/csrc/autograd/engine.cpp (`evaluate_function`,
     `GraphTask::exec_post_processing`), input_buffer.cpp (Note [Autograd Producer-Consumer
-    Stream Syncs]), node.h (Note: Function Streams), input_metadata.h; "Stream semantics of
-    backward passes" in docs/source/notes/cuda.rst; for the AccumulateGrad node the text of
-    torch's own warning about its stream.
+    Stream Syncs]), node.h (Note: Function Streams), "Stream semantics of backward passes" in
+    docs/source/notes/cuda.rst. For the AccumulateGrad node: functions/accumulate_grad.cpp (its
+    constructor calls `add_input_metadata`), input_metadata.cpp (the metadata store the current
+    stream), variable.cpp (`grad_accumulator`), torch/csrc/distributed/c10d/reducer.cpp (the
+    constructor keeps the nodes), and torch's own warning about such a node (pytorch#166136).
 
     Not modelled:
 
     * Backwards that are nested more than 60 deep: the engine moves them to another thread.
-    * An AccumulateGrad node that outlives its graph, if the subject meanwhile uses the leaf
-      on another stream, or has made the node in C++ beside the default stream.
+    * An AccumulateGrad node that outlives its graph, if no recorded operator has used the leaf
+      where the node was made: C++ code other than the reducer, or a `torch.autograd.Function`
+      that calls no operator on the leaf, has made the node.
     * A node that feeds several consumers on different streams, each for the second time or
       later: the model runs all these additions on one of the streams.
 
 Note [Sequence numbers tell the stream]
     Each node gets the next sequence number of its thread when it is made. So the number at
     each switch of streams is enough to know the stream of every node.
-    AccumulateGrad nodes have no number. A node that is made beside the default stream, where
-    the model can see it, gets a tag. Any other counts as old as the first operator of the
-    graph that used the leaf. A rank that never computes beside its default stream pays
-    nothing.
+    AccumulateGrad nodes have no number. Each operator notes the leaves that it uses, with the
+    current stream. When the stream changes, the nodes of these leaves get the stream as a tag,
+    unless they have one: a node that is alive then was made on that stream, or before and has
+    its tag. Any other node counts as old as the first operator of the graph that used the leaf.
 """
 
 from __future__ import annotations
 
 import bisect
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -97,8 +104,11 @@ class EngineStreams:
         self._starts = [0]
         self._segments = [self._default]
         self._has_tags = False
-        # Leaves that operators have used on the current stream, if that is a side stream.
-        self._used_leaves: list[torch.Tensor] = []
+        # By id of the leaf: leaves that operators have used since the last change of streams,
+        # and the stream of the first use. A strong reference would keep their memory.
+        self._used_leaves: dict[int, tuple[weakref.ref[torch.Tensor], VirtualStream]]
+        self._used_leaves = {}
+        self._is_tagging = False
 
     def current(self) -> VirtualStream:
         """Return the stream on which the calling thread queues work."""
@@ -109,7 +119,8 @@ class EngineStreams:
 
     def set_current(self, stream: VirtualStream) -> None:
         """Make a stream current, until the running node ends if there is one."""
-        self._tag_used_leaves()
+        if stream != self.current():
+            self._tag_used_leaves()
         frame = self._frames[-1]
         if len(self._frames) == 1:
             frame.stream = stream
@@ -132,7 +143,8 @@ class EngineStreams:
         If `inputs` are empty, the gradients of all leaves are accumulated.
         """
         caller = self.current()
-        self._tag_used_leaves()
+        if caller != self._default:
+            self._tag_used_leaves()
         frame = _Frame(caller, self._follow(outputs, gradients, inputs, caller))
         self._frames.append(frame)
         try:
@@ -147,13 +159,19 @@ class EngineStreams:
             self._note(self.current())
         return result
 
-    def note_leaves(self, used: Iterable[torch.Tensor]) -> None:
-        """Note that an operator on the current stream, not the default one, used tensors.
+    def note_leaves(self, leaves: Iterable[torch.Tensor]) -> None:
+        """Note that a graph on the current stream uses leaves.
 
         Within an operator the nodes of leaves are out of reach, so they are tagged later, at
-        the next switch of streams or at `backward()`.
+        the next change of streams, and at `backward()` beside the default stream.
         """
-        self._used_leaves += [t for t in used if t.requires_grad and t.is_leaf]
+        if self._is_tagging:
+            return
+        stream = self.current()
+        for leaf in leaves:
+            known = self._used_leaves.get(id(leaf))
+            if known is None or known[0]() is not leaf:
+                self._used_leaves[id(leaf)] = weakref.ref(leaf), stream
 
     def tag_new_leaves(self, leaves: Iterable[torch.Tensor]) -> list[GradientEdge]:
         """Make the AccumulateGrad nodes of leaves on the current stream, if they have none.
@@ -188,13 +206,19 @@ class EngineStreams:
         return edge
 
     def _tag_used_leaves(self) -> None:
-        leaves, self._used_leaves = self._used_leaves, []
-        for leaf in leaves:
-            self._tag(leaf, self.current())
+        used, self._used_leaves = self._used_leaves, {}
+        self._is_tagging = True  # a look at a node is an operator on the leaf
+        try:
+            for reference, stream in used.values():
+                leaf = reference()
+                if leaf is not None and leaf.requires_grad and leaf.is_leaf:
+                    self._tag(leaf, stream)
+        finally:
+            self._is_tagging = False
 
     def _tag(self, leaf: torch.Tensor, stream: VirtualStream) -> None:
-        node_of(leaf).metadata.setdefault(_TAG, stream)
-        self._has_tags = True
+        tag = node_of(leaf).metadata.setdefault(_TAG, stream)
+        self._has_tags = self._has_tags or tag != self._default
 
     def _current_in(self, frame: _Frame) -> VirtualStream:
         node = running_node()

@@ -99,8 +99,12 @@ class LazyFuture(torch.futures.Future[Any]):
     def wait(self) -> Any:
         """Order the current stream after the result, and return the result."""
         self._source.settle()
-        self._source.order()
+        self.order()
         return super().value()
+
+    def order(self) -> None:
+        """Order the current stream after the result, which is in memory."""
+        self._source.order()
 
     @override
     def value(self) -> Any:
@@ -139,6 +143,15 @@ class _CallbackResult:
         self._before = before
         self._mark: int | None = None
         self._waiting: list[Callable[[], None]] = []
+        self._kept: list[Callable[[], None]] = []
+
+    def keep_until_waited(self, let_go: Callable[[], None]) -> None:
+        """Keep the inputs of a collective that this callback orders its stream after.
+
+        NCCL keeps them until the host knows that the collective is complete. Here they are kept
+        until a stream of the program waits for the callback.
+        """
+        self._kept.append(let_go)
 
     def run(self, callback: Callable[[], None]) -> None:
         """Run the callback on a new stream, and the callbacks of its own future."""
@@ -146,10 +159,12 @@ class _CallbackResult:
         stream = self._streams.new_callback_stream()
         # No other stream orders the new one. It waits for the result, then the callback runs, and
         # a stream that waits for the mark is ordered after the callback.
+        self._streams.running_callbacks.append(self)
         with stream:
             self._before.order()
             callback()
             self._mark = self._streams.mark(stream)
+        self._streams.running_callbacks.remove(self)
         while self._waiting:
             self._waiting.pop(0)()
 
@@ -162,6 +177,9 @@ class _CallbackResult:
     def order(self) -> None:
         if self._mark is not None:
             self._streams.wait(self._streams.current(), self._mark)
+            kept, self._kept = self._kept, []
+            for let_go in kept:
+                self._streams.let_go_of_inputs(let_go)
 
     def when_settled(self, run: Callable[[], None]) -> None:
         if self._mark is None:
@@ -175,6 +193,26 @@ def _complete(future: LazyFuture, compute: Callable[[], Any]) -> None:
         future.set_result(compute())
     except Exception as error:  # noqa: BLE001  # raised again by `wait` and `value`
         future.set_exception(error)
+
+
+class _Settled:
+    """A result in memory, after which a stream can be ordered by several orders."""
+
+    def __init__(self, orders: Sequence[Callable[[], None]]) -> None:
+        self._orders = orders
+
+    def settle(self) -> None:
+        self.settle_in_turn()
+
+    def settle_in_turn(self) -> None:
+        """Do nothing: the result is in memory."""
+
+    def order(self) -> None:
+        for order in self._orders:
+            order()
+
+    def when_settled(self, run: Callable[[], None]) -> None:
+        run()
 
 
 class _AllOf:
@@ -212,7 +250,7 @@ def collect_all(
 
 def register_comm_hook(
     original: Callable[..., None],
-    _: RankStreams,
+    streams: RankStreams,
     reducer: Any,
     state: Any,
     hook: Callable[[Any, Any], torch.futures.Future[Any]],
@@ -222,7 +260,8 @@ def register_comm_hook(
     def settled(state: Any, bucket: Any) -> torch.futures.Future[Any]:
         future = hook(state, bucket)
         if isinstance(future, LazyFuture):
-            future.wait()
+            future.value()  # in memory before C++ code waits; raises the error of a callback
+            streams.reducers.order(future.order)
         return future
 
     original(reducer, state, settled)
@@ -235,8 +274,8 @@ def run_allreduce_hook(
     bucket: Any,
 ) -> LazyFuture:
     """Sum a bucket of DistributedDataParallel for a hook; a wait orders the waiting stream."""
-    # The reducer has waited in C++, on the current stream.
-    future = original(reducer, bucket)
-    waited = LazyFuture(streams, OrderedSource(streams, _AllOf([future])))
-    waited.set_result(future.value())
-    return waited
+    with streams.reducers.asked_by_hook() as orders:
+        future = original(reducer, bucket)
+    summed = LazyFuture(streams, _Settled(orders))
+    summed.set_result(future.value())
+    return summed

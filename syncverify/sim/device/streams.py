@@ -15,6 +15,7 @@ import torch.distributed as dist
 from syncverify.sim.device.engine_streams import EngineStreams
 from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.reached_marks import ReachedMarks
+from syncverify.sim.device.reducer_waits import ReducerWaits
 from syncverify.sim.device.seen_backends import SeenBackends
 from syncverify.sim.device.seen_device import SeenDevice
 from syncverify.sim.device.virtual_streams import VirtualStream
@@ -41,6 +42,13 @@ class PassObserver(Protocol):
         """Return the result of a pass `run()` that starts from nodes."""
 
 
+class RunningCallback(Protocol):
+    """A callback of a future."""
+
+    def keep_until_waited(self, let_go: Callable[[], None]) -> None:
+        """Call a function when a stream of the program waits for this callback."""
+
+
 class RankStreams:
     """The streams of one rank.
 
@@ -54,6 +62,8 @@ class RankStreams:
         seen: Device that the subject sees; None for the CPU.
         backends: Names of the backends that the subject sees.
         callbacks: Callbacks that have not run yet, of futures.
+        running_callbacks: Callbacks that run, the innermost last.
+        reducers: Waits of DistributedDataParallel's reducers.
         in_flight: Collectives without a wait so far. NCCL keeps their tensors alive until
             a wait, and so does this list.
         num_splits: Number of times that each group was split, by name.
@@ -72,6 +82,8 @@ class RankStreams:
         self._num_marks = 0
         self._previous: list[VirtualStream] = []
         self.callbacks: list[object] = []
+        self.running_callbacks: list[RunningCallback] = []
+        self.reducers = ReducerWaits()
         self.in_flight: list[dist.Work] = []
         self.serves_subject = False
         self._is_copying = False
@@ -146,6 +158,16 @@ class RankStreams:
         """Make a stream for the callback of a future; subjects cannot see it."""
         name = f"callback {next(self._callback_numbers)}"
         return VirtualStream(self, self.internal(name))
+
+    def let_go_of_inputs(self, let_go: Callable[[], None]) -> None:
+        """Let go of the inputs of a collective that the current stream is ordered after.
+
+        In a callback, only the stream of the callback is ordered: see `RunningCallback`.
+        """
+        if self.running_callbacks:
+            self.running_callbacks[-1].keep_until_waited(let_go)
+        else:
+            let_go()
 
     def current(self) -> VirtualStream:
         """Return the stream on which the calling thread queues work."""

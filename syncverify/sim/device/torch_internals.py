@@ -73,6 +73,11 @@ def running_node() -> Any:
     return torch._C._current_autograd_node()  # noqa: SLF001
 
 
+def queue_final_callback(callback: Callable[[], None]) -> None:
+    """Call a function after the last node of the running backward pass."""
+    torch.autograd.Variable._execution_engine.queue_callback(callback)  # noqa: SLF001
+
+
 def next_sequence_number() -> int:
     """Return the number of the next autograd node that this thread makes."""
     return _get_sequence_nr()

@@ -69,7 +69,7 @@ class DroppableHandle(dist.Work):
     @override
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Return a future, which holds this handle and so the results."""
-        return self._work.future_of(self, sys._getframe(1).f_code.co_filename)
+        return self._work.future_of(self, sys._getframe(1).f_code)
 
     def settle(self) -> None:
         """Block this rank until the results are in memory; no stream is ordered after them."""

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from types import CodeType
 from typing import Any, Protocol
 
 import torch
@@ -19,7 +20,7 @@ from typing_extensions import override
 from syncverify.sim.device.futures import FutureSource, LazyFuture, OrderedSource
 from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.nccl_names import Promises
-from syncverify.sim.device.streams import own_streams
+from syncverify.sim.device.streams import RankStreams, own_streams
 from syncverify.sim.network.collectives import CollectiveCall, Tensors, compute
 from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
 from syncverify.sim.network.results import Results, without_memory
@@ -28,7 +29,7 @@ from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.regions import MemoryRegion, tensor_region
-from syncverify.trace.source_files import is_subject_line
+from syncverify.trace.source_files import calls_by_name
 from syncverify.trace.source_lines import Origin
 
 
@@ -160,19 +161,22 @@ class SimulatedWork(dist.Work):
 
     @override
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """Return a future, which is complete for C++ code."""
-        caller = sys._getframe(1).f_code.co_filename  # documented by Python
+        """Return a future, which has its result for C++ code."""
+        caller = sys._getframe(1).f_code  # documented by Python
         return self.future_of(self, caller)
 
     def future_of(
-        self, handle: FutureSource, caller: str
+        self, handle: FutureSource, caller: CodeType
     ) -> torch.futures.Future[list[torch.Tensor]]:
-        """Return a future that holds a handle of this work, for a line of a file."""
-        if self._streams is None or not is_subject_line(caller):
+        """Return a future that holds a handle of this work, for a function that asks."""
+        if self._streams is None:
             self.wait()
-            future = torch.futures.Future[list[torch.Tensor]]()
-            future.set_result(self._results.kept)
-            return future
+            return self._completed_future()
+        if not calls_by_name(caller, "get_future"):
+            if not (self._group.is_held_back(self) or is_ignored("work_wait")):
+                self.settle()
+                self._order_for_cpp(self._streams)
+            return self._completed_future()
         if self._orders_by_future():
             self.settle_in_turn()
             self.order()
@@ -180,6 +184,17 @@ class SimulatedWork(dist.Work):
         future = LazyFuture(self._streams, handle)
         self.when_settled(lambda: future.set_result(self._results.kept))
         return future
+
+    def _completed_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        future = torch.futures.Future[list[torch.Tensor]]()
+        future.set_result(self._results.kept)
+        return future
+
+    def _order_for_cpp(self, streams: RankStreams) -> None:
+        if self._orders_by_future():
+            self.order()
+        else:
+            streams.reducers.order(self.order)
 
     def _orders_by_future(self) -> bool:
         is_held_back = self._group.is_held_back(self)
@@ -234,6 +249,12 @@ class SimulatedWork(dist.Work):
     def order(self) -> None:
         """Order the current stream after the collective, and let go of its inputs."""
         self._group.recorder.wait(self._launched)
+        if self._streams is None:
+            self._held = []
+        else:
+            self._streams.let_go_of_inputs(self._let_go_of_inputs)
+
+    def _let_go_of_inputs(self) -> None:
         if self._streams is not None and self in self._streams.in_flight:
             self._streams.in_flight.remove(self)
         self._held = []

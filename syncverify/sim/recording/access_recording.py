@@ -43,7 +43,7 @@ class AccessRecording(HarnessMode):
     Args:
         note: Receives, for each operator that touches memory: how many events there were
             before, its effects, its arguments by position and by name, and its result.
-        on_arguments: Receives the arguments of each operator by position, of views, too.
+        on_arguments: Receives each operator and its arguments by position, of views, too.
         num_events: Counts the events so far.
     """
 
@@ -53,7 +53,7 @@ class AccessRecording(HarnessMode):
         self,
         note: Note,
         *,
-        on_arguments: Callable[[tuple[Any, ...]], None],
+        on_arguments: Callable[[Any, tuple[Any, ...]], None],
         num_events: Callable[[], int],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch
@@ -83,7 +83,7 @@ class AccessRecording(HarnessMode):
             if any(issubclass(kind, FakeTensor) for kind in types):
                 return func(*args, **(kwargs or {}))  # no memory behind it
             return NotImplemented  # unwraps itself: its operators come next
-        self._on_arguments(args)
+        self._on_arguments(func, args)
         before = self._num_events()  # it may launch collectives within
         result = func(*args, **kwargs) if kwargs else func(*args)
         effects = _EFFECTS[func] if func in _EFFECTS else _learn(func)

@@ -31,6 +31,9 @@ from syncverify.trace.records import HOST, CollectiveLaunch, TraceRecord
 from syncverify.trace.source_lines import NoLine
 from syncverify.trace.stacks import RawFrames, subject_frames
 
+# It records no graph, so it makes no node of its argument: also `Tensor.data`.
+_DETACH = torch.ops.aten.detach.default
+
 
 class RankRecorder(Recorder):
     """Collects the events of one simulated rank.
@@ -301,13 +304,19 @@ class RankRecorder(Recorder):
             tensor = tensor._local_tensor  # noqa: SLF001  # `to_local` is an operator
         return self.storages.of(tensor, self.current_stream())
 
-    def _note_arguments(self, args: tuple[Any, ...]) -> None:
-        """Note the leaves among arguments: their AccumulateGrad nodes may be new."""
-        if self.streams.current() is self.streams.default:
-            return
-        if torch.is_grad_enabled():
-            tensors = [entry for entry in args if isinstance(entry, torch.Tensor)]
-            self.streams.engine.note_leaves(tensors)
+    def _note_arguments(self, operator: Any, args: tuple[Any, ...]) -> None:
+        """Note the leaves that an operator adds to a graph: it may make their nodes."""
+        if torch.is_grad_enabled() and operator is not _DETACH:
+            leaves = [
+                each
+                for argument in args
+                for each in (
+                    argument if isinstance(argument, (list, tuple)) else (argument,)
+                )
+                if isinstance(each, torch.Tensor) and each.requires_grad and each.is_leaf
+            ]
+            if leaves:
+                self.streams.engine.note_leaves(leaves)
 
     def _note_operator(
         self,
