@@ -136,6 +136,11 @@ class AdversarialRecorder(RankRecorder):
         super()._note_operator(*noted)
         self._num_operators += len(self._raw) - before
 
+    @override
+    def _note_region(self, *noted: Any) -> None:
+        super()._note_region(*noted)
+        self._num_operators += 1
+
     def _operate(
         self,
         effects: Effects,
