@@ -134,7 +134,7 @@ def _resize(original: Any, streams: RankStreams, storage: Any, size: int) -> Any
         )
     resized = original(storage, size)
     if storage.nbytes() != had:
-        streams.note_resized(storage)
+        streams.note_resized(storage, had)
     return resized
 
 

@@ -210,9 +210,9 @@ class RankStreams:
         """Note that a new storage lies on the host if another one does."""
         self._recorder.keep_together(target, source)
 
-    def note_resized(self, storage: torch.UntypedStorage) -> None:
+    def note_resized(self, storage: torch.UntypedStorage, had_bytes: int) -> None:
         """Note that `resize_` gave the memory of a storage back, or allocated other memory."""
-        self._recorder.storages.resized(storage, self.current().name)
+        self._recorder.note_resized(storage, had_bytes)
 
     def mark(self, stream: VirtualStream, origin: Origin | None = None) -> int:
         """Put a mark after the work that a stream holds now, and return its number."""

@@ -16,7 +16,7 @@ from syncverify.sim.recording.access_recording import AccessRecording
 from syncverify.sim.recording.engine_watch import EngineWatch
 from syncverify.sim.recording.host_memory import OperatorSite, place_of
 from syncverify.sim.recording.host_reader import HostReader, ThreadReader
-from syncverify.sim.recording.operators import Effects, tensors_at
+from syncverify.sim.recording.operators import Effects, effects_of, tensors_at
 from syncverify.sim.recording.raw_accesses import (
     RawAccess,
     RawFree,
@@ -29,6 +29,7 @@ from syncverify.sim.recording.storages import Storage, StorageTable
 from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import HOST, CollectiveLaunch, TraceRecord
+from syncverify.trace.regions import has_memory
 from syncverify.trace.source_lines import NoLine
 from syncverify.trace.stacks import RawFrames, subject_frames
 
@@ -354,7 +355,33 @@ class RankRecorder(Recorder):
             tensor = tensor._local_tensor  # noqa: SLF001  # `to_local` is an operator
         return self.storages.of(tensor, self.current_stream())
 
-    def _note_arguments(self, args: tuple[Any, ...]) -> None:
+    def note_resized(self, storage: torch.UntypedStorage, had_bytes: int) -> None:
+        """Note that `resize_` gave memory back, or allocated other memory."""
+        self.storages.resized(storage, self.streams.current().name)
+        if storage.nbytes() < had_bytes:  # only then a tensor can lack its memory
+            self._mode.on_arguments = self._check_arguments
+
+    def _check_arguments(self, operator: Any, args: tuple[Any, ...]) -> None:
+        """Raise as a GPU does, where an operator uses memory that was given back.
+
+        Raises:
+            RuntimeError: A tensor lies beyond the end of its storage.
+        """
+        self._note_arguments(operator, args)
+        effects = effects_of(operator)
+        if effects is None or effects.name.startswith("aten.resize_"):
+            return
+        for tensor in tensors_at((*effects.reads, *effects.writes), args, None):
+            local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
+            if local.layout is torch.strided and not has_memory(local):
+                raise RuntimeError(
+                    "CUDA error: an illegal memory access was encountered: expected the "
+                    f"memory of a tensor of shape {tuple(local.shape)} for {effects.name}, but "
+                    f"`resize_` left its storage {local.untyped_storage().nbytes()} bytes; "
+                    "use the tensor before, or allocate its storage again"
+                )
+
+    def _note_arguments(self, _: Any, args: tuple[Any, ...]) -> None:
         """Note the leaves among arguments: their AccumulateGrad nodes may be new."""
         if self.streams.current() is self.streams.default:
             return
