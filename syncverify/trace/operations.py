@@ -10,3 +10,5 @@ UNEVEN_OPERATIONS = frozenset(
 )
 # Operations between two ranks of a communicator; its other ranks take no part.
 POINT_TO_POINT = frozenset({"send", "recv"})
+# Functions that lend bytes to a view: such an access is the read through the view, not the call.
+LENDING = frozenset({"Tensor.numpy", "Tensor.__dlpack__", "torch.to_dlpack"})

@@ -65,6 +65,12 @@ def tensor_region(tensor: torch.Tensor, storage: int) -> MemoryRegion:
     return strided_region(storage, start, tensor.shape, tensor.stride(), width)
 
 
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Tell whether a storage has all bytes of its tensor, which `resize_` may give back."""
+    end = tensor_region(tensor, 0).end_byte
+    return not tensor.numel() or end <= tensor.untyped_storage().nbytes()
+
+
 def strided_region(
     storage: int,
     offset_numel: int,

@@ -40,6 +40,7 @@ from syncverify.trace.records import (
     Moment,
     TraceRecord,
 )
+from syncverify.trace.regions import has_memory, tensor_region
 from syncverify.trace.run import Observation, RankRun
 from syncverify.trace.source_lines import NoLine
 
@@ -97,10 +98,12 @@ class _Late:
     Attributes:
         run: Runs the work.
         tensors: Tensors that the work reads.
+        written: Tensors that the work writes.
     """
 
     run: Callable[[], None]
     tensors: list[torch.Tensor] = field(default_factory=list)
+    written: list[torch.Tensor] = field(default_factory=list)
 
 
 class AdversarialRecorder(RankRecorder):
@@ -136,6 +139,11 @@ class AdversarialRecorder(RankRecorder):
         super()._note_operator(*noted)
         self._num_operators += len(self._raw) - before
 
+    @override
+    def _note_region(self, *noted: Any) -> None:
+        super()._note_region(*noted)
+        self._num_operators += 1
+
     def _operate(
         self,
         effects: Effects,
@@ -170,9 +178,10 @@ class AdversarialRecorder(RankRecorder):
             _copy(_tensors(operator(*args, **kwargs)), results)
 
         if number in self._lateness.operator_results:
-            self._late.append(_Late(partial(_copy, values, [*written, *results])))
+            late = _Late(partial(_copy, values, [*written, *results]))
         else:
-            self._late.append(_Late(run_again, _tensors((args, kwargs))))
+            late = _Late(run_again, _tensors((args, kwargs)))
+        self._late.append(replace(late, written=[*written, *results]))
         return result
 
     @override
@@ -281,8 +290,10 @@ class AdversarialRecorder(RankRecorder):
     def _run_late_work(self) -> None:
         self._is_over = True
         late, self._late = self._late, []
-        with self.not_recording_accesses(), torch.no_grad():
-            given = [tensor for entry in late for tensor in entry.tensors]
+        given = [tensor for entry in late for tensor in entry.tensors]
+        written = [tensor for entry in late for tensor in entry.written]
+        memory = _memory_of([*given, *written])
+        with self.not_recording_accesses(), torch.no_grad(), memory:
             self._spoil(given, lambda number: number == self._lateness.overwritten)
             for entry in late:
                 entry.run()
@@ -324,6 +335,26 @@ class _LateRecording(AccessRecording):
         if effects is None or self._is_silent or not is_seen:
             return run()
         return self._operate(effects, func, args, kwargs or {}, run)
+
+
+@contextmanager
+def _memory_of(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Let tensors that `resize_` took the memory of have garbage for a block.
+
+    By then others own that memory.
+    """
+    local = (t.to_local() if isinstance(t, DTensor) else t for t in tensors)
+    lacking = [tensor for tensor in local if not has_memory(tensor)]
+    sizes = [tensor.untyped_storage().nbytes() for tensor in lacking]
+    for tensor in lacking:
+        tensor.untyped_storage().resize_(tensor_region(tensor, 0).end_byte)
+        if tensor.is_floating_point():
+            tensor.data.fill_(_GARBAGE)
+    try:
+        yield
+    finally:
+        for tensor, size in zip(lacking, sizes, strict=True):
+            tensor.untyped_storage().resize_(size)
 
 
 def _positions(events: Sequence[TraceRecord], kind: type[TraceRecord]) -> list[int]:

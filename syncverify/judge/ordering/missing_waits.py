@@ -39,13 +39,17 @@ class BeforeUse:
     Attributes:
         source: The line of code.
         stream: Name of the stream.
+        is_of_view: Whether the work is a read through a view that the line made.
     """
 
     source: Origin
     stream: str
+    is_of_view: bool = False
 
     @override
     def __str__(self) -> str:
+        if self.is_of_view:
+            return f"before the view made at {self.source} is read"
         is_named = isinstance(self.source, NoLine) and self.source is not NoLine.RETURN
         return f"before {self.source}{' goes on' if is_named else ''}"
 

@@ -30,7 +30,9 @@ from syncverify.judge.ordering.races import (
     Unordered,
     judge_orderings,
 )
+from syncverify.trace.operations import LENDING
 from syncverify.trace.records import (
+    Access,
     CollectiveLaunch,
     CollectiveWait,
     MemoryUse,
@@ -205,7 +207,9 @@ def _insertion_points(
 ) -> Iterator[InsertionPoint]:
     """Yield points for a wait: in the subject's code before the training program's."""
     turn = last_turn(trace, race.second_index)
-    use = BeforeUse(race.second.source, race.second.stream)
+    second = race.second
+    is_of_view = isinstance(second, Access) and second.operator in LENDING
+    use = BeforeUse(second.source, second.stream, is_of_view)
     if isinstance(turn, SubjectReturn):
         yield BeforeReturn(turn.moment.phase)
     elif isinstance(use.source, NoLine):

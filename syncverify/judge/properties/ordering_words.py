@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from syncverify.judge.evidence import Disordered, Event
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder
+from syncverify.trace.operations import LENDING
 from syncverify.trace.records import (
     HOST,
     CollectiveLaunch,
@@ -169,6 +170,10 @@ def _short(use: MemoryUse) -> str:
         return f"{use.operation} at {use.source}"
     if use.source is NoLine.RETURN:
         return str(use.source)
+    if use.operator in LENDING:
+        return (
+            f"the read by the host of the view that {use.operator} made at {use.source}"
+        )
     by = _BY.get(use.source, f"at {use.source}")
     on_host = " on the host" if use.runs_on == HOST else ""
     return f"{use.operator} {by}{on_host}"

@@ -44,6 +44,7 @@ from syncverify.sim.device.device_functions import (
 )
 from syncverify.sim.device.engine_streams import node_of
 from syncverify.sim.device.host_copies import MEMORY_FUNCTIONS
+from syncverify.sim.device.host_reads import host_reads
 from syncverify.sim.device.nccl_names import known_libraries
 from syncverify.sim.device.reducers import REDUCER_FUNCTIONS
 from syncverify.sim.device.seen_names import seen_names
@@ -342,6 +343,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
             name,
             _function(original, copying, for_harness=False, helper=helper),
         )
+    yield from host_reads()
     for owner, name, virtual in _DISTRIBUTED:
         yield owner, name, _function(getattr(owner, name), virtual)
     script = torch.jit.script

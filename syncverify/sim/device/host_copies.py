@@ -106,12 +106,6 @@ def _make(
     return made
 
 
-def _numpy(original: Any, streams: RankStreams, tensor: Any, **options: Any) -> Any:
-    if streams.is_on_host(tensor):
-        tensor.detach().clone()  # a read by the host, which the recorder sees
-    return original(tensor, **options)
-
-
 def _tolist(original: Any, streams: RankStreams, tensor: Any) -> Any:
     copied = tensor.detach().clone()
     streams.wait_for_copy_of(_local(tensor))
@@ -125,22 +119,33 @@ def _record_stream(
         streams.record_stream(part, stream)
 
 
+def _copy_storage(
+    original: Any, streams: RankStreams, target: Any, source: Any, *options: Any, **named: Any
+) -> Any:  # fmt: skip
+    streams.keep_together(target, source)
+    return original(target, source, *options, **named)  # an operator, which is recorded
+
+
 def _resize(original: Any, streams: RankStreams, storage: Any, size: int) -> Any:
     had = storage.nbytes()
+    if size > had:  # memory of the host moves to another place
+        streams.host_reads.read_bytes(
+            storage, "UntypedStorage.resize_", of_device=False
+        )
     resized = original(storage, size)
     if storage.nbytes() != had:
-        streams.note_resized(storage)
+        streams.note_resized(storage, had)
     return resized
 
 
 MEMORY_FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (torch.Tensor, "cpu", _cpu),
     (torch.Tensor, "is_pinned", _is_pinned),
-    (torch.Tensor, "numpy", _numpy),
     (torch.Tensor, "pin_memory", _pin_memory),
     (torch.Tensor, "record_stream", _record_stream),
     (torch.Tensor, "to", _to),
     (torch.Tensor, "tolist", _tolist),
+    (torch.UntypedStorage, "copy_", _copy_storage),
     (torch.UntypedStorage, "resize_", _resize),
     *((torch, name, _make) for name in _FACTORIES),
 )

@@ -217,9 +217,24 @@ class RankStreams:
         """Tell whether the memory of a tensor is known to be the host's."""
         return bool(self._recorder.is_on_host(tensor))
 
-    def note_resized(self, storage: torch.UntypedStorage) -> None:
+    @property
+    def host_reads(self) -> Any:
+        """Notes the reads of the host that no operator shows."""
+        return self._recorder.host_reader
+
+    def reads_of_thread(self) -> Any:
+        """Return what notes the reads of a thread that the rank starts now."""
+        return self._recorder.reader_of_thread()
+
+    def keep_together(
+        self, target: torch.UntypedStorage, source: torch.UntypedStorage
+    ) -> None:
+        """Note that a new storage lies on the host if another one does."""
+        self._recorder.keep_together(target, source)
+
+    def note_resized(self, storage: torch.UntypedStorage, had_bytes: int) -> None:
         """Note that `resize_` gave the memory of a storage back, or allocated other memory."""
-        self._recorder.storages.resized(storage, self.current().name)
+        self._recorder.note_resized(storage, had_bytes)
 
     def mark(self, stream: VirtualStream, origin: Origin | None = None) -> int:
         """Put a mark after the work that a stream holds now, and return its number."""

@@ -47,6 +47,9 @@ RESOLVE_GROUP_BY_NAME = dist.distributed_c10d, "_resolve_process_group"
 PARSE_TO = torch._C._nn, "_parse_to"  # noqa: SLF001
 # Optimizers and clipping group tensors by it.
 GROUP_TENSORS = torch._C, "_group_tensors_by_device_and_dtype"  # noqa: SLF001
+# The zip file of `torch.save`, and the function by which tensors print.
+FILE_WRITER = torch._C.PyTorchFileWriter  # noqa: SLF001
+PRINT = torch._tensor_str, "_str"  # noqa: SLF001
 # `new_group` and the functions that make groups by it end in this one.
 NEW_GROUP = dist.distributed_c10d, "_new_group_with_tag"
 Operator = torch._ops.OpOverload  # noqa: SLF001

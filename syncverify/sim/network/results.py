@@ -16,11 +16,13 @@ Source:
 from __future__ import annotations
 
 import weakref
+from itertools import compress
 from typing import NamedTuple
 
 import torch
 
 from syncverify.sim.network.collectives import Tensors, deliver
+from syncverify.trace.regions import has_memory
 
 
 class _Place(NamedTuple):
@@ -70,9 +72,11 @@ class Results:
 
     def write(self, values: Tensors) -> None:
         """Write a value to each tensor whose memory is still there."""
-        deliver(values, self._kept)
+        there = [has_memory(each) for each in self._kept]
+        deliver([*compress(values, there)], [*compress(self._kept, there)])
         for place, value in zip(self._places, values, strict=False):
-            if (tensor := place.tensor()) is not None:
+            tensor = place.tensor()
+            if tensor is not None and has_memory(tensor):
                 deliver([value], [tensor])
 
 

@@ -30,6 +30,7 @@ _EFFECTS: dict[Any, Effects | None] = {}
 # `Parameter.data` passes its class on, though no operator of its own comes next.
 _KNOWN_TYPES = {(), (DTensor,), (torch.Tensor,), (nn.Parameter,)}
 
+OnArguments = Callable[[Any, tuple[Any, ...]], None]
 Note = Callable[[int, Effects, tuple[Any, ...], dict[str, Any] | None, Any], None]
 
 
@@ -43,8 +44,12 @@ class AccessRecording(HarnessMode):
     Args:
         note: Receives, for each operator that touches memory: how many events there were
             before, its effects, its arguments by position and by name, and its result.
-        on_arguments: Receives each operator and its arguments by position, of views, too.
+        on_arguments: Receives each operator before it runs, views, too, and its arguments by
+            position.
         num_events: Counts the events so far.
+
+    Attributes:
+        on_arguments: The argument.
     """
 
     supports_higher_order_operators = True
@@ -53,12 +58,12 @@ class AccessRecording(HarnessMode):
         self,
         note: Note,
         *,
-        on_arguments: Callable[[Any, tuple[Any, ...]], None],
+        on_arguments: OnArguments,
         num_events: Callable[[], int],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch
         self._note = note
-        self._on_arguments = on_arguments
+        self.on_arguments = on_arguments
         self._num_events = num_events
         self._is_on = False
         self._is_silent = False
@@ -83,7 +88,7 @@ class AccessRecording(HarnessMode):
             if any(issubclass(kind, FakeTensor) for kind in types):
                 return func(*args, **(kwargs or {}))  # no memory behind it
             return NotImplemented  # unwraps itself: its operators come next
-        self._on_arguments(func, args)
+        self.on_arguments(func, args)
         before = self._num_events()  # it may launch collectives within
         result = func(*args, **kwargs) if kwargs else func(*args)
         effects = _EFFECTS[func] if func in _EFFECTS else _learn(func)

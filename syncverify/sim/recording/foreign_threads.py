@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -23,6 +24,8 @@ from unittest.mock import patch
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from syncverify.sim.device.host_reads import HostReads, reading_as, thread_reads
+from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.torch_internals import (
     NEW_GROUP,
     RESOLVE_GROUP,
@@ -34,6 +37,7 @@ from syncverify.sim.network.threaded_world import (
     own_world,
     use_world,
 )
+from syncverify.sim.recording.operators import effects_of, tensors_at
 from syncverify.sim.turns.refusals import (
     enter_own_thread,
     is_own_thread,
@@ -43,6 +47,9 @@ from syncverify.sim.turns.scheduler import own_rank
 from syncverify.trace.dispatch_modes import HarnessMode
 from syncverify.trace.source_lines import Origin
 from syncverify.trace.stacks import calling_line
+
+# Attribute of a thread, or of a future, with its reads of memory of the host.
+_READS = "_syncverify_reads"
 
 
 class _RefusingCollectives(HarnessMode):
@@ -56,11 +63,14 @@ class _RefusingCollectives(HarnessMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Refuse a collective, and run any other operator."""
+        """Refuse a collective; run any other operator, and note the memory that it reads."""
         if any(issubclass(t, DTensor) for t in types):
             return NotImplemented  # it unwraps itself, and its operators come here next
         if func.namespace in {"c10d", "_c10d_functional"} and own_rank() is None:
             refuse_thread()
+        reads, effects = thread_reads(), effects_of(func)
+        if reads is not None and effects is not None:
+            reads.read(tensors_at(effects.reads, args, kwargs), effects.name)
         return func(*args, **(kwargs or {}))
 
 
@@ -73,6 +83,11 @@ def refusing_threads_that_communicate() -> Iterator[None]:
     """
     with (
         patch.object(threading.Thread, "start", _starting(threading.Thread.start)),
+        patch.object(threading.Thread, "join", _joining(threading.Thread.join)),
+        patch.object(Future, "result", _joining(Future.result)),
+        patch.object(
+            ThreadPoolExecutor, "submit", _submitting(ThreadPoolExecutor.submit)
+        ),
         _refused(RESOLVE_GROUP, lambda: own_rank() is None),
         _refused(RESOLVE_GROUP_BY_NAME, lambda: own_rank() is None),
         _refused(NEW_GROUP, lambda: own_rank() is None),
@@ -98,21 +113,64 @@ def _refused(
 def _starting(original: Callable[[threading.Thread], None]) -> Any:
     def start(thread: Any) -> None:
         if own_rank() is not None or is_own_thread():
-            thread.run = _in_world(own_world(), thread.run, calling_line())
+            reads = _new_reads()
+            setattr(thread, _READS, reads)
+            thread.run = _in_world(own_world(), thread.run, calling_line(), reads)
         original(thread)
 
     return start
 
 
+def _joining(original: Callable[..., Any]) -> Any:
+    """Count the reads of a thread, or of a future, once its rank has waited for it."""
+
+    def join(awaited: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(awaited, *args, **kwargs)
+        finally:
+            reads = getattr(awaited, _READS, None)
+            if reads is not None and own_rank() is not None:
+                reads.arrive()
+
+    return join
+
+
+def _submitting(original: Callable[..., Any]) -> Any:
+    def submit(pool: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+        reads = _new_reads()
+        if reads is None:
+            return original(pool, function, *args, **kwargs)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with reading_as(reads):
+                return function(*args, **kwargs)
+
+        future = original(pool, run, *args, **kwargs)
+        setattr(future, _READS, reads)
+        return future
+
+    return submit
+
+
+def _new_reads() -> HostReads | None:
+    """Return what notes the reads of a thread that the calling thread starts."""
+    streams = own_streams()
+    return thread_reads() if streams is None else streams.reads_of_thread()
+
+
 def _in_world(
-    world: object | None, run: Callable[[], None], started_at: Origin
+    world: object | None,
+    run: Callable[[], None],
+    started_at: Origin,
+    reads: HostReads | None,
 ) -> Callable[[], None]:
     """Return the body of a thread that a rank starts at some line, or a thread of a rank."""
 
     def run_in_world() -> None:
         enter_own_thread(started_at)
         use_world(world)
-        with _RefusingCollectives():  # type: ignore[no-untyped-call]  # torch
+        collectives = _RefusingCollectives()  # type: ignore[no-untyped-call]  # torch
+        with collectives, reading_as(reads):
             run()
 
     return run_in_world

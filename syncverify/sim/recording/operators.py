@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +66,7 @@ class Effects:
     waits_on_host: bool
 
 
+@functools.cache  # operators are few, and live as long as the process
 def effects_of(operator: Any) -> Effects | None:
     """Return the memory effects of a `torch._ops.OpOverload`.
 

@@ -15,7 +15,8 @@ from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.recording.access_recording import AccessRecording
 from syncverify.sim.recording.engine_watch import EngineWatch
 from syncverify.sim.recording.host_memory import OperatorSite, place_of
-from syncverify.sim.recording.operators import Effects, tensors_at
+from syncverify.sim.recording.host_reader import HostReader, ThreadReader
+from syncverify.sim.recording.operators import Effects, effects_of, tensors_at
 from syncverify.sim.recording.raw_accesses import (
     RawAccess,
     RawFree,
@@ -28,6 +29,7 @@ from syncverify.sim.recording.storages import Storage, StorageTable
 from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import HOST, CollectiveLaunch, TraceRecord
+from syncverify.trace.regions import has_memory
 from syncverify.trace.source_lines import NoLine
 from syncverify.trace.stacks import RawFrames, subject_frames
 
@@ -48,6 +50,7 @@ class RankRecorder(Recorder):
     Attributes:
         streams: Streams of the rank.
         storages: Storages of the rank.
+        host_reader: Notes reads of the host that no operator shows.
     """
 
     def __init__(
@@ -68,6 +71,13 @@ class RankRecorder(Recorder):
         # Numbers of storages; see Note [Memory of the host].
         self._on_host: set[int] = set()
         self._pinned: set[int] = set()
+        self.host_reader = HostReader(
+            self.storages,
+            self._on_host.__contains__,
+            self._note_host_read,
+            self._note_blocking_copy,
+        )
+        self._thread_readers: list[ThreadReader] = []
         # Source of operators without a line of the subject.
         self._outside = NoLine.AUTOGRAD
         self._runs_on_host = False
@@ -110,6 +120,10 @@ class RankRecorder(Recorder):
 
     def finish(self) -> None:
         """End the recording, and turn raw accesses into records of the trace."""
+        for reader in self._thread_readers:
+            reader.close()
+            reader.arrive()
+        self.host_reader.close()
         self.storages.close()
         self.streams.in_flight.clear()
         # Gradients hold the mesh, and the mesh this recorder: a cycle through the `grad` of
@@ -199,6 +213,35 @@ class RankRecorder(Recorder):
         position, moment = len(self.trace), self.moment
         self._raw.append(RawAccess(position, moment, stream, operator, reads, [], line))
 
+    def _note_host_read(
+        self, function: str, region: RawRegion, line: RawFrames | NoLine
+    ) -> None:
+        self._note_region(function, HOST, region, line)
+
+    def _note_blocking_copy(
+        self, function: str, region: RawRegion, line: RawFrames | NoLine
+    ) -> None:
+        """Note a copy of memory of the device to the host, for which the host waits."""
+        current = self.streams.current()
+        self._note_region(function, current.name, region, line)
+        self.streams.wait_on_host(self.streams.mark(current))
+
+    def _note_region(
+        self, function: str, stream: str, region: RawRegion, line: RawFrames | NoLine
+    ) -> None:
+        region.storage.touch(stream)
+        position, moment = len(self.trace), self.moment
+        self._raw.append(
+            RawAccess(position, moment, stream, function, [region], [], line)
+        )
+
+    def reader_of_thread(self) -> ThreadReader:
+        """Return what notes the reads of a thread that the rank starts now."""
+        is_on_host = self._on_host.__contains__
+        reader = ThreadReader(self.storages, is_on_host, self._note_host_read)
+        self._thread_readers.append(reader)
+        return reader
+
     @override
     def as_rank(self) -> Callable[[], AbstractContextManager[None]]:
         return thread_identity()
@@ -279,6 +322,17 @@ class RankRecorder(Recorder):
             self._pinned.add(storage.number)
         self.streams.internal(HOST)
 
+    def keep_together(
+        self, target: torch.UntypedStorage, source: torch.UntypedStorage
+    ) -> None:
+        """Note that a storage lies on the host, if it is new and another one lies there."""
+        known = self.storages.known(source)
+        is_on_host = known is not None and known.number in self._on_host
+        if is_on_host and self.storages.known(target) is None:
+            added = self.storages.add(target, HOST)
+            added.is_on_device = False
+            self._on_host.add(added.number)
+
     def place_on_device(self, tensor: torch.Tensor) -> None:
         """Note that the memory of a tensor is the device's, whatever its dtype."""
         self._storage_of(tensor).is_on_device = True
@@ -303,6 +357,32 @@ class RankRecorder(Recorder):
         if isinstance(tensor, DTensor):
             tensor = tensor._local_tensor  # noqa: SLF001  # `to_local` is an operator
         return self.storages.of(tensor, self.current_stream())
+
+    def note_resized(self, storage: torch.UntypedStorage, had_bytes: int) -> None:
+        """Note that `resize_` gave memory back, or allocated other memory."""
+        self.storages.resized(storage, self.streams.current().name)
+        if storage.nbytes() < had_bytes:  # only then a tensor can lack its memory
+            self._mode.on_arguments = self._check_arguments
+
+    def _check_arguments(self, operator: Any, args: tuple[Any, ...]) -> None:
+        """Raise as a GPU does, where an operator uses memory that was given back.
+
+        Raises:
+            RuntimeError: A tensor lies beyond the end of its storage.
+        """
+        self._note_arguments(operator, args)
+        effects = effects_of(operator)
+        if effects is None or effects.name.startswith("aten.resize_"):
+            return
+        for tensor in tensors_at((*effects.reads, *effects.writes), args, None):
+            local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
+            if local.layout is torch.strided and not has_memory(local):
+                raise RuntimeError(
+                    "CUDA error: an illegal memory access was encountered: expected the "
+                    f"memory of a tensor of shape {tuple(local.shape)} for {effects.name}, but "
+                    f"`resize_` left its storage {local.untyped_storage().nbytes()} bytes; "
+                    "use the tensor before, or allocate its storage again"
+                )
 
     def _note_arguments(self, operator: Any, args: tuple[Any, ...]) -> None:
         """Note the leaves that an operator adds to a graph: it may make their nodes."""
@@ -416,5 +496,6 @@ class RankRecorder(Recorder):
     def _note_freed(self, storage: Storage) -> None:
         # The pool orders reuse on one stream. Memory of the host is given out again only after
         # the copies that use the memory.
+        self.host_reader.end(storage.number)
         if storage.is_shared and storage.number not in self._on_host:
             self._raw.append(RawFree(len(self.trace), self.moment, storage))

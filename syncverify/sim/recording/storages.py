@@ -100,7 +100,7 @@ class StorageTable(StorageNumbers):
         self._count = 0
         # Stands for the memory of tensors without any: meta tensors and other layouts.
         self._no_memory = torch.UntypedStorage(0)
-        self._nowhere = self._add(self._no_memory, _NOWHERE)
+        self._nowhere = self.add(self._no_memory, _NOWHERE)
         self._on_freed: Callable[[Storage], None] | None = on_freed
 
     def of(self, tensor: torch.Tensor, stream: str = DEFAULT_STREAM) -> Storage:
@@ -111,12 +111,16 @@ class StorageTable(StorageNumbers):
             return self._nowhere
         return self._living.get(id(storage)) or self._register(tensor, storage, stream)
 
+    def known(self, storage: torch.UntypedStorage) -> Storage | None:
+        """Return a storage that operators have used; None for any other."""
+        return self._living.get(id(storage))
+
     def _register(
         self, tensor: torch.Tensor, storage: torch.UntypedStorage, stream: str
     ) -> Storage:
         if tensor.is_meta:  # there is no memory
             return self._nowhere
-        added = self._add(storage, stream)
+        added = self.add(storage, stream)
         # Where an integer came from is not known here: see `Storage.is_on_device`.
         added.is_on_device = tensor.is_floating_point() or tensor.is_complex()
         return added
@@ -141,14 +145,15 @@ class StorageTable(StorageNumbers):
         if known is not None:
             self._forget(known)
         if storage.nbytes():
-            self._add(storage, stream).made_at = subject_frames() or NoLine.UNKNOWN
+            self.add(storage, stream).made_at = subject_frames() or NoLine.UNKNOWN
 
     def close(self) -> None:
         """Forget all storages; later frees are not reported."""
         self._on_freed = None
         self._living.clear()
 
-    def _add(self, storage: torch.UntypedStorage, stream: str) -> Storage:
+    def add(self, storage: torch.UntypedStorage, stream: str) -> Storage:
+        """Number a storage that is new, or whose memory is; it counts as the device's."""
         added = Storage(storage, self._forget)
         added.number = self._count
         added.key = id(storage)

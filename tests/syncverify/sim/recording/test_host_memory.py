@@ -113,7 +113,7 @@ FOUND = {
     to_the_place_of_another_tensor: ("add_", "insert `default.synchronize()`"),
     read_without_a_wait: ("add_", "insert `default.synchronize()`"),
     read_of_a_slice: ("sum", "insert `stream 1.synchronize()`"),
-    read_as_an_array: ("clone", "insert `default.synchronize()`"),
+    read_as_an_array: ("numpy", "insert `default.synchronize()`"),
     read_as_a_scalar_of_a_kernel: ("mul_", "insert `default.synchronize()`"),
     waited_for_another_stream: ("add_", "insert `stream 1.synchronize()`"),
     copied_into_a_pinned_buffer: ("clone", "insert `default.synchronize()`"),

@@ -1,0 +1,145 @@
+"""Reads of the host that no operator shows: of a rank, and of the threads that it starts.
+
+See Note [Bytes that leave torch].
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+
+import torch
+from typing_extensions import override
+
+from syncverify.sim.recording.raw_accesses import RawRegion
+from syncverify.sim.recording.storages import StorageTable
+from syncverify.trace.source_lines import NoLine
+from syncverify.trace.stacks import RawFrames, subject_frames
+
+# Name of the function that reads, the bytes, and the line that called the function.
+_Read = tuple[str, RawRegion, RawFrames | NoLine]
+NoteRead = Callable[[str, RawRegion, RawFrames | NoLine], None]
+
+
+class HostReader:
+    """Notes which bytes of storages the host reads.
+
+    Args:
+        storages: Storages of the rank.
+        is_on_host: Tells whether the host has the memory of the storage with some number.
+        note: Takes a read of memory of the host.
+        note_copy: Takes a copy of memory of the device for which the host waits; None leaves
+            such copies out.
+    """
+
+    def __init__(
+        self,
+        storages: StorageTable,
+        is_on_host: Callable[[int], bool],
+        note: NoteRead,
+        note_copy: NoteRead | None = None,
+    ) -> None:
+        self._storages = storages
+        self._is_on_host = is_on_host
+        self._note = note
+        self._note_copy = note_copy
+        # By number of the storage, or by an object of a view's own: what the reader holds while
+        # bytes are lent, and the read.
+        self._lent: dict[object, tuple[object, _Read]] = {}
+
+    def read_bytes(
+        self, storage: torch.UntypedStorage, function: str, *, of_device: bool
+    ) -> None:
+        """Note that a function reads all bytes of a storage.
+
+        Args:
+            storage: The storage.
+            function: Name of the function.
+            of_device: Whether the function copies memory of the device to the host first.
+        """
+        known = self._storages.known(storage)
+        if known is None:
+            return
+        region = RawRegion(known, 0, (storage.nbytes(),), (1,), 1)
+        if self._is_on_host(known.number):
+            self._note(function, region, self._line())
+        elif of_device and known.is_on_device and self._note_copy is not None:
+            self._note_copy(function, region, self._line())
+
+    def read(self, tensors: Iterable[torch.Tensor], function: str) -> None:
+        """Note that a function reads memory of the host among tensors."""
+        for tensor in tensors:
+            if (region := self._region(tensor)) is not None:
+                self._note(function, region, self._line())
+
+    def lend(self, tensor: torch.Tensor, view: object, function: str) -> None:
+        """Note that a view shares the bytes of a tensor, until the view goes away.
+
+        Args:
+            tensor: The tensor.
+            view: The view; None for one that only the storage outlives.
+            function: Name of the function that made the view.
+        """
+        region = self._region(tensor)
+        if region is None:
+            return
+        key, held = region.storage.number if view is None else object(), None
+        if view is not None:
+            held = weakref.ref(view, lambda _: self.end(key))
+        self._lent[key] = held, (function, region, self._line())
+
+    def _region(self, tensor: torch.Tensor) -> RawRegion | None:
+        """Return the bytes of a tensor; None where they are not known to be the host's."""
+        try:
+            known = self._storages.known(tensor.untyped_storage())
+        except NotImplementedError:  # sparse, and other layouts without a place
+            return None
+        if known is None or not self._is_on_host(known.number):
+            return None
+        offset, shape = int(tensor.storage_offset()), tensor.shape
+        return RawRegion(known, offset, shape, tensor.stride(), tensor.itemsize)
+
+    def end(self, key: object) -> None:
+        """Note the read of a view that goes away, or of a storage by its number."""
+        _, read = self._lent.pop(key, (None, None))
+        if read is not None:
+            self._note(*read)
+
+    def close(self) -> None:
+        """Note the reads of all views that are left."""
+        for key in tuple(self._lent):
+            self.end(key)
+
+    def _line(self) -> RawFrames | NoLine:
+        return subject_frames() or NoLine.UNKNOWN
+
+
+class ThreadReader(HostReader):
+    """Notes the reads of a thread, which count once the rank has waited for the thread.
+
+    Args:
+        storages: Storages of the rank.
+        is_on_host: Tells whether the host has the memory of the storage with some number.
+        note: Takes a read of memory of the host.
+    """
+
+    def __init__(
+        self,
+        storages: StorageTable,
+        is_on_host: Callable[[int], bool],
+        note: NoteRead,
+    ) -> None:
+        self._reads: list[_Read] = []
+        super().__init__(storages, is_on_host, lambda *read: self._reads.append(read))
+        self._note_arrived = note
+        self._started_at = super()._line()
+
+    def arrive(self) -> None:
+        """Count the reads so far."""
+        reads, self._reads[:] = tuple(self._reads), []
+        for read in reads:
+            self._note_arrived(*read)
+
+    @override
+    def _line(self) -> RawFrames | NoLine:
+        return subject_frames() or self._started_at
