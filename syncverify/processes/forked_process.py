@@ -75,9 +75,13 @@ class ForkedProcess:
 
 
 class _Template:
-    """A running template process and the socket on which it takes requests."""
+    """A running template process and the socket on which it takes requests.
 
-    def __init__(self) -> None:
+    Args:
+        number: Number of the template, which is its hash seed of strings too.
+    """
+
+    def __init__(self, number: int = 0) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         reading, self._lifeline = Pipe(duplex=False)
         with theirs, reading, interrupts_blocked():
@@ -87,7 +91,7 @@ class _Template:
                     *(str(theirs.fileno()), *_MODULES),
                 ],
                 pass_fds=[theirs.fileno(), reading.fileno()],
-                env=_environment(),
+                env=_seeded_environment(number),
                 stdin=subprocess.DEVNULL,
             )
             end_when_closed(reading.fileno(), self.process.pid)
@@ -163,11 +167,11 @@ def start(module: str, template: int = 0) -> Supervised:
     return Supervised(process, wire, held)
 
 
-def _spawned(theirs: int, lifeline: int, _number: int) -> StartedProcess:
+def _spawned(theirs: int, lifeline: int, number: int) -> StartedProcess:
     started = subprocess.Popen(
         [sys.executable, "-c", beginning(), setup_here.__module__, str(theirs)],
         pass_fds=[theirs, lifeline],
-        env=_environment(),
+        env=_seeded_environment(number),
         stdin=subprocess.DEVNULL,
         process_group=0,
     )
@@ -193,9 +197,17 @@ def _usable(number: int) -> _Template:
     if key in _templates and not _templates[key].is_usable():
         _templates.pop(key).close()
     if key not in _templates:
-        _templates[key] = _Template()
+        _templates[key] = _Template(number)
     return _templates[key]
 
 
 def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def _seeded_environment(number: int) -> dict[str, str]:
+    """Return the environment of a template; it has the same hash seed in each run.
+
+    A seed that the user sets is that of all templates, as it is that of all ranks of torchrun.
+    """
+    return {"PYTHONHASHSEED": str(number + 1), **_environment()}

@@ -7,7 +7,8 @@ Note [Processes are forked from a template]
 
     Forked processes share the hash seed of strings and the addresses of modules, so that
     sets have the same order there. Processes on a cluster share neither. So neighbouring
-    ranks come from two templates: a subject that depends on such an order still fails.
+    ranks come from two templates, and those of a script from four: a program that depends on
+    such an order still fails. A template has the same seed in each run, so that two runs agree.
 
     A worker is no child of the process that asked. The template tells its id, and later its
     exit code, on a pipe of that worker.

@@ -18,6 +18,8 @@ from syncverify.simulation.playing import Played
 from syncverify.simulation.program import Device
 from syncverify.trace.run import RankRun, Run
 
+_NUM_HASH_SEEDS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Recording:
@@ -70,7 +72,10 @@ def record(
         InternalError: The machine is at fault.
     """
     script.check()
-    processes = [start("syncverify.scripts.rank") for _ in range(num_ranks)]
+    processes = [
+        start("syncverify.scripts.rank", _template_of(rank))
+        for rank in range(num_ranks)
+    ]
     for rank, process in enumerate(processes):
         with contextlib.suppress(OSError):  # it is gone, and is heard to be
             process.send(RankJob(script, rank, num_ranks, device, names_torch))
@@ -88,6 +93,23 @@ def record(
     finally:
         hub.end_processes()
     return _Heard(hub, script, device).recording(was_interrupted=was_interrupted)
+
+
+def _template_of(rank: int) -> int:
+    """Return the template of a rank, which gives it a hash seed of strings.
+
+    Under torchrun each rank has a random seed. Here it is one of four, so that four imports of
+    torch serve all ranks. It is the sum of the rank's digits to the base 4, so that ranks apart by a
+    power of two, as those of a mesh axis, have different seeds.
+
+    Returns:
+        Number of the template, from 0 to 3.
+    """
+    total = 0
+    while rank:
+        rank, digit = divmod(rank, _NUM_HASH_SEEDS)
+        total += digit
+    return total % _NUM_HASH_SEEDS
 
 
 @dataclass(frozen=True, slots=True)

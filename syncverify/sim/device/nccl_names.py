@@ -55,6 +55,7 @@ class Promises(NamedTuple):
 _LEGACY: Final = Promises(
     orders_by_future=False, keeps_results=True, orders_messages=False
 )
+_NEWER_SINCE: Final = "2.15"  # the name `nccl` stands for `nccl2`
 _FORGETS_SINCE: Final = "2.15"  # its queue of works holds their inputs alone
 
 
@@ -78,6 +79,15 @@ def is_of_nccl(backend: str) -> bool:
 def _name_of_nccl(backend: str) -> str | None:
     libraries = (part.rpartition(":")[2] for part in backend.split(","))
     return next((each for each in libraries if each in NCCL_NAMES), None)
+
+
+def uses_nccl2(backend: str) -> bool:
+    """Tell whether this torch gives a group the newer implementation, by the group's name."""
+    name = _name_of_nccl(backend)
+    if name != "nccl":
+        return name in {"nccl2", "nccl-lazy"}
+    by_default = "1" if torch.__version__ >= _NEWER_SINCE else "0"
+    return "nccl2" in _named_in_torch() and os.environ.get(_CHOICE, by_default) != "0"
 
 
 def promises_of(backend: str) -> Promises:

@@ -30,6 +30,7 @@ class CollectiveCall:
         root: Group rank of the root; None where there is none.
         factor: Factor of the inputs before the sum, for `PREMUL_SUM`.
         source: Line that issued the call.
+        is_coalesced: Whether it comes from torch's form for several tensors.
     """
 
     operation: str
@@ -39,6 +40,7 @@ class CollectiveCall:
     root: int | None = None
     factor: Factor | None = None
     source: Origin = NoLine.UNKNOWN
+    is_coalesced: bool = False
 
     def written_by(self, rank: int) -> Tensors:
         """Return the outputs that the call writes on a rank of the group."""
@@ -98,18 +100,20 @@ def deliver(values: Tensors, outputs: Tensors) -> None:
 def taken(tensor: torch.Tensor) -> torch.Tensor:
     """Copy the elements that a call sends, in the order in which they lie in memory.
 
-    NCCL moves memory and knows no strides, so the elements of a transposed tensor arrive at other
-    indices of a contiguous one. Elements with gaps between them are sent row by row.
+    Libraries move memory and know no strides, so the elements of a transposed tensor arrive at
+    other indices of a contiguous one. Elements with gaps between them are sent row by row, which
+    is right where a library copies them first: see `nccl_checks.py` and `gloo_layouts.py`.
 
     Returns:
         A tensor of shape (numel,).
-
-    Source:
-        `check_gpu_single_tensor` in torch's ProcessGroupNCCL.cpp, which refuses gaps, and lets
-        `channels_last` through.
     """
     dense = _in_memory_order(tensor.detach())
     return tensor.detach().reshape(-1).clone() if dense is None else dense.clone()
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Tell whether no gap and no overlap is between the elements of a tensor in memory."""
+    return _in_memory_order(tensor.detach()) is not None
 
 
 def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor | None:

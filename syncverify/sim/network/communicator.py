@@ -21,11 +21,18 @@ from typing_extensions import override
 
 from syncverify.errors import RunEndedError
 from syncverify.settings import NCCL_NAMES
-from syncverify.sim.device.nccl_names import Promises, is_of_nccl, promises_of
+from syncverify.sim.device.nccl_names import (
+    Promises,
+    is_of_nccl,
+    promises_of,
+    uses_nccl2,
+)
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.network.agreement import agree
 from syncverify.sim.network.collectives import CollectiveCall, taken
+from syncverify.sim.network.gloo_layouts import as_moved_by_gloo
 from syncverify.sim.network.handles import DroppableHandle
+from syncverify.sim.network.nccl_checks import Caller, check_call
 from syncverify.sim.network.reductions import Factor, refused
 from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld
 from syncverify.sim.network.work import CoalescedWork, SimulatedWork
@@ -40,6 +47,7 @@ BACKEND_NAME = "simulated"
 # Functions of torch that choose a device of a group. All other functions see none, since they
 # would look for torch's own backend of the device.
 _CHOOSE_DEVICE = ("async_save", "_broadcast_tensors")
+_NO_TENSOR = "There were no tensor arguments to this function (e.g., you passed an empty list of Tensors)"
 
 
 class SimulatedCommunicator(dist.ProcessGroup):
@@ -177,6 +185,30 @@ class SimulatedCommunicator(dist.ProcessGroup):
             if is_first and earlier.writes_any_of(call.inputs):
                 earlier.settle_in_turn()
 
+    def _as_taken(self, call: CollectiveCall) -> CollectiveCall:
+        """Return a call with the memory that the library moves; raise what torch refuses."""
+        tensors = call.inputs or call.outputs
+        if not tensors and call.operation != "barrier":
+            raise NotImplementedError(_NO_TENSOR)
+        if tensors and tensors[0].layout is not torch.strided:
+            refuse("collectives of sparse tensors")
+        if self._is_moved_by_nccl(call):
+            caller = Caller(self.rank(), self._size, uses_nccl2(self._told_backend()))
+            check_call(call, caller)
+            return call
+        if tensors and (name := refused(call.reduce_op, tensors[0].dtype)):
+            refuse(name)
+        return as_moved_by_gloo(call)
+
+    def _is_moved_by_nccl(self, call: CollectiveCall) -> bool:
+        """Tell whether NCCL moves the tensors; some groups have another library for the CPU."""
+        if not self.is_of_nccl:
+            return False
+        streams = own_streams()
+        seen = None if streams is None else streams.seen
+        tensors = (*call.inputs, *call.outputs)
+        return seen is None or all(seen.of(each).type != "cpu" for each in tensors)
+
     def _is_batching(self) -> bool:
         # torch knows no batches of this backend: it passes their messages one by one.
         return self._coalesced is not None or is_called_by("batch_isend_irecv")
@@ -185,9 +217,8 @@ class SimulatedCommunicator(dist.ProcessGroup):
         self, call: CollectiveCall, peers: tuple[int, int] | None = None
     ) -> dist.Work:
         """Issue a collective, or a message if there are `peers`, by group rank."""
+        call = self._as_taken(call)
         tensors = call.inputs or call.outputs
-        if tensors and (name := refused(call.reduce_op, tensors[0])):
-            refuse(name)
         self.world.scheduler.count_step()
         ranks, (source, callers) = self.global_ranks, calling_frames()
         is_batched = None if peers is None else self._is_batching()

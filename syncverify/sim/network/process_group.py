@@ -67,7 +67,8 @@ class SimulatedProcessGroup(SimulatedCommunicator):
 
     @override
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> dist.Work:
-        return self.allreduce(tensors, opts)
+        tensors = _listed(tensors)
+        return self._reducing("all_reduce", opts, tensors, tensors, is_coalesced=True)
 
     @override
     def reduce(self, tensors: Any, opts: Any = None) -> dist.Work:
@@ -85,12 +86,14 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     def allgather(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None
     ) -> dist.Work:
-        outputs = [tensor for entry in output_tensors for tensor in entry]
-        return self._issue(
-            CollectiveCall("all_gather", "", _listed(input_tensors), outputs)
-        )
+        return self._gathering(output_tensors, input_tensors)
 
-    allgather_coalesced = allgather  # lists the outputs by rank
+    @override
+    def allgather_coalesced(
+        self, output_lists: Any, input_list: Any, opts: Any = None
+    ) -> dist.Work:
+        """Gather several tensors; the outputs are listed by rank."""
+        return self._gathering(output_lists, input_list, is_coalesced=True)
 
     @override
     def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> dist.Work:
@@ -104,7 +107,13 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     ) -> dist.Work:
         """Gather several tensors; torch's functional collectives gather by this alone."""
         return self._issue(
-            CollectiveCall("all_gather_single", "", _listed(inputs), _listed(outputs))
+            CollectiveCall(
+                "all_gather_single",
+                "",
+                _listed(inputs),
+                _listed(outputs),
+                is_coalesced=True,
+            )
         )
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -150,7 +159,11 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     ) -> dist.Work:
         """Reduce and scatter several tensors; functional collectives do it by this alone."""
         return self._reducing(
-            "reduce_scatter_single", opts, _listed(inputs), _listed(outputs)
+            "reduce_scatter_single",
+            opts,
+            _listed(inputs),
+            _listed(outputs),
+            is_coalesced=True,
         )
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
@@ -180,8 +193,12 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         input_split_sizes: Any,
         opts: Any = None,
     ) -> dist.Work:
-        inputs = self._split(input, input_split_sizes)
-        outputs = self._split(output, output_split_sizes)
+        whole = CollectiveCall("all_to_all_single", "", [input], [output])
+        whole = self._as_taken(
+            whole
+        )  # the parts of a tensor lie otherwise than it does
+        inputs = self._split(whole.inputs[0], input_split_sizes)
+        outputs = self._split(whole.outputs[0], output_split_sizes)
         return self._issue(CollectiveCall("all_to_all_single", "", inputs, outputs))
 
     alltoall_base = all_to_all_single  # its name before torch 2.13
@@ -215,17 +232,54 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     split_group: Any = refusal("groups that are split")
 
     def _split(self, tensor: Any, sizes: list[int]) -> Tensors:
-        """Return the parts of a tensor, one per rank; equal ones by default."""
-        return list(tensor.split(sizes or [len(tensor) // self.size()] * self.size()))
+        """Return the parts of a tensor, one per rank; equal ones by default.
+
+        Raises:
+            RuntimeError: As `checkSplitSizes` in torch/csrc/distributed/c10d/Utils.hpp raises it.
+        """
+        num_ranks, length = self.size(), len(tensor)
+        if not sizes and length % num_ranks:
+            raise RuntimeError(
+                "Tensor's dim 0 does not divide equally across group size"
+            )
+        if sizes and len(sizes) != num_ranks:
+            raise RuntimeError("Number of tensor splits not equal to group size")
+        if sizes and sum(sizes) != length:
+            raise RuntimeError("Split sizes doesn't match total dim 0 size")
+        return list(tensor.split(sizes or [length // num_ranks] * num_ranks))
+
+    def _gathering(
+        self, output_lists: Any, inputs: Any, *, is_coalesced: bool = False
+    ) -> dist.Work:
+        outputs = [tensor for entry in output_lists for tensor in entry]
+        return self._issue(
+            CollectiveCall(
+                "all_gather", "", _listed(inputs), outputs, is_coalesced=is_coalesced
+            )
+        )
 
     def _reducing(
-        self, operation: str, opts: Any, inputs: Tensors, outputs: Tensors
+        self,
+        operation: str,
+        opts: Any,
+        inputs: Tensors,
+        outputs: Tensors,
+        *,
+        is_coalesced: bool = False,
     ) -> dist.Work:
         reduce_op = reduce_op_of(opts)
         root = getattr(opts, "rootRank", None)
         name, factor = reduce_op_name(reduce_op), factor_of(reduce_op)
         return self._issue(
-            CollectiveCall(operation, name, inputs, outputs, root, factor)
+            CollectiveCall(
+                operation,
+                name,
+                inputs,
+                outputs,
+                root,
+                factor,
+                is_coalesced=is_coalesced,
+            )
         )
 
 

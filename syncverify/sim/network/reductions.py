@@ -38,14 +38,14 @@ def reduced(stacked: torch.Tensor, reduce_op: str) -> torch.Tensor:
 
     There is one entry per rank, already scaled where the reduction scales.
     """
+    dtype = stacked.dtype
+    if dtype.is_floating_point and dtype.itemsize == 1:  # torch adds none on a CPU
+        return _REDUCTIONS[reduce_op](stacked.float()).to(dtype)
     return _REDUCTIONS[reduce_op](stacked)
 
 
-def refused(reduce_op: str, tensor: torch.Tensor) -> str | None:
-    """Name the reduction or the layout that is not simulated; None if both are simulated."""
-    dtype = tensor.dtype
-    if tensor.layout is not torch.strided:  # gloo alone sums such tensors
-        return "collectives of sparse tensors"
+def refused(reduce_op: str, dtype: torch.dtype) -> str | None:
+    """Name the reduction that is not simulated; None if it is. NCCL's are checked before."""
     scales_integers = reduce_op == "PREMUL_SUM" and not dtype.is_floating_point
     averages_booleans = reduce_op == "AVG" and dtype == torch.bool
     is_known = reduce_op in {"", *_REDUCTIONS}

@@ -13,7 +13,7 @@ import pytest
 from syncverify import simulate
 from syncverify.errors import UsageError
 from syncverify.scripts.judging import judge
-from syncverify.scripts.recording import Recording, record
+from syncverify.scripts.recording import Recording, _template_of, record
 from syncverify.scripts.script import Script
 from syncverify.scripts.trace_files import read_recording, write_recording
 from syncverify.simulation.simulation import Simulation
@@ -50,6 +50,17 @@ for program in programs:
             each * 1
 """
 Play = Callable[..., Simulation]
+
+
+NAMES = ("norm", "embedding", "attention", "head", "router", "bias")
+
+
+def in_order_of(names: str) -> str:
+    """Return a script that sums a tensor for each name of an iterable."""
+    return f"""{HEAD}
+for name in {names}:
+    dist.all_reduce(torch.ones(len(name), device="cuda"))
+"""
 
 
 @pytest.fixture
@@ -388,3 +399,26 @@ def test_an_interrupt_keeps_what_was_recorded(tmp_path: Path) -> None:
     assert (recording.returncode, complaint) == (130, "")
     assert "interrupted" in out
     assert len(read_recording(tmp_path / "recorded-train").run.ranks[0].trace) > 1
+
+
+def test_a_set_of_strings_has_another_order_on_each_rank(
+    judged: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under torchrun, where each process has a hash seed; two recordings have the same."""
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    of_set = in_order_of(str(set(NAMES)))
+    (found,) = judged(of_set).violations
+    assert found.violation.property == "collectives_match_across_ranks"
+    (again,) = judged(of_set).violations
+    assert again.violation.summary == found.violation.summary
+    assert again.violation.evidence == found.violation.evidence
+    assert judged(in_order_of(f"sorted({set(NAMES)})")).is_right
+    monkeypatch.setenv("PYTHONHASHSEED", "5")
+    assert judged(of_set).is_right
+
+
+def test_ranks_of_a_mesh_axis_have_different_hash_seeds() -> None:
+    assert [_template_of(rank) for rank in range(8)] == [0, 1, 2, 3, 1, 2, 3, 0]
+    for step in (1, 2, 4, 8, 16, 32):
+        first = [rank for rank in range(64) if not rank & step]
+        assert all(_template_of(rank) != _template_of(rank + step) for rank in first)

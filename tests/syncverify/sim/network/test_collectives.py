@@ -358,15 +358,3 @@ def test_memory_is_moved_as_it_lies(on_ranks: OnRanks) -> None:
     rows = own(0, 6).view(3, 2).t().reshape(-1) + own(1, 6)
     assert torch.equal(first[1], rows.view(2, 3))
     assert torch.equal(second[1], rows.view(3, 2).t())
-
-
-def test_elements_with_gaps_are_moved_row_by_row(on_ranks: OnRanks) -> None:
-    def program(rank: int) -> torch.Tensor:
-        wide = own(rank, 8).view(2, 4)
-        dist.all_reduce(wide[:, ::2])
-        return wide
-
-    total = own(0, 8) + own(1, 8)
-    for rank, wide in enumerate(on_ranks(2, program)):
-        assert torch.equal(wide[:, ::2], total.view(2, 4)[:, ::2])
-        assert torch.equal(wide[:, 1::2], own(rank, 8).view(2, 4)[:, 1::2])

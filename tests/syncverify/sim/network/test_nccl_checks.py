@@ -1,0 +1,359 @@
+"""Calls that torch refuses before NCCL, by both implementations of NCCL."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
+
+from syncverify.sim.device import nccl_names
+from syncverify.sim.network.collectives import CollectiveCall
+from syncverify.sim.network.nccl_checks import Caller, check_call
+from syncverify.simulation.simulate import simulate
+
+WHOLE = torch.ones(8)
+PLAIN = WHOLE[:4]
+STRIDED = WHOLE[::2]
+STRETCHED = torch.ones(1).expand(4)
+TRANSPOSED = torch.ones(2, 2).t()
+COLUMNS = list(torch.ones(4, 2).unbind(1))
+IMAGES = torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last)
+VOLUMES = torch.ones(2, 3, 2, 4, 5).to(memory_format=torch.channels_last_3d)
+CONTIGUOUS = "ValueError: Tensors must be contiguous"
+DENSE_MESSAGE = "ValueError: Tensors for P2P must be non-overlapping and dense"
+DENSE_LIST = "ValueError: Tensors must be non-overlapping and dense"
+
+
+def call(
+    operation: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor] | None = None,
+    reduce_op: str = "", *, is_coalesced: bool = False,
+) -> CollectiveCall:  # fmt: skip
+    given = inputs if outputs is None else outputs
+    return CollectiveCall(
+        operation, reduce_op, inputs, given, root=0, is_coalesced=is_coalesced
+    )
+
+
+def error_of(issued: CollectiveCall, *, uses_nccl2: bool) -> str:
+    """Return type and words of the error on rank 0 of 2; nothing for a call that is taken."""
+    try:
+        check_call(issued, Caller(0, 2, uses_nccl2))
+    except Exception as error:  # noqa: BLE001  # the test compares it
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+# Of each call: the errors of `nccl-legacy` and of `nccl2`.
+LAYOUTS = {
+    "all_reduce": (call("all_reduce", [STRIDED], reduce_op="SUM"), CONTIGUOUS, CONTIGUOUS),
+    "transposed": (call("all_reduce", [TRANSPOSED], reduce_op="SUM"), CONTIGUOUS, CONTIGUOUS),
+    "channels_last": (call("all_reduce", [IMAGES], reduce_op="SUM"), "", ""),
+    "channels_last_3d": (call("send", [VOLUMES], []), "", ""),
+    "broadcast": (call("broadcast", [STRIDED]), CONTIGUOUS, CONTIGUOUS),
+    "reduce": (call("reduce", [STRETCHED], reduce_op="SUM"), CONTIGUOUS, CONTIGUOUS),
+    "all_gather of": (call("all_gather", [STRIDED], [PLAIN, PLAIN]), CONTIGUOUS, CONTIGUOUS),
+    "all_gather into columns": (call("all_gather", [PLAIN], COLUMNS), "", CONTIGUOUS),
+    "all_gather into two sizes": (
+        call("all_gather", [PLAIN], [STRIDED, WHOLE]), CONTIGUOUS, CONTIGUOUS
+    ),
+    "all_gather_single of": (
+        call("all_gather_single", [STRIDED], [WHOLE]), CONTIGUOUS, CONTIGUOUS
+    ),
+    "all_gather_single into": (
+        call("all_gather_single", [WHOLE[:2]], [STRIDED]), CONTIGUOUS, CONTIGUOUS
+    ),
+    "all_gather_single of several": (
+        call("all_gather_single", [TRANSPOSED], [WHOLE], is_coalesced=True), "", CONTIGUOUS
+    ),
+    "reduce_scatter of columns": (
+        call("reduce_scatter", COLUMNS, [PLAIN], "SUM"), "", CONTIGUOUS
+    ),
+    "reduce_scatter into": (
+        call("reduce_scatter", [PLAIN, PLAIN], [STRIDED], "SUM"), CONTIGUOUS, CONTIGUOUS
+    ),
+    "reduce_scatter_single of": (
+        call("reduce_scatter_single", [STRIDED], [WHOLE[:2]], "SUM"), CONTIGUOUS, CONTIGUOUS
+    ),
+    "reduce_scatter_single in the order of memory": (
+        call("reduce_scatter_single", [TRANSPOSED], [WHOLE[:2]], "SUM"), "", CONTIGUOUS
+    ),
+    "gather into": (call("gather", [PLAIN], COLUMNS), CONTIGUOUS, CONTIGUOUS),
+    "scatter of": (call("scatter", COLUMNS, [PLAIN]), CONTIGUOUS, CONTIGUOUS),
+    "scatter into": (call("scatter", [PLAIN, PLAIN], [STRIDED]), CONTIGUOUS, CONTIGUOUS),
+    "all_to_all": (call("all_to_all", COLUMNS, [PLAIN, PLAIN]), CONTIGUOUS, CONTIGUOUS),
+    "all_to_all_single": (
+        call("all_to_all_single", [PLAIN], [STRIDED]), CONTIGUOUS, CONTIGUOUS
+    ),
+    "send": (call("send", [STRETCHED], []), DENSE_MESSAGE, CONTIGUOUS),
+    "send in the order of memory": (call("send", [TRANSPOSED], []), "", CONTIGUOUS),
+    "recv": (call("recv", [], [STRIDED]), DENSE_MESSAGE, CONTIGUOUS),
+    "all_reduce of several": (
+        call("all_reduce", [PLAIN, STRIDED], None, "SUM", is_coalesced=True),
+        DENSE_LIST, CONTIGUOUS,
+    ),
+    "nothing": (call("broadcast", [torch.ones(0, 3).t()]), "", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts_that_torch_refuses(name: str) -> None:
+    issued, of_legacy, of_nccl2 = LAYOUTS[name]
+    assert error_of(issued, uses_nccl2=False) == of_legacy
+    assert error_of(issued, uses_nccl2=True) == of_nccl2
+
+
+def summed(dtype: torch.dtype, reduce_op: str = "SUM") -> CollectiveCall:
+    return call("all_reduce", [torch.ones(2).to(dtype)], reduce_op=reduce_op)
+
+
+NO_BITS = "ValueError: Cannot use ReduceOp.BAND with NCCL"
+NO_BOOL = "TypeError: Cannot use ReduceOp.AVG with boolean inputs"
+NO_FLOAT8 = "RuntimeError: Unsupported Float8 type for NCCL reduction"
+NO_FACTOR = "Error: PreMulSum Data type must be half, float, bfloat16 or double"
+OF_LEGACY = (
+    "TypeError: Input tensor data type is not supported for NCCL process group: "
+)
+OF_NCCL2 = "RuntimeError: Unsupported tensor data type for NCCL"
+PAIRS = [torch.ones(2, dtype=torch.complex64)]
+DTYPES = {
+    "bits": (summed(torch.int32, "BAND"), NO_BITS, NO_BITS),
+    "AVG of bool": (summed(torch.bool, "AVG"), NO_BOOL, NO_BOOL),
+    "SUM of bool": (summed(torch.bool), "", ""),
+    "AVG of int": (summed(torch.int64, "AVG"), "", ""),
+    "PREMUL_SUM of int": (
+        summed(torch.int32, "PREMUL_SUM"), f"Type{NO_FACTOR}", f"Runtime{NO_FACTOR}"
+    ),
+    "PREMUL_SUM of bfloat16": (summed(torch.bfloat16, "PREMUL_SUM"), "", ""),
+    "float8": (summed(torch.float8_e5m2), "", ""),
+    "float8 fnuz": (summed(torch.float8_e5m2fnuz), NO_FLOAT8, NO_FLOAT8),
+    "float8 fnuz, moved": (
+        call("broadcast", [torch.ones(2).to(torch.float8_e4m3fnuz)]), "", ""
+    ),
+    "int16": (summed(torch.int16), f"{OF_LEGACY}Short", OF_NCCL2),
+    "uint16": (
+        call("send", [torch.ones(2, dtype=torch.uint16)], []), f"{OF_LEGACY}UInt16", OF_NCCL2
+    ),
+    "complex": (call("broadcast", PAIRS), "", ""),
+    "complex, gathered": (
+        call("gather", PAIRS, [*PAIRS, *PAIRS]),
+        "RuntimeError: Unconvertible NCCL type ComplexFloat", OF_NCCL2,
+    ),
+    "two dtypes": (
+        call("all_gather_single", [PLAIN], [WHOLE.double()]),
+        "TypeError: output tensor must have the same type as input tensor",
+        "TypeError: Tensors must have identical type",
+    ),
+    "two dtypes of reduce_scatter_single": (
+        call("reduce_scatter_single", [WHOLE], [PLAIN.double()], "SUM"),
+        "TypeError: input tensor must be the same type as the output tensor.",
+        "TypeError: Tensors must have identical type",
+    ),
+    "a list of two dtypes": (
+        call("all_reduce", [PLAIN, PLAIN.double()], None, "SUM", is_coalesced=True),
+        *["TypeError: Tensors must have identical type"] * 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_dtypes_and_reductions_that_torch_refuses(name: str) -> None:
+    issued, of_legacy, of_nccl2 = DTYPES[name]
+    assert error_of(issued, uses_nccl2=False) == of_legacy
+    assert error_of(issued, uses_nccl2=True) == of_nccl2
+
+
+LIST_SIZE = "list size should be 2, same as size of the process group."
+INPUT_SIZE = (
+    "Input tensor size must be output_size * comm_size for reduceScatterSingleImpl"
+)
+INVALID_SIZE = "invalid tensor size at index 1 (expected (4), got (8))"
+SIZES = {
+    "all_gather_single": (
+        call("all_gather_single", [PLAIN], [PLAIN]),
+        "ValueError: output tensor size must be equal to world_size times input tensor size",
+        "RuntimeError: Output tensor size must be input_size * comm_size for allGatherSingleImpl",
+    ),
+    "reduce_scatter_single": (
+        call("reduce_scatter_single", [PLAIN], [PLAIN], "SUM"),
+        "ValueError: input tensor must be the same size as output size times world size",
+        f"RuntimeError: {INPUT_SIZE}",
+    ),
+    "all_gather": (
+        call("all_gather", [PLAIN], [PLAIN]), *["RuntimeError: Expected 2 output tensors, got 1"] * 2
+    ),
+    "all_gather of another size": (
+        call("all_gather", [PLAIN], [WHOLE, WHOLE]),
+        *["RuntimeError: Input tensor must have the same size as the output tensor for its rank"]
+        * 2,
+    ),
+    "reduce_scatter": (
+        call("reduce_scatter", [PLAIN], [PLAIN], "SUM"),
+        *["RuntimeError: input_list size must equal comm_size for reduce_scatter"] * 2,
+    ),
+    "reduce_scatter of another size": (
+        call("reduce_scatter", [PLAIN, PLAIN], [WHOLE], "SUM"),
+        *["RuntimeError: Output tensor must have the same size as the input tensor for its rank"]
+        * 2,
+    ),
+    "gather": (
+        call("gather", [PLAIN], [PLAIN]),
+        f"ValueError: ProcessGroupNCCL::gather: Incorrect output list size 1. Output {LIST_SIZE}",
+        "RuntimeError: output_tensor_list size must equal comm_size for gather",
+    ),
+    "scatter of another size": (
+        call("scatter", [PLAIN, WHOLE], [PLAIN]),
+        f"ValueError: ProcessGroupNCCL::scatter: {INVALID_SIZE}",
+        "RuntimeError: All input tensors must have same size as output tensor",
+    ),
+    "all_to_all": (
+        call("all_to_all", [PLAIN], [PLAIN]),
+        *["RuntimeError: Tensor list sizes must equal comm_size for all_to_all"] * 2,
+    ),
+    "all_gather of two sizes": (call("all_gather", [PLAIN], [PLAIN, WHOLE]), "", ""),
+    "several of all_gather": (
+        call("all_gather", [PLAIN, WHOLE], [PLAIN, WHOLE] * 2, is_coalesced=True),
+        "NotImplementedError: ProcessGroupNCCL does not support allgather_coalesced", "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_that_torch_refuses(name: str) -> None:
+    issued, of_legacy, of_nccl2 = SIZES[name]
+    assert error_of(issued, uses_nccl2=False) == of_legacy
+    assert error_of(issued, uses_nccl2=True) == of_nccl2
+
+
+def test_a_rank_that_is_no_root_has_no_list() -> None:
+    for issued in (call("gather", [PLAIN], []), call("scatter", [], [PLAIN])):
+        check_call(issued, Caller(1, 2, uses_nccl2=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "choice", "implementation"),
+    [
+        ("nccl", "2.13.0", None, "legacy"),
+        ("nccl", "2.14.1", None, "legacy"),
+        ("nccl", "2.14.1", "1", "nccl2"),
+        ("cpu:gloo,cuda:nccl", "2.15.0", None, "nccl2"),
+        ("nccl", "2.15.0", "0", "legacy"),
+        ("nccl-legacy", "2.15.0", "1", "legacy"),
+        ("nccl-lazy", "2.14.1", "0", "nccl2"),
+    ],
+)
+def test_the_implementation_behind_a_name(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    version: str,
+    choice: str | None,
+    implementation: str,
+) -> None:
+    known = frozenset() if version < "2.14" else frozenset({"nccl2"})
+    monkeypatch.setattr(torch, "__version__", version)
+    monkeypatch.setattr(nccl_names, "_named_in_torch", lambda: known)
+    monkeypatch.delenv("TORCH_DIST_USE_NCCL2", raising=False)
+    if choice is not None:
+        monkeypatch.setenv("TORCH_DIST_USE_NCCL2", choice)
+    assert nccl_names.uses_nccl2(name) is (implementation == "nccl2")
+
+
+def on_gpu(*sizes: int) -> torch.Tensor:
+    return torch.ones(*sizes, device="cuda")
+
+
+def transposed() -> None:
+    dist.all_reduce(on_gpu(4, 2).t())
+
+
+def strided() -> None:
+    dist.broadcast(on_gpu(8)[::2], 0)
+
+
+def stretched() -> None:
+    if dist.get_rank() == 0:
+        dist.send(on_gpu(1).expand(4), 1)
+    else:
+        dist.recv(on_gpu(4), 0)
+
+
+def parts_of_one_element() -> None:
+    """The parts of a strided tensor are contiguous; the tensor is not."""
+    dist.all_to_all_single(on_gpu(2), on_gpu(4)[::2])
+
+
+def tensor_of_no_rank() -> None:
+    dist.group.WORLD.allreduce_coalesced([])
+
+
+def odd_split() -> None:
+    dist.all_to_all_single(on_gpu(3), on_gpu(3))
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (transposed, "rank 0 raised ValueError: Tensors must be contiguous"),
+        (strided, "rank 0 raised ValueError: Tensors must be contiguous"),
+        (stretched, "rank 0 raised ValueError: Tensors "),
+        (
+            parts_of_one_element,
+            "rank 0 raised ValueError: Tensors must be contiguous",
+        ),
+        (
+            tensor_of_no_rank,
+            "rank 0 raised NotImplementedError: There were no tensor arguments",
+        ),
+        (
+            odd_split,
+            "rank 0 raised RuntimeError: Tensor's dim 0 does not divide equally",
+        ),
+    ],
+)
+def test_a_program_gets_the_error_of_torch(
+    program: Callable[[], None], words: str
+) -> None:
+    (found,) = simulate(program, ranks=2).violations
+    assert found.violation.property == "every_rank_finishes"
+    assert found.violation.summary.startswith(words)
+
+
+def made_contiguous() -> list[torch.Tensor]:
+    """Functional collectives copy what is not contiguous; objects travel as bytes."""
+    world = dist.group.WORLD
+    parts = on_gpu(8)[::2]
+    objects = [None] * 2
+    dist.all_gather_object(objects, "value")
+    found = (
+        functional.all_reduce(on_gpu(4, 2).t(), "sum", world),
+        functional.all_gather_single(parts, 0, world),
+        functional.reduce_scatter_single(parts, "sum", 0, world),
+        functional.all_to_all_single(parts, None, None, world),
+    )
+    return [functional.wait_tensor(each) for each in found]
+
+
+def sums_of_float8() -> torch.Tensor:
+    summed = torch.full((2,), 1.5, device="cuda").to(torch.float8_e4m3fn)
+    dist.all_reduce(summed)
+    return summed.float()
+
+
+def test_right_programs_are_silent() -> None:
+    assert not simulate(made_contiguous, ranks=2).violations
+    played = simulate(sums_of_float8, ranks=2)
+    assert not played.violations
+    assert played.results[0].tolist() == [3.0, 3.0]
+
+
+def of_two_libraries() -> None:
+    dist.init_process_group("cpu:gloo,cuda:nccl")
+    dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BAND)
+    dist.all_reduce(on_gpu(2).int(), dist.ReduceOp.BAND)
+
+
+def test_memory_of_the_host_goes_to_another_library() -> None:
+    (found,) = simulate(of_two_libraries, ranks=2).violations
+    assert "Cannot use ReduceOp.BAND with NCCL" in found.violation.summary
+    assert "dist.ReduceOp.BAND" in str(found)
+    assert "on_gpu(2).int()" in str(found)
