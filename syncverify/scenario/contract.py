@@ -198,9 +198,7 @@ class Capabilities:
         """List the features that the contract would cover if it meant today's values."""
         today = replace(self, table_version=TABLE_VERSION)
         return [
-            each
-            for each in FEATURES
-            if today.covers(*each) and not self.covers(*each)
+            each for each in FEATURES if today.covers(*each) and not self.covers(*each)
         ]
 
     def may_refuse(self, topic: str, value: str) -> bool:

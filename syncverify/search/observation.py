@@ -98,10 +98,7 @@ class RatedFeature:
 
 
 def features_beyond(capabilities: Capabilities) -> list[str]:
-    """List the features that a contract does not promise, in the order of the table.
-
-    Values of plain steps are among them if they are newer than the contract.
-    """
+    """List the features that a contract does not promise, with newer values of plain steps."""
     newer = {*capabilities.newer_features}
     return [
         str(each)
