@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
+from syncverify.backends.announced_counts import with_announced_counts
 from syncverify.backends.choice import open_backend
 from syncverify.errors import UsageError
 from syncverify.repair.diagnosis import diagnosed
@@ -94,7 +95,8 @@ def play(
     """
     __tracebackhide__ = True  # pytest shows the user's lines and the message
     try:
-        found = observing(resolve(subject, contract), scenario)
+        resolved = with_announced_counts(resolve(subject, contract), backend, [])
+        found = observing(resolved, scenario)
         played = _played(Reproducer("", "", scenario, schedule), found, backend)
     except UsageError as error:
         # The caller's mistake: no line of the harness explains it.

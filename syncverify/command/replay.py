@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from syncverify.backends.announced_counts import with_announced_counts
 from syncverify.backends.choice import AnyBackend, features_not_played, open_backend
 from syncverify.bounds import check_ranks
 from syncverify.command.playing import follow_leader, leave, playing
@@ -57,7 +58,7 @@ def _execute(
     shown_as: str,
 ) -> None:
     files.check()
-    resolved = resolve(subject, contract)
+    resolved = with_announced_counts(resolve(subject, contract), backend, [])
     provide_layers(resolved.capabilities)  # a token has the words of layers alone
     reproducer = load(token_or_file)
     check_ranks(backend, reproducer.scenario.mesh.num_ranks)

@@ -11,8 +11,8 @@ from syncverify.subjects.subject_api import COUNT_SETTER
 SetterOf = Literal["class", "instance", "none"]
 
 
-def setter_of(factory: Any) -> SetterOf:
-    """Return the place of `set_required_accumulations()`.
+def setter_of(factory: Any, method: str = COUNT_SETTER) -> SetterOf:
+    """Return the place of `set_required_accumulations()`, or of another method.
 
     Returns:
         `class` for a method, `none` for a class without one. `instance` where only an
@@ -22,8 +22,8 @@ def setter_of(factory: Any) -> SetterOf:
     made = factory.func if isinstance(factory, functools.partial) else factory
     if not inspect.isclass(made):
         return "instance"
-    if callable(getattr(made, COUNT_SETTER, None)):
+    if callable(getattr(made, method, None)):
         return "class"
-    is_property = hasattr(type(getattr(made, COUNT_SETTER, None)), "__get__")
+    is_property = hasattr(type(getattr(made, method, None)), "__get__")
     hands_on = any("__getattr__" in vars(each) for each in made.__mro__)
     return "instance" if is_property or hands_on else "none"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,12 @@ from syncverify.subjects.contract_choice import (
     contract_of_project,
 )
 from syncverify.subjects.count_setter import setter_of
-from syncverify.subjects.subject_api import COUNT_SETTER, Synchronizer, check_methods
+from syncverify.subjects.subject_api import (
+    COUNT_SETTER,
+    RunsMicroBatches,
+    Synchronizer,
+    check_methods,
+)
 from syncverify.subjects.subject_options import (
     check_is_no_path,
     narrowed,
@@ -59,8 +64,10 @@ class Subject:
         contract_choice: Name or file of the contract that replaced the subject's own, or "".
         not_observed: Features, as `topic=value`, that the class does not hand on to the
             synchronizer behind it, each with the reason. Their word would be about the class.
-        may_announce: Whether an instance with `set_required_accumulations()` would take
-            other numbers of micro-batches; the factory does not show whether it has one.
+        promises_counts: Whether the contract promises other numbers of micro-batches in later
+            steps, also where `capabilities` do not, since no method of the class takes them.
+        may_announce: Whether an instance would take other numbers of micro-batches if it has the
+            method; the factory does not show whether it has one.
     """
 
     name: str
@@ -68,6 +75,7 @@ class Subject:
     capabilities: Capabilities
     contract_choice: str = ""
     not_observed: Mapping[str, str] = field(default_factory=dict, compare=False)
+    promises_counts: bool = field(default=False, compare=False)
     may_announce: bool = field(default=False, compare=False)
 
     @property
@@ -150,18 +158,34 @@ def _inspected(
     capabilities = narrowed(factory, _contract(factory, name, contract))
     check_names(capabilities, subject=name)
     chosen = str(contract) if isinstance(contract, str | Path) else ""
-    observed = _not_observed(factory, name)
-    if capabilities.varying_accumulations or setter_of(factory) != "instance":
-        return Subject(name, factory, capabilities, chosen, observed)
+    found = Subject(name, factory, capabilities, chosen, _not_observed(factory, name))
+    if capabilities.varying_accumulations:
+        return _with_promised_counts(found)
+    if setter_of(factory) != "instance":
+        return found
     announcing = _contract(factory, name, contract, announces=True)
-    announces = announcing.varying_accumulations  # a contract may say that it does not
-    return Subject(
-        name=name,
-        factory=factory,
-        capabilities=capabilities,
-        contract_choice=chosen,
-        not_observed=observed,
-        may_announce=announces,
+    # A contract may say that it does not.
+    return replace(found, may_announce=announcing.varying_accumulations)
+
+
+def _with_promised_counts(subject: Subject) -> Subject:
+    """Return a subject whose contract promises other counts, as far as its class takes them.
+
+    A subject that runs micro-batches itself is given the last one of each step. One that takes no
+    count as it is made has the method, or is refused.
+    """
+    runs_micro_batches = RunsMicroBatches.run_micro_batch.__name__
+    places = {
+        setter_of(subject.factory),
+        setter_of(subject.factory, runs_micro_batches),
+    }
+    is_sure = not subject.takes_count or "class" in places
+    varies = is_sure or "instance" in places
+    return replace(
+        subject,
+        capabilities=replace(subject.capabilities, varying_accumulations=varies),
+        promises_counts=True,
+        may_announce=varies and not is_sure,
     )
 
 
