@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
+from syncverify.whole_step.shown import ShownPart, shown_part
 from syncverify.whole_step.text import change, headline, replay_line, said
 from syncverify.whole_step.training import Beside
-
-_NUM_SHOWN: Final = 8
 
 
 def json_of(comparison: Comparison) -> dict[str, Any]:
@@ -78,13 +77,15 @@ def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
 
 
 def _value(value: ComparedValue) -> dict[str, Any]:
+    part = shown_part(value)
     return {
         "name": value.name,
         "wrong_ranks": value.wrong_ranks,
         "error": _finite(value.error),
-        "got": {str(rank): _elements(each) for rank, each in value.got.items()},
+        "elements": [*part.indices],
+        "got": {str(rank): _elements(each, part) for rank, each in value.got.items()},
         "expected": {
-            str(rank): _elements(each) for rank, each in value.expected.items()
+            str(rank): _elements(each, part) for rank, each in value.expected.items()
         },
     }
 
@@ -94,8 +95,8 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _elements(value: torch.Tensor | None) -> list[str] | None:
-    """Return the first elements as texts, since JSON has neither NaN nor infinity."""
+def _elements(value: torch.Tensor | None, part: ShownPart) -> list[str] | None:
+    """Return some elements as texts, since JSON has neither NaN nor infinity."""
     if value is None:
         return None
-    return [f"{each:.17g}" for each in value.double().flatten()[:_NUM_SHOWN].tolist()]
+    return [f"{each:.17g}" for each in part.elements(value.double()).values()]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any
 
 import torch
@@ -308,7 +309,7 @@ def trained(
     for index in indices:
         batch = _own_batch(wired, layout, index)
         batches.append(copy_of(batch))
-        lowered.append(LoweredDtypes())
+        lowered.append(LoweredDtypes(wired.optimizers))
         with _placed(poison, wired, index), lowered[-1].noting():
             steps.append(_step(wired, batch, index, _mode(noise, index)))
     is_poisoned = poison is not None and poison.is_called
@@ -323,6 +324,7 @@ def trained(
         kept=wired.kept,
         options=options,
         lowered=frozenset().union(*(each.found for each in lowered)),
+        lowered_scalars=frozenset().union(*(each.scalars for each in lowered)),
         overflows=frozenset(i for i, e in enumerate(lowered) if e.has_overflowed),
     )
 
@@ -571,7 +573,14 @@ def _scalars(returned: Any) -> list[tuple[str, torch.Tensor]]:
     if not isinstance(returned, dict):
         return []
     return [
-        (str(name), torch.as_tensor(value))
+        (str(name), _as_tensor(value))
         for name, value in returned.items()
-        if isinstance(value, int | float | torch.Tensor)
+        if isinstance(value, Real | torch.Tensor)
     ]
+
+
+def _as_tensor(value: Any) -> torch.Tensor:
+    """Return a scalar as a tensor: of NumPy in its dtype, and of Python in float64."""
+    if hasattr(value, "dtype"):
+        return torch.as_tensor(value)
+    return torch.tensor(float(value), dtype=torch.float64)

@@ -6,9 +6,6 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
-
-import torch
 
 from syncverify.plain_text import counted, named
 from syncverify.whole_step.cause_words import words_of
@@ -17,10 +14,10 @@ from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.grouped_names import grouped_names, some_names
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.rounding import dtype_names
+from syncverify.whole_step.shown import shown_part, shown_ranks
 from syncverify.whole_step.training import Beside, Variation
 from syncverify.whole_step.values import Quantity
 
-_MAX_RANKS = 4
 _SMALLEST_PERCENT, _WHOLE_PERCENTS = 0.001, 0.1
 # Groups of names in the first line of a mistake.
 _MAX_NAMES = 3
@@ -86,10 +83,11 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
             )
         for each in played.unexplained:
             first = each.differences[0]
+            rank, part = first.wrong_ranks[0], shown_part(first)
             yield (
                 f"  not judged: with gradients of all ones, the {each.quantity.value} of "
-                f"{played.layout} is {_shown(first.got[min(first.got)])}, and not "
-                f"{_shown(next(iter(first.expected.values())))}: another norm, or a mistake"
+                f"{played.layout} is {part.text(first.got[rank])}, and not "
+                f"{part.text(first.expected[rank])}: another norm, or a mistake"
             )
         yield from _of_lower_dtypes(played)
         if played.absent:
@@ -100,9 +98,16 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
 
 def _of_lower_dtypes(played: LayoutPlay) -> Iterator[str]:
     """Yield the values in which rounding may hide a mistake."""
-    if played.roundings is None or not played.not_judged:
+    if played.roundings is None:
         return
-    names = dtype_names(played.roundings.dtypes)
+    if played.roundings.scalar_dtypes:
+        yield (
+            f"  note: scalars of {played.layout} are in {dtype_names(played.roundings.scalar_dtypes)}, "
+            "and values have the bound of its rounding"
+        )
+    if not played.not_judged:
+        return
+    names = played.roundings.names
     by_quantity = Counter(each.quantity.value for each in played.not_judged)
     listed = ", ".join(f"{count} of {name}" for name, count in by_quantity.items())
     yield (
@@ -216,10 +221,12 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
         yield f"  data:     {_variation_text(found.variation)}"
     yield f"  values:   {_scope(finding)}"
     first = finding.differences[0]
-    for rank in [*first.got][:_MAX_RANKS]:
-        mark = "wrong" if rank in first.wrong_ranks else "right"
-        yield f"            {first.name} on rank {rank}: {_shown(first.got[rank])} ({mark})"
-    yield f"            {_place(outcome, found)}: {_shown(next(iter(first.expected.values())))}"
+    part, wrong = shown_part(first), first.wrong_ranks
+    for rank in shown_ranks(first):
+        mark = "wrong" if rank in wrong else "right"
+        yield f"            {first.name} on rank {rank}: {part.text(first.got[rank])} ({mark})"
+    right = first.expected[wrong[0]]
+    yield f"            {_place(outcome, found)}: {part.text(right)}"
     if outcome.differing(found) and outcome.agreeing():
         yield f"  odd one:  {_odd_one(outcome, found)}"
     if finding.spread:
@@ -320,12 +327,3 @@ def change(found: FoundMistake) -> str:
     """Return the change that repairs a mistake, and the lines where it may be."""
     text = words_of(found.finding.cause, found.finding.quantity).change
     return f"{text} ({', '.join(map(str, found.places))})" if found.places else text
-
-
-def _shown(value: torch.Tensor | None) -> str:
-    if value is None:
-        return "none"
-    flat: list[Any] = value.flatten()[:3].tolist()
-    listed = ", ".join(f"{each:.6g}" for each in flat)
-    dots = ", ..." if value.numel() > len(flat) else ""
-    return f"[{listed}{dots}]"

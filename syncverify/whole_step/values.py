@@ -100,6 +100,7 @@ class RankValues:
         kept: Parts of tensors of a mesh, which are put together after the run.
         options: Options of the optimizers before the first step.
         lowered: Dtypes to which operators rounded tensors of a higher dtype.
+        lowered_scalars: Dtypes below float64 of scalars that were rounded, or that the host read.
         overflows: Numbers of the steps in which a value of float16 overflowed.
     """
 
@@ -113,4 +114,5 @@ class RankValues:
     kept: KeptParts = field(default_factory=dict)
     options: Options = field(default_factory=dict)
     lowered: frozenset[torch.dtype] = frozenset()
+    lowered_scalars: frozenset[torch.dtype] = frozenset()
     overflows: frozenset[int] = frozenset()
