@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from syncverify.simulation.text import remark
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.shown import ShownPart, shown_part
@@ -23,6 +24,7 @@ def json_of(comparison: Comparison) -> dict[str, Any]:
         "right": comparison.is_right,
         "beside": _beside(comparison.beside),
         "layouts": [*map(_play, comparison.plays)],
+        "remarks": [*map(remark, comparison.remarks)],
         "mistakes": [_mistake(comparison, each) for each in comparison.mistakes],
     }
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from syncverify.judge.forgotten_handles import ForgottenHandle
 from syncverify.simulation.simulation import Simulation
 from syncverify.trace.source_lines import SourceLine
 from syncverify.whole_step.differences import ComparedValue
@@ -206,6 +207,15 @@ class Comparison:
     def num_violations(self) -> int:
         """Number of races, deadlocks and mismatches."""
         return sum(len(each.simulation.violations) for each in self.plays)
+
+    @property
+    def remarks(self) -> tuple[ForgottenHandle, ...]:
+        """The remarks of all plays: each line once, with the ranks of its first play."""
+        first = dict[ForgottenHandle, ForgottenHandle]()
+        for played in self.plays:
+            for each in played.simulation.remarks:
+                first.setdefault(replace(each, ranks=()), each)
+        return tuple(first.values())
 
     def differing(self, found: FoundMistake) -> list[Beside]:
         """Return where the own step differs from itself by a mistake."""

@@ -6,8 +6,10 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from syncverify.plain_text import counted, named
+from syncverify.simulation.text import remark
 from syncverify.whole_step.cause_words import words_of
 from syncverify.whole_step.data import AllOnes, EmptyPart, NotFinite, UnequalTokens
 from syncverify.whole_step.findings import WrongQuantity
@@ -44,7 +46,10 @@ def text_of(outcome: Comparison) -> str:
         blocks.append(mistake_text(outcome, each, title))
     for played in outcome.plays:
         if played.simulation.violations:
-            blocks.append(f"layout {played.layout}:\n{played.simulation}")
+            alone = replace(played.simulation, remarks=())
+            blocks.append(f"layout {played.layout}:\n{alone}")
+    if outcome.remarks:
+        blocks.append("\n".join(f"REMARK: {remark(e)}" for e in outcome.remarks))
     return "\n\n".join([*blocks, *_table(outcome), verdict(outcome)])
 
 
