@@ -48,6 +48,7 @@ def _play(play: LayoutPlay) -> dict[str, Any]:
         "wrong_values": play.num_wrong,
         "worst_error": _finite(play.worst_error),
         "share_of_rounding": play.share_of_rounding,
+        "unread": [*play.unread],
         "not_judged": [
             f"step {each.step + 1}, {each.quantity.value}, {each.name}"
             for each in play.not_judged

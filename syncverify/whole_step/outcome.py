@@ -79,6 +79,7 @@ class LayoutPlay:
             a step may mean another norm.
         returned_apart: Values that an own step returns, and that differ: each rank may return its
             own.
+        unread: Parameters with wrong gradients on some ranks that no parameter depends on.
         is_split: Whether ranks have different parts of the batch, as far as the axes tell.
         saved_on: Layout that wrote the checkpoint from which the training goes on; None for a
             training without a pause.
@@ -100,6 +101,7 @@ class LayoutPlay:
     is_tried: bool = True
     unexplained: tuple[WrongQuantity, ...] = ()
     returned_apart: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     is_split: bool = True
     saved_on: Layout | None = None
     roundings: Roundings | None = None

@@ -159,7 +159,7 @@ class LoweredDtypes(HarnessMode):
         has_overflowed: Whether an operator returned infinity or NaN in float16.
     """
 
-    def __init__(self, optimizers: Sequence[torch.optim.Optimizer] = ()) -> None:
+    def __init__(self, optimizers: Iterable[Any] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch
         self.found = set[torch.dtype]()
         self.has_overflowed = False
@@ -174,7 +174,7 @@ class LoweredDtypes(HarnessMode):
         counters = [
             value
             for optimizer in self._optimizers
-            for state in optimizer.state.values()
+            for state in getattr(optimizer, "state", {}).values()
             if isinstance(state, dict)
             for value in state.values()
         ]

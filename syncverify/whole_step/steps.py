@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._pytree import tree_map
 
 from syncverify.errors import UsageError
+from syncverify.trace.dispatch_modes import without_dispatch_modes
 from syncverify.whole_step.batches import copy_of, micro_batches, rank_part
 from syncverify.whole_step.calling import call
 from syncverify.whole_step.clipping import clip_over_meshes
@@ -396,7 +397,7 @@ def _step(
     noise: AbstractContextManager[object],
 ) -> StepValues:
     """Make one step, and return its values."""
-    watch = StepWatch()
+    watch = StepWatch(wired.parameters.values(), wired.optimizers)
     step = _step_function(wired)
     torch.manual_seed(wired.training.step_seed)
     before = torch.get_rng_state()
@@ -466,13 +467,14 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
     _check_dense(gradients)
     read = {name: watch.read.get(each) for name, each in parameters.items()}
     names = _names(wired)
+    copies = {each: names[p] for each, p in watch.copies.items() if p in names}
     found: dict[Quantity, Mapping[str, torch.Tensor | None]] = {
         Quantity.GRADIENT: gradients,
         Quantity.NORM: {} if watch.norm is None else {"norm": watch.norm},
         Quantity.STEPPED: read if watch.optimizers else {},
         Quantity.RETURNED: dict(_scalars(returned)),
         Quantity.SKIPPED: {"steps": torch.tensor(float(watch.num_steps))},
-        Quantity.STATE: dict(optimizer_state(dict.fromkeys(watch.optimizers), names)),
+        Quantity.STATE: dict(optimizer_state(watch.optimizers, names | copies)),
         Quantity.PARAMETER: parameters,
     }
     tensors = {
@@ -498,7 +500,22 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
         updated=frozenset(options),
         options=options,
         draws=watch.draws,
+        left=_left(wired, watch),
+        read_elsewhere=frozenset(
+            n for n, p in parameters.items() if p in watch.is_read_elsewhere
+        ),
+        copied=frozenset(copies.values()),
     )
+
+
+def _left(wired: Wired, watch: StepWatch) -> NamedTensors:
+    """Return the parameters as an optimizer left them, where other values took their place."""
+    with without_dispatch_modes():  # the program does not read it
+        return {
+            name: watch.updated[each]
+            for name, each in wired.parameters.items()
+            if each in watch.updated and not torch.equal(watch.updated[each], each)
+        }
 
 
 def _rates_of(wired: Wired) -> NamedTensors:
@@ -507,9 +524,9 @@ def _rates_of(wired: Wired) -> NamedTensors:
     return {
         names[each]: torch.as_tensor(group["lr"]).detach().clone()
         for optimizer in wired.optimizers
-        for group in optimizer.param_groups
+        for group in getattr(optimizer, "param_groups", ())
         for each in group["params"]
-        if each in names
+        if each in names and "lr" in group
     }
 
 

@@ -86,6 +86,11 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
                 f"  not judged: {some_names(played.returned_apart)}, which the step returns: ranks "
                 f"of {played.layout} may return values of their own parts"
             )
+        if played.unread and played.variation is None:
+            yield (
+                f"  note: gradients of {some_names(played.unread)} differ on ranks of "
+                f"{played.layout}, and no parameter depends on these: other ranks update them"
+            )
         for each in played.unexplained:
             first = each.differences[0]
             rank, part = first.wrong_ranks[0], shown_part(first)
