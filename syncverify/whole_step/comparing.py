@@ -21,8 +21,14 @@ from syncverify.whole_step.plain_checks import check_plain
 from syncverify.whole_step.playing import play_on
 from syncverify.whole_step.rounding import roundings_of
 from syncverify.whole_step.training import Training
+from syncverify.whole_step.unread import unread
 from syncverify.whole_step.value_checks import check_batches, check_values
-from syncverify.whole_step.values import Quantity, RankValues, StepValues
+from syncverify.whole_step.values import (
+    Quantity,
+    RankValues,
+    StepValues,
+    parameter_of,
+)
 
 
 def compare(
@@ -71,6 +77,8 @@ def compare(
     values, reference = _compared(training, layout, ranks, reference, device)
     apart = [each for each in values if training.loss is None and is_apart(each)]
     values = [each for each in values if not any(each is other for other in apart)]
+    ignored = unread(values, ranks)
+    values = [each for each in values if not any(each is other for other in ignored)]
     if not is_poisoned:
         check_judged(values, reference)
     mistakes = tuple[WrongQuantity, ...]()
@@ -86,6 +94,7 @@ def compare(
         not_judged=tuple(each for each in values if not each.is_judged),
         worst=worst_errors(values),
         returned_apart=tuple(dict.fromkeys(each.name for each in apart)),
+        unread=tuple(dict.fromkeys(parameter_of(each.name) for each in ignored)),
         zero=_zero(reference.values),
         absent=_absent(reference.values, ranks),
         added=_names(ranks, without=[reference.values]),

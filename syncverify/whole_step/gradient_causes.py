@@ -105,7 +105,8 @@ def _proves(
     return True
 
 
-def _not_a_number(found: ComparedValue, _: Known) -> StepMistake | None:
+def not_a_number(found: ComparedValue, _: Known) -> StepMistake | None:
+    """Return the ranks with NaN or infinity where one rank has numbers; None for none."""
     ranks = tuple(
         rank
         for rank, value in found.got.items()
@@ -195,7 +196,7 @@ def _clamped(found: ComparedValue, _: Known) -> StepMistake | None:
 
 # From simple to complex.
 _FINDERS: Final = (
-    _not_a_number,
+    not_a_number,
     _missing,
     _scaled,
     _lacks_sum,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 import torch
 
+from syncverify.simulation.text import remark
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
+from syncverify.whole_step.shown import ShownPart, shown_part
 from syncverify.whole_step.text import change, headline, replay_line, said
 from syncverify.whole_step.training import Beside
-
-_NUM_SHOWN: Final = 8
 
 
 def json_of(comparison: Comparison) -> dict[str, Any]:
@@ -24,6 +24,7 @@ def json_of(comparison: Comparison) -> dict[str, Any]:
         "right": comparison.is_right,
         "beside": _beside(comparison.beside),
         "layouts": [*map(_play, comparison.plays)],
+        "remarks": [*map(remark, comparison.remarks)],
         "mistakes": [_mistake(comparison, each) for each in comparison.mistakes],
     }
 
@@ -47,6 +48,7 @@ def _play(play: LayoutPlay) -> dict[str, Any]:
         "wrong_values": play.num_wrong,
         "worst_error": _finite(play.worst_error),
         "share_of_rounding": play.share_of_rounding,
+        "unread": [*play.unread],
         "not_judged": [
             f"step {each.step + 1}, {each.quantity.value}, {each.name}"
             for each in play.not_judged
@@ -78,13 +80,15 @@ def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
 
 
 def _value(value: ComparedValue) -> dict[str, Any]:
+    part = shown_part(value)
     return {
         "name": value.name,
         "wrong_ranks": value.wrong_ranks,
         "error": _finite(value.error),
-        "got": {str(rank): _elements(each) for rank, each in value.got.items()},
+        "elements": [*part.indices],
+        "got": {str(rank): _elements(each, part) for rank, each in value.got.items()},
         "expected": {
-            str(rank): _elements(each) for rank, each in value.expected.items()
+            str(rank): _elements(each, part) for rank, each in value.expected.items()
         },
     }
 
@@ -94,8 +98,8 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _elements(value: torch.Tensor | None) -> list[str] | None:
-    """Return the first elements as texts, since JSON has neither NaN nor infinity."""
+def _elements(value: torch.Tensor | None, part: ShownPart) -> list[str] | None:
+    """Return some elements as texts, since JSON has neither NaN nor infinity."""
     if value is None:
         return None
-    return [f"{each:.17g}" for each in value.double().flatten()[:_NUM_SHOWN].tolist()]
+    return [f"{each:.17g}" for each in part.elements(value.double()).values()]

@@ -12,7 +12,7 @@ from syncverify.whole_step.differences import ComparedValue, OneRank
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.lower_noise import pairs_of_noises
 from syncverify.whole_step.playing import lower_reference, reference_of
-from syncverify.whole_step.rounding import Roundings, dtype_names
+from syncverify.whole_step.rounding import Roundings
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.values import Quantity, RankValues
 
@@ -106,7 +106,7 @@ def check_judged(values: Iterable[ComparedValue], reference: OneRank) -> None:
     telling = [each for each in values if each.quantity in _TELLING]
     if telling and not any(each.is_judged for each in telling):
         raise UsageError(
-            f"rounding of {dtype_names(roundings.dtypes)} may be as large as a mistake of a factor "
+            f"rounding of {roundings.names} may be as large as a mistake of a factor "
             "of 2 in all values of this training, so nothing can be judged; compare in a "
             "higher dtype, or with fewer layers or steps"
         )

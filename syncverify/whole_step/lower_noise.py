@@ -84,13 +84,15 @@ class LowerNoise:
     @contextmanager
     def mode(self, step: int) -> Iterator[None]:
         """Run a step with noise."""
-        noise = LowerRoundingNoise(self.seed + step, self.sign, self.roundings.step)
+        noise = LowerRoundingNoise(
+            self.seed + step, self.sign, self.roundings.step, self.roundings.scalars
+        )
 
         rank = threading.get_ident()
 
         def of_update(*_: object) -> None:
             if threading.get_ident() == rank:
-                noise.rounding = self.roundings.update
+                noise.rounding = noise.of_scalars = self.roundings.update
 
         hook = register_optimizer_step_pre_hook(of_update)
         try:
@@ -116,15 +118,20 @@ class LowerRoundingNoise(TorchDispatchMode):
         seed: Seed of the noise.
         sign: 1, or -1 for the opposite noise.
         rounding: How values are rounded.
+        of_scalars: How values with one element are rounded.
 
     Attributes:
         rounding: How values are rounded from now on.
+        of_scalars: How values with one element are rounded from now on.
     """
 
-    def __init__(self, seed: int, sign: float, rounding: Rounding) -> None:
+    def __init__(
+        self, seed: int, sign: float, rounding: Rounding, of_scalars: Rounding
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch
         self._generator = torch.Generator().manual_seed(seed)
         self._sign = sign
+        self.of_scalars = of_scalars
         self.rounding = rounding
 
     @classmethod
@@ -157,10 +164,11 @@ class LowerRoundingNoise(TorchDispatchMode):
     def _noisy(self, value: Any) -> Any:
         if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
             return value
-        unit = max(torch.finfo(value.dtype).eps / 2, self.rounding.unit)
+        rounding = self.of_scalars if value.numel() == 1 else self.rounding
+        unit = max(torch.finfo(value.dtype).eps / 2, rounding.unit)
         changed = self._parts(value, unit).add_(1).mul_(value)
-        if self.rounding.spacing:
-            changed += self._parts(value, self.rounding.spacing).mul_(value != 0)
+        if rounding.spacing:
+            changed += self._parts(value, rounding.spacing).mul_(value != 0)
         return changed.to(value.dtype)
 
     def _parts(self, value: torch.Tensor, unit: float) -> torch.Tensor:

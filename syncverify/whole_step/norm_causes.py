@@ -17,7 +17,7 @@ from syncverify.whole_step.causes import (
 from syncverify.whole_step.copies import copy_cause
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.factors import RELATIVE, simplest
-from syncverify.whole_step.gradient_causes import scaled_by
+from syncverify.whole_step.gradient_causes import not_a_number, scaled_by
 from syncverify.whole_step.known import Known
 from syncverify.whole_step.layout import Layout
 
@@ -83,6 +83,8 @@ class Squares:
 
 def norm_cause(found: ComparedValue, squares: Squares, known: Known) -> StepMistake:
     """Return the mistake that explains a wrong norm on all ranks."""
+    if (no_number := not_a_number(found, known)) is not None:
+        return no_number
     norms = {
         rank: float(value) for rank, value in found.got.items() if value is not None
     }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from syncverify.judge.forgotten_handles import ForgottenHandle
 from syncverify.simulation.simulation import Simulation
 from syncverify.trace.source_lines import SourceLine
 from syncverify.whole_step.differences import ComparedValue
@@ -78,6 +79,7 @@ class LayoutPlay:
             a step may mean another norm.
         returned_apart: Values that an own step returns, and that differ: each rank may return its
             own.
+        unread: Parameters with wrong gradients on some ranks that no parameter depends on.
         is_split: Whether ranks have different parts of the batch, as far as the axes tell.
         saved_on: Layout that wrote the checkpoint from which the training goes on; None for a
             training without a pause.
@@ -99,6 +101,7 @@ class LayoutPlay:
     is_tried: bool = True
     unexplained: tuple[WrongQuantity, ...] = ()
     returned_apart: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     is_split: bool = True
     saved_on: Layout | None = None
     roundings: Roundings | None = None
@@ -206,6 +209,15 @@ class Comparison:
     def num_violations(self) -> int:
         """Number of races, deadlocks and mismatches."""
         return sum(len(each.simulation.violations) for each in self.plays)
+
+    @property
+    def remarks(self) -> tuple[ForgottenHandle, ...]:
+        """The remarks of all plays: each line once, with the ranks of its first play."""
+        first = dict[ForgottenHandle, ForgottenHandle]()
+        for played in self.plays:
+            for each in played.simulation.remarks:
+                first.setdefault(replace(each, ranks=()), each)
+        return tuple(first.values())
 
     def differing(self, found: FoundMistake) -> list[Beside]:
         """Return where the own step differs from itself by a mistake."""

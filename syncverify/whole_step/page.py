@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from syncverify.report.html.render import rendered
 from syncverify.simulation.page import violation_values
+from syncverify.simulation.text import remark
 from syncverify.whole_step.layout_table import LayoutCell, LayoutVerdict, rows_of
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.text import (
@@ -43,6 +44,7 @@ def page_of(comparison: Comparison) -> str:
                 ["steps", str(comparison.num_steps)],
                 ["mistakes", str(len(mistakes) + len(violations))],
             ],
+            "remarks": [*map(remark, comparison.remarks)],
             "explored": None,
             "timeline": None,
             "layouts": _layouts(comparison),

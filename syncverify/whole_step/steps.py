@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._pytree import tree_map
 
 from syncverify.errors import UsageError
+from syncverify.trace.dispatch_modes import without_dispatch_modes
 from syncverify.whole_step.batches import copy_of, micro_batches, rank_part
 from syncverify.whole_step.calling import call
 from syncverify.whole_step.clipping import clip_over_meshes
@@ -308,7 +310,7 @@ def trained(
     for index in indices:
         batch = _own_batch(wired, layout, index)
         batches.append(copy_of(batch))
-        lowered.append(LoweredDtypes())
+        lowered.append(LoweredDtypes(wired.optimizers))
         with _placed(poison, wired, index), lowered[-1].noting():
             steps.append(_step(wired, batch, index, _mode(noise, index)))
     is_poisoned = poison is not None and poison.is_called
@@ -323,6 +325,7 @@ def trained(
         kept=wired.kept,
         options=options,
         lowered=frozenset().union(*(each.found for each in lowered)),
+        lowered_scalars=frozenset().union(*(each.scalars for each in lowered)),
         overflows=frozenset(i for i, e in enumerate(lowered) if e.has_overflowed),
     )
 
@@ -394,7 +397,7 @@ def _step(
     noise: AbstractContextManager[object],
 ) -> StepValues:
     """Make one step, and return its values."""
-    watch = StepWatch()
+    watch = StepWatch(wired.parameters.values(), wired.optimizers)
     step = _step_function(wired)
     torch.manual_seed(wired.training.step_seed)
     before = torch.get_rng_state()
@@ -464,13 +467,14 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
     _check_dense(gradients)
     read = {name: watch.read.get(each) for name, each in parameters.items()}
     names = _names(wired)
+    copies = {each: names[p] for each, p in watch.copies.items() if p in names}
     found: dict[Quantity, Mapping[str, torch.Tensor | None]] = {
         Quantity.GRADIENT: gradients,
         Quantity.NORM: {} if watch.norm is None else {"norm": watch.norm},
         Quantity.STEPPED: read if watch.optimizers else {},
         Quantity.RETURNED: dict(_scalars(returned)),
         Quantity.SKIPPED: {"steps": torch.tensor(float(watch.num_steps))},
-        Quantity.STATE: dict(optimizer_state(dict.fromkeys(watch.optimizers), names)),
+        Quantity.STATE: dict(optimizer_state(watch.optimizers, names | copies)),
         Quantity.PARAMETER: parameters,
     }
     tensors = {
@@ -496,7 +500,22 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
         updated=frozenset(options),
         options=options,
         draws=watch.draws,
+        left=_left(wired, watch),
+        read_elsewhere=frozenset(
+            n for n, p in parameters.items() if p in watch.is_read_elsewhere
+        ),
+        copied=frozenset(copies.values()),
     )
+
+
+def _left(wired: Wired, watch: StepWatch) -> NamedTensors:
+    """Return the parameters as an optimizer left them, where other values took their place."""
+    with without_dispatch_modes():  # the program does not read it
+        return {
+            name: watch.updated[each]
+            for name, each in wired.parameters.items()
+            if each in watch.updated and not torch.equal(watch.updated[each], each)
+        }
 
 
 def _rates_of(wired: Wired) -> NamedTensors:
@@ -505,9 +524,9 @@ def _rates_of(wired: Wired) -> NamedTensors:
     return {
         names[each]: torch.as_tensor(group["lr"]).detach().clone()
         for optimizer in wired.optimizers
-        for group in optimizer.param_groups
+        for group in getattr(optimizer, "param_groups", ())
         for each in group["params"]
-        if each in names
+        if each in names and "lr" in group
     }
 
 
@@ -571,7 +590,14 @@ def _scalars(returned: Any) -> list[tuple[str, torch.Tensor]]:
     if not isinstance(returned, dict):
         return []
     return [
-        (str(name), torch.as_tensor(value))
+        (str(name), _as_tensor(value))
         for name, value in returned.items()
-        if isinstance(value, int | float | torch.Tensor)
+        if isinstance(value, Real | torch.Tensor)
     ]
+
+
+def _as_tensor(value: Any) -> torch.Tensor:
+    """Return a scalar as a tensor: of NumPy in its dtype, and of Python in float64."""
+    if hasattr(value, "dtype"):
+        return torch.as_tensor(value)
+    return torch.tensor(float(value), dtype=torch.float64)

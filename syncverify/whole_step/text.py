@@ -6,21 +6,20 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
-
-import torch
+from dataclasses import replace
 
 from syncverify.plain_text import counted, named
+from syncverify.simulation.text import remark
 from syncverify.whole_step.cause_words import words_of
 from syncverify.whole_step.data import AllOnes, EmptyPart, NotFinite, UnequalTokens
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.grouped_names import grouped_names, some_names
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.rounding import dtype_names
+from syncverify.whole_step.shown import shown_part, shown_ranks
 from syncverify.whole_step.training import Beside, Variation
 from syncverify.whole_step.values import Quantity
 
-_MAX_RANKS = 4
 _SMALLEST_PERCENT, _WHOLE_PERCENTS = 0.001, 0.1
 # Groups of names in the first line of a mistake.
 _MAX_NAMES = 3
@@ -47,7 +46,10 @@ def text_of(outcome: Comparison) -> str:
         blocks.append(mistake_text(outcome, each, title))
     for played in outcome.plays:
         if played.simulation.violations:
-            blocks.append(f"layout {played.layout}:\n{played.simulation}")
+            alone = replace(played.simulation, remarks=())
+            blocks.append(f"layout {played.layout}:\n{alone}")
+    if outcome.remarks:
+        blocks.append("\n".join(f"REMARK: {remark(e)}" for e in outcome.remarks))
     return "\n\n".join([*blocks, *_table(outcome), verdict(outcome)])
 
 
@@ -84,12 +86,18 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
                 f"  not judged: {some_names(played.returned_apart)}, which the step returns: ranks "
                 f"of {played.layout} may return values of their own parts"
             )
+        if played.unread and played.variation is None:
+            yield (
+                f"  note: gradients of {some_names(played.unread)} differ on ranks of "
+                f"{played.layout}, and no parameter depends on these: other ranks update them"
+            )
         for each in played.unexplained:
             first = each.differences[0]
+            rank, part = first.wrong_ranks[0], shown_part(first)
             yield (
                 f"  not judged: with gradients of all ones, the {each.quantity.value} of "
-                f"{played.layout} is {_shown(first.got[min(first.got)])}, and not "
-                f"{_shown(next(iter(first.expected.values())))}: another norm, or a mistake"
+                f"{played.layout} is {part.text(first.got[rank])}, and not "
+                f"{part.text(first.expected[rank])}: another norm, or a mistake"
             )
         yield from _of_lower_dtypes(played)
         if played.absent:
@@ -100,9 +108,16 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
 
 def _of_lower_dtypes(played: LayoutPlay) -> Iterator[str]:
     """Yield the values in which rounding may hide a mistake."""
-    if played.roundings is None or not played.not_judged:
+    if played.roundings is None:
         return
-    names = dtype_names(played.roundings.dtypes)
+    if played.roundings.scalar_dtypes:
+        yield (
+            f"  note: scalars of {played.layout} are in {dtype_names(played.roundings.scalar_dtypes)}, "
+            "and values have the bound of its rounding"
+        )
+    if not played.not_judged:
+        return
+    names = played.roundings.names
     by_quantity = Counter(each.quantity.value for each in played.not_judged)
     listed = ", ".join(f"{count} of {name}" for name, count in by_quantity.items())
     yield (
@@ -216,10 +231,12 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
         yield f"  data:     {_variation_text(found.variation)}"
     yield f"  values:   {_scope(finding)}"
     first = finding.differences[0]
-    for rank in [*first.got][:_MAX_RANKS]:
-        mark = "wrong" if rank in first.wrong_ranks else "right"
-        yield f"            {first.name} on rank {rank}: {_shown(first.got[rank])} ({mark})"
-    yield f"            {_place(outcome, found)}: {_shown(next(iter(first.expected.values())))}"
+    part, wrong = shown_part(first), first.wrong_ranks
+    for rank in shown_ranks(first):
+        mark = "wrong" if rank in wrong else "right"
+        yield f"            {first.name} on rank {rank}: {part.text(first.got[rank])} ({mark})"
+    right = first.expected[wrong[0]]
+    yield f"            {_place(outcome, found)}: {part.text(right)}"
     if outcome.differing(found) and outcome.agreeing():
         yield f"  odd one:  {_odd_one(outcome, found)}"
     if finding.spread:
@@ -320,12 +337,3 @@ def change(found: FoundMistake) -> str:
     """Return the change that repairs a mistake, and the lines where it may be."""
     text = words_of(found.finding.cause, found.finding.quantity).change
     return f"{text} ({', '.join(map(str, found.places))})" if found.places else text
-
-
-def _shown(value: torch.Tensor | None) -> str:
-    if value is None:
-        return "none"
-    flat: list[Any] = value.flatten()[:3].tolist()
-    listed = ", ".join(f"{each:.6g}" for each in flat)
-    dots = ", ..." if value.numel() > len(flat) else ""
-    return f"[{listed}{dots}]"

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 from syncverify.errors import UsageError
 from syncverify.whole_step.calling import call
 from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.watching import watch_bases
 
 Function = Callable[..., Any]
 # Axis to the dimension of the batch that is split over it, axes that split its rows, or a function
@@ -212,7 +213,10 @@ class Training:
         """Make the optimizers of a model."""
         values = {"parameters": [*model.parameters()], "model": model}
         made = call(self.optimizer, values)
-        return [*made] if isinstance(made, list | tuple) else [made]
+        listed = [*made] if isinstance(made, list | tuple) else [made]
+        for each in listed:
+            watch_bases(each)
+        return listed
 
     def split_axes(self, layout: Layout) -> dict[str, int]:
         """Return the axes of a layout that split the batch, each with its dimension; no function's."""

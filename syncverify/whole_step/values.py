@@ -73,6 +73,10 @@ class StepValues:
         updated: The parameters of the optimizers of this rank that step.
         options: Options with which these update each parameter.
         draws: Whether the step draws random numbers.
+        left: Parameters as the optimizer left them, where the step wrote others in their place.
+        read_elsewhere: Parameters that an optimizer may update from another tensor than their
+            gradient, as it has tensors of its own.
+        copied: Parameters that an optimizer has a copy of.
     """
 
     tensors: Mapping[Quantity, NamedTensors]
@@ -82,6 +86,9 @@ class StepValues:
     updated: frozenset[str] = frozenset()
     options: Options = field(default_factory=dict)
     draws: bool = False
+    left: NamedTensors = field(default_factory=dict)
+    read_elsewhere: frozenset[str] = frozenset()
+    copied: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,7 @@ class RankValues:
         kept: Parts of tensors of a mesh, which are put together after the run.
         options: Options of the optimizers before the first step.
         lowered: Dtypes to which operators rounded tensors of a higher dtype.
+        lowered_scalars: Dtypes below float64 of scalars that were rounded, or that the host read.
         overflows: Numbers of the steps in which a value of float16 overflowed.
     """
 
@@ -113,4 +121,5 @@ class RankValues:
     kept: KeptParts = field(default_factory=dict)
     options: Options = field(default_factory=dict)
     lowered: frozenset[torch.dtype] = frozenset()
+    lowered_scalars: frozenset[torch.dtype] = frozenset()
     overflows: frozenset[int] = frozenset()

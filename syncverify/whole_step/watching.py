@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -20,7 +20,12 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from syncverify.trace.dispatch_modes import without_dispatch_modes
 
 _rank: Final = threading.local()
 # Not options of an update: parameters, ways to compute the same, and the start of a schedule.
@@ -38,46 +43,87 @@ _SIMPLE: Final = (bool, int, float, str, tuple, torch.Tensor)
 class StepWatch:
     """Copies of the gradients of one step, on one rank.
 
+    Optimizers may update copies of the parameters, or slices, that are tensors of their own. Then the
+    gradients of the model count as read when `step()` begins, unless the tensor is a copy of one
+    parameter: then its own gradient does.
+
+    Args:
+        parameters: Parameters of the model.
+        optimizers: Optimizers of the training, also those of no class of torch.
+
     Attributes:
         before_clip: Gradients before the first clipping, by parameter.
+        begun: Gradients of the model when an optimizer with tensors of its own begins its step.
         read: Gradients as the optimizer reads them, by parameter.
         norm: The norm of the last clipping; None if torch's clipping was not called.
         has_one_norm: Whether all calls of torch's clipping were given one norm.
         optimizers: The optimizers that stepped, one entry a step.
         options: Options with which they update each parameter.
         draws: Whether the step draws random numbers.
+        updated: Parameters as the last step of an optimizer left them; no DTensors.
+        copies: Parameter of the model of which a tensor of an optimizer is a copy.
+        is_read_elsewhere: Parameters that optimizers with tensors of their own may update from
+            another tensor than their gradient.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, parameters: Iterable[nn.Parameter] = (), optimizers: Iterable[Any] = ()
+    ) -> None:
         self.before_clip = dict[nn.Parameter, torch.Tensor]()
-        self.read = dict[nn.Parameter, torch.Tensor]()
+        self.begun = dict[nn.Parameter, torch.Tensor]()
+        self.read = dict[torch.Tensor, torch.Tensor]()
         self.norm: torch.Tensor | None = None
         self.has_one_norm = True
-        self.optimizers = list[Optimizer]()
-        self.options = dict[nn.Parameter, dict[str, object]]()
+        self.optimizers = list[Any]()
+        self.options = dict[torch.Tensor, dict[str, object]]()
         self.draws = False
+        self.updated = dict[nn.Parameter, torch.Tensor]()
+        self.copies = dict[torch.Tensor, nn.Parameter]()
+        self.is_read_elsewhere = dict[nn.Parameter, None]()
+        self._parameters = dict.fromkeys(parameters)
+        self._others = [e for e in optimizers if not isinstance(e, Optimizer)]
+        self._running = list[Any]()
 
     @property
     def num_steps(self) -> int:
         """Number of steps of the optimizer that made most."""
-        return max(Counter(self.optimizers).values(), default=0)
+        return max(Counter(map(id, self.optimizers)).values(), default=0)
 
     @property
     def clips_parts(self) -> bool:
         """Tell whether parameters are clipped by several norms, or some of them alone."""
-        is_of_others = self.before_clip and self.before_clip.keys() != self.read.keys()
+        read = {each for each in self.read if each in self._parameters}
+        is_of_others = self.before_clip and self.before_clip.keys() != read
         return not self.has_one_norm or bool(is_of_others)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch the steps of this thread within a block."""
         _rank.watch = self
-        hook = register_optimizer_step_pre_hook(_sees_step)
-        try:
-            yield
-        finally:
-            hook.remove()
-            _rank.watch = None
+        with ExitStack() as stack:
+            for hook in (
+                register_optimizer_step_pre_hook(_sees_step),
+                register_optimizer_step_post_hook(_sees_end),
+            ):
+                stack.callback(hook.remove)
+            for each in self._others:
+                stack.enter_context(patch.object(each, "step", self._seen(each)))
+            try:
+                yield
+            finally:
+                _rank.watch = None
+
+    def _seen(self, optimizer: Any) -> Callable[..., Any]:
+        """Return the step of an optimizer of no class of torch, which is watched."""
+        original = optimizer.step
+
+        def step(*args: Any, **kwargs: Any) -> Any:
+            self.sees_step(optimizer)
+            result = original(*args, **kwargs)
+            self.sees_end(optimizer)
+            return result
+
+        return step
 
     def sees_clip(self, parameters: Iterable[Any], norm: torch.Tensor) -> None:
         """Copy the gradients that are clipped, and the norm."""
@@ -89,21 +135,73 @@ class StepWatch:
                 copy = parameter.grad.detach().clone()
                 self.before_clip.setdefault(parameter, copy)
 
-    def sees_step(self, optimizer: Optimizer) -> None:
-        """Copy the gradients and the options that the optimizer reads."""
-        self.optimizers.append(optimizer)
-        self.options |= options_of(optimizer)
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self.read[parameter] = parameter.grad.detach().clone()
+    def sees_step(self, optimizer: Any) -> None:
+        """Copy the gradients and the options that the optimizer reads.
+
+        A step may call the step of its base class, which reads the gradients after it.
+        """
+        if not any(each is optimizer for each in self._running):
+            self.optimizers.append(optimizer)
+        self._running.append(optimizer)
+        with without_dispatch_modes():  # the program does not read it
+            self.options |= options_of(optimizer)
+            self.copies |= copies_among(self._own_tensors(optimizer), self._parameters)
+        self.sees_gradients(optimizer)
+
+    def sees_gradients(self, optimizer: Any) -> None:
+        """Copy the gradients that the optimizer reads, or, with tensors of its own, may read."""
+        held = dict.fromkeys(parameters_of(optimizer))
+        with without_dispatch_modes():  # the program does not read it
+            for each in held:
+                self.is_read_elsewhere.pop(each, None)
+                if each.grad is not None:
+                    self.read[each] = each.grad.detach().clone()
+            if not held or self._own_tensors(optimizer):
+                self._sees_model()
+
+    def _sees_model(self) -> None:
+        """Copy the gradients of parameters that no optimizer has which stepped."""
+        for each in self._parameters:
+            if each not in self.options:
+                self.is_read_elsewhere[each] = None
+                if (gradient := gradient_of(each)) is not None:
+                    self.begun[each] = self.read[each] = gradient.detach().clone()
+
+    def _own_tensors(self, optimizer: Any) -> list[torch.Tensor]:
+        """Return the tensors that an optimizer updates, and that are no parameters of the model."""
+        return [e for e in parameters_of(optimizer) if e not in self._parameters]
+
+    def sees_end(self, optimizer: Any) -> None:
+        """Copy the parameters that the optimizer leaves, and what it read by its own copies."""
+        self._running.pop()
+        if any(each is optimizer for each in self._running):
+            return
+        with without_dispatch_modes():  # the program does not read it
+            own = self._own_tensors(optimizer)
+            self.copies |= copies_among(own, self._parameters)
+            for each in own:
+                if (parameter := self.copies.get(each)) is not None:
+                    self._sees_copy(each, parameter)
+            for each in parameters_of(optimizer):
+                if each in self._parameters and not isinstance(each, DTensor):
+                    self.updated[each] = each.detach().clone()
+
+    def _sees_copy(self, copy: torch.Tensor, parameter: nn.Parameter) -> None:
+        """Take the gradient and the options of a copy as those of its parameter."""
+        self.options[parameter] = self.options[copy]
+        if (gradient := copy.grad) is None:
+            gradient = self.read.get(copy)
+        if gradient is not None:
+            self.read[parameter] = gradient.detach().clone()
+            self.is_read_elsewhere.pop(parameter, None)
 
     def gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
         """Return the gradient of a parameter before any clipping."""
-        for copies in (self.before_clip, self.read):
+        for copies in (self.before_clip, self.begun, self.read):
             if parameter in copies:
                 return copies[parameter]
-        return None if parameter.grad is None else parameter.grad.detach()
+        gradient = gradient_of(parameter)
+        return None if gradient is None else gradient.detach()
 
 
 def _is_same_number(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -112,7 +210,46 @@ def _is_same_number(one: torch.Tensor, other: torch.Tensor) -> bool:
     return are_local and bool(torch.equal(one, other))
 
 
-def options_of(optimizer: Optimizer) -> dict[nn.Parameter, dict[str, object]]:
+def parameters_of(optimizer: Any) -> list[torch.Tensor]:
+    """Return the tensors that an optimizer updates; none where it does not list them."""
+    groups = getattr(optimizer, "param_groups", ())
+    return [parameter for group in groups for parameter in group["params"]]
+
+
+def gradient_of(parameter: nn.Parameter) -> torch.Tensor | None:
+    """Return the gradient of a parameter; `main_grad` where a wrapper adds gradients there."""
+    if parameter.grad is not None:
+        return parameter.grad
+    main = getattr(parameter, "main_grad", None)
+    is_gradient = isinstance(main, torch.Tensor) and main.shape == parameter.shape
+    return main if is_gradient else None
+
+
+def copies_among(
+    tensors: Iterable[torch.Tensor], parameters: Iterable[nn.Parameter]
+) -> dict[torch.Tensor, nn.Parameter]:
+    """Return the parameter of which each tensor is a copy, also in a higher dtype.
+
+    Tensors with several equal parameters are left out, and parameters with several copies.
+    """
+    listed = [*parameters]
+    found = {t: [p for p in listed if _is_copy(t, p)] for t in tensors}
+    times = Counter(each for equal in found.values() for each in equal)
+    return {t: p for t, (p, *more) in found.items() if not more and times[p] == 1}
+
+
+def _is_copy(tensor: torch.Tensor, parameter: nn.Parameter) -> bool:
+    if tensor.shape != parameter.shape or not tensor.is_floating_point():
+        return False
+    pair = (tensor.detach().to(parameter.dtype), parameter.detach())
+    if isinstance(tensor, DTensor) and isinstance(parameter, DTensor):
+        pair = (pair[0].to_local(), pair[1].to_local())
+    elif isinstance(tensor, DTensor) or isinstance(parameter, DTensor):
+        return False
+    return pair[0].shape == pair[1].shape and bool(torch.equal(*pair))
+
+
+def options_of(optimizer: Any) -> dict[torch.Tensor, dict[str, object]]:
     """Return the options that change what an optimizer makes, as they are now."""
     return {
         parameter: {
@@ -120,9 +257,24 @@ def options_of(optimizer: Optimizer) -> dict[nn.Parameter, dict[str, object]]:
             for name, value in group.items()
             if name not in _HOW and isinstance(value, _SIMPLE)
         }
-        for group in optimizer.param_groups
+        for group in getattr(optimizer, "param_groups", ())
         for parameter in group["params"]
     }
+
+
+def watch_bases(optimizer: Any) -> None:
+    """Let hooks see the step of each base class, as if torch had made an optimizer of it.
+
+    torch patches the class of an optimizer that is made. Without this, hooks would see
+    `super().step()` only where the program has made an optimizer of the base class.
+    """
+    for kind in type(optimizer).__mro__:
+        step = vars(kind).get("step")
+        is_own = issubclass(kind, Optimizer) and kind is not Optimizer
+        if is_own and step is not None and not hasattr(step, "hooked"):
+            seen: Any = Optimizer.profile_hook_step(step)
+            seen.hooked = True
+            kind.step = seen  # type: ignore[attr-defined]  # torch does the same
 
 
 @contextmanager
@@ -150,6 +302,29 @@ def watched_clipping() -> Iterator[None]:
         yield
 
 
-def _sees_step(optimizer: Optimizer, *_: object) -> None:
+def _sees_step(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+    if (watch := getattr(_rank, "watch", None)) is None:
+        return None
+    watch.sees_step(optimizer)
+    own, *rest = args
+    arguments = [_seen_closure(watch, optimizer, each) for each in rest]
+    named = {k: _seen_closure(watch, optimizer, each) for k, each in kwargs.items()}
+    return (own, *arguments), named
+
+
+def _seen_closure(watch: StepWatch, optimizer: Optimizer, argument: Any) -> Any:
+    """Return the closure of a step, after which the gradients are copied; or any other argument."""
+    if not callable(argument):
+        return argument
+
+    def closure() -> Any:
+        loss = argument()
+        watch.sees_gradients(optimizer)
+        return loss
+
+    return closure
+
+
+def _sees_end(optimizer: Optimizer, *_: object) -> None:
     if (watch := getattr(_rank, "watch", None)) is not None:
-        watch.sees_step(optimizer)
+        watch.sees_end(optimizer)

@@ -85,14 +85,14 @@ def axes_of(value: torch.Tensor) -> frozenset[str]:
 
 
 def optimizer_state(
-    optimizers: Iterable[torch.optim.Optimizer], names: Mapping[nn.Parameter, str]
+    optimizers: Iterable[Any], names: Mapping[torch.Tensor, str]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors of the state of optimizers, each with its name."""
-    for optimizer in optimizers:
-        for parameter, state in optimizer.state.items():
+    for optimizer in {id(each): each for each in optimizers}.values():
+        for parameter, state in getattr(optimizer, "state", {}).items():
             for key, value in state.items():
                 if (
-                    isinstance(parameter, nn.Parameter)
+                    isinstance(parameter, torch.Tensor)
                     and parameter in names
                     and isinstance(value, torch.Tensor | int | float)
                 ):

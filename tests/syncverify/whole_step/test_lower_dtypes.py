@@ -160,7 +160,7 @@ def test_an_own_step_without_a_loss_has_a_bound(factor: float) -> None:
 
 def test_noise_is_in_results_in_place_too_and_leaves_counters() -> None:
     value, counter = torch.ones(64, dtype=torch.float64), torch.ones(())
-    with LowerRoundingNoise(0, 1.0, BFLOAT16):
+    with LowerRoundingNoise(0, 1.0, BFLOAT16, BFLOAT16):
         value.add_(1)
         counter.add_(1)
     off = (value - 2).abs().max() / 2
@@ -171,7 +171,7 @@ def test_noise_is_in_results_in_place_too_and_leaves_counters() -> None:
 def test_noise_of_float16_has_a_smallest_number() -> None:
     rounding = Rounding.of([torch.float16])
     tiny = torch.tensor([1e-9] * 64 + [0.0], dtype=torch.float64)
-    with LowerRoundingNoise(0, 1.0, rounding):
+    with LowerRoundingNoise(0, 1.0, rounding, rounding):
         off = tiny + 0 - tiny
     assert off.abs().max() > rounding.spacing / 2
     assert off[-1] == 0

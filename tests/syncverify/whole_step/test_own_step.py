@@ -48,7 +48,7 @@ def step(
         out = model(each)
         loss = 3 * (out.square() * out + out).mean() / number
         loss.backward()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
     sizes = [*axes.values()]
     over = ["dp"] if wrong == "axis" and min(sizes) > 1 else [*axes]
     average(model.parameters(), mesh, *over)
