@@ -46,7 +46,8 @@ def allowed_words(
         if feature.topic == topic and capabilities.covers(*feature) and not row.rare
         if found.isdisjoint(NEVER_WITH.get(feature, ()))
     ]
-    known = [row.value for row in TABLE[topic].rows]
+    version = capabilities.table_version
+    known = [row.value for row in TABLE[topic].rows if row.since <= version]
     return words + [
         word for word in known if word not in words and base_word(word) in words
     ]

@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from syncverify.errors import UsageError
+from syncverify.scenario.feature_table import TABLE_VERSION
 
 _TEMPLATES: Final = resources.files(__package__) / "templates"
 
@@ -65,6 +66,7 @@ def _texts(like: str) -> dict[str, str]:
         "adapter": recipe.adapter,
         "backend": recipe.backend,
         "examples": str(recipe.examples),
+        "table_version": str(TABLE_VERSION),
     }
     templates = {
         "my_subject.py": f"{like}.py.txt",

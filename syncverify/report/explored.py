@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from syncverify.judge.ordering.held_memory import HeldMemory
-from syncverify.plain_text import counted
+from syncverify.plain_text import counted, first_of
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import TABLE_VERSION
 from syncverify.search.result import RunStatistics
 from syncverify.search.schedules import COMPLETE, RANDOM, ScheduleCoverage
 from syncverify.sim.turns.pct import DEFAULT_DEPTH
+
+_NAMED: Final = 4
 
 
 def explored_lines(
@@ -33,6 +38,17 @@ def explored_lines(
     yield from _overlap_lines(done, possible, is_judged=promises_overlap)
     yield from _memory_lines(statistics.held)
     yield from statistics.remarks
+
+
+def newer_values_lines(capabilities: Capabilities) -> Iterator[str]:
+    """Yield a line about values that are newer than the contract, if there are any."""
+    newer = [*map(str, capabilities.newer_features)]
+    if newer:
+        yield (
+            f"the contract means the values of version {capabilities.table_version} of "
+            f"{TABLE_VERSION}: {counted(len(newer), 'newer value')} beyond it "
+            f"({first_of(newer, _NAMED)}); table_version = {TABLE_VERSION} promises them"
+        )
 
 
 def _replay_lines(num_replayed: int, num_failing: int) -> Iterator[str]:

@@ -40,6 +40,7 @@ class FoundContract:
         )
         return {
             "": "\n".join(lines),
+            "table_version": "Version of the feature table whose values are meant.",
             "right": "The gradient is right.",
             "refused": "The gradient is right, or a clear error says why not.",
         }

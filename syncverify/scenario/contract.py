@@ -13,6 +13,7 @@ from syncverify.scenario.feature_table import (
     ALL_OPTIONAL_TOPICS,
     FEATURES,
     OPTIONAL,
+    TABLE_VERSION,
     WORDS,
     is_plain,
 )
@@ -52,6 +53,9 @@ class Capabilities:
     contract: it is observed and reported, and decides no verdict without `fail_on_wrong`.
 
     Attributes:
+        table_version: Version of the feature table whose values the contract means. Values that
+            later versions have added are beyond the contract, unless a field names them. Today's
+            version in code; in a contract file without the key, the first one.
         reduction: Gradients are the `sum` or the `mean` over the contributing ranks.
         tensors: `dtensor`; or `local` for a subject that knows ordinary tensors only and
             reduces each of them over all ranks.
@@ -99,6 +103,7 @@ class Capabilities:
             has one. Example: `dtype=float16`.
     """
 
+    table_version: int = TABLE_VERSION
     reduction: Literal["sum", "mean"] = "sum"
     tensors: Literal["dtensor", "local"] = "dtensor"
     varying_accumulations: bool = False
@@ -132,6 +137,9 @@ class Capabilities:
             value = getattr(self, field)
             if value not in words:
                 _refuse(field, " or ".join(map(repr, words)), value)
+        if self.table_version not in range(1, TABLE_VERSION + 1):
+            known = f"1 to {TABLE_VERSION}, the versions that this syncverify knows"
+            _refuse("table_version", known, self.table_version)
         if self.divide_factor and self.reduction != "sum":
             _refuse("reduction", "'sum' beside a divide_factor", self.reduction)
         object.__setattr__(self, "layers", _checked_layers(self.layers))
@@ -184,6 +192,16 @@ class Capabilities:
         return not asked.isdisjoint((topic, name)) and _left_out(self).isdisjoint(
             (topic, name)
         )
+
+    @property
+    def newer_features(self) -> list[Feature]:
+        """List the features that the contract would cover if it meant today's values."""
+        today = replace(self, table_version=TABLE_VERSION)
+        return [
+            each
+            for each in FEATURES
+            if today.covers(*each) and not self.covers(*each)
+        ]
 
     def may_refuse(self, topic: str, value: str) -> bool:
         """Tell whether a clear error is as good as the right gradient of a feature."""
@@ -269,7 +287,13 @@ def _left_out(capabilities: Capabilities) -> frozenset[str]:
         for (field, value), features in _LEFT_OUT_BY_FIELD.items()
         if getattr(capabilities, field) == value
     )
-    left_out = capabilities.outside.union(*by_fields)
+    asked = capabilities.features | capabilities.right | capabilities.refused
+    newer = {
+        str(each)
+        for each, row in FEATURES.items()
+        if row.since > capabilities.table_version
+    }
+    left_out = capabilities.outside.union(*by_fields, newer - asked)
     gone = {
         str(each)
         for each in FEATURES

@@ -1,9 +1,10 @@
 """Contracts as TOML files: read one, write one.
 
 A key of the file is a field of `Capabilities`; a key that is missing leaves the field as the
-subject has it. A file with a list of features is an exception: it replaces all features beyond
-plain steps that the subject has in any of the four lists. Features are lists of `topic=value`,
-one on a line, so that the difference of two files reads as a release note.
+subject has it. There are two exceptions. A file without `table_version` means version 1. A file
+with a list of features replaces all features beyond plain steps that the subject has in any of
+the four lists. Features are lists of `topic=value`, one on a line, so that the difference of two
+files reads as a release note.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from syncverify.scenario.contract import (
     Capabilities,
 )
 
+_FIRST_VERSION: Final = 1
 _DEFAULTS: Final = dataclasses.asdict(PLAIN_CONTRACT)
 # What lists contain, by key.
 _ENTRIES: Final = {
@@ -76,6 +78,8 @@ def contract_of(
     }
     if not content.keys().isdisjoint(FEATURE_FIELDS):
         own = own.plain()
+    # A file without a version may be older than the versions.
+    fields.setdefault("table_version", _FIRST_VERSION)
     try:
         return dataclasses.replace(own, **fields)
     except UsageError as error:
@@ -85,13 +89,13 @@ def contract_of(
 def contract_text(capabilities: Capabilities, *, comments: Mapping[str, str]) -> str:
     """Return the content of a contract file.
 
-    Only fields with a comment, and those that differ from the plain contract, are written.
+    The version, fields with a comment, and those that differ from the plain contract are written.
     `comments` has the text of comments, by the field above which they stand; "" is the head of
     the file.
     """
     lines = [f"# {line}".rstrip() for line in comments.get("", "").splitlines()]
     for key, value in dataclasses.asdict(capabilities).items():
-        if value != _DEFAULTS[key] or key in comments:
+        if value != _DEFAULTS[key] or key in {*comments, "table_version"}:
             lines += [
                 f"# {line}".rstrip() for line in comments.get(key, "").splitlines()
             ]

@@ -60,6 +60,7 @@ class Row:
         rare: Reason why it is played on request, and never drawn.
         needs: Feature without which no scenario has this one.
         gone_with: Smaller number of its kind; a contract without that one leaves this out.
+        since: Version of the table that has added the row, see `TABLE_VERSION`.
         is_beside: Whether it only comes beside another value of its topic.
         is_alone: Whether no search seeks pairs with it: it is drawn rarely, since it takes long.
         one_in: Number of draws among which one has it, if it is another than the topic's.
@@ -78,6 +79,7 @@ class Row:
     rare: str = ""
     needs: str = ""
     gone_with: str = ""
+    since: int = 1
     is_beside: bool = False
     is_alone: bool = False
     one_in: int = 0

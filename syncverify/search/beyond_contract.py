@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from syncverify.errors import UsageError
 from syncverify.scenario.feature_table import OPTIONAL
-from syncverify.scenario.features import features_outside, optional_features
+from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 
@@ -18,19 +18,16 @@ def observing(subject: Subject, scenario: Scenario) -> Subject:
         UsageError: The contract leaves out a value of plain steps that the scenario has.
     """
     own = subject.capabilities
+    newer = {*own.newer_features}
     beyond = {
         str(feature)
-        for feature in optional_features(scenario)
-        if not own.covers(*feature)
+        for feature in features_outside(scenario, own)
+        if feature in OPTIONAL or feature in newer
     }
     capabilities = replace(
         own, refused=own.refused | beyond, outside=own.outside - beyond
     )
-    outside = [
-        str(feature)
-        for feature in features_outside(scenario, capabilities)
-        if feature not in OPTIONAL
-    ]
+    outside = [*map(str, features_outside(scenario, capabilities))]
     if outside:
         raise UsageError(
             f"subject {subject.name!r} does not promise to handle {', '.join(outside)}: its "

@@ -24,7 +24,7 @@ from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import EventRow, Feature
 from syncverify.scenario.feature_table import EVENTS, FEATURES, PLAIN, TABLE
-from syncverify.scenario.features import optional_features, parameter_features
+from syncverify.scenario.features import features_of, parameter_features
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.size import size_of
@@ -54,7 +54,7 @@ class FeatureScenarios:
 
     def has_feature(self, scenario: Scenario) -> bool:
         """Tell whether a scenario has the feature."""
-        return self.feature in optional_features(scenario)
+        return self.feature in features_of(scenario)
 
     def smallest_first(self, num_scenarios: int) -> list[Scenario]:
         """Draw scenarios with the feature, the smallest first.

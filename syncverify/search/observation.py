@@ -98,8 +98,16 @@ class RatedFeature:
 
 
 def features_beyond(capabilities: Capabilities) -> list[str]:
-    """List the features that a contract does not promise, in the order of the table."""
-    return [str(each) for each in OPTIONAL if not capabilities.covers(*each)]
+    """List the features that a contract does not promise, in the order of the table.
+
+    Values of plain steps are among them if they are newer than the contract.
+    """
+    newer = {*capabilities.newer_features}
+    return [
+        str(each)
+        for each in FEATURES
+        if each in newer or (each in OPTIONAL and not capabilities.covers(*each))
+    ]
 
 
 def observe(

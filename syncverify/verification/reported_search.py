@@ -20,7 +20,7 @@ from syncverify.processes.calls import run_here
 from syncverify.repair.diagnosis import all_diagnosed
 from syncverify.report.bound import Bound
 from syncverify.report.coverage import CoverageSummary
-from syncverify.report.explored import explored_lines
+from syncverify.report.explored import explored_lines, newer_values_lines
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import NotTried, Report
@@ -204,6 +204,7 @@ def run_search(
     check_worlds(subject.factory, subject.name, settings.ranks)
     check_schedules(settings.schedules, backend.name)
     notes = limits_of(backend.name, subject.capabilities)
+    notes += newer_values_lines(subject.capabilities)
     subject = _played(with_announced_counts(subject, backend.name, notes), backend)
     if settings.focus is not None:
         space = Space(subject.capabilities, settings.ranks)

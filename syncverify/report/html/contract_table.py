@@ -42,6 +42,7 @@ def _features(
 
 def _promise(feature: Feature, capabilities: Capabilities) -> str:
     if not capabilities.covers(*feature):
-        return "beyond the contract" if feature in OPTIONAL else "left out"
+        is_beyond = feature in OPTIONAL or feature in capabilities.newer_features
+        return "beyond the contract" if is_beyond else "left out"
     refuses = feature in OPTIONAL and capabilities.may_refuse(*feature)
     return "right, or a clear error" if refuses else "right"
