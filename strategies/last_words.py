@@ -15,12 +15,12 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import MANY, PLAIN, TABLE
+from syncverify.scenario.feature_table import CANCELLING, MANY, PLAIN, TABLE
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import PARTIAL
 from syncverify.strategies.enlarged_scenarios import with_many_ranks
-from syncverify.strategies.overflows import CANCELLING, with_a_term_that_cancels
+from syncverify.strategies.overflows import with_a_term_that_cancels
 from syncverify.strategies.word_choices import allowed_words
 
 _Change = Callable[[Scenario], Scenario]

@@ -19,7 +19,7 @@ from syncverify.program.model import build_model
 from syncverify.program.modules.named import naming_layer, require_finite
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import PLAIN
+from syncverify.scenario.feature_table import CANCELLING, PLAIN
 from syncverify.scenario.layout import contributing_ranks, is_managed, local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
@@ -136,6 +136,19 @@ class Reference:
     owners: dict[Hashable, dict[float | str, RightElement]] = field(
         default_factory=dict, repr=False, compare=False
     )
+
+    @property
+    def rounds(self) -> bool:
+        """Tell whether right gradients may differ by rounding: see `judge/rounding.py`.
+
+        Those of a real module do. Whole numbers do where ranks sum them in a narrower dtype,
+        unless the word `cancelling` keeps their sums exact in it.
+        """
+        if self.scenario.module != PLAIN:
+            return True
+        return bool(self.capabilities.wire_dtype) and any(
+            spec.gradient != CANCELLING for spec in self.scenario.trainable
+        )
 
     def local(
         self, spec: ParameterSpec, rank: int, step: int, micro_batches: Iterable[int]

@@ -19,6 +19,9 @@ Note [What rounding can do]
       rounding of the exact result, as 24 >= 2p + 2 for significands of p = 8 or 11 bits.
       To round more rarely, as a sum in float32 does that is rounded once, only helps.
     - A gradient whose dtype is narrower than its parameter's is rounded before it is g_i.
+    - Ranks that sum in a narrower `wire_dtype` round there: u is that dtype's, and each term is
+      rounded once more, as it is cast. The g_i are whole numbers, and exact. Only parameters
+      with a replicated axis are sent.
     - Sums and divisions may lead below the smallest normal number, where a result may be
       rounded to a multiple of the smallest subnormal, or to 0. The smallest normal number
       bounds what each of at most 2n operations adds to the error.
@@ -53,6 +56,7 @@ import torch
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import explain, explanations
 from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.scenario.layout import is_managed
 
 _UNIT_ROUNDOFF_OF_REFERENCE = torch.finfo(torch.float64).eps / 2
 # The sum of a wrong cause rounds as well. Its bound is up to this factor larger.
@@ -63,9 +67,12 @@ _SAME: Final = 1e-12  # relative difference of one value, computed twice in floa
 
 def error_bound(expected: ExpectedGradient) -> torch.Tensor:
     """Return bounds on the rounding of each element, in float64; infinite where none exists."""
-    info = torch.finfo(getattr(torch, expected.spec.effective_grad_dtype))
+    wire = expected.reference.capabilities.wire_dtype
+    is_sent = bool(wire) and is_managed(expected.spec)
+    dtype = wire if is_sent else expected.spec.effective_grad_dtype
+    info = torch.finfo(getattr(torch, dtype))
     num_terms = len(expected.ranks) * expected.count
-    num_roundings = num_terms - 1 + (2 if expected.divisor > 1 else 0)
+    num_roundings = num_terms - 1 + is_sent + (2 if expected.divisor > 1 else 0)
     relative = gamma(num_roundings, info.eps / 2)
     relative += 2 * gamma(num_terms, _UNIT_ROUNDOFF_OF_REFERENCE)
     return relative * expected.magnitude() + 2 * num_terms * info.smallest_normal

@@ -37,6 +37,9 @@ from syncverify.scenario.specs import ParameterSpec
 ForwardContext = Callable[[str], AbstractContextManager[object]]
 # Name of a term that uses no parameter, or all parameters.
 _NO_PARAMETER = ""
+# Added to a small whole number, bfloat16 and float16 round it: a broadcast in one of them leaves
+# its sender with another value.
+_IN_NO_NARROW_DTYPE = 2**-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +275,8 @@ def start_value(scenario: Scenario, spec: ParameterSpec, rank: int) -> torch.Ten
     first = contributing_ranks(scenario.mesh, spec, rank)[0]
     is_equal = scenario.replicas == "equal"
     part = first if is_equal else _own_part(scenario, spec, rank)
-    return ((torch.arange(shape.numel()) + part) % 5 - 2).reshape(shape)
+    values = ((torch.arange(shape.numel()) + part) % 5 - 2).reshape(shape)
+    return values if is_equal else values + _IN_NO_NARROW_DTYPE
 
 
 def _own_part(scenario: Scenario, spec: ParameterSpec, rank: int) -> int:

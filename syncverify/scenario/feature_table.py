@@ -41,6 +41,8 @@ from syncverify.scenario.specs import (
 # the next version in `since`, so that no old contract promises it. A release raises it once.
 TABLE_VERSION: Final = 2
 PLAIN: Final = "plain"
+# The value of `gradient` with sums over ranks that bfloat16 holds.
+CANCELLING: Final = "cancelling"
 MAX_AXES: Final = 3
 MAX_STEPS: Final = 3
 MAX_ACCUMULATIONS: Final = 4
@@ -256,7 +258,7 @@ TOPICS: Final = (
         Row("inf", "Inf in one element, of one rank's first micro-batch of every other step",
             never_with=never("one parameter of a scenario overflows", "gradient=nan")),
         Row("nan", "NaN in one element, of one rank's first micro-batch of every other step"),
-        Row("cancelling", "the first and the third micro-batch cancel out: bfloat16 has their sum "
+        Row(CANCELLING, "the first and the third micro-batch cancel out: bfloat16 has their sum "
             "over ranks and that of all, and not the sums in between",
             never_with=never("one parameter of a scenario is special", "gradient=inf",
                 "gradient=nan"), fewest_micro_batches=3),

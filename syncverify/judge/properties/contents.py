@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.sent import places_of
-from syncverify.scenario.feature_table import PLAIN
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 
 # Places of gradients: parameter and first element; None where some value is not known.
@@ -53,7 +52,7 @@ class Contents:
 
 
 def _places(judgement: Judgement, rank: int, launch: CollectiveLaunch) -> Places:
-    if judgement.scenario.module != PLAIN:
+    if judgement.reference.rounds:
         return None
     found = places_of(judgement.reference, rank, launch)
     return None if found is None else frozenset(found)

@@ -28,7 +28,6 @@ from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.rounding import explain_rounded
 from syncverify.judge.violation import Violation, finding
 from syncverify.plain_text import named
-from syncverify.scenario.feature_table import PLAIN
 from syncverify.trace.run import Observation
 
 
@@ -98,7 +97,7 @@ def wrong_owners(judgement: Judgement) -> Iterator[Violation]:
 
 
 def _replicas(judgement: Judgement) -> list[_Replicas]:
-    plain = judgement.scenario.module == PLAIN
+    is_exact = not judgement.reference.rounds
     found: dict[tuple[str, tuple[int, ...]], _Replicas] = {}
     for expected, observation in on_all_ranks(judgement, reduced=True):
         name, step = expected.spec.name, expected.step
@@ -106,7 +105,7 @@ def _replicas(judgement: Judgement) -> list[_Replicas]:
         each.seen.setdefault(step, {})[expected.rank] = expected, observation
         each.right.setdefault(step, set())
         observed = observation.gradients[name]
-        if (explain if plain else explain_rounded)(expected, observed) is None:
+        if (explain if is_exact else explain_rounded)(expected, observed) is None:
             each.right[step].add(expected.rank)
     for each in found.values():
         each.owners = _owners(judgement, each)

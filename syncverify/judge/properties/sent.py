@@ -22,7 +22,6 @@ from syncverify.judge.reference import GradientSlice, Reference
 from syncverify.judge.traced import launches_of
 from syncverify.program.model import start_value
 from syncverify.scenario import step_plan
-from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.layout import local_shape, ranks_along, reduce_axes
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.trace.records import CollectiveLaunch
@@ -231,7 +230,7 @@ def may_hold_gradients(
     """
     if launch.parameters:
         return True
-    if reference.scenario.module != PLAIN:
+    if reference.rounds:
         specs, mesh = reference.scenario.trainable, reference.scenario.mesh
         sizes = (math.prod(local_shape(mesh, spec, launch.ranks[0])) for spec in specs)
         return launch.numel >= min(sizes)

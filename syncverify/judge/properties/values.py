@@ -43,7 +43,6 @@ from syncverify.judge.properties.property import Property
 from syncverify.judge.rounding import explain_rounded
 from syncverify.judge.signs import Signs
 from syncverify.judge.violation import Violation, finding
-from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.features import overflows
 from syncverify.scenario.layout import local_shape, reduce_axes
 from syncverify.trace.run import Observation
@@ -66,13 +65,12 @@ _SHOWN_READINGS = 3
 
 def exact_gradient_seen(judgement: Judgement) -> bool:
     """A parameter is replicated, a `wait()` returned, and gradients are whole numbers."""
-    return judgement.scenario.module == PLAIN and _reduced_gradient_seen(judgement)
+    return not judgement.reference.rounds and _reduced_gradient_seen(judgement)
 
 
-def module_gradient_seen(judgement: Judgement) -> bool:
-    """A real module is trained, and a `wait()` returned."""
-    is_module = judgement.scenario.module != PLAIN
-    return is_module and judgement.was_seen("reduced")
+def rounded_gradient_seen(judgement: Judgement) -> bool:
+    """A real module is trained, or sums round on the wire, and a `wait()` returned."""
+    return judgement.reference.rounds and judgement.was_seen("reduced")
 
 
 def replicas_compared(judgement: Judgement) -> bool:
@@ -110,7 +108,7 @@ def gradient_equals_reference(judgement: Judgement) -> Iterator[Violation]:
     swapped buckets. Does not promise that the gradient was safe to use on a GPU
     stream.
     """
-    if judgement.scenario.module == PLAIN:  # others have gradients that round
+    if not judgement.reference.rounds:
         yield from wrong_owners(judgement)
         yield from compare(judgement, after_wait(judgement, reduced=True))
         yield from _still_partial(judgement)
@@ -149,8 +147,8 @@ GRADIENT_EQUALS_REFERENCE = Property(
 def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, a real module's gradient is as near naive DDP's as rounding allows.
 
-    For all ranks, steps and trainable parameters of scenarios that train a module, be they
-    reduced or not: each element of the local gradient differs from the exact sum (or mean)
+    For all ranks, steps and trainable parameters of scenarios that train a module, or that send
+    whole numbers which round in the contract's `wire_dtype`, be they reduced or not: each element of the local gradient differs from the exact sum (or mean)
     by no more than sums in any order may. The bound is derived, not chosen: see Note [What
     rounding can do] in `syncverify/judge/rounding.py`.
 
@@ -159,7 +157,7 @@ def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Violation]:
     all defects that whole numbers show. Does not require the nearest number:
     `gradient_equals_reference` does, on sums of products, whose gradients are exact.
     """
-    if judgement.scenario.module == PLAIN:
+    if not judgement.reference.rounds:
         return
     yield from wrong_owners(judgement)
     for is_reduced in (True, False):
@@ -169,7 +167,7 @@ def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Violation]:
 GRADIENT_IS_WITHIN_ROUNDING = Property(
     gradient_is_within_rounding,
     order=120,
-    applies=module_gradient_seen,
+    applies=rounded_gradient_seen,
     example="on real modules: a wire format that keeps little but whole numbers",
     follows=_FOLLOWS,
     is_about_values=True,
@@ -187,7 +185,7 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Violation]:
     touches local parameters, gradients of frozen parameters. Does not promise that nothing
     was exchanged: a reduction that is undone passes.
     """
-    if judgement.scenario.module == PLAIN:
+    if not judgement.reference.rounds:
         yield from compare(judgement, after_wait(judgement, reduced=False))
     for rank, observation, spec in each_after_wait(judgement):
         gradient, step = observation.gradients[spec.name], observation.step
@@ -266,7 +264,10 @@ REPLICAS_AGREE = Property(
         Mistake(
             "replicas_differ",
             "replicas of one parameter have different gradients",
-            "reduce over every mesh axis on which the parameter is Replicate",
+            (
+                "reduce over every mesh axis on which the parameter is Replicate, and give each"
+                " rank the value that the others receive, to the bit"
+            ),
         ),
     ),
 )
@@ -319,7 +320,7 @@ def _compared(
     others: Iterable[tuple[ExpectedGradient, Observation]],
 ) -> Iterator[Violation]:
     apart, seen = set[str](), set[str]()
-    if judgement.scenario.module != PLAIN:
+    if judgement.reference.rounds:
         for expected, observation, cause in _explained(gradients, explain_rounded):
             yield _finding(
                 judgement,
