@@ -19,7 +19,6 @@ from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import Replicate, distribute_tensor
@@ -34,6 +33,17 @@ NUM_MICRO_BATCHES = 2
 NUM_TRAINING_IMAGES = 12 * GLOBAL_BATCH
 LEARNING_RATE = 0.5
 MAX_RELATIVE_DIFFERENCE = 1e-12
+NUM_TEST_IMAGES = 360
+NOISE = 0.4  # standard deviation, where a stroke is 1
+
+# Each digit in 5 rows of 3 pixels.
+GLYPHS = """
+    ### .#. ##. ##. #.# ### .## ### ### ###
+    #.# ##. ..# ..# #.# #.. #.. ..# #.# #.#
+    #.# .#. .#. .#. ### ##. ### .#. ### ###
+    #.# .#. #.. ..# ..# ..# #.# .#. #.# ..#
+    ### ### ### ##. ..# ##. ### .#. ### ##.
+"""
 
 Examples = tuple[torch.Tensor, torch.Tensor]  # images (N, 64) and labels (N,)
 
@@ -110,16 +120,18 @@ def make_model() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10)).double()
 
 
-def load() -> tuple[Examples, Examples]:
-    """Split scikit-learn's 8x8 digits into training and test examples."""
-    digits = load_digits()
-    order = torch.randperm(
-        len(digits.target), generator=torch.Generator().manual_seed(0)
-    )
-    images = torch.from_numpy(digits.data)[order] / 16
-    labels = torch.from_numpy(digits.target).long()[order]
-    training, test = slice(NUM_TRAINING_IMAGES), slice(NUM_TRAINING_IMAGES, None)
-    return (images[training], labels[training]), (images[test], labels[test])
+def draw(count: int, seed: int) -> Examples:
+    """Draw digits in the middle of 8x8 images, with noise."""
+    rows = [
+        [[p == "#" for p in glyph] for glyph in row.split()]
+        for row in GLYPHS.split("\n")[1:-1]
+    ]
+    glyphs = torch.tensor(rows, dtype=torch.float64).transpose(0, 1)  # (10, 5, 3)
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(10, (count,), generator=generator)
+    images = NOISE * torch.randn(count, 8, 8, dtype=torch.float64, generator=generator)
+    images[:, 1:6, 2:5] += glyphs[labels]
+    return images.flatten(1), labels
 
 
 def batches(examples: Examples, epoch: int) -> Iterator[Examples]:
@@ -143,7 +155,8 @@ def refuse_difference(what: str, distributed: float, reference: float) -> None:
 
 def train(rank: int, mesh: DeviceMesh) -> None:
     """Train, and on rank 0 compare every step with the reference."""
-    training, (test_images, test_labels) = load()
+    training = draw(NUM_TRAINING_IMAGES, seed=0)
+    test_images, test_labels = draw(NUM_TEST_IMAGES, seed=1)
     distributed = DistributedTraining(make_model(), mesh)
     reference = ReferenceTraining(make_model()) if rank == 0 else None
     with distributed.synchronizer:

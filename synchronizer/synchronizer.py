@@ -169,7 +169,8 @@ class GradientSynchronizer:
             InvalidArgumentError: The config names an axis that no mesh has, or a process
                 group that this rank cannot use; or no gradient would be reduced.
             UnsupportedPlacementError: A parameter is neither replicated nor sharded.
-            PlanMismatchError: Ranks that share buckets differ, or do not bind in time.
+            PlanMismatchError: Ranks that share buckets differ in them or in the values of
+                parameters, or do not bind in time.
             GradientMismatchError: An existing `.grad` does not fit its parameter.
         """
         if self._sequence is not None:
@@ -195,6 +196,8 @@ class GradientSynchronizer:
         self._rebuild = Rebuild(
             candidates, notes, bucket_cap_bytes=cap_bytes, config=self._config
         )
+        if self._config.unequal_replicas == "broadcast":
+            self.broadcast_replicas()
 
     def explain(self) -> Explanation:
         """Describe the reductions of every step: buckets, ranks and moments.
@@ -233,7 +236,8 @@ class GradientSynchronizer:
     def broadcast_replicas(self) -> None:
         """Give parameters and buffers of the lowest rank to all ranks that replicate them.
 
-        As DDP does when it wraps a module; all ranks call it, for instance after `bind()`.
+        As DDP does when it wraps a module; all ranks call it after `bind()`, which refuses
+        unequal replicas by default (`unequal_replicas` of the config).
         Frozen parameters are sent too. Ordinary ones, and buffers of the module of
         `from_module`, need the process group of the config, and stay as they are without.
 

@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 from syncverify.synchronizer.contract.errors import InvalidArgumentError
 
 UnusedPolicy = Literal["error", "zeros", "keep_none"]
+ReplicaPolicy = Literal["error", "broadcast", "keep"]
 AxisReduction = Literal["sum", "avg", "none"]
 GroupReduction = Literal["sum", "avg"]
 Scaling = Literal["after", "split"]

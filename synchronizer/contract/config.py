@@ -12,6 +12,7 @@ from syncverify.synchronizer.contract.arguments import (
     GradientHook,
     GroupReduction,
     Mode,
+    ReplicaPolicy,
     Scaling,
     UnusedPolicy,
 )
@@ -54,6 +55,13 @@ class SynchronizerConfig:
             * "keep_none": zeros as well, but None where no rank of the sum has a
               gradient. Adds a flag for each gradient, and `wait()` waits for the
               device.
+        unequal_replicas: Action of `bind()` where ranks that reduce the gradient of a parameter
+            hold different values of the parameter.
+
+            * "error": raise an error. Each rank reads its parameters once, and compares
+              checksums of the bits, with the plans.
+            * "broadcast": `bind()` ends with `broadcast_replicas()`.
+            * "keep": compare nothing.
         rebuild: Whether the first `zero_grad()` after a reduced step cuts the buckets
             anew, in the order in which gradients of that step became complete. Every
             `.grad` is then a new tensor.
@@ -89,6 +97,7 @@ class SynchronizerConfig:
     wire_dtype: torch.dtype | None = None
     scaling: Scaling = "after"
     unused: UnusedPolicy = "error"
+    unequal_replicas: ReplicaPolicy = "error"
     rebuild: bool = True
     mode: Mode = "all_reduce"
     comm_hook: CommHook | None = None
@@ -101,6 +110,7 @@ class SynchronizerConfig:
         refuse("process_group_reduction", self.process_group_reduction, GroupReduction)
         refuse("scaling", self.scaling, Scaling)
         refuse("unused", self.unused, UnusedPolicy)
+        refuse("unequal_replicas", self.unequal_replicas, ReplicaPolicy)
         refuse("mode", self.mode, Mode)
         refuse("gradient_hook", self.gradient_hook, GradientHook)
         arguments.refuse_unusable_wire_dtype(self.wire_dtype)

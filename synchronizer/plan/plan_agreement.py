@@ -13,22 +13,25 @@ Two ranks compare, line by line:
     * the options on which ranks have to agree;
     * the buckets that they sum together, in launch order;
     * parameters on axes with the reduction "none", with the ranks of these axes,
-      because those may have another reduction there.
+      because those may have another reduction there;
+    * checksums of the parameters whose gradients they sum together.
 """
 
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Self
 
+from torch import nn
 from torch.distributed.tensor import DTensor
 
 from syncverify.synchronizer.contract.config import SynchronizerConfig
 from syncverify.synchronizer.contract.errors import PlanMismatchError
 from syncverify.synchronizer.plan.grouping import BucketPlan, ParameterPlan
+from syncverify.synchronizer.plan.replica_values import checksums
 from syncverify.synchronizer.plan.wire_format import WireFormat
 from syncverify.synchronizer.ranks.notes import Notes
 from syncverify.synchronizer.ranks.scope import rank_list
@@ -63,33 +66,48 @@ class Fingerprint:
         scopes: Sets of global ranks that compare lines.
         buckets: In launch order: index of the set, and the lines that its ranks
             compare.
+        values: Index of the set, and checksum, by name of the parameter.
     """
 
     options: tuple[str, ...]
     scopes: tuple[tuple[int, ...], ...]
     buckets: tuple[tuple[int, tuple[str, ...]], ...]
+    values: dict[str, tuple[int, int]]
 
     @classmethod
-    def of(cls, plans: Sequence[BucketPlan], options: Sequence[str] = ()) -> Self:
+    def of(
+        cls,
+        plans: Sequence[BucketPlan],
+        options: Sequence[str] = (),
+        checksums: Mapping[nn.Parameter, int] | None = None,
+    ) -> Self:
         """Describe plans in launch order, without local buckets, after option lines."""
+        known = checksums or {}
         shared = [found for plan in plans for found in _shared(plan)]
         scopes = list(dict.fromkeys(ranks for ranks, _ in shared))
         buckets = ((scopes.index(ranks), tuple(lines)) for ranks, lines in shared)
-        return cls(tuple(options), tuple(scopes), tuple(buckets))
+        values = {
+            member.name: (scopes.index(plan.scope.ranks), known[member.parameter])
+            for plan in plans
+            for member in plan.members
+            if plan.scope and member.parameter in known
+        }
+        return cls(tuple(options), tuple(scopes), tuple(buckets), values)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read the bytes that `encode` wrote."""
-        options, scopes, buckets = json.loads(zlib.decompress(data))
+        options, scopes, buckets, values = json.loads(zlib.decompress(data))
         return cls(
             tuple(options),
             tuple(map(tuple, scopes)),
             tuple((index, tuple(members)) for index, members in buckets),
+            {name: (index, value) for name, (index, value) in values.items()},
         )
 
     def encode(self) -> bytes:
         """Return the fingerprint as bytes; equal bytes for equal fingerprints."""
-        parts = [self.options, self.scopes, self.buckets]
+        parts = [self.options, self.scopes, self.buckets, self.values]
         return zlib.compress(json.dumps(parts).encode())
 
     def difference(self, rank: int, other: Self, peer: int) -> Difference | None:
@@ -109,6 +127,14 @@ class Fingerprint:
                 return Difference(here, there)
         return None
 
+    def unequal_value(self, other: Self, peer: int) -> Difference | None:
+        """Return a parameter that `peer` shares, has an equal plan for, and another value of."""
+        for name, (index, value) in reversed(self.values.items()):
+            _, there = other.values.get(name, (0, value))
+            if peer in self.scopes[index] and value != there:
+                return Difference(f"{name}: checksum {value}", f"checksum {there}")
+        return None
+
     def _shared_with(self, rank: int) -> Iterator[str]:
         """Yield the lines of the buckets that this rank shares with another rank."""
         yield from self.options
@@ -120,7 +146,7 @@ class Fingerprint:
 def _name(line: str) -> str:
     """Return the parameter or option of a line; "" for the end of a bucket."""
     name, _, rest = line.partition(": ")
-    return name if rest.startswith(("torch.", "config ")) else ""
+    return name if rest.startswith(("torch.", "config ", "checksum ")) else ""
 
 
 def _kind(line: str) -> str:
@@ -140,18 +166,26 @@ def refuse_different_plans(
     notes: Notes | None,
     config: SynchronizerConfig,
 ) -> None:
-    """Refuse to bind where ranks that share buckets have different plans.
+    """Refuse to bind where ranks that share buckets have different plans, or unequal replicas.
 
     Waits for all of these ranks. Raises on each rank that can see the difference.
 
     Raises:
-        PlanMismatchError: A rank has another plan, or did not bind in time.
+        PlanMismatchError: A rank has another plan or other values, or did not bind in time.
     """
     if notes is None:
         return
-    # The option that plans do not show and ranks have to share.
-    mine = Fingerprint.of(plans, [f"rebuild: config rebuild={config.rebuild!r}"])
-    different = _compare(notes, mine)
+    # The options that plans do not show and ranks have to share.
+    options = [
+        f"{name}: config {name}={getattr(config, name)!r}"
+        for name in ("rebuild", "unequal_replicas")
+    ]
+    values = checksums(plans) if config.unequal_replicas == "error" else {}
+    mine = Fingerprint.of(plans, options, values)
+    others = _others(notes, mine)
+    different = _found(
+        others, lambda other, peer: mine.difference(notes.rank, other, peer)
+    )
     if different:
         peer, found = next(iter(different.items()))
         raise PlanMismatchError(
@@ -160,10 +194,30 @@ def refuse_different_plans(
             got=f"{found.here}, on this rank; {found.there}, on rank {peer}",
             where="unlike rank " + rank_list(different),
         )
+    unequal = _found(others, mine.unequal_value)
+    if unequal:
+        peer, found = next(iter(unequal.items()))
+        raise PlanMismatchError(
+            f"replicas of {found.subject} are unequal: ranks that sum its gradient would train apart",
+            expected="equal values in bind() on all ranks that sum a gradient",
+            got=f"{found.here}, on this rank; {found.there}, on rank {peer}",
+            where="unlike rank " + rank_list(unequal),
+            hint="give all ranks the same values before bind(), as by one seed or one checkpoint;"
+            ' SynchronizerConfig(unequal_replicas="broadcast") sends those of the lowest rank,'
+            ' and "keep" compares nothing',
+        )
 
 
-def _compare(notes: Notes, mine: Fingerprint) -> dict[int, Difference]:
-    """Return the difference to each peer that publishes another fingerprint.
+def _found(
+    others: Mapping[int, Fingerprint],
+    difference: Callable[[Fingerprint, int], Difference | None],
+) -> dict[int, Difference]:
+    found = {peer: difference(other, peer) for peer, other in others.items()}
+    return {peer: each for peer, each in found.items() if each}
+
+
+def _others(notes: Notes, mine: Fingerprint) -> dict[int, Fingerprint]:
+    """Return the fingerprint of each peer that publishes another one.
 
     Raises `PlanMismatchError` where a peer publishes nothing in time.
     """
@@ -172,16 +226,11 @@ def _compare(notes: Notes, mine: Fingerprint) -> dict[int, Difference]:
     # The long note is written first: a peer that finds the digest finds the note too.
     notes.write("plan/whole", encoded)
     notes.write("plan/digest", digest)
-    different: dict[int, Difference] = {}
-    for peer in notes.peers:
-        if notes.read("plan/digest", peer, call="bind()") == digest:
-            continue
-        encoded = notes.read("plan/whole", peer, call="bind()")
-        other = Fingerprint.decode(encoded)
-        found = mine.difference(notes.rank, other, peer)
-        if found:
-            different[peer] = found
-    return different
+    return {
+        peer: Fingerprint.decode(notes.read("plan/whole", peer, call="bind()"))
+        for peer in notes.peers
+        if notes.read("plan/digest", peer, call="bind()") != digest
+    }
 
 
 def _shared(plan: BucketPlan) -> Iterator[tuple[tuple[int, ...], list[str]]]:

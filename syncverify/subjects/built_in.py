@@ -41,7 +41,8 @@ def declared(folder: Traversable, package: str) -> dict[str, BuiltIn]:
     """
     found = {
         name: BuiltIn(
-            f"{package}.{file.name.removesuffix('.py')}:{owner}", literals.get("PACKAGE", "torch")
+            f"{package}.{file.name.removesuffix('.py')}:{owner}",
+            literals.get("PACKAGE", "torch"),
         )
         for file in folder.iterdir()
         if file.name.endswith(".py")
