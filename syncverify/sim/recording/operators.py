@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,6 +96,39 @@ def effects_of(operator: Any) -> Effects | None:
         tuple(writes),
         fills=not name.startswith(_ALLOCATE),
         waits_on_host=name in _HOST_SYNCS,
+    )
+
+
+def needs_no_value(tensors: Sequence[torch.Tensor]) -> bool:
+    """Tell whether an operator that needs values of its tensors can do without them.
+
+    Without an element there is no value. `equal` of tensors that differ in shape, or that are
+    the same memory, compares nothing.
+
+    Args:
+        tensors: Tensors that the operator reads.
+
+    Returns:
+        Whether torch returns without a wait for the device.
+
+    Source:
+        `cuda_equal` in ATen/native/cuda/Equal.cpp; `unique_cuda_template` in Unique.cu.
+    """
+    first = tensors[0]
+    if not all(tensor.numel() for tensor in tensors):
+        return True
+    return any(
+        other.shape != first.shape or _is_same_memory(other, first)
+        for other in tensors[1:]
+    )
+
+
+def _is_same_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return (
+        first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+        and first.storage_offset() == second.storage_offset()
+        and first.stride() == second.stride()
+        and first.dtype == second.dtype
     )
 
 
