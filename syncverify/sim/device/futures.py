@@ -215,7 +215,6 @@ class _Settled:
         run()
 
 
-
 def collect_all(
     original: Callable[..., torch.futures.Future[Any]],
     streams: RankStreams,

@@ -354,11 +354,13 @@ def _to_host(
 
 
 def _to_device(
-    _: Replacement, line: _Line, tensor: Any, device: Any = None,
-    non_blocking: bool = False, **options: Any,
+    _: Replacement, line: _Line, tensor: Any, device: Any = None, *flags: Any,
+    **options: Any,
 ) -> Any:  # fmt: skip
     wanted = line.seen.device if device is None else _device(device)
-    return tensor.to(wanted, non_blocking=non_blocking, **options)
+    if flags:
+        options["non_blocking"] = flags[0]
+    return tensor.to(wanted, **options)
 
 
 def _to(

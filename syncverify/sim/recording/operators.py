@@ -99,37 +99,40 @@ def effects_of(operator: Any) -> Effects | None:
     )
 
 
-def needs_no_value(tensors: Sequence[torch.Tensor]) -> bool:
-    """Tell whether an operator that needs values of its tensors can do without them.
+def needs_no_value(effects: Effects, tensors: Sequence[torch.Tensor]) -> bool:
+    """Tell whether an operator for which the host waits returns without a value of its tensors.
 
     Without an element there is no value. `equal` of tensors that differ in shape, or that are
     the same memory, compares nothing.
 
     Args:
+        effects: Effects of the operator.
         tensors: Tensors that the operator reads.
 
     Returns:
-        Whether torch returns without a wait for the device.
+        Whether it does.
 
     Source:
         `cuda_equal` in ATen/native/cuda/Equal.cpp; `unique_cuda_template` in Unique.cu.
     """
-    first = tensors[0]
     if not all(tensor.numel() for tensor in tensors):
         return True
-    return any(
-        other.shape != first.shape or _is_same_memory(other, first)
-        for other in tensors[1:]
-    )
+    if not effects.name.startswith("aten.equal."):
+        return False
+    first, second = tensors
+    return first.shape != second.shape or _is_same_memory(first, second)
 
 
 def _is_same_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return (
-        first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
-        and first.storage_offset() == second.storage_offset()
-        and first.stride() == second.stride()
-        and first.dtype == second.dtype
-    )
+    if first is second:
+        return True
+    if not all(_is_plain(each) for each in (first, second)):
+        return False
+    return first.dtype == second.dtype and first.is_set_to(second)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) is torch.Tensor and tensor.layout is torch.strided
 
 
 def _is_metadata_only(operator: Any, name: str) -> bool:

@@ -286,7 +286,9 @@ class RankRecorder(Recorder):
     def wait_for_copy_of(self, tensor: torch.Tensor) -> bool:
         """Let the host wait for the current stream, if the tensor is on the device."""
         is_on_device = self.storages.of(tensor, self.current_stream()).is_on_device
-        if is_on_device and tensor.numel():  # torch copies nothing, and waits for nothing
+        if (
+            is_on_device and tensor.numel()
+        ):  # torch copies nothing, and waits for nothing
             self.streams.wait_on_host(self.streams.mark(self.streams.current()))
         return is_on_device
 
@@ -333,7 +335,9 @@ class RankRecorder(Recorder):
                 for each in (
                     argument if isinstance(argument, (list, tuple)) else (argument,)
                 )
-                if isinstance(each, torch.Tensor) and each.requires_grad and each.is_leaf
+                if isinstance(each, torch.Tensor)
+                and each.requires_grad
+                and each.is_leaf
             ]
             if leaves:
                 self.streams.engine.note_leaves(leaves)
@@ -352,7 +356,9 @@ class RankRecorder(Recorder):
         stream = current.name
         read = tensors_at(effects.reads, args, kwargs)
         place = self._place(effects, read, args, kwargs) if self._on_host else "device"
-        if place == "nothing" or (effects.waits_on_host and needs_no_value(read)):
+        if place == "nothing" or (
+            effects.waits_on_host and needs_no_value(effects, read)
+        ):
             return
         if place in {"host", "kernel"}:
             stream = HOST if place == "host" else stream
