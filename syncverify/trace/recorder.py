@@ -259,6 +259,9 @@ class Recorder:
             )
         )
 
+    def wait_for_barrier(self, launched: CollectiveLaunch) -> None:
+        """Block the host until the current stream is done, as the wait for NCCL's barrier does."""
+
     def wait_on_host(self, launched: CollectiveLaunch) -> None:
         """Record that the host knows a collective to be complete; here any wait is the host's."""
 

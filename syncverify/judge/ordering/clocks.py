@@ -21,20 +21,27 @@ def join(clock: Clock, other: Clock) -> None:
 
 @dataclass(slots=True, eq=False)
 class CollectiveClock:
-    """Clock of one collective: it ends on no rank before all of its ranks have started it.
+    """Clock of one collective: it ends on a rank after those that send to this rank started it.
 
     Attributes:
         num_absent: Ranks that have not started the collective yet. A rank whose trace ends
             before the launch does not count, for nothing is known about it.
-        starts: Join of the clocks with which the ranks started it.
+        starts: Join of the clocks with which the ranks started it: of all ranks, or of the one
+            that sends.
     """
 
     num_absent: int = 0
     starts: Clock = field(default_factory=dict)
 
-    def arrive(self, start: Clock) -> None:
-        """Start the collective on one more rank, with the clock of that rank."""
-        join(self.starts, start)
+    def arrive(self, start: Clock, *, sends: bool = True) -> None:
+        """Start the collective on one more rank, with the clock of that rank.
+
+        Args:
+            start: The clock.
+            sends: Whether the results of other ranks depend on this one.
+        """
+        if sends:
+            join(self.starts, start)
         self.num_absent -= 1
 
 

@@ -13,9 +13,17 @@ host has waited for, and before all that it queues later. Beside these rules, on
 order work: the order in which the host queues says nothing about two streams.
 
 A collective on a separate communication stream first waits for the stream that issued it.
-It ends on a rank once all of its ranks have started it. In between it may touch its memory
-at any time, so the accesses of two ranks order nothing. Work that a rank queues after the
-end runs after all work that any of the ranks queued before the start.
+It ends on a rank once all ranks whose data this rank receives have started it:
+
+    | collective | a rank that ends it comes after the start of |
+    |---|---|
+    | `broadcast`, `scatter`, a message | the root or the sender, on the ranks that receive |
+    | `reduce`, `gather` | all ranks, on the root |
+    | any other | all ranks |
+
+A rank that only sends may end first: NCCL and gloo promise no more. In between a collective may
+touch its memory at any time, so the accesses of two ranks order nothing. Work that a rank
+queues after the end runs after all work that these ranks queued before the start.
 
 Semantics `host`, as gloo on CPU. The host runs all operators itself, in program order, on
 whichever stream is current. A collective runs beside the host from launch to wait. The
@@ -30,6 +38,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from syncverify.judge.ordering.clocks import Clock, CollectiveClock, Lane, join
+from syncverify.judge.ordering.data_flow import receives, sends
 from syncverify.trace.records import (
     HOST,
     Access,
@@ -104,12 +113,12 @@ class _InFlight:
     """A collective that was launched; on gloo, one that the host has not waited for.
 
     Attributes:
-        collective: Clock of the collective.
+        collective: Clock of the collective; None on a rank that receives nothing.
         lane: Lane of the collective.
         count: Count of the lane at the launch.
     """
 
-    collective: CollectiveClock
+    collective: CollectiveClock | None
     lane: Lane
     count: int
 
@@ -215,9 +224,12 @@ class _RankWalk:
             yield from self._settle(lane)
             join(lane.clock, issuing.clock)
         collective = self.collectives[record.key]
-        collective.arrive(lane.clock)
-        self.launched[record.key] = _InFlight(collective, lane, lane.push())
-        lane.collectives.append(collective)
+        collective.arrive(lane.clock, sends=sends(record, self.rank))
+        is_received = receives(record, self.rank)
+        received = collective if is_received else None
+        self.launched[record.key] = _InFlight(received, lane, lane.push())
+        if is_received:
+            lane.collectives.append(collective)
         self.observer.queued(index, lane, record)
 
     def _communication_lane(self, record: CollectiveLaunch) -> Lane:
@@ -233,7 +245,8 @@ class _RankWalk:
             return
         lane = self._lane(record.stream)
         yield from self._settle(lane)
-        yield from _joined(lane, in_flight.collective)
+        if in_flight.collective is not None:
+            yield from _joined(lane, in_flight.collective)
         join(lane.clock, {in_flight.lane.index: in_flight.count})
         if record.stream == HOST:
             self._join_host(lane.clock)

@@ -302,6 +302,16 @@ _HELPERS: dict[str, Replacement] = {
 }
 
 
+def _unless_seen(find: Find) -> Find:
+    """Leave a rank that sees another device torch's own streams of the CPU, which order nothing."""
+
+    def find_here() -> Any:
+        streams = find()
+        return None if streams is None or streams.seen is not None else streams
+
+    return find_here
+
+
 def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
     """Yield the owner and name of each attribute about streams, and the replacement."""
     for module, functions in (
@@ -310,6 +320,7 @@ def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
         (torch.cpu, CPU),
         (torch.accelerator, ACCELERATOR),
     ):
+        find_here = _unless_seen(find) if module is torch.cpu else find
         for name, virtual in functions.items():
             is_cuda = module in (torch.cuda, torch.accelerator)
             original = getattr(module, name)
@@ -319,7 +330,7 @@ def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
                 _function(
                     original,
                     virtual,
-                    find=find,
+                    find=find_here,
                     is_cuda=is_cuda,
                     helper=_HELPERS.get(name),
                 ),
@@ -328,7 +339,8 @@ def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
         yield imported, "__new__", _new(imported.__new__, make, find)
     for owner, name, virtual_class, make in _CLASSES:
         original = getattr(owner, name)
-        yield owner, name, _class(original, virtual_class or original, make, find)
+        find_here = _unless_seen(find) if owner is torch.cpu else find
+        yield owner, name, _class(original, virtual_class or original, make, find_here)
 
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:

@@ -198,7 +198,7 @@ def _complete(future: LazyFuture, compute: Callable[[], Any]) -> None:
 class _Settled:
     """A result in memory, after which a stream can be ordered by several orders."""
 
-    def __init__(self, orders: Sequence[Callable[[], None]]) -> None:
+    def __init__(self, orders: Sequence[Callable[[], None]] = ()) -> None:
         self._orders = orders
 
     def settle(self) -> None:
@@ -215,35 +215,22 @@ class _Settled:
         run()
 
 
-class _AllOf:
-    """The results of several futures."""
-
-    def __init__(self, futures: Sequence[torch.futures.Future[Any]]) -> None:
-        self._futures = futures
-
-    def settle(self) -> None:
-        self.settle_in_turn()
-
-    def settle_in_turn(self) -> None:
-        """Do nothing: each future settles where it is waited for."""
-
-    def order(self) -> None:
-        for future in self._futures:
-            future.wait()
-
-    def when_settled(self, run: Callable[[], None]) -> None:
-        run()
-
-
 def collect_all(
     original: Callable[..., torch.futures.Future[Any]],
     streams: RankStreams,
     futures: Sequence[torch.futures.Future[Any]],
 ) -> torch.futures.Future[Any]:
-    """Return a future of all futures, as `torch.futures.collect_all` does."""
+    """Return a future of all futures, as `torch.futures.collect_all` does.
+
+    A wait for it orders nothing: its value is the list of futures, without a device. A callback
+    of it runs on the current stream.
+
+    Source:
+        `collectAll` in aten/src/ATen/core/ivalue.cpp: "No need to pass devices".
+    """
     if not any(isinstance(each, LazyFuture) for each in futures):
         return original(futures)  # the caller's own, which are done when it says so
-    future = LazyFuture(streams, _AllOf(futures))
+    future = torch.futures.Future[Any]()
     future.set_result(list(futures))
     return future
 

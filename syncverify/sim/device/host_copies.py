@@ -30,6 +30,8 @@ def _local(tensor: Any) -> Any:
 
 
 def _cpu(_: Any, streams: RankStreams, tensor: Any, *__: Any, **___: Any) -> Any:
+    if streams.is_on_host(tensor):
+        return tensor
     return _blocking_copy(tensor.clone(), tensor, streams)  # as on a GPU
 
 

@@ -354,9 +354,13 @@ def _to_host(
 
 
 def _to_device(
-    _: Replacement, line: _Line, tensor: Any, device: Any = None, *_more: Any, **__: Any
+    _: Replacement, line: _Line, tensor: Any, device: Any = None, *flags: Any,
+    **options: Any,
 ) -> Any:  # fmt: skip
-    return tensor.to(line.seen.device if device is None else _device(device))
+    wanted = line.seen.device if device is None else _device(device)
+    if flags:
+        options["non_blocking"] = flags[0]
+    return tensor.to(wanted, **options)
 
 
 def _to(
@@ -370,6 +374,8 @@ def _to(
     wanted, now = _device(named), line.seen.of(tensor)
     if wanted.type == "cpu" != now.type and (line.sees or isinstance(named, str)):
         return _to_host(lambda t: original(t, "cpu", *rest, **options), line, tensor)
+    if wanted.type == now.type == "cpu":
+        return original(tensor, "cpu", *rest, **options)  # the host's, so no copy to it
     moved = original(tensor, _real(line, wanted), *rest, **options)
     if moved is tensor and wanted.type == "cuda" and now.type == "cpu":
         return torch.empty_like(tensor).copy_(tensor)

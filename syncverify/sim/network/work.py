@@ -107,12 +107,17 @@ class SimulatedWork(dist.Work):
             self._check()
             if timeout:  # NCCL then blocks the host as well; no time passes here
                 self._group.recorder.wait_on_host(self._launched)
+            elif self._launched.operation == "barrier":
+                self._group.recorder.wait_for_barrier(self._launched)
         return True
 
     @override
     def block_current_stream(self) -> None:
-        """Order the current stream after the collective, as `wait()` does."""
-        self.wait()
+        """Order the current stream after the collective; the host waits for nothing."""
+        if not (self._group.is_held_back(self) or is_ignored("work_wait")):
+            self.settle_in_turn()
+            self.order()
+            self._check()
 
     @override
     def is_completed(self) -> bool:
@@ -152,11 +157,13 @@ class SimulatedWork(dist.Work):
 
     @override
     def synchronize(self) -> None:
-        self.wait()
+        self.block_current_stream()
 
     @override
     def result(self) -> list[torch.Tensor]:
-        self.wait()
+        """Return the results; NCCL orders nothing here, and gloo requires a wait before."""
+        if not self._group.is_of_nccl:
+            self.wait()
         return self._results.kept
 
     @override

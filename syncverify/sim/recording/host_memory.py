@@ -7,8 +7,10 @@ Note [Memory of the host]
     the stream of a copy does not order it: only a host that waits knows that the copy is done.
 
 Source:
-    `copy_requires_temporaries` and `copy_kernel_cuda` in ATen/native/cuda/Copy.cu;
-    "CUDA semantics" in torch's documentation, on pinned memory.
+    `copy_requires_temporaries` and `copy_kernel_cuda` in ATen/native/cuda/Copy.cu; `copy_impl` in
+    ATen/native/Copy.cpp, which returns at once if there is no element; "CUDA semantics" in
+    torch's documentation, on pinned memory; "API synchronization behavior" in CUDA's, on
+    `cudaMemcpyAsync` and pageable memory.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _COPIES = ("aten.copy_.", "aten._foreach_copy_.")
 _NON_BLOCKING = 2
 
 # "kernel": on the device, with a scalar of the host that the host reads as it queues the kernel.
-OperatorSite = Literal["device", "host", "copy", "blocking copy", "kernel"]
+# "nothing": torch returns before it runs anything.
+OperatorSite = Literal["device", "host", "copy", "blocking copy", "kernel", "nothing"]
 
 
 def place_of(
@@ -53,9 +56,17 @@ def place_of(
     if all(on_host):
         return "host"
     if effects.name.startswith(_COPIES):
+        if not any(tensor.numel() for tensor in tensors):
+            return "nothing"
         given = (kwargs or {}).get("non_blocking", args[_NON_BLOCKING:])
-        is_queued = are_pinned and given in (True, (True,))
-        return "copy" if is_queued else "blocking copy"
+        if given not in (True, (True,)):
+            return "blocking copy"
+        if are_pinned:
+            return "copy"
+        # CUDA takes other memory of the host before it returns, and does not wait for the
+        # device. A copy to such memory returns when it is done.
+        is_to_host = any(on_host[len(on_host) // 2 :])
+        return "blocking copy" if is_to_host else "kernel"
     # CUDA refuses any other mixture, so the other tensors lie on the host as well.
     is_scalar = all(t.dim() == 0 for t, on in zip(tensors, on_host, strict=True) if on)
     return "kernel" if is_scalar else "host"

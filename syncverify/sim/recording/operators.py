@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +99,42 @@ def effects_of(operator: Any) -> Effects | None:
         fills=not name.startswith(_ALLOCATE),
         waits_on_host=name in _HOST_SYNCS,
     )
+
+
+def needs_no_value(effects: Effects, tensors: Sequence[torch.Tensor]) -> bool:
+    """Tell whether an operator for which the host waits returns without a value of its tensors.
+
+    Without an element there is no value. `equal` of tensors that differ in shape, or that are
+    the same memory, compares nothing.
+
+    Args:
+        effects: Effects of the operator.
+        tensors: Tensors that the operator reads.
+
+    Returns:
+        Whether it does.
+
+    Source:
+        `cuda_equal` in ATen/native/cuda/Equal.cpp; `unique_cuda_template` in Unique.cu.
+    """
+    if not all(tensor.numel() for tensor in tensors):
+        return True
+    if not effects.name.startswith("aten.equal."):
+        return False
+    first, second = tensors
+    return first.shape != second.shape or _is_same_memory(first, second)
+
+
+def _is_same_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
+    if first is second:
+        return True
+    if not all(_is_plain(each) for each in (first, second)):
+        return False
+    return first.dtype == second.dtype and first.is_set_to(second)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) is torch.Tensor and tensor.layout is torch.strided
 
 
 def _is_metadata_only(operator: Any, name: str) -> bool:

@@ -11,12 +11,18 @@ import torch
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from syncverify.sim.device.nccl_names import is_of_nccl
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.recording.access_recording import AccessRecording
 from syncverify.sim.recording.engine_watch import EngineWatch
 from syncverify.sim.recording.host_memory import OperatorSite, place_of
 from syncverify.sim.recording.host_reader import HostReader, ThreadReader
-from syncverify.sim.recording.operators import Effects, effects_of, tensors_at
+from syncverify.sim.recording.operators import (
+    Effects,
+    effects_of,
+    needs_no_value,
+    tensors_at,
+)
 from syncverify.sim.recording.raw_accesses import (
     RawAccess,
     RawFree,
@@ -274,7 +280,11 @@ class RankRecorder(Recorder):
     ) -> CollectiveLaunch:
         fields["written"] = [*fields.get("written", ())]
         # gloo takes memory of the host at once, and the host waits for the collective.
-        with self._on_the_host(map(self.is_on_host, (*tensors, *fields["written"]))):
+        uses = map(self.is_on_host, (*tensors, *fields["written"]))
+        is_of_host = any(uses) if self._on_host else False
+        if operation == "barrier":
+            is_of_host = self._is_of_host(fields["communicator"])
+        with self._on_the_host(is_on=is_of_host):
             if fields.get("communication_stream") == self.streams.current().name:
                 fields["communication_stream"] = self.current_stream()
             return super().launch(operation, tensors, **fields)
@@ -282,9 +292,15 @@ class RankRecorder(Recorder):
     @override
     def wait(self, launched: CollectiveLaunch) -> None:
         used = (region.storage for region in (*launched.regions, *launched.written))
-        with self._on_the_host(number in self._on_host for number in used):
+        is_of_host = any(number in self._on_host for number in used)
+        if launched.operation == "barrier":
+            is_of_host = launched.stream == HOST
+        with self._on_the_host(is_on=is_of_host):
             super().wait(launched)
-        if launched.operation == "barrier":  # NCCL's blocks the host
+
+    @override
+    def wait_for_barrier(self, launched: CollectiveLaunch) -> None:
+        if launched.stream != HOST:
             self.streams.wait_on_host(self.streams.mark(self.streams.current()))
 
     @override
@@ -297,10 +313,19 @@ class RankRecorder(Recorder):
         finally:
             self._runs_on_host = False
 
+    def _is_of_host(self, communicator: str) -> bool:
+        """Tell whether a barrier waits for hosts alone: gloo's, where the program has a device."""
+        group_name = communicator.partition(" of world ")[0]
+        streams = self.streams
+        if streams.seen is None or is_of_nccl(streams.backends.of(group_name)):
+            return False
+        streams.internal(HOST)
+        return True
+
     @contextmanager
-    def _on_the_host(self, uses: Iterable[bool]) -> Iterator[None]:
-        """Record a collective as work of the host, if it uses memory of the host."""
-        self._runs_on_host = bool(self._on_host) and any(uses)
+    def _on_the_host(self, *, is_on: bool) -> Iterator[None]:
+        """Record a collective as work of the host, if it uses no device."""
+        self._runs_on_host = is_on
         try:
             yield
         finally:
@@ -309,7 +334,9 @@ class RankRecorder(Recorder):
     def wait_for_copy_of(self, tensor: torch.Tensor) -> bool:
         """Let the host wait for the current stream, if the tensor is on the device."""
         is_on_device = self.storages.of(tensor, self.current_stream()).is_on_device
-        if is_on_device:
+        if (
+            is_on_device and tensor.numel()
+        ):  # torch copies nothing, and waits for nothing
             self.streams.wait_on_host(self.streams.mark(self.streams.current()))
         return is_on_device
 
@@ -393,7 +420,9 @@ class RankRecorder(Recorder):
                 for each in (
                     argument if isinstance(argument, (list, tuple)) else (argument,)
                 )
-                if isinstance(each, torch.Tensor) and each.requires_grad and each.is_leaf
+                if isinstance(each, torch.Tensor)
+                and each.requires_grad
+                and each.is_leaf
             ]
             if leaves:
                 self.streams.engine.note_leaves(leaves)
@@ -412,6 +441,10 @@ class RankRecorder(Recorder):
         stream = current.name
         read = tensors_at(effects.reads, args, kwargs)
         place = self._place(effects, read, args, kwargs) if self._on_host else "device"
+        if place == "nothing" or (
+            effects.waits_on_host and needs_no_value(effects, read)
+        ):
+            return
         if place in {"host", "kernel"}:
             stream = HOST if place == "host" else stream
             read = [one for one in read if self.is_on_host(one) == (place == "host")]

@@ -1,9 +1,13 @@
 """Clocks contain all waits, and stay as small as the number of collectives in flight."""
 
+from dataclasses import replace
+
+import pytest
+
 from syncverify.judge.ordering.clocks import Clock, CollectiveClock, Lane, join
 from syncverify.judge.ordering.happens_before import walk
 from syncverify.judge.ordering.races import judge_orderings
-from syncverify.trace.records import MemoryUse
+from syncverify.trace.records import CollectiveLaunch, MemoryUse
 from tests.syncverify.judge.ordering.micro_traces import traces
 
 
@@ -51,6 +55,47 @@ def test_each_wait_of_the_host_orders_what_it_queues_from_then_on() -> None:
     for name in "bcd":
         without = program.replace(f"host {name};", "")
         assert len(judge_orderings(traces(without)).races) == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "root", "num_races"),
+    [
+        ("all_reduce", None, 0),
+        ("broadcast", 0, 1),
+        ("broadcast", 1, 0),
+        ("scatter", 0, 1),
+        ("reduce", 0, 0),
+        ("reduce", 1, 1),
+        ("gather", 1, 1),
+        ("send", None, 1),
+        ("recv", None, 0),
+    ],
+)
+def test_a_rank_comes_after_the_ranks_that_it_receives_from(
+    operation: str, root: int | None, num_races: int
+) -> None:
+    """The write of rank 0 is before the start of rank 1, by another collective."""
+    played = traces(
+        "w b[0:8] side; reduce a x[0:8] side>one; reduce c y[0:8] default>two;"
+        "await c default; r b[0:8] default",
+        "reduce a x[0:8] side>one; await a default; reduce c y[0:8] default>two",
+    )
+    other = {"send": "recv", "recv": "send"}
+    changed = [
+        [
+            replace(
+                each,
+                operation=other.get(operation, operation) if rank else operation,
+                root=root,
+            )
+            if isinstance(each, CollectiveLaunch) and each.sequence == ord("c")
+            else each
+            for each in trace
+        ]
+        for rank, trace in enumerate(played)
+    ]
+    found = judge_orderings(changed).races
+    assert [each.rank for each in found] == [0] * num_races
 
 
 def test_entries_are_numbered_from_one() -> None:
