@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Self
@@ -114,3 +114,9 @@ class RankValues:
     options: Options = field(default_factory=dict)
     lowered: frozenset[torch.dtype] = frozenset()
     overflows: frozenset[int] = frozenset()
+
+    def shown_tensors(self) -> Iterator[torch.Tensor]:
+        """Yield the values of all steps."""
+        for step in self.steps:
+            for named in step.tensors.values():
+                yield from (each for each in named.values() if each is not None)
