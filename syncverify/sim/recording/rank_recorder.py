@@ -36,6 +36,7 @@ from syncverify.trace.records import (
     UnwrittenRead,
 )
 from syncverify.trace.regions import MemoryRegion, has_memory, strided_region
+from syncverify.trace.source_files import is_torch_line
 from syncverify.trace.source_lines import NoLine, Origin
 from syncverify.trace.stacks import RawFrames, line_of, subject_frames
 
@@ -550,4 +551,8 @@ def _byte_regions(raw: Iterable[RawRegion]) -> list[MemoryRegion]:
 
 
 def _origin(line: RawFrames | NoLine) -> Origin:
-    return line if isinstance(line, NoLine) else line_of(*line[0])
+    """Return the innermost line, of the program rather than of FSDP2."""
+    if isinstance(line, NoLine):
+        return line
+    own = (each for each in line if not is_torch_line(each[0].co_filename))
+    return line_of(*next(own, line[0]))

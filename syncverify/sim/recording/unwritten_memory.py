@@ -11,7 +11,7 @@ Note [A sign in fresh memory]
       reads, in a value of a training step, or in a result of the program.
 
     A result that has the sign in some elements alone may be such a bucket with its padding, so
-    it counts only where some operator read nothing but unwritten bytes. A NaN of the program's
+    it counts only where some operator computed something of unwritten bytes alone. A NaN of the program's
     own lacks the sign. Writes that no operator shows, such as those through a NumPy view,
     overwrite the sign. So no right program is accused.
 
@@ -73,13 +73,20 @@ class UnwrittenUse:
         operator: Name of the operator or collective that read them.
         made_at: Line that allocated the memory.
         line: Line that read the memory.
+        hands_on: Whether the operator wrote other memory, or made some.
         is_whole: Whether nothing had written any byte that it read.
     """
 
     operator: str
     made_at: Line
     line: Line
+    hands_on: bool
     is_whole: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether the operator computed something of unwritten bytes alone."""
+        return self.hands_on and self.is_whole
 
 
 @dataclass(slots=True)
@@ -114,8 +121,10 @@ class UnwrittenMemory:
         for region in reads:
             fresh = self.fresh.get(region.storage)
             if fresh is not None and (is_whole := _lacks(fresh, region)) is not None:
-                use = UnwrittenUse(operator, fresh.storage.made_at, line(), is_whole)
-                self.uses.setdefault((use.made_at, use.line), use)
+                hands_on = any(each.storage != region.storage for each in writes)
+                made_at = fresh.storage.made_at
+                use = UnwrittenUse(operator, made_at, line(), hands_on, is_whole)
+                self.uses.setdefault((made_at, use.line), use)
         for region in writes:
             fresh = self.fresh.get(region.storage)
             if fresh is not None:
@@ -132,8 +141,12 @@ class UnwrittenMemory:
             values: Tensors and numbers.
             may_be_padding: Whether elements of a tensor may be padding.
         """
-        uses = sorted(self.uses.values(), key=lambda use: not use.is_whole)
-        is_bucket = may_be_padding and not uses[0].is_whole
+        # An operator without a schema of its writes, such as FSDP2's copy into the buffer of an
+        # all-gather, seems to read what it writes.
+        uses = sorted(
+            self.uses.values(), key=lambda use: (not use.is_plain, not use.hands_on)
+        )
+        is_bucket = may_be_padding and not uses[0].is_plain
         has_sign = any(_has_sign(value, everywhere=is_bucket) for value in values)
         return uses[0] if has_sign else None
 
