@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -31,6 +31,14 @@ from syncverify.trace.source_lines import NoLine
 # Outside of all regions.
 _ANYWHERE: Final = Moment("", 0)
 _MAX_STEPS_PER_RANK: Final = 1_000_000
+
+
+@runtime_checkable
+class ShowsTensors(Protocol):
+    """A result of a program that has tensors for a reader."""
+
+    def shown_tensors(self) -> Iterator[torch.Tensor]:
+        """Yield the tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +161,7 @@ def call_on_rank(
                 each for each in map(_local, tree_leaves(result)) if each is not None
             ]
             recorder.read("return", tensors, NoLine.RETURN)
+            recorder.show(_shown(result))
         with torch.no_grad():
             return Returned(result, [each.clone() for each in tensors])
     except (SyncverifyError, RunEndedError):
@@ -161,6 +170,13 @@ def call_on_rank(
         if setup.device == "cuda":
             refuse_need_of_gpu(error)
         raise SubjectRaisedError(recorder.moment, error) from error
+
+
+def _shown(result: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors of results that are no tensors and show some."""
+    for leaf in tree_leaves(result):
+        if isinstance(leaf, ShowsTensors):
+            yield from leaf.shown_tensors()
 
 
 def _result(setup: SimulatedProgram, rank: int) -> Any:

@@ -391,6 +391,25 @@ class CollectiveWait:
         return CollectiveKey(self.communicator, self.ranks, self.sequence)
 
 
+@dataclass(frozen=True, slots=True)
+class UnwrittenRead:
+    """Memory was read before it was written, and the value came to light.
+
+    Attributes:
+        moment: Moment at which the value came to light.
+        stream: Current stream at that moment.
+        operator: Operator or collective that read the memory.
+        made_at: Line that allocated the memory.
+        source: Line that read it.
+    """
+
+    moment: Moment
+    stream: str
+    operator: str
+    made_at: Origin
+    source: Origin
+
+
 TraceRecord = (
     SubjectCall
     | SubjectReturn
@@ -402,6 +421,7 @@ TraceRecord = (
     | StreamWait
     | HostWait
     | StorageFreed
+    | UnwrittenRead
 )
 # A record of memory that is used: its `reads` and `writes`.
 MemoryUse = Access | CollectiveLaunch

@@ -41,9 +41,9 @@ class MemoryRegion:
             return False
         if not self.repeats and not other.repeats:
             return True
-        return _share_a_byte(self._runs(), other._runs())
+        return _share_a_byte(self.runs(), other.runs())
 
-    def _runs(self) -> list[tuple[int, int]]:
+    def runs(self) -> list[tuple[int, int]]:
         """List the runs as (first byte, one past the last), in order."""
         reach = sum((count - 1) * distance for count, distance in self.repeats)
         length = self.end_byte - self.start_byte - reach

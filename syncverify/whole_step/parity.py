@@ -10,6 +10,7 @@ import torch
 from typing_extensions import override
 
 from syncverify.errors import UsageError
+from syncverify.judge.properties.unwritten import memory_is_written_before_it_is_read
 from syncverify.judge.traced import launches_of
 from syncverify.simulation.program import Device
 from syncverify.trace.source_lines import SourceLine
@@ -388,6 +389,10 @@ def _note(
     Raises:
         UsageError: The smallest training differs when it is played again.
     """
+    if _reads_unwritten_memory(
+        played
+    ):  # its values are chance, and another play has others
+        return
     for finding in played.findings:
         if _note_layout(mistakes, finding, played.layout):
             continue
@@ -404,6 +409,12 @@ def _note(
             places=_places(best.finding, best.training, best.played),
         )
         mistakes.append(found)
+
+
+def _reads_unwritten_memory(played: LayoutPlay) -> bool:
+    name = memory_is_written_before_it_is_read.__name__
+    found = played.simulation.violations
+    return any(each.violation.property == name for each in found)
 
 
 def _note_layout(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Self
@@ -123,3 +123,9 @@ class RankValues:
     lowered: frozenset[torch.dtype] = frozenset()
     lowered_scalars: frozenset[torch.dtype] = frozenset()
     overflows: frozenset[int] = frozenset()
+
+    def shown_tensors(self) -> Iterator[torch.Tensor]:
+        """Yield the values of all steps."""
+        for step in self.steps:
+            for named in step.tensors.values():
+                yield from (each for each in named.values() if each is not None)

@@ -1,6 +1,7 @@
 """No property is decoration: each has a planted defect and a right program beside it.
 
-Other tests play them: those of the bug bank, and of `forms`, `modules`, `remains` and `timing`.
+Other tests play them: those of the bug bank, and of `forms`, `modules`, `remains`, `timing` and
+`unwritten`.
 """
 
 from syncverify.bugbank.catalogue import entries

@@ -22,6 +22,7 @@ from syncverify.judge.properties.matching import (
 )
 from syncverify.judge.properties.ordering import memory_outlives_its_streams
 from syncverify.judge.properties.ordering_words import evidence, summary
+from syncverify.judge.properties.unwritten import memory_is_written_before_it_is_read
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation
 from syncverify.trace.run import FaultKind
@@ -108,6 +109,11 @@ def _launch_orders(traced: Traced) -> Iterable[Violation]:
     return merge(launch_order_agrees.__name__, launch_order_agrees(traced))
 
 
+def _unwritten_reads(traced: Traced) -> Iterable[Violation]:
+    found = memory_is_written_before_it_is_read(traced)
+    return merge(memory_is_written_before_it_is_read.__name__, found)
+
+
 def _first_line(text: str) -> str:
     return text.partition("\n")[0]
 
@@ -122,6 +128,7 @@ _FINDERS: Final[
     launch_order_agrees: _launch_orders,
     streams_order_shared_memory: streams_order_shared_memory,
     memory_outlives_its_streams: _early_frees,
+    memory_is_written_before_it_is_read: _unwritten_reads,
 }
 # The guarantee of each property, by its name: the first line of the finder, or else of the
 # property. Words about a scenario fit no other program.

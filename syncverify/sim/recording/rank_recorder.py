@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -33,11 +33,18 @@ from syncverify.sim.recording.raw_accesses import (
 )
 from syncverify.sim.recording.storages import Storage, StorageTable
 from syncverify.sim.recording.thread_identity import thread_identity
+from syncverify.sim.recording.unwritten_memory import UnwrittenMemory
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.records import HOST, CollectiveLaunch, TraceRecord
-from syncverify.trace.regions import has_memory
-from syncverify.trace.source_lines import NoLine
-from syncverify.trace.stacks import RawFrames, subject_frames
+from syncverify.trace.records import (
+    HOST,
+    CollectiveLaunch,
+    TraceRecord,
+    UnwrittenRead,
+)
+from syncverify.trace.regions import MemoryRegion, has_memory, strided_region
+from syncverify.trace.source_files import is_torch_line
+from syncverify.trace.source_lines import NoLine, Origin
+from syncverify.trace.stacks import RawFrames, line_of, subject_frames
 
 # It records no graph, so it makes no node of its argument: also `Tensor.data`.
 _DETACH = torch.ops.aten.detach.default
@@ -84,6 +91,7 @@ class RankRecorder(Recorder):
             self._note_blocking_copy,
         )
         self._thread_readers: list[ThreadReader] = []
+        self._unwritten = UnwrittenMemory()
         # Source of operators without a line of the subject.
         self._outside = NoLine.AUTOGRAD
         self._runs_on_host = False
@@ -207,6 +215,36 @@ class RankRecorder(Recorder):
                 by_stream.setdefault(stream, []).append(tensor)
             for stream, read in by_stream.items():
                 self._note_read(operator, stream, read, reader)
+            if self._unwritten.fresh or self._unwritten.uses:
+                read = [tensor for each in by_stream.values() for tensor in each]
+                self._show_unwritten(operator, read, reader)
+
+    def _show_unwritten(
+        self, operator: str, tensors: Sequence[torch.Tensor], reader: NoLine
+    ) -> None:
+        """Note memory that was read before it was written, if it shows in tensors."""
+        is_result = reader is NoLine.RETURN
+        if not is_result:
+            regions = [self.storages.region(tensor) for tensor in tensors]
+            self._unwritten.use(operator, regions, (), lambda: reader)
+        self.show(tensors, may_be_padding=is_result)
+
+    def show(self, values: Iterable[object], *, may_be_padding: bool = False) -> None:
+        """Look at values that come to light; see Note [A sign in fresh memory].
+
+        Args:
+            values: Tensors and numbers.
+            may_be_padding: Whether elements of a tensor may be padding.
+        """
+        if not self._unwritten.uses:
+            return
+        use = self._unwritten.came_to_light(values, may_be_padding=may_be_padding)
+        if use is not None:
+            lines = map(_origin, (use.made_at, use.line))
+            stream, operator = self.current_stream(), use.operator
+            found = UnwrittenRead(self.moment, stream, operator, *lines)
+            if found not in self.trace:
+                self.trace.append(found)
 
     def _note_read(
         self,
@@ -287,7 +325,11 @@ class RankRecorder(Recorder):
         with self._on_the_host(is_on=is_of_host):
             if fields.get("communication_stream") == self.streams.current().name:
                 fields["communication_stream"] = self.current_stream()
-            return super().launch(operation, tensors, **fields)
+            launched = super().launch(operation, tensors, **fields)
+        if self._unwritten.fresh:
+            reads, writes = launched.regions, launched.written
+            self._unwritten.use(operation, reads, writes, self._line)
+        return launched
 
     @override
     def wait(self, launched: CollectiveLaunch) -> None:
@@ -462,15 +504,23 @@ class RankRecorder(Recorder):
             self._note_results(result, stream, made)
             if effects.fills:
                 writes += made
+            elif made and place == "device":
+                storages = [region.storage for region in made]
+                self._unwritten.allocate(result, storages)
             if place == "host":
                 self._on_host.update(region.storage.number for region in writes)
+        if self._unwritten.fresh:
+            read, written = map(_byte_regions, (reads, writes))
+            self._unwritten.use(effects.name, read, written, self._line)
+        if effects.waits_on_host:
+            self.show((result,))
         if place == "device":
             if reads and any(region.storage.is_on_device for region in reads):
                 for region in writes:
                     region.storage.is_on_device = True
             elif effects.waits_on_host:
                 return  # the values are in host memory: no wait, and no access on a device
-        line = subject_frames() or self._outside
+        line = self._line()
         for region in made:
             region.storage.made_at = line
         self._raw.append(
@@ -478,6 +528,9 @@ class RankRecorder(Recorder):
         )
         if (effects.waits_on_host and place != "host") or place == "blocking copy":
             streams.wait_on_host(streams.mark(current))
+
+    def _line(self) -> RawFrames | NoLine:
+        return subject_frames() or self._outside
 
     def _place(
         self,
@@ -530,5 +583,18 @@ class RankRecorder(Recorder):
         # The pool orders reuse on one stream. Memory of the host is given out again only after
         # the copies that use the memory.
         self.host_reader.end(storage.number)
+        self._unwritten.fresh.pop(storage.number, None)
         if storage.is_shared and storage.number not in self._on_host:
             self._raw.append(RawFree(len(self.trace), self.moment, storage))
+
+
+def _byte_regions(raw: Iterable[RawRegion]) -> list[MemoryRegion]:
+    return [strided_region(each.storage.number, *each[1:]) for each in raw]
+
+
+def _origin(line: RawFrames | NoLine) -> Origin:
+    """Return the innermost line, of the program rather than of FSDP2."""
+    if isinstance(line, NoLine):
+        return line
+    own = (each for each in line if not is_torch_line(each[0].co_filename))
+    return line_of(*next(own, line[0]))

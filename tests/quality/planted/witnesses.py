@@ -12,6 +12,7 @@ from tests.quality.planted.remains import (
     KeepsHandles,
 )
 from tests.quality.planted.timing import ReducesInRandomOrder, ReducesInSeededOrder
+from tests.quality.planted.unwritten import ReducesPadding, ReducesUnfilledStaging
 
 # Replicas that differ come after a wrong gradient: at least one of them is wrong.
 _DIFFERS = entry_of("dp-group-ignores-sequence-parallel")
@@ -22,6 +23,7 @@ BESIDE_THE_BANK: dict[str, tuple[type[Any], type[Any]]] = {
     "replicas_agree": (_DIFFERS.subject, _DIFFERS.twin),
     "bucket_fits_the_cap": (CountsCapInElements, KeepsCap),
     "memory_does_not_pile_up": (KeepsHandles, KeepsFewHandles),
+    "memory_is_written_before_it_is_read": (ReducesUnfilledStaging, ReducesPadding),
     "subject_is_deterministic": (ReducesInRandomOrder, ReducesInSeededOrder),
 }
 

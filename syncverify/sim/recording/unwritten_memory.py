@@ -1,0 +1,221 @@
+"""Memory that was allocated and not written, and the reads of it that matter.
+
+Note [A sign in fresh memory]
+    A read of such memory does no harm if nothing comes of it: flat buckets have padding, and a
+    collective reduces it. So fresh floating-point memory holds a NaN with bits of its own, the
+    *sign*. Arithmetic, casts and collectives hand it on, as they do with any NaN. Memory is read
+    before it was written where two things meet:
+
+    - an operator or a collective read bytes that nothing had written, which gives the lines;
+    - the sign comes to light: in a number that the host reads, in a gradient that the optimizer
+      reads, in a value of a training step, or in a result of the program.
+
+    A result that has the sign in some elements alone may be such a bucket with its padding, so
+    it counts only where some operator computed something of unwritten bytes alone. A NaN of the program's
+    own lacks the sign. Writes that no operator shows, such as those through a NumPy view,
+    overwrite the sign. So no right program is accused.
+
+    Not seen: integers, which have no NaN; results of arithmetic in bfloat16, which leaves
+    nothing of the sign; memory over 64 MiB, which would cost time; memory of the host.
+
+Source:
+    IEEE 754-2019, 6.2.3, NaN propagation: an operation on a NaN should keep its payload.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from syncverify.sim.recording.storages import Storage
+from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.source_lines import NoLine
+from syncverify.trace.stacks import RawFrames
+
+_MAX_BYTES: Final = 2**26
+_MAX_RUNS: Final = 1024
+# The bits after those that any quiet NaN has; each dtype holds at least six of them.
+_PAYLOAD: Final = 0b101101
+_PAYLOAD_BITS: Final = 6
+# By dtype: its integers of the same width, and the number of bits in its fraction.
+_BITS: Final[dict[torch.dtype, tuple[torch.dtype, int]]] = {
+    torch.float64: (torch.int64, 52),
+    torch.float32: (torch.int32, 23),
+    torch.float16: (torch.int16, 10),
+    torch.bfloat16: (torch.int16, 7),
+}
+Line = RawFrames | NoLine
+
+
+@dataclass(slots=True)
+class _Fresh:
+    """Memory with bytes that nothing has written.
+
+    Attributes:
+        storage: The storage.
+        unwritten: Runs of such bytes (start, end), in order.
+    """
+
+    storage: Storage
+    unwritten: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class UnwrittenUse:
+    """A use of bytes that nothing had written.
+
+    Attributes:
+        operator: Name of the operator or collective that read them.
+        made_at: Line that allocated the memory.
+        line: Line that read the memory.
+        hands_on: Whether the operator wrote other memory, or made some.
+        is_whole: Whether nothing had written any byte that it read.
+    """
+
+    operator: str
+    made_at: Line
+    line: Line
+    hands_on: bool
+    is_whole: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether the operator computed something of unwritten bytes alone."""
+        return self.hands_on and self.is_whole
+
+
+@dataclass(slots=True)
+class UnwrittenMemory:
+    """The fresh memory of one rank.
+
+    Attributes:
+        fresh: Memory with unwritten bytes, by number of the storage.
+        uses: Uses of unwritten bytes so far, by their lines.
+    """
+
+    fresh: dict[int, _Fresh] = field(default_factory=dict)
+    uses: dict[tuple[Line, Line], UnwrittenUse] = field(default_factory=dict)
+
+    def allocate(self, tensors: object, storages: Iterable[Storage]) -> None:
+        """Put the sign into new tensors, and note their storages."""
+        listed = tensors if isinstance(tensors, (tuple, list)) else (tensors,)
+        if not all(map(_sign, listed)):
+            return
+        for storage in storages:
+            unwritten = [(0, storage.num_bytes)]
+            self.fresh[storage.number] = _Fresh(storage, unwritten)
+
+    def use(
+        self,
+        operator: str,
+        reads: Sequence[MemoryRegion],
+        writes: Sequence[MemoryRegion],
+        line: Callable[[], Line],
+    ) -> None:
+        """Note the bytes that an operator or a collective reads, then those that it writes."""
+        for region in reads:
+            fresh = self.fresh.get(region.storage)
+            if fresh is not None and (is_whole := _lacks(fresh, region)) is not None:
+                hands_on = any(each.storage != region.storage for each in writes)
+                made_at = fresh.storage.made_at
+                use = UnwrittenUse(operator, made_at, line(), hands_on, is_whole)
+                self.uses.setdefault((made_at, use.line), use)
+        for region in writes:
+            fresh = self.fresh.get(region.storage)
+            if fresh is not None:
+                fresh.unwritten = _without(fresh.unwritten, _runs(region))
+                if not fresh.unwritten:
+                    del self.fresh[region.storage]
+
+    def came_to_light(
+        self, values: Iterable[object], *, may_be_padding: bool = False
+    ) -> UnwrittenUse | None:
+        """Return the use of unwritten bytes that shows in some values; None if none does.
+
+        Args:
+            values: Tensors and numbers.
+            may_be_padding: Whether elements of a tensor may be padding.
+        """
+        # An operator without a schema of its writes, such as FSDP2's copy into the buffer of an
+        # all-gather, seems to read what it writes.
+        uses = sorted(
+            self.uses.values(), key=lambda use: (not use.is_plain, not use.hands_on)
+        )
+        is_bucket = may_be_padding and not uses[0].is_plain
+        has_sign = any(_has_sign(value, everywhere=is_bucket) for value in values)
+        return uses[0] if has_sign else None
+
+
+def _sign(tensor: object) -> bool:
+    """Fill a tensor with the sign; tell whether that was possible."""
+    if isinstance(tensor, DTensor):
+        tensor = tensor._local_tensor  # noqa: SLF001  # `to_local` is an operator
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _BITS:
+        return False
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        return False
+    if not 0 < tensor.numel() * tensor.itemsize <= _MAX_BYTES:
+        return False
+    integers, fraction = _BITS[tensor.dtype]
+    tensor.detach().view(integers).fill_(_pattern(tensor.itemsize * 8, fraction))
+    return True
+
+
+def _pattern(width: int, fraction: int) -> int:
+    """Return the bits of the sign in a dtype of some width."""
+    exponent = (1 << (width - 1 - fraction)) - 1
+    quiet_and_payload = (1 << _PAYLOAD_BITS) | _PAYLOAD
+    return (exponent << fraction) | (
+        quiet_and_payload << (fraction - 1 - _PAYLOAD_BITS)
+    )
+
+
+def _has_sign(value: object, *, everywhere: bool) -> bool:
+    """Tell whether some elements have the sign, or all of them."""
+    if isinstance(value, float):
+        if not math.isnan(value):
+            return False
+        value = torch.tensor(value, dtype=torch.float64)
+    if not isinstance(value, torch.Tensor) or value.dtype not in _BITS:
+        return False
+    integers, fraction = _BITS[value.dtype]
+    shift = fraction - 1 - _PAYLOAD_BITS
+    # Without the bit for minus, which negation turns round.
+    mask = (1 << (value.itemsize * 8 - 1 - shift)) - 1
+    expected = _pattern(value.itemsize * 8, fraction) >> shift
+    found = (value.detach().view(integers).long() >> shift & mask) == expected
+    return bool(found.all() if everywhere else found.any())
+
+
+def _lacks(fresh: _Fresh, region: MemoryRegion) -> bool | None:
+    """Tell whether all bytes of a region are unwritten, or some; None if none is."""
+    runs = _runs(region)
+    left = _without(runs, fresh.unwritten)
+    return None if left == runs else not left
+
+
+def _runs(region: MemoryRegion) -> list[tuple[int, int]]:
+    """Return the runs of a region, or one run that covers many."""
+    if math.prod(count for count, _ in region.repeats) > _MAX_RUNS:
+        return [(region.start_byte, region.end_byte)]
+    return region.runs() if region.repeats else [(region.start_byte, region.end_byte)]
+
+
+def _without(
+    runs: Iterable[tuple[int, int]], taken: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return the bytes of some sorted runs that no other run has."""
+    left = [*runs]
+    for start, end in taken:
+        left = [
+            part
+            for first, last in left
+            for part in ((first, min(last, start)), (max(first, end), last))
+            if part[0] < part[1]
+        ]
+    return left
