@@ -6,11 +6,13 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from syncverify.plain_text import counted, named
+from syncverify.simulation.text import remark
 from syncverify.whole_step.cause_words import words_of
 from syncverify.whole_step.data import AllOnes, EmptyPart, NotFinite, UnequalTokens
 from syncverify.whole_step.findings import WrongQuantity
@@ -48,7 +50,22 @@ def text_of(outcome: Comparison) -> str:
     for played in outcome.plays:
         if played.simulation.violations:
             blocks.append(f"layout {played.layout}:\n{played.simulation}")
+    remarks = [*_remarks(outcome.plays)]
+    blocks += ["\n".join(remarks)] if remarks else []
     return "\n\n".join([*blocks, *_table(outcome), verdict(outcome)])
+
+
+def _remarks(plays: Iterable[LayoutPlay]) -> Iterator[str]:
+    """Yield the remarks on plays without a violation, each at the first layout that has it."""
+    said = set[object]()
+    for played in plays:
+        if played.simulation.violations:  # its report has them
+            continue
+        for each in played.simulation.remarks:
+            key = replace(each, ranks=())
+            if key not in said:
+                said.add(key)
+                yield f"REMARK: {remark(each)} (layout {played.layout})"
 
 
 def mistake_text(outcome: Comparison, found: FoundMistake, title: str = "WRONG") -> str:
