@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from syncverify.judge.forgotten_handles import ForgottenHandle, forgotten_handles
 from syncverify.judge.properties.any_program import judge_traced
+from syncverify.judge.remarks import Remark, remarks_on
 from syncverify.judge.traced import TracedRun, launches_of
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scripts.recording import Recording
@@ -61,10 +61,8 @@ def _unjudged(recording: Recording, why: str) -> Simulation:
 
 def _remarks(
     recording: Recording, found: tuple[FoundInProgram, ...]
-) -> Iterator[ForgottenHandle]:
+) -> Iterator[Remark]:
     if recording.was_interrupted:  # the wait may come later
-        return
+        return iter(())
     guilty_lines = {line for each in found for line in each.violation.evidence.lines}
-    for handle in forgotten_handles(recording.run):
-        if handle.source not in guilty_lines:
-            yield handle
+    return remarks_on(recording.run, guilty_lines)

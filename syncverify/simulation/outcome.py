@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from syncverify.judge.forgotten_handles import ForgottenHandle
+from syncverify.judge.remarks import Remark
 from syncverify.judge.violation import Violation
 from syncverify.scenario.schedule import Schedule
 from syncverify.search.schedules import ScheduleCoverage
@@ -61,8 +61,8 @@ class Outcome:
         num_runs: Number of runs.
         coverage: The part of all schedules that was played; None where refused.
         refused: What the machine does not simulate; "" where it played the program.
-        remarks: Collectives that nothing waits for, and that no violation names. Nothing reads
-            their results, so they are not wrong for certain.
+        remarks: What is not wrong for certain, and what no violation names: collectives that
+            nothing waits for, and equal ones that ranks issue in opposite orders.
     """
 
     program: str
@@ -75,7 +75,7 @@ class Outcome:
     num_runs: int = 0
     coverage: ScheduleCoverage | None = None
     refused: str = ""
-    remarks: tuple[ForgottenHandle, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
     @property
     def is_right(self) -> bool:

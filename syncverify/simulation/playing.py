@@ -101,6 +101,8 @@ def play(
         recorder.moment = _ANYWHERE
         if setup.device == "cuda":
             _tell_cuda(recorder, rank, setup.num_ranks)
+        else:
+            recorder.streams.backends.tell("gloo")
 
     def on_rank(rank: int) -> None:
         returned[rank] = call_on_rank(setup, rank, machine.recorders[rank])

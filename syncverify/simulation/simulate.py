@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Final
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.judge.forgotten_handles import ForgottenHandle, forgotten_handles
 from syncverify.judge.properties.any_program import judge_traced
+from syncverify.judge.remarks import remarks_on
 from syncverify.judge.traced import TracedRun
 from syncverify.judge.violation import Violation
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
@@ -33,8 +33,8 @@ from syncverify.simulation.playing import Played, play
 from syncverify.simulation.program import Device, Program, SimulatedProgram
 from syncverify.simulation.simulation import Simulation
 from syncverify.subjects.subject_path import path_of
-from syncverify.trace.run import Run
 from syncverify.trace.source_files import naming_torch
+from syncverify.trace.source_lines import Origin
 
 # Between two plays; a user may interrupt the rest.
 _SO_FAR: Final = ScheduleCoverage("interrupted before all timings were played")
@@ -172,18 +172,15 @@ class _Plays:
             run=self.shown.run,
             num_runs=self.num_runs,
             coverage=_SO_FAR,
-            remarks=tuple(self._remarks(self.shown.run)),
+            remarks=tuple(remarks_on(self.shown.run, self._guilty_lines())),
         )
 
-    def _remarks(self, run: Run) -> Iterator[ForgottenHandle]:
-        guilty_lines = {
+    def _guilty_lines(self) -> set[Origin]:
+        return {
             line
             for found in self.found.values()
             for line in found.violation.evidence.lines
         }
-        return (
-            each for each in forgotten_handles(run) if each.source not in guilty_lines
-        )
 
     def _with_harm(self, found: FoundInProgram) -> FoundInProgram:
         pair = found.violation.evidence.unordered

@@ -10,12 +10,14 @@ from typing import Any, Final
 from syncverify.judge.cause import is_exception
 from syncverify.judge.forgotten_handles import ForgottenHandle
 from syncverify.judge.properties.any_program import STATEMENTS
+from syncverify.judge.remarks import Remark
+from syncverify.judge.swapped_collectives import SwappedCollectives
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted, named
 from syncverify.report.evidence import evidence_json, titled_events
 from syncverify.report.hints import hint_of
 from syncverify.report.witness import numbers_text
-from syncverify.search.schedules import COMPLETE, FIRST, RANDOM, SAME, ScheduleCoverage
+from syncverify.search.schedules import COMPLETE, FIRST, RANDOM, SAME
 from syncverify.simulation.outcome import FoundInProgram, Outcome
 from syncverify.trace.source_lines import CodeLine, with_code
 
@@ -41,12 +43,35 @@ def text_of(simulation: Outcome) -> str:
     return "\n\n".join([*blocks, verdict(simulation)])
 
 
-def remark(handle: ForgottenHandle) -> str:
-    """Return a remark: the collective that nothing waits for, and what may come of that."""
+def remark(found: Remark) -> str:
+    """Return a remark in words: what the program does, and what may come of that."""
+    match found:
+        case ForgottenHandle():
+            return _forgotten(found)
+        case SwappedCollectives():
+            return _swapped(found)
+
+
+def _forgotten(handle: ForgottenHandle) -> str:
+    ranks = named("rank", handle.ranks)
+    if handle.is_ordered:
+        return (
+            f"nothing waits for {handle.operation} at {handle.source} ({ranks}), and nothing reads "
+            "its result: only a wait for a later collective of its group orders it"
+        )
     return (
-        f"nothing waits for {handle.operation} at {handle.source} "
-        f"({named('rank', handle.ranks)}): its result may never be there, and NCCL keeps "
-        "the memory of its tensors"
+        f"nothing waits for {handle.operation} at {handle.source} ({ranks}): its result may never "
+        "be there, and NCCL keeps the memory of its tensors"
+    )
+
+
+def _swapped(swap: SwappedCollectives) -> str:
+    (one, other), (rank, peer) = swap.sources, swap.ranks
+    met = f"{swap.operation} at {one} on rank {rank} meets that"
+    which = "of other memory" if one == other else f"at {other}"
+    return (
+        f"{met} {which} on rank {peer}, and the other way round: ranks {rank} and {peer} issue "
+        "the same collectives in different orders, and so exchange their values"
     )
 
 
@@ -115,14 +140,22 @@ def verdict(simulation: Outcome) -> str:
     if simulation.refused:
         return f"NOT SIMULATED: {simulation.program} ({scope}): {simulation.refused}"
     assert simulation.coverage is not None
-    played = f"{counted(simulation.num_runs, 'run')}: {_schedules(simulation.coverage)}"
+    played = f"{counted(simulation.num_runs, 'run')}: {_schedules(simulation)}"
     count = len(simulation.violations)
     title = counted(count, "VIOLATION").upper() if count else "NO VIOLATION"
     return f"{title}: {simulation.program} ({scope}, {played})"
 
 
-def _schedules(coverage: ScheduleCoverage) -> str:
-    return _TIMINGS.get(coverage.extent, coverage.extent)
+def _schedules(simulation: Outcome) -> str:
+    assert simulation.coverage is not None
+    extent = simulation.coverage.extent
+    is_swapped = any(isinstance(e, SwappedCollectives) for e in simulation.remarks)
+    # In that order of the ranks the values are what they are, but they may not be meant.
+    return (
+        "see the remark"
+        if is_swapped and extent == SAME
+        else _TIMINGS.get(extent, extent)
+    )
 
 
 def json_of(simulation: Outcome) -> dict[str, Any]:

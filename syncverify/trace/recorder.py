@@ -161,11 +161,17 @@ class Recorder:
         return carry_dispatch_modes()
 
     def communication_stream(
-        self, communicator: str, ranks: tuple[int, ...], *, is_async: bool
+        self,
+        communicator: str,
+        ranks: tuple[int, ...],
+        *,
+        is_async: bool,
+        library: str = "nccl",
     ) -> str:
         """Return the name of the stream on which a communicator runs a collective.
 
         `ranks` are global, in group order. `is_async` says that the caller gets a handle.
+        `library` is the name of the communicator's library for reports.
         """
         return DEFAULT_STREAM
 
@@ -188,6 +194,7 @@ class Recorder:
         written: Iterable[torch.Tensor] = (),
         communication_stream: str = DEFAULT_STREAM,
         is_batched: bool | None = None,
+        is_functional: bool = False,
     ) -> CollectiveLaunch:
         """Return the record of a collective, which is made at the time of the call.
 
@@ -225,6 +232,7 @@ class Recorder:
             slots=slots,
             written=tuple(self._numbers.region(tensor) for tensor in written),
             is_batched=is_batched,
+            is_functional=is_functional,
             contents=_contents(tensors, regions),
             in_tensor_hook=is_in_tensor_hook(self._parameters.values()),
         )

@@ -284,6 +284,7 @@ class CollectiveLaunch:
             they are on a device, or too many.
         callers: Lines of the subject that led to `source`, the nearest first.
         in_tensor_hook: Whether a tensor hook, which runs before accumulation, issued it.
+        is_functional: Whether it is a functional collective: a tensor is waited for, no handle.
     """
 
     moment: Moment
@@ -306,6 +307,7 @@ class CollectiveLaunch:
     contents: tuple[bytes, ...] = field(default=(), repr=False, compare=False)
     callers: tuple[SourceLine, ...] = field(default=(), repr=False, compare=False)
     in_tensor_hook: bool = field(default=False, repr=False, compare=False)
+    is_functional: bool = field(default=False, repr=False, compare=False)
 
     @property
     def key(self) -> CollectiveKey:

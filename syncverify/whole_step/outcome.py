@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from syncverify.judge.forgotten_handles import ForgottenHandle
+from syncverify.judge.remarks import Remark
 from syncverify.simulation.simulation import Simulation
 from syncverify.trace.source_lines import SourceLine
 from syncverify.whole_step.differences import ComparedValue
@@ -211,9 +211,9 @@ class Comparison:
         return sum(len(each.simulation.violations) for each in self.plays)
 
     @property
-    def remarks(self) -> tuple[ForgottenHandle, ...]:
+    def remarks(self) -> tuple[Remark, ...]:
         """The remarks of all plays: each line once, with the ranks of its first play."""
-        first = dict[ForgottenHandle, ForgottenHandle]()
+        first = dict[Remark, Remark]()
         for played in self.plays:
             for each in played.simulation.remarks:
                 first.setdefault(replace(each, ranks=()), each)

@@ -88,7 +88,12 @@ class StreamRecorder(Recorder):
 
     @override
     def communication_stream(
-        self, communicator: str, ranks: tuple[int, ...], *, is_async: bool
+        self,
+        communicator: str,
+        ranks: tuple[int, ...],
+        *,
+        is_async: bool,
+        library: str = "nccl",
     ) -> str:
         return f"communication of {communicator}" if is_async else DEFAULT_STREAM
 

@@ -143,12 +143,14 @@ class WaitForWork:
         operation: Name of the collective.
         launched_at: Line that launched the collectives.
         point: Where the wait is inserted.
+        is_functional: Whether these are functional collectives, which return no handle.
     """
 
     waiting: str
     operation: str
     launched_at: Origin
     point: InsertionPoint
+    is_functional: bool = False
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -157,8 +159,9 @@ class WaitForWork:
 
     @override
     def __str__(self) -> str:
+        call = "wait_tensor()` of the result" if self.is_functional else "work.wait()`"
         return (
-            f"insert `work.wait()` of the {self.operation} launched at "
+            f"insert `{call} of the {self.operation} launched at "
             f"{self.launched_at}, while `{self.waiting}` is current, {self.point}"
         )
 

@@ -236,7 +236,9 @@ def _waits(
     for stream in _streams_that_get(awaited, trace):
         if stream != waiting:
             yield WaitForStream(waiting, stream, point)
-    yield WaitForWork(waiting, awaited.operation, awaited.source, point)
+    yield WaitForWork(
+        waiting, awaited.operation, awaited.source, point, awaited.is_functional
+    )
 
 
 def _runs_aside(use: MemoryUse) -> bool:

@@ -30,7 +30,7 @@ from torch.distributed import rpc
 from typing_extensions import override
 
 from syncverify.settings import NCCL_NAMES
-from syncverify.sim.device import futures
+from syncverify.sim.device import futures, own_futures
 from syncverify.sim.device.device_functions import (
     ACCELERATOR,
     CPU,
@@ -358,6 +358,9 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield from host_reads()
     for owner, name, virtual in _DISTRIBUTED:
         yield owner, name, _function(getattr(owner, name), virtual)
+    new_future = torch.futures.Future.__new__
+    made = _function(new_future, functools.partial(own_futures.new_future, new_future))
+    yield torch.futures.Future, "__new__", staticmethod(made)
     script = torch.jit.script
     yield torch.jit, "script", _function(script, functools.partial(_script, script))
     run_backward = torch.autograd._engine_run_backward  # noqa: SLF001  # all ways to run backward call it

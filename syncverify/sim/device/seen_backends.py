@@ -29,14 +29,19 @@ class SeenBackends:
     def __init__(self) -> None:
         self.default = "gloo"
         self._is_named = True
+        self._is_told = False
         self._asked: dict[str, str] = {}
+
+    def tell(self, backend: str) -> None:
+        """Name the library of the default group to the program."""
+        self.default, self._is_told = backend, True
 
     def begin_world(self, backend: Any) -> None:
         """Note the backend of a new default group, if it is named; no other group is left."""
         self._asked.clear()
         self._is_named = backend is not None
         if backend is not None:
-            self.default = str(backend).lower()
+            self.tell(str(backend).lower())
 
     def note(self, group: Any, backend: Any) -> None:
         """Note the backend that a caller named; None is that of the default group."""
@@ -46,6 +51,12 @@ class SeenBackends:
     def of(self, group_name: str) -> str:
         """Return the backend of a group, by its name."""
         return self._asked.get(group_name, self.default)
+
+    def library_of(self, group_name: str) -> str:
+        """Return the name of a group's library for reports: NCCL's, unless another one is told."""
+        name = self._asked.get(group_name, self.default if self._is_told else "nccl")
+        libraries = {part.rpartition(":")[2] for part in name.split(",")}
+        return "nccl" if libraries & {*NCCL_NAMES} else min(libraries)
 
     def devices_of(self, group_name: str) -> list[torch.device]:
         """Return the devices whose memory a group moves, by its name."""

@@ -12,7 +12,9 @@ ranks one by one. Ranks whose calls do not fit end the run; no data is exchanged
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections import Counter
+from types import FrameType
 from typing import Any, NoReturn
 
 import torch
@@ -41,6 +43,7 @@ from syncverify.sim.turns.scheduler import own_rank
 from syncverify.sim.turns.turn_log import AccessKind
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.source_files import is_harness_line
 from syncverify.trace.stacks import calling_frames, is_called_by
 
 BACKEND_NAME = "simulated"
@@ -240,6 +243,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
             written=written,
             communication_stream=stream,
             is_batched=is_batched,
+            is_functional=self._is_async and _is_of_functional_collective(),
         )
         self._require_own_name(launched)
         rendezvous = self.world.rendezvous(launched.key)
@@ -295,7 +299,13 @@ class SimulatedCommunicator(dist.ProcessGroup):
         if pair is not None and not self.promises.orders_messages:
             ranks = tuple(ranks[each] for each in sorted(pair))
             name = f"{name}, messages of ranks {list(ranks)}"
-        return self.recorder.communication_stream(name, ranks, is_async=self._is_async)
+        streams = own_streams()
+        library = "nccl"
+        if streams is not None:
+            library = streams.backends.library_of(self.group_name)
+        return self.recorder.communication_stream(
+            name, ranks, is_async=self._is_async, library=library
+        )
 
     def _arrive(
         self,
@@ -341,6 +351,16 @@ def _in_a_forked_process(*_: Any, **__: Any) -> NoReturn:
     raise RuntimeError(
         "CUDA error: initialization error: a process that a rank has forked has no group"
     )
+
+
+def _is_of_functional_collective() -> bool:
+    """Tell whether an operator of a functional collective, which returns no handle, calls."""
+    frame: FrameType | None = sys._getframe(1)  # documented by Python
+    while frame is not None and is_harness_line(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None or frame.f_globals.get("__name__") != "torch._ops":
+        return False
+    return str(frame.f_locals.get("self")).startswith("_c10d_functional")
 
 
 def _scaled(copied: torch.Tensor, factor: Factor | None) -> torch.Tensor:

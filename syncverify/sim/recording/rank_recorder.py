@@ -292,12 +292,17 @@ class RankRecorder(Recorder):
 
     @override
     def communication_stream(
-        self, communicator: str, ranks: tuple[int, ...], *, is_async: bool
+        self,
+        communicator: str,
+        ranks: tuple[int, ...],
+        *,
+        is_async: bool,
+        library: str = "nccl",
     ) -> str:
         if not is_async:
             return self.current_stream()
         if communicator not in self._communicators:
-            name = f"nccl stream of ranks {list(ranks)}"
+            name = f"{library} stream of ranks {list(ranks)}"
             twins = [n for n in self._communicators.values() if n.startswith(name)]
             label = f"{name}, group {len(twins) + 1}" if twins else name
             self._communicators[communicator] = self.streams.internal(label)

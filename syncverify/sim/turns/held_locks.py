@@ -48,7 +48,8 @@ def refusal_of_lock(
             return EnvironmentNotSupportedError(
                 f"rank {rank} waits at {place} for {name}, a lock that all ranks of the sim "
                 "backend share, since they are threads of one process; ranks that are "
-                "processes have one each; play the subject on gloo"
+                "processes have one each, as those of `syncverify record` for a script, and of "
+                "`syncverify run --backend gloo` for a class"
             )
     return None
 

@@ -36,7 +36,8 @@ class Refusals:
         self,
         backend: str,
         wake: Callable[[], object],
-        instead: str = "play the subject on gloo",
+        instead: str = "let the main thread of the rank do it (`syncverify run` has real "
+        "processes, too: --backend gloo)",
     ) -> None:
         self.backend = backend
         self.wake = wake

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 
 from syncverify import region, simulate
+from syncverify.simulation.program import Device
 from tests.syncverify.simulation.faulty_programs import (
     FAULTS,
     Fault,
@@ -341,3 +342,48 @@ def test_a_collective_of_fsdp2_is_named_with_the_line_of_the_program() -> None:
     report = str(simulate(program, 2))
     assert "_fsdp_collectives.py" in report
     assert "in program: loss.backward()" in report
+
+
+def _reads_a_functional_sum(rank: int) -> torch.Tensor:
+    world: Any = dist.group.WORLD
+    operators = torch.ops._c10d_functional
+    summed = operators.all_reduce(torch.ones(2, device="cuda"), "sum", world.group_name)
+    read = summed + 1
+    operators.wait_tensor(summed)
+    return read
+
+
+def test_the_remedy_of_a_functional_collective_waits_for_its_tensor() -> None:
+    report = str(simulate(_reads_a_functional_sum, 2))
+    assert (
+        "insert `wait_tensor()` of the result of the all_reduce launched at" in report
+    )
+    assert "work.wait()" not in report
+
+
+@pytest.mark.parametrize(("device", "library"), [("cuda", "nccl"), ("cpu", "gloo")])
+def test_a_stream_has_the_name_of_its_library(device: Device, library: str) -> None:
+    def program(rank: int) -> torch.Tensor:
+        summed = torch.ones(2, device=device)
+        work = dist.all_reduce(summed, async_op=True)
+        read = summed + 1
+        assert work is not None
+        work.wait()
+        return read
+
+    report = str(simulate(program, 2, device=device))
+    assert f"running on stream '{library} stream of ranks [0, 1]'" in report
+    assert "insert `work.wait()`" in report
+
+
+def _group_of_gloo(rank: int) -> torch.Tensor:
+    group = dist.new_group(backend="gloo")
+    work = dist.all_reduce(summed := torch.ones(2), group=group, async_op=True)
+    read = summed + 1
+    assert work is not None
+    work.wait()
+    return read
+
+
+def test_a_group_of_gloo_has_the_name_of_gloo() -> None:
+    assert "'gloo stream of ranks [0, 1]'" in str(simulate(_group_of_gloo, 2))

@@ -70,7 +70,7 @@ def test_a_lock_that_threads_share_is_not_judged(
         play(act)
     place = rf"rank 1 waits at \S*test_held_locks\.py:\d+ for {name}, a lock that all"
     assert caught.match(place)
-    assert str(caught.value).endswith("; play the subject on gloo")
+    assert str(caught.value).endswith("of `syncverify run --backend gloo` for a class")
 
 
 @pytest.mark.parametrize("act", [HasLocks.own_twice, HasLocks.spins])

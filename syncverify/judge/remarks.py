@@ -1,0 +1,24 @@
+"""Remarks on a run: what may be meant, and is often a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+from syncverify.judge.forgotten_handles import ForgottenHandle, forgotten_handles
+from syncverify.judge.swapped_collectives import (
+    SwappedCollectives,
+    swapped_collectives,
+)
+from syncverify.trace.run import Run
+
+Remark = ForgottenHandle | SwappedCollectives
+
+
+def remarks_on(run: Run, guilty_lines: Set[object]) -> Iterator[Remark]:
+    """Yield the remarks on a run that name no line of a violation."""
+    for handle in forgotten_handles(run):
+        if handle.source not in guilty_lines:
+            yield handle
+    for swap in swapped_collectives(run):
+        if not guilty_lines & {*swap.sources}:
+            yield swap

@@ -1,0 +1,252 @@
+"""Remarks: what a program may mean, and is often a mistake."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from syncverify import simulate
+from syncverify.whole_step.parity import parity
+
+Program = Callable[[int], object]
+
+
+def on_gpu(rank: int, numel: int = 4) -> torch.Tensor:
+    return torch.full((numel,), float(rank), device="cuda")
+
+
+def never_read(rank: int) -> torch.Tensor:
+    dist.all_reduce(on_gpu(rank), async_op=True)
+    last = dist.all_reduce(read := on_gpu(rank), async_op=True)
+    assert last is not None
+    last.wait()
+    return read
+
+
+def overwritten(rank: int) -> torch.Tensor:
+    lost = on_gpu(rank)
+    dist.all_reduce(lost, async_op=True)
+    last = dist.all_reduce(read := on_gpu(rank), async_op=True)
+    assert last is not None
+    last.wait()
+    lost.zero_()
+    return read
+
+
+def waits_for_the_last_alone(rank: int) -> torch.Tensor:
+    """Right on NCCL: one stream runs them in order."""
+    parts = [on_gpu(rank) for _ in range(3)]
+    works = [dist.all_reduce(part, async_op=True) for part in parts]
+    assert works[-1] is not None
+    works[-1].wait()
+    return torch.stack(parts)
+
+
+def returns_all(rank: int) -> list[torch.Tensor]:
+    parts = [on_gpu(rank) for _ in range(2)]
+    works = [dist.all_reduce(part, async_op=True) for part in parts]
+    assert works[-1] is not None
+    works[-1].wait()
+    return parts
+
+
+def reads_in_the_next_step(rank: int) -> None:
+    """The last step's results are for a step that is not played."""
+    weight, bias = on_gpu(rank), on_gpu(rank)
+    for _ in range(2):
+        weight.add_(1)
+        bias.add_(weight)
+        dist.all_reduce(weight, async_op=True)
+        last = dist.all_reduce(bias, async_op=True)
+        assert last is not None
+        last.wait()
+
+
+@pytest.mark.parametrize("program", [never_read, overwritten])
+def test_a_result_that_nothing_reads_is_a_remark(program: Program) -> None:
+    simulation = simulate(program, 2)
+    assert simulation.is_right
+    (remark,) = str(simulation).splitlines()[:1]
+    assert remark.startswith("REMARK: nothing waits for all_reduce at tests/")
+    assert f"in {program.__name__} (ranks 0, 1), and nothing reads its result" in remark
+    assert "timing cannot matter" in str(simulation)
+
+
+@pytest.mark.parametrize(
+    "program", [waits_for_the_last_alone, returns_all, reads_in_the_next_step]
+)
+def test_a_result_that_is_read_after_a_later_wait_is_none(program: Program) -> None:
+    simulation = simulate(program, 2)
+    assert simulation.is_right
+    assert simulation.remarks == ()
+
+
+def lines_in_another_order(rank: int) -> list[torch.Tensor]:
+    weight, bias = on_gpu(rank), on_gpu(rank) * 10
+
+    def sum_weight() -> None:
+        dist.all_reduce(weight)
+
+    def sum_bias() -> None:
+        dist.all_reduce(bias)
+
+    for run in (sum_weight, sum_bias) if rank else (sum_bias, sum_weight):
+        run()
+    return [weight, bias]
+
+
+def callers_in_another_order(rank: int) -> list[torch.Tensor]:
+    weight, bias = on_gpu(rank), on_gpu(rank) * 10
+
+    def summed(tensor: torch.Tensor) -> None:
+        dist.all_reduce(tensor)
+
+    def sum_weight() -> None:
+        summed(weight)
+
+    def sum_bias() -> None:
+        summed(bias)
+
+    for run in (sum_weight, sum_bias) if rank else (sum_bias, sum_weight):
+        run()
+    return [weight, bias]
+
+
+def slices_in_another_order(rank: int) -> torch.Tensor:
+    flat = on_gpu(rank, 8)
+    slices = [flat[:4], flat[4:]]
+    for each in slices if rank else slices[::-1]:
+        dist.all_reduce(each)
+    return flat
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize(
+    ("program", "lines"),
+    [
+        (lines_in_another_order, ("sum_bias", "sum_weight")),
+        (callers_in_another_order, ("sum_bias", "sum_weight")),
+        (slices_in_another_order, ("slices_in_another_order", "of other memory")),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_equal_collectives_in_another_order_are_a_remark(
+    monkeypatch: pytest.MonkeyPatch,
+    program: Program,
+    lines: tuple[str, str],
+    device: str,
+) -> None:
+    monkeypatch.setitem(on_gpu.__globals__, "on_gpu", _made_on(device))
+    simulation = simulate(program, 2, device=device)  # type: ignore[arg-type]
+    assert simulation.is_right
+    remark, *_, verdict = str(simulation).splitlines()
+    assert remark.startswith("REMARK: all_reduce SUM of 4 x float32 at tests/")
+    assert f"in {lines[0]} on rank 0 meets that" in remark
+    assert lines[1] in remark
+    assert remark.endswith("and so exchange their values")
+    assert verdict.endswith("1 run: see the remark)")
+
+
+def _made_on(device: str) -> Callable[..., torch.Tensor]:
+    def made(rank: int, numel: int = 4) -> torch.Tensor:
+        return torch.full((numel,), float(rank), device=device)
+
+    return made
+
+
+def other_branches(rank: int) -> torch.Tensor:
+    """Each rank has lines of its own, as stages of a pipeline have."""
+    tensor = on_gpu(rank)
+    if rank == 0:
+        dist.broadcast(tensor, 0)
+        dist.all_reduce(tensor)
+    else:
+        dist.broadcast(tensor, 0)
+        dist.all_reduce(tensor)
+    return tensor
+
+
+def one_more_tensor(rank: int) -> list[torch.Tensor]:
+    """Numbers of storages differ between the ranks."""
+    buffers = [on_gpu(rank, 8) for _ in range(1 + rank)][:1]
+    parts = [buffers[0][:4], buffers[0][4:]]
+    for _ in range(2):
+        for each in parts:
+            dist.all_reduce(each)
+    return parts
+
+
+def barriers_in_another_order(rank: int) -> None:
+    def before() -> None:
+        dist.barrier()
+
+    def after() -> None:
+        dist.barrier()
+
+    for run in (before, after) if rank else (after, before):
+        run()
+
+
+def loops_of_other_lengths(rank: int) -> None:
+    """The lines differ in number: rank 1 joins by a line of its own."""
+
+    def own_step() -> None:
+        dist.all_reduce(on_gpu(rank))
+
+    def joined_step() -> None:
+        dist.all_reduce(on_gpu(rank))
+
+    for step in range(3):
+        (own_step if step < 3 - rank else joined_step)()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        other_branches,
+        one_more_tensor,
+        barriers_in_another_order,
+        loops_of_other_lengths,
+    ],
+)
+def test_lines_that_differ_between_ranks_are_none(program: Program) -> None:
+    simulation = simulate(program, 2)
+    assert simulation.is_right
+    assert simulation.remarks == ()
+    assert "timing cannot matter" in str(simulation)
+
+
+def build() -> nn.Module:
+    return nn.Linear(2, 1)
+
+
+def batch() -> dict[str, torch.Tensor]:
+    return {"x": torch.ones(4, 2)}
+
+
+def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    return model(batch["x"]).mean()
+
+
+def logs_without_a_wait(model: nn.Module, mesh: object) -> nn.Module:
+    """Sum the gradients, and a copy of each that nothing reads."""
+
+    def summed(parameter: nn.Parameter) -> None:
+        assert parameter.grad is not None
+        dist.all_reduce(parameter.grad.clone(), async_op=True)
+        dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(summed)
+    return model
+
+
+def test_parity_shows_remarks() -> None:
+    result = parity(
+        build, logs_without_a_wait, batch, loss, layouts=["dp=2"], device="cpu"
+    )
+    assert result.is_right, str(result)
+    assert "REMARK: nothing waits for all_reduce at tests/" in str(result)
+    assert str(result).count("REMARK") == 1
