@@ -18,7 +18,7 @@ from syncverify.scenario.feature_table import HUGE, MANY, PLAIN, TABLE, VAST
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.layout import local_bytes, reduce_axes
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import ParameterSpec, is_strided, num_pieces
+from syncverify.scenario.specs import REPLICATE, ParameterSpec, is_strided, num_pieces
 from syncverify.strategies.bucket_caps import cap_within
 from syncverify.strategies.word_choices import allowed_words
 
@@ -43,16 +43,21 @@ _NUMBERS = {
     ),
     "many ranks": st.sampled_from((MANY["ranks"], 6, 7, _MOST_RANKS)),
     "unequal axes": st.sampled_from((6, _MOST_RANKS)),
+    # A step takes two hundredths of a second.
+    "long training": st.sampled_from(
+        (MANY["long training"], 17, 13, 24, 12, 40, 12, 150)
+    ),
 }
 # Weights of the costly sizes, beside `_USUAL_WEIGHT` of all others: a scenario with a huge
-# parameter or many buckets takes a second. A vast parameter comes as a huge one, and unequal axes
-# come with many ranks.
+# parameter or many buckets takes a second. A vast parameter comes as a huge one, unequal axes
+# come with many ranks, and a long training comes as a last word.
 _WEIGHTS = {
     "huge parameter": 1,
     "vast parameter": 0,
     "many buckets": 1,
     "many ranks": 2,
     "unequal axes": 0,
+    "long training": 0,
 }
 _USUAL_WEIGHT = 5
 _OF_MANY_RANKS = ("many ranks", "unequal axes")
@@ -88,11 +93,11 @@ def enlarged_scenarios(
         if sizes is None or not draw(_IS_LARGE):
             return scenario
         size = draw(sizes)
-    small, number = scenario, draw(_NUMBERS[size])
+    small, number = _with_a_sum(scenario), draw(_NUMBERS[size])
     if size == "many parameters" and number < MANY["parameters"]:
-        small = _twice(scenario)
+        small = _twice(small)
     elif size in _ONE_STEP:
-        small = _in_fewest_steps(scenario, capabilities)
+        small = _in_fewest_steps(small, capabilities)
     large = _ENLARGE[size](small, number)
     large = replace(
         large,
@@ -120,6 +125,22 @@ def with_many_ranks(scenario: Scenario) -> Scenario:
     others = _MOST_RANKS if 1 not in mesh.shape else MANY["ranks"] + 1
     number = MANY["ranks"] if len(mesh.shape) == 1 else others
     return _with_ranks(scenario, number)
+
+
+def with_long_training(scenario: Scenario) -> Scenario:
+    """Repeat a step of one micro-batch on two ranks a dozen times and more.
+
+    It takes no draw. Only cheap steps that reduce a parameter change. The parameters decide the
+    number, so that shrinking keeps it.
+
+    Returns:
+        The changed scenario, or the scenario itself.
+    """
+    is_cheap = scenario.mesh.num_ranks == 2 and scenario.accumulations == (1,)
+    if not is_cheap or not reduce_axes(scenario.mesh, _chosen(scenario)):
+        return scenario
+    number = MANY["long training"] if len(scenario.parameters) % 2 else 17
+    return _with_long_training(scenario, number)
 
 
 @functools.cache
@@ -227,11 +248,25 @@ def _with_unequal_axes(scenario: Scenario, number: int) -> Scenario:
     return large
 
 
+def _with_a_sum(scenario: Scenario) -> Scenario:
+    """Replicate one parameter where ranks sum none: a number of what nothing sums shows little."""
+    chosen = _chosen(scenario)
+    if scenario.mesh.num_ranks == 1 or reduce_axes(scenario.mesh, chosen):
+        return scenario
+    placed = (REPLICATE,) * len(scenario.mesh.shape)
+    listed = (
+        replace(spec, placements=placed) if spec is chosen else spec
+        for spec in scenario.parameters
+    )
+    return replace(scenario, parameters=tuple(listed))
+
+
 def _chosen(scenario: Scenario) -> ParameterSpec:
-    """Return a trainable parameter, which is reduced if any is."""
+    """Return a trainable parameter, which is reduced if any is, and used by each loss."""
     trainable = [spec for spec in scenario.parameters if spec.requires_grad]
     reduced = [spec for spec in trainable if reduce_axes(scenario.mesh, spec)]
-    return (reduced or trainable)[0]
+    used = [spec for spec in reduced if spec.used == TABLE["used"].plain_word]
+    return (used or reduced or trainable)[0]
 
 
 def _long(scenario: Scenario, spec: ParameterSpec, numel: int) -> tuple[int, ...]:
@@ -259,6 +294,14 @@ def _with_steps(scenario: Scenario, number: int) -> Scenario:
         accumulations=tuple(counts),
         events=(*scenario.events, *rest) if scenario.events else (),
     )
+
+
+def _with_long_training(scenario: Scenario, number: int) -> Scenario:
+    """Repeat the step of a scenario that has one, with one parameter, and without its event."""
+    alone = replace(_chosen(scenario), use=PLAIN, also_in_next_group=False)
+    small = replace(scenario, parameters=(alone,), events=())
+    counts = itertools.islice(itertools.cycle(small.accumulations), number)
+    return replace(small, accumulations=tuple(counts))
 
 
 def _with_micro_batches(scenario: Scenario, number: int) -> Scenario:
@@ -291,4 +334,5 @@ _ENLARGE: dict[str, Callable[[Scenario, int], Scenario]] = {
     "many buckets": _with_buckets,
     "many ranks": _with_ranks,
     "unequal axes": _with_unequal_axes,
+    "long training": _with_long_training,
 }

@@ -15,13 +15,12 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import CANCELLING, MANY, PLAIN, TABLE
+from syncverify.scenario.feature_table import CANCELLING, MANY, PLAIN, TABLE, ZERO
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import PARTIAL
-from syncverify.strategies.enlarged_scenarios import with_many_ranks
-from syncverify.strategies.overflows import with_a_term_that_cancels
-from syncverify.strategies.word_choices import allowed_words
+from syncverify.strategies.enlarged_scenarios import with_long_training, with_many_ranks
+from syncverify.strategies.overflows import with_a_term_that_cancels, with_zeros
 
 _Change = Callable[[Scenario], Scenario]
 
@@ -45,17 +44,21 @@ def scenarios_with_last_words(
 
 @functools.cache
 def _changes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[_Change]:
-    if not allowed_words("evaluation", capabilities=capabilities):
-        return st.just(_unchanged)
     known = _known(max_ranks)
     covered = [known[name] for name in known if capabilities.covers(*name)]
+    if not covered:
+        return st.just(_unchanged)
     plain = [_unchanged] * (TABLE["evaluation"].one_in - len(covered))
     return st.sampled_from([*plain, *covered])
 
 
 def _known(max_ranks: int) -> dict[tuple[str, str], _Change]:
     """Return the changes by topic and value; the order of places is part of a seed's format."""
-    changes: dict[tuple[str, str], _Change] = {("update", "in_backward"): _updating}
+    changes: dict[tuple[str, str], _Change] = {
+        ("gradient", ZERO): with_zeros,
+        ("size", "long training"): with_long_training,
+        ("update", "in_backward"): _updating,
+    }
     if max_ranks >= MANY["ranks"] - 1:
         changes["size", "many ranks"] = with_many_ranks
     changes["gradient", CANCELLING] = with_a_term_that_cancels

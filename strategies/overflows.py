@@ -8,7 +8,16 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import CANCELLING, PLAIN, TABLE, WORDS
+from syncverify.scenario.feature_row import base_word
+from syncverify.scenario.feature_table import (
+    CANCELLING,
+    PLAIN,
+    TABLE,
+    WORDS,
+    ZERO,
+    ZERO_EVERYWHERE,
+)
+from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.strategies.word_choices import allowed_words
@@ -48,7 +57,8 @@ def overflowing_scenarios(
 @functools.cache
 def _words(capabilities: Capabilities) -> st.SearchStrategy[str] | None:
     """Generate words of the topic `gradient`; None if the contract leaves none."""
-    covered = allowed_words("gradient", capabilities=capabilities)
+    words = allowed_words("gradient", capabilities=capabilities)
+    covered = [word for word in words if base_word(word) != ZERO]  # drawn last
     return st.sampled_from(covered) if covered else None
 
 
@@ -72,6 +82,30 @@ def _can_cancel(scenario: Scenario, spec: ParameterSpec) -> bool:
     is_wide = spec.dtype == spec.effective_grad_dtype == "float32"
     is_long = max(scenario.accumulations) >= row.fewest_micro_batches
     return is_used and is_wide and is_long
+
+
+def with_zeros(scenario: Scenario) -> Scenario:
+    """Make the gradient of one parameter zero on one rank, or on each, without a draw.
+
+    Its use becomes a plain product in all losses. Of an odd number of parameters the first one that
+    fits is zero on one rank; of an even number, the last one that fits, on each.
+
+    Returns:
+        The changed scenario, or the scenario itself where no parameter fits.
+    """
+    plain = {name: TABLE[name].plain_word for name in ("gradient", "use", "used")}
+    listed = [*scenario.parameters]
+    if any(spec.gradient != plain["gradient"] for spec in listed):
+        return scenario
+    is_odd = len(listed) % 2 == 1
+    places = range(len(listed)) if is_odd else range(len(listed) - 1, -1, -1)
+    for place in places:
+        simple = replace(listed[place], use=plain["use"], used=plain["used"])
+        if _takes_special_values(simple) and reduce_axes(scenario.mesh, simple):
+            word = ZERO if is_odd else ZERO_EVERYWHERE
+            listed[place] = replace(simple, gradient=word)
+            return replace(scenario, parameters=tuple(listed))
+    return scenario
 
 
 def with_a_term_that_cancels(scenario: Scenario) -> Scenario:

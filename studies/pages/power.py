@@ -20,7 +20,6 @@ from syncverify.scenario.contributions import magnitude
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.feature_row import Feature, base_word
 from syncverify.scenario.feature_table import MANY, TABLE, WORDS
-from syncverify.scenario.features import features_of
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
@@ -96,9 +95,10 @@ def drawn_search(
 def _counts(capabilities: Capabilities, num_samples: int) -> dict[str, Any]:
     """Count values and pairs of values; a value of the space that never occurs counts 0."""
     values, pairs = Counter[str](), Counter[tuple[str, str]]()
+    coverage = Coverage(Space(capabilities, DEFAULT_RANKS))
 
     def count(scenario: Scenario, _: Draw) -> None:
-        found = sorted({str(feature) for feature in features_of(scenario)})
+        found = sorted(map(str, coverage.judged(scenario)))
         values.update({*found, *_words_in(scenario), *_edges_in(scenario)})
         pairs.update((a, b) for n, a in enumerate(found) for b in found[n + 1 :])
 

@@ -77,6 +77,7 @@ class Report:
         fails_on_wrong: Whether a wrong feature beyond the contract fails the run.
         is_interrupted: Whether more was to be played.
         lines: Lines of the subject that ran in a scenario, and the others.
+        most_steps: Largest number of steps of a run that came to its end; 0 if it is unknown.
         num_refused: Number of scenarios of plain steps that the subject refused, as it may.
         is_replay: Whether one recorded scenario was played, and nothing was searched.
         not_tried: The part that the search left out because it ended early; None if nothing.
@@ -103,6 +104,7 @@ class Report:
     is_interrupted: bool = False
     lines: LineCoverage = field(default_factory=LineCoverage)
     num_refused: int = 0
+    most_steps: int = 0
     is_replay: bool = False
     not_tried: NotTried | None = None
     always_raises: bool = False

@@ -68,6 +68,8 @@ def verdict(report: Report) -> str:
     if report.violations:
         count = counted(len(report.violations), "VIOLATION").upper()
         return f"{count}: {report.subject} ({scope})"
+    if report.most_steps:
+        scope += f", up to {counted(report.most_steps, 'step')}"
     title = "WRONG BEYOND THE CONTRACT" if report.has_failed else "NO VIOLATION"
     of = f" of {report.contract}" if report.contract else ""
     words = f"{title}: {report.subject} held all properties{of} ({scope})"

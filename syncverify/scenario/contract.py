@@ -39,7 +39,7 @@ _LEFT_OUT_BY_FIELD: Final = {
     ("scalars", False): {"parameters=scalar"},
     ("wire_dtype", "bfloat16"): {
         *("dtype=float16", "dtype=float64", "dtype=own gradient dtype", "module"),
-        *("gradient=inf", "gradient=nan"),
+        *("gradient=inf", "gradient=nan", "gradient=zero"),
     },
 }
 

@@ -4,7 +4,7 @@
   micro-batches is exact in the dtypes involved, so the verdict needs no tolerance and no order
   of reduction.
 * Within one element, contributions of different (rank, micro-batch) share their sign, unless
-  the parameter's word `gradient` is `cancelling`. They are distinct wherever the dtype leaves
+  the parameter's word `gradient` is `cancelling` or `zero`. They are distinct wherever the dtype leaves
   room. A wrong sum then tells which contribution is missing and which came twice.
 * Where the dtype cannot even count all contributors, some contributions to each element
   are 0.
@@ -33,7 +33,8 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from syncverify.scenario import step_plan
-from syncverify.scenario.feature_table import BACKWARDS
+from syncverify.scenario.feature_row import base_word
+from syncverify.scenario.feature_table import BACKWARDS, ZERO, ZERO_EVERYWHERE
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
@@ -92,6 +93,8 @@ def contribution(
     if _cancels(scenario, parameter, step):
         factor = _CANCELLING.get(micro_batch, 1)
         index -= micro_batch if factor < 0 else 0  # the number of the first one again
+    if _is_zero(scenario, parameter, rank, step):
+        factor = 0
     numbers = _kept(_numbers, numel)(
         numel,
         salt=7919 * step + 104_729 * position,
@@ -139,6 +142,17 @@ def _cancels(scenario: Scenario, parameter: ParameterSpec, step: int) -> bool:
     )
 
 
+def _is_zero(
+    scenario: Scenario, parameter: ParameterSpec, rank: int, step: int
+) -> bool:
+    """Tell whether the contributions of a rank to a step are zero in all elements."""
+    if base_word(parameter.gradient) != ZERO or step % 2 == 1:
+        return False
+    return parameter.gradient == ZERO_EVERYWHERE or _is_special(
+        scenario, parameter, rank
+    )
+
+
 def _narrow(parameter: ParameterSpec) -> ParameterSpec:
     """Return a parameter with the exact sums of bfloat16."""
     return replace(parameter, dtype="bfloat16", grad_dtype=None)
@@ -158,10 +172,9 @@ def with_overflow(
     One rank's first element overflows. The rank is another one for each parameter, the last one
     first. Inf has the sign that the element has.
     """
-    peers = contributing_ranks(scenario.mesh, parameter, rank)
-    position = scenario.parameters.index(parameter)
-    is_meant = rank == peers[-1 - position % len(peers)]
-    is_meant = is_meant and step % 2 == 0 and micro_batch == 0
+    is_meant = (
+        step % 2 == 0 and micro_batch == 0 and _is_special(scenario, parameter, rank)
+    )
     overflows = parameter.gradient in {"inf", "nan"}
     if not overflows or not is_meant or not constant.numel():
         return constant
@@ -169,6 +182,29 @@ def with_overflow(
     first = overflowing.view(-1)[:1]
     first.copy_(torch.full_like(first, float(parameter.gradient)).copysign(first))
     return overflowing
+
+
+def _is_special(scenario: Scenario, parameter: ParameterSpec, rank: int) -> bool:
+    """Tell whether a rank is the one of its peers that has the special values."""
+    peers = contributing_ranks(scenario.mesh, parameter, rank)
+    position = scenario.parameters.index(parameter)
+    return rank == peers[-1 - position % len(peers)]
+
+
+def shows_special_values(
+    scenario: Scenario, parameter: ParameterSpec, step: int
+) -> bool:
+    """Tell whether contributions to a step have the values of the parameter's `gradient`."""
+    if parameter.gradient == "cancelling":
+        return _cancels(scenario, parameter, step)
+    count = 1 if base_word(parameter.gradient) != ZERO else None  # of micro-batches
+    special = [
+        rank
+        for rank in range(scenario.mesh.num_ranks)
+        if _is_special(scenario, parameter, rank)
+    ]
+    has_some = step_plan.has_gradient(scenario, parameter, special, step, count)
+    return step % 2 == 0 and has_some
 
 
 def _kept(

@@ -1,4 +1,4 @@
-"""Coverage: features, and pairs of features, that the scenarios of a search contained."""
+"""Coverage: features, and pairs of features, on which the scenarios of a search judged something."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from syncverify.scenario.contract import EVERYTHING
 from syncverify.scenario.feature_row import Feature
-from syncverify.scenario.features import features_of
+from syncverify.scenario.features import features_of, refusable_features
+from syncverify.scenario.judged_features import judged_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 
@@ -16,7 +17,7 @@ _DEFAULT_SPACE = Space(EVERYTHING, max_ranks=4)
 
 
 class Coverage:
-    """Counts scenarios by the features, and pairs of features, that they contain.
+    """Counts scenarios by the features, and pairs of features, on which they judge something.
 
     Attributes:
         space: Space of the scenarios.
@@ -29,16 +30,42 @@ class Coverage:
         self.space = space
         self.num_scenarios = 0
         self.applied: Counter[str] = Counter()
+        self._has_sums = space.has_sums
         self._counts: Counter[Feature] = Counter()
         self._pairs: Counter[frozenset[Feature]] = Counter()
 
-    def add(self, scenario: Scenario, applied: Iterable[str] = ()) -> None:
-        """Count one scenario, each of its features and properties once."""
-        found = set(features_of(scenario))
+    def add(
+        self,
+        scenario: Scenario,
+        applied: Iterable[str] = (),
+        refused_in: int | None = None,
+    ) -> None:
+        """Count one scenario, each of its properties and judged features once.
+
+        Args:
+            scenario: The scenario.
+            applied: Names of the properties that had something to judge.
+            refused_in: Step in which an error ended the run; None for a run that came to its
+                end.
+        """
+        found = self.judged(scenario, refused_in)
         self.num_scenarios += 1
         self.applied.update(applied)
         self._counts.update(found)
         self._pairs.update(map(frozenset, itertools.combinations(found, 2)))
+
+    def judged(self, scenario: Scenario, refused_in: int | None = None) -> set[Feature]:
+        """Return the features of a scenario on which a property judges something.
+
+        A step that the subject may refuse because of some features has judged these.
+        """
+        if not self._has_sums:  # of one rank, gradients are judged as they are
+            return {*features_of(scenario)}
+        found = {*judged_features(scenario, refused_in)}
+        if refused_in is not None:
+            own = self.space.capabilities
+            found |= {*refusable_features(scenario, own, refused_in)}
+        return found
 
     def update(self, other: Coverage) -> None:
         """Add the counts of another search."""

@@ -61,6 +61,8 @@ class Row:
         needs: Feature without which no scenario has this one.
         gone_with: Smaller number of its kind; a contract without that one leaves this out.
         since: Version of the table that has added the row, see `TABLE_VERSION`.
+        shows_on: Gradients that show a mistake with it: those that ranks sum, those of any
+            parameter that is trained, or `any` for parameters without a gradient too.
         is_beside: Whether it only comes beside another value of its topic.
         is_alone: Whether no search seeks pairs with it: it is drawn rarely, since it takes long.
         one_in: Number of draws among which one has it, if it is another than the topic's.
@@ -80,6 +82,7 @@ class Row:
     needs: str = ""
     gone_with: str = ""
     since: int = 1
+    shows_on: Literal["summed", "trained", "any"] = "summed"
     is_beside: bool = False
     is_alone: bool = False
     one_in: int = 0
@@ -119,6 +122,8 @@ class EventRow(Row):
         is_before_zero: Whether the change comes between `wait()` and `zero_grad()`; it comes
             before the step otherwise.
         rebinds: Whether the caller unbinds and binds after the step.
+        is_thrown_away: Whether the gradients of the step are thrown away by another call than
+            `zero_grad()`.
     """
 
     has_backward: bool = True
@@ -133,6 +138,19 @@ class EventRow(Row):
     change: ChangeKind | None = None
     is_before_zero: bool = False
     rebinds: bool = False
+    is_thrown_away: bool = False
+
+    @property
+    def shows_later(self) -> bool:
+        """Tell whether later steps show its effect, and not the gradients of its own step."""
+        return (
+            not self.waits
+            or self.drops_every > 0
+            or self.is_before_zero
+            or self.rebinds
+            or self.is_thrown_away
+            or variant(self.value) == "replaced"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -52,6 +52,7 @@ MANY: Final[Mapping[str, int]] = {
     "parameters": 32,
     "elements": 1024,
     "steps": 6,
+    "long training": 12,
     "micro-batches": 8,
     "buckets": 17,
     "ranks": 5,
@@ -61,6 +62,11 @@ HUGE: Final = 2**16
 # Least number of bytes of a vast one that a rank reduces, and their number of float32 elements.
 _VAST_BYTES: Final = 2**20
 VAST: Final = _VAST_BYTES // 4
+# Gradients whose elements are zero: on one rank, and on each.
+ZERO: Final = "zero"
+ZERO_EVERYWHERE: Final = "zero/everywhere"
+# The event from which on no collective works.
+FAILING: Final = "failing_collectives"
 # A scenario. Its module imports this one, to check its words.
 _Scenario = Any
 
@@ -92,7 +98,7 @@ def _has_several_dtypes(scenario: _Scenario) -> bool:
     return len(kinds) > 1
 
 
-def _is_uneven(scenario: _Scenario) -> bool:
+def has_uneven_parts(scenario: _Scenario) -> bool:
     """Tell whether some parameter has local parts of several shapes."""
     ranks = representatives(scenario.mesh, scenario.parameters)
     return any(
@@ -222,12 +228,12 @@ TOPICS: Final = (
     ), "mesh", one_in=3, usual=("1 axis", "2 axes")),
     Topic("parameters", (
         Row("replicated", occurs=lambda _, spec: {*(spec.placements or ())} == {REPLICATE}),
-        Row("sharded",
+        Row("sharded", shows_on="trained",
             occurs=lambda _, spec: any(sharded_dim(code) is not None for code in spec.placements or ())),
-        Row("uneven or empty shard", occurs=_is_uneven, part="scenario",
+        Row("uneven or empty shard", occurs=has_uneven_parts, part="scenario",
             never_with=never("one rank holds all", "ranks=1")),
-        Row("ordinary", occurs=lambda _, spec: spec.placements is None),
-        Row("frozen", occurs=lambda _, spec: not spec.requires_grad),
+        Row("ordinary", shows_on="trained", occurs=lambda _, spec: spec.placements is None),
+        Row("frozen", shows_on="any", occurs=lambda _, spec: not spec.requires_grad),
         Row("scalar", occurs=lambda _, spec: not spec.global_shape),
     ), "parameter", usual=("replicated", "sharded")),
     Topic("dtype", (
@@ -239,7 +245,7 @@ TOPICS: Final = (
         Row("own gradient dtype", "", "right",
             lambda _, spec: spec.effective_grad_dtype != spec.dtype),
     ), "parameter", values=_dtypes, one_in=8, usual=("float32",), is_needed=True),
-    Topic("reduction", tuple(map(Row, ("none", *NUM_REDUCED_AXES))), "parameter",
+    Topic("reduction", (Row("none", shows_on="trained"), *map(Row, NUM_REDUCED_AXES)), "parameter",
         values=_reductions, usual=("none", over(1))),
     Topic("accumulations", (
         *map(Row, _numbers(MAX_ACCUMULATIONS)),
@@ -262,6 +268,10 @@ TOPICS: Final = (
             "over ranks and that of all, and not the sums in between",
             never_with=never("one parameter of a scenario is special", "gradient=inf",
                 "gradient=nan"), fewest_micro_batches=3),
+        Row(ZERO, "zero in all elements, on one rank, in every other step", since=2,
+            never_with=never("one parameter of a scenario is special", "gradient=inf",
+                "gradient=nan", "gradient=cancelling")),
+        Row(ZERO_EVERYWHERE, "the same on each rank", since=2),
     ), "parameter", Row("finite", "all gradients are finite"), one_in=12),
     Topic("size", (
         Row("many parameters",
@@ -287,6 +297,9 @@ TOPICS: Final = (
             occurs=_reduces_over_unequal_axes,
             never_with=never("two and three ranks an axis are six", "mesh=1 axis",
                 *(f"ranks={n}" for n in (1, 2, 3, 4)))),
+        Row("long training", is_alone=True, since=2, gone_with="size=many steps",
+            occurs=lambda scenario: scenario.num_steps >= MANY["long training"],
+            never_with=never("a number is few or many", "steps")),
     ), one_in=12),
     Topic("placement", (
         Row("sub_mesh", "", "right", lambda _, spec: ABSENT in (spec.placements or ()),
@@ -295,7 +308,7 @@ TOPICS: Final = (
         Row("strided", "", "right",
             # Two axes cut one dim, and a plain mesh has no third one to reduce over.
             lambda _, spec: any(map(is_strided, spec.placements or ())),
-            never_reduced=True,
+            never_reduced=True, shows_on="trained",
             never_with=never("it takes two axes to cut one dim", "mesh=1 axis")),
         Row("partial", "", "right_or_error", lambda _, spec: PARTIAL in (spec.placements or ()),
             never_with=never("DTensor parameters are exchanged and lose their hooks, so DTensor "
@@ -304,7 +317,7 @@ TOPICS: Final = (
     ), "parameter", one_in=9),
     Topic("shape", (
         Row("4 dims", "4 or 5 dims", "right", lambda _, spec: len(spec.global_shape) in {4, 5}),
-        Row("empty", "", "right", lambda _, spec: 0 in spec.global_shape),
+        Row("empty", "", "right", shows_on="trained", occurs=lambda _, spec: 0 in spec.global_shape),
     ), "parameter", one_in=12),
     Topic("listed", (
         Row("twice", "", "right_or_error", lambda _, spec: spec.num_listed > 1),
@@ -476,6 +489,7 @@ TOPICS: Final = (
         EventRow("raise_in_backward",
             "the training program raises in the middle of the last backward, on every rank; "
             "`reset()` if there is one, else `zero_grad()`, throws the step away",
+            is_thrown_away=True,
             never_with=never("backward never reaches the term that raises", *_NAMING_INPUTS)),
         EventRow("freeze", "every other trainable parameter is frozen, from this step on", lasts=math.inf,
             change="freeze"),
@@ -491,7 +505,7 @@ TOPICS: Final = (
             lasts=math.inf, change="cast", is_before_zero=True),
         EventRow("move", "parameters and gradients move, as `module.to(device)` does, before the step",
             lasts=math.inf, change="move"),
-        EventRow("failing_collectives",
+        EventRow(FAILING,
             "from this step on, each collective between ranks fails: its wait raises "
             "`DistBackendError`, and nothing is written", lasts=math.inf),
         EventRow("set_every_other_to_none/from_second",

@@ -8,6 +8,7 @@ Each feature demands one of two promises from a subject: `right`, the right grad
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -57,12 +58,13 @@ def features_of(scenario: Scenario) -> Iterator[Feature]:
     for topic, values in _OF_SCENARIO:
         yield from (Feature(topic, value) for value in values(scenario))
     for spec in scenario.parameters:
-        yield from _all_of_parameter(scenario.mesh, spec)
+        yield from features_of_parameter(scenario.mesh, spec)
 
 
 # A draw asks after each change of one parameter, and a coverage asks again.
 @functools.lru_cache(maxsize=4096)
-def _all_of_parameter(mesh: MeshSpec, spec: ParameterSpec) -> tuple[Feature, ...]:
+def features_of_parameter(mesh: MeshSpec, spec: ParameterSpec) -> tuple[Feature, ...]:
+    """Return the features of one parameter on a mesh; the result is cached."""
     return tuple(parameter_features(mesh, spec))
 
 
@@ -110,6 +112,16 @@ def may_raise(scenario: Scenario, capabilities: Capabilities, step: int) -> bool
         capabilities.may_refuse(*feature)
         for feature in _features_in_step(scenario, step)
     )
+
+
+def refusable_features(
+    scenario: Scenario, capabilities: Capabilities, step: int
+) -> Iterator[Feature]:
+    """Yield the features with which a contract allows a clear error in a step."""
+    plain = (feature for feature in features_of(scenario) if is_plain(feature))
+    for feature in itertools.chain(plain, _features_in_step(scenario, step)):
+        if capabilities.may_refuse(*feature):
+            yield feature
 
 
 def _features_in_step(scenario: Scenario, step: int) -> Iterator[Feature]:

@@ -72,6 +72,12 @@ def _unknown(name: str, field: str) -> Iterator[str]:
         )
         return
     known = _OPTIONAL | _PLAIN if takes_plain else _OPTIONAL
+    if Feature.of(name).value == "sparse":
+        yield (
+            f"{name!r} in `{field}`: no scenario has sparse gradients; take it out, and test "
+            "with programs of your own what the synchronizer does with them"
+        )
+        return
     yield (
         f"unknown feature {name!r} in `{field}`, expected `topic` or `topic=value`"
         f"{_nearest(name, known)}"

@@ -17,7 +17,7 @@ from syncverify.errors import UsageError
 from syncverify.plain_text import counted
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contract_meshes import dtypes, features_by_mesh, numbers
-from syncverify.scenario.feature_row import Feature, Row
+from syncverify.scenario.feature_row import EventRow, Feature, Row
 from syncverify.scenario.feature_table import (
     FEATURES,
     MANY,
@@ -83,6 +83,15 @@ class Space:
             return False
         if feature.topic in _ON_MESH:
             return feature in on_meshes
+        row = FEATURES.get(feature, _OF_NO_ROW)
+        if row.fewest_micro_batches > self._most_micro_batches():
+            return False
+        if (
+            isinstance(row, EventRow)
+            and row.shows_later
+            and not own.covers("steps", "2")
+        ):
+            return False
         match feature:
             case ("shape", "empty"):  # an empty gradient fits every cap
                 return own.covers("buckets", "cap does not split")
@@ -91,9 +100,7 @@ class Space:
             case ("size", "unequal axes"):
                 return self.max_ranks >= MANY["ranks"] - 1 and self._sums_over_either()
             case ("size", "vast parameter"):
-                return any(
-                    Feature("reduction", over) in on_meshes for over in NUM_REDUCED_AXES
-                )
+                return self.has_sums
             case ("size", "many buckets"):
                 return own.covers("buckets", "cap splits")
             case ("dtype", "several"):
@@ -102,6 +109,20 @@ class Space:
                 counts = numbers("accumulations", MAX_ACCUMULATIONS, own)
                 return len(counts) > 1 and numbers("steps", MAX_STEPS, own)[1:] != []
         return True
+
+    @property
+    def has_sums(self) -> bool:
+        """Tell whether ranks sum a gradient in some scenario."""
+        on_meshes = features_by_mesh(self.capabilities, self.max_ranks)
+        sums = {Feature("reduction", over) for over in NUM_REDUCED_AXES}
+        return any(not sums.isdisjoint(features) for features in on_meshes)
+
+    def _most_micro_batches(self) -> int:
+        """Return the largest number of micro-batches in a step, or a number from `MANY`."""
+        if self.capabilities.covers("size", "many micro-batches"):
+            return MANY["micro-batches"]
+        counts = numbers("accumulations", MAX_ACCUMULATIONS, self.capabilities)
+        return max(counts, default=0)
 
     def _sums_over_either(self) -> bool:
         """Tell whether a gradient may be summed over one of several axes alone."""

@@ -107,6 +107,7 @@ class JudgedRun:
             of steps, rounded up.
         error: Identity that the fault of the run has where no feature may be refused; None
             for a run that came to its end.
+        ended_in: Step of the fault; None for a run that came to its end.
     """
 
     violations: dict[Identity, FoundViolation]
@@ -116,6 +117,7 @@ class JudgedRun:
     applied: tuple[str, ...] = ()
     launches_per_step: int = 0
     error: Identity | None = None
+    ended_in: int | None = None
 
     @property
     def schedule(self) -> Schedule:
@@ -285,6 +287,7 @@ class Judge:
                 scenario.num_steps, [rank.trace for rank in run.ranks]
             ),
             error=None if fault is None else fault_identity(fault),
+            ended_in=None if fault is None else fault.step or 0,
         )
 
     def _play(self, scenario: Scenario, decisions: Decisions) -> Run:

@@ -5,7 +5,8 @@ Note [The last scenarios of a search]
     two hundred. So the last twentieth of the scenarios belongs to the values that no scenario
     has had: each is drawn until it has one. Where no value is missing, the sequence of random
     scenarios goes on. A search of few scenarios may still lack values; its verdict says so.
-    But if it plays two scenarios or more, one of them has several ranks.
+    But if it plays two scenarios or more, one of them has several ranks. A scenario for one
+    value takes the words of others too, see `added_words.py`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from hypothesis import Phase
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.feature_row import Feature
-from syncverify.scenario.feature_table import FEATURES
+from syncverify.scenario.feature_table import FEATURES, TABLE
 from syncverify.scenario.features import features_of
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
+from syncverify.search.added_words import with_added_words
 from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.judge import Draw
 
@@ -68,7 +70,8 @@ def scenarios_of_missing_values(
         if value in coverage.missing_values():
             drawn = _drawn(coverage, value, random_seed)
             if drawn:
-                yield min(drawn, key=lambda each: _tells_little(each, value))
+                least = min(drawn, key=lambda each: _tells_little(each, value))
+                yield with_added_words(least, coverage.missing_values(), coverage)
 
 
 def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenario]:
@@ -80,12 +83,15 @@ def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenari
         space.max_ranks,
         _MAX_DRAWN,
         int.from_bytes(seed[:4]),
+        focus=value.topic if value.topic == "module" else None,
         size=value.value if value.topic == "size" else None,
     )
     found = list[Scenario]()
 
     def take(scenario: Scenario, _: Draw) -> None:
-        if value in features_of(scenario):
+        if TABLE[value.topic].fits_any:  # most drawn scenarios can take the word
+            scenario = with_added_words(scenario, [value], coverage)
+        if value in features_of(scenario) and value in coverage.judged(scenario):
             found.append(scenario)
             if not any(_tells_little(scenario, value)):
                 raise EndedError

@@ -70,6 +70,7 @@ class RunStatistics:
         num_refused: Number of scenarios in which the subject refused a value of plain steps by
             a clear error, as its contract allows.
         lines: Lines of the subject that ran, by file; none on backends with processes.
+        most_steps: Largest number of steps of a run that came to its end.
     """
 
     num_overlaps: int = 0
@@ -79,6 +80,7 @@ class RunStatistics:
     remarks: tuple[str, ...] = ()
     num_refused: int = 0
     lines: Mapping[str, PlayedLines] = field(default_factory=dict)
+    most_steps: int = 0
 
     @classmethod
     def merged(cls, parts: Sequence[Self]) -> Self:
@@ -93,6 +95,7 @@ class RunStatistics:
             ),
             num_refused=sum(part.num_refused for part in parts),
             lines=merged_lines([part.lines for part in parts]),
+            most_steps=max((part.most_steps for part in parts), default=0),
         )
 
 
@@ -110,7 +113,11 @@ class StatisticsCollector:
         overlaps = overlap(scenario, run)
         held = held_memory([rank_run.trace for rank_run in run.ranks])
         of_run = RunStatistics(
-            overlaps.num_done, overlaps.num_possible, held, remarks=run.remarks
+            overlaps.num_done,
+            overlaps.num_possible,
+            held,
+            remarks=run.remarks,
+            most_steps=scenario.num_steps if run.fault is None else 0,
         )
         self._of_runs = RunStatistics.merged([self._of_runs, of_run])
 

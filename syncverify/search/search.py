@@ -243,7 +243,7 @@ class _Exploration:
 
     def take(self, scenario: Scenario, judged: JudgedRun) -> None:
         """Note a scenario; raise `EndedError` after the last one."""
-        self.coverage.add(scenario, judged.applied)
+        self.coverage.add(scenario, judged.applied, judged.ended_in)
         new = self.met.add(judged.violations)
         is_enough = self._settings.stop_at_first
         for entry in new[: 1 if is_enough else None]:

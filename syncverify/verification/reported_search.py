@@ -317,6 +317,7 @@ def _report(
         fails_on_wrong=own.fail_on_wrong,
         lines=LineCoverage.of(statistics.lines),
         num_refused=statistics.num_refused,
+        most_steps=statistics.most_steps,
         always_raises=result.stopped == AFTER_ERRORS,
         campaign=result.campaign,
         bound=Bound.of(

@@ -39,10 +39,12 @@ DEFECTS = [
 ]
 
 
-def of(ranks: int, count: int, numel: int, cap_bytes: int = 2**23) -> Scenario:
-    """Return one plain step of `count` replicated parameters of `numel` elements."""
+def of(
+    ranks: int, count: int, numel: int, cap_bytes: int = 2**23, steps: int = 1
+) -> Scenario:
+    """Return plain steps of `count` replicated parameters of `numel` elements."""
     weights = tuple(ParameterSpec(f"w{n}", (numel,), ("R",)) for n in range(count))
-    return Scenario(MeshSpec((ranks,), ("dp",)), weights, (1,), cap_bytes)
+    return Scenario(MeshSpec((ranks,), ("dp",)), weights, (1,) * steps, cap_bytes)
 
 
 # A search keeps a scenario for each of these sizes. The first scenario does not show the
@@ -67,6 +69,10 @@ COSTLY = [
     (
         large_numbers.FoldsThreeAndOne, large_numbers.FoldsAll, "many ranks",
         of(4, 1, 3), of(5, 1, 3),
+    ),
+    (
+        large_numbers.SkipsFromTenthStep, ReducesInWait, "long training",
+        of(2, 1, 3, steps=10), of(2, 1, 3, steps=12),
     ),
 ]  # fmt: skip
 

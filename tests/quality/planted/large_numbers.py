@@ -178,6 +178,8 @@ class WrapsAfterFirstStep(PlainGrads):
 class SkipsAfterWarmUp(ReducesInWait):
     """Later steps take a short way, which leaves out the last bucket."""
 
+    warm_up = WARM_UP
+
     @override
     def bind(self) -> None:
         self.num_steps = 0
@@ -186,7 +188,13 @@ class SkipsAfterWarmUp(ReducesInWait):
     @override
     def order(self) -> list[Bucket]:
         self.num_steps += 1
-        return self.buckets if self.num_steps <= WARM_UP else self.buckets[:-1]
+        return self.buckets if self.num_steps <= self.warm_up else self.buckets[:-1]
+
+
+class SkipsFromTenthStep(SkipsAfterWarmUp):
+    """The short way starts after ten steps, and leaves out the last bucket."""
+
+    warm_up = 10
 
 
 class CountsInThreeBits(ViewBuckets):
@@ -207,6 +215,29 @@ class KnowsTwoGroups(ReducesInWait):
         for parameters in super().plan():
             if id(parameters[0]) in known:
                 yield parameters
+
+
+class SkipsZeros(PlainGrads):
+    """A gradient without any element other than zero is not sent."""
+
+    capabilities = Capabilities(varying_accumulations=True)
+
+    @override
+    def reduce(self, gradient: torch.Tensor) -> None:
+        if self.is_sent(local(gradient)):
+            super().reduce(gradient)
+
+    def is_sent(self, gradient: torch.Tensor) -> bool:
+        """Tell whether this rank sends a gradient."""
+        return bool(gradient.any())
+
+
+class SendsZeros(SkipsZeros):
+    """Correct: each rank sends each gradient."""
+
+    @override
+    def is_sent(self, gradient: torch.Tensor) -> bool:
+        return True
 
 
 def _whole(part: torch.Tensor) -> torch.Tensor:

@@ -414,3 +414,8 @@ def test_nothing_judged_is_said_only_where_nothing_is_known() -> None:
     assert replace(saved, violations=()).gap(None) == (
         "no scenario was judged, so nothing is known; raise the time limit"
     )
+
+
+def test_a_verdict_without_violations_says_how_long_trainings_were() -> None:
+    report = replace(REPORT, violations=(), most_steps=12)
+    assert verdict(report).endswith("seed 7, 1.2 s, up to 12 steps)")

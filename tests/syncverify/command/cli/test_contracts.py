@@ -77,7 +77,7 @@ def test_an_ordinary_synchronizer_is_not_condemned(naive: Call) -> None:
     beyond, last = outcome.out.splitlines()[-2:]
     assert re.fullmatch(
         r"NO VIOLATION: naive_subjects:Naive held all properties of the plain contract "
-        r"\(20 scenarios on sim, seed 0, \d+\.\d s\)(, but .*)?",
+        r"\(20 scenarios on sim, seed 0, \d+\.\d s, up to \d+ steps\)(, but .*)?",
         last,
     )
     assert beyond == (

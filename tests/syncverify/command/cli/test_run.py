@@ -36,7 +36,7 @@ def test_right_subject_ends_with_code_0_and_its_verdict(call: Call) -> None:
     )
     assert re.fullmatch(
         r"NO VIOLATION: synchronizer held all properties of the plain contract and \d+ of "
-        r"\d+ features beyond it \(12 scenarios on sim, seed 0, \d+\.\d s\), but \d+ of \d+ "
+        r"\d+ features beyond it \(12 scenarios on sim, seed 0, \d+\.\d s, up to \d+ steps\), but \d+ of \d+ "
         r"values were in no scenario: .*",
         last_line(outcome.out),
     )

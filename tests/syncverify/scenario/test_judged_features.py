@@ -1,0 +1,158 @@
+"""A feature counts in coverage where a property judges something with it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from syncverify.scenario.contract import PLAIN_CONTRACT, Capabilities
+from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.features import features_of
+from syncverify.scenario.judged_features import judged_features
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.space import Space
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+
+PAIR = MeshSpec((2,), ("dp",))
+SQUARE = MeshSpec((2, 2), ("dp", "tp"))
+SUMMED = ParameterSpec("p0", (4, 4), ("R",))
+OTHER = ParameterSpec("p1", (4, 4), ("R",))
+SHARD = ParameterSpec("p2", (4, 4), ("S0",))
+
+
+def of(*specs: ParameterSpec, **words: Any) -> Scenario:
+    """Return a scenario of two ranks, two steps of two micro-batches, with some words."""
+    plain = {"mesh": PAIR, "accumulations": (2, 2), "bucket_cap_bytes": 1 << 20}
+    return Scenario(parameters=specs, **{**plain, **words})
+
+
+def many(count: int, spec: ParameterSpec) -> tuple[ParameterSpec, ...]:
+    return tuple(replace(spec, name=f"p{number}") for number in range(count))
+
+
+ALONE = MeshSpec((1,), ("dp",))
+ACROSS = replace(SQUARE, order="permuted")
+TALL = replace(SUMMED, memory_format="transposed")
+PARTLY = {"use": "added_to_another"}
+# A feature, a scenario that contains it and judges nothing with it, and one that does.
+FEATURES = [
+    ("size=many buckets", of(*many(17, SHARD), bucket_cap_bytes=4),
+     of(*many(17, SUMMED), bucket_cap_bytes=64)),
+    ("size=many buckets", of(*many(17, SUMMED), bucket_cap_bytes=64, mesh=ALONE),
+     of(*many(18, SUMMED), bucket_cap_bytes=64)),
+    ("size=many parameters", of(*many(32, replace(SUMMED, used="never"))),
+     of(*many(32, SUMMED))),
+    ("size=many elements", of(SUMMED, replace(SHARD, global_shape=(2048,))),
+     of(replace(SUMMED, global_shape=(2048,)))),
+    ("size=many steps",
+     of(SUMMED, accumulations=(1,) * 6, events=("zero_before_wait",) * 6),
+     of(SUMMED, accumulations=(1,) * 6)),
+    ("ranks=2", of(SHARD), of(SUMMED)),
+    ("mesh=1 axis", of(SHARD), of(SUMMED)),
+    ("mesh=permuted", of(replace(SUMMED, placements=("R", "R")), mesh=ACROSS),
+     of(replace(SUMMED, placements=("R", "S0")), mesh=ACROSS)),
+    ("parameters=replicated", of(SHARD, replace(SUMMED, requires_grad=False)), of(SUMMED)),
+    ("parameters=sharded", of(SUMMED, replace(SHARD, used="never")), of(SUMMED, SHARD)),
+    ("dtype=bfloat16", of(SUMMED, replace(OTHER, dtype="bfloat16", requires_grad=False)),
+     of(SUMMED, replace(OTHER, dtype="bfloat16"))),
+    ("dtype=several", of(SUMMED, replace(SHARD, dtype="bfloat16")),
+     of(SUMMED, replace(OTHER, dtype="bfloat16"))),
+    ("reduction=over 1 axis", of(SHARD, replace(SUMMED, requires_grad=False)), of(SUMMED)),
+    ("buckets=2 groups", of(SUMMED, replace(SHARD, group=1)), of(SUMMED, replace(OTHER, group=1))),
+    ("buckets=cap splits", of(SUMMED, SHARD, bucket_cap_bytes=64),
+     of(SUMMED, OTHER, bucket_cap_bytes=64)),
+    ("steps=2", of(SUMMED, events=("plain", "zero_before_wait")), of(SUMMED)),
+    ("accumulations=varying", of(SHARD, accumulations=(1, 2)), of(SUMMED, accumulations=(1, 2))),
+    ("gradient=inf", of(replace(SUMMED, gradient="inf", used="not_in_first_micro_batch")),
+     of(replace(SUMMED, gradient="inf"))),
+    ("gradient=cancelling", of(replace(SUMMED, gradient="cancelling")),
+     of(replace(SUMMED, gradient="cancelling"), accumulations=(3, 3))),
+    ("memory_format=transposed", of(replace(TALL, global_shape=(4, 1))), of(TALL)),
+    ("shape=empty", of(SUMMED, replace(OTHER, global_shape=(0,), requires_grad=False)),
+     of(SUMMED, replace(OTHER, global_shape=(0,)))),
+    ("used=not_in_first_micro_batch",
+     of(replace(SUMMED, used="not_in_first_micro_batch"), accumulations=(1, 1)),
+     of(replace(SUMMED, used="not_in_first_micro_batch"))),
+    ("used=never", of(SUMMED, replace(SHARD, used="never")),
+     of(SUMMED, replace(OTHER, used="never"))),
+    ("use=twice", of(SUMMED, replace(SHARD, use="twice")), of(replace(SUMMED, use="twice"))),
+    ("use=added_to_another", of(replace(SUMMED, **PARTLY)), of(SUMMED, replace(OTHER, **PARTLY))),
+    ("backward=inputs", of(SHARD, backward="inputs"), of(SUMMED, backward="inputs")),
+    ("launch=parameter_streams", of(SUMMED, SHARD, launch="parameter_streams"),
+     of(SUMMED, OTHER, launch="parameter_streams")),
+    ("readiness=by_rank", of(SUMMED, SHARD, readiness="by_rank"),
+     of(SUMMED, OTHER, readiness="by_rank")),
+    ("synchronizers=two", of(SUMMED, SHARD, synchronizers="two"),
+     of(SUMMED, OTHER, synchronizers="two")),
+    ("evaluation=before_steps", of(SHARD, evaluation="before_steps"),
+     of(SUMMED, evaluation="before_steps")),
+    ("replicas=unequal", of(SHARD, replicas="unequal"), of(SUMMED, replicas="unequal")),
+    ("update=in_backward", of(SHARD, update="in_backward"), of(SUMMED, update="in_backward")),
+    ("event=rebind", of(SUMMED, events=("plain", "rebind")), of(SUMMED, events=("rebind", "plain"))),
+    ("event=set_to_none", of(SUMMED, events=("plain", "set_to_none")),
+     of(SUMMED, events=("set_to_none", "plain"))),
+    ("event=cast_before_zero", of(SUMMED, events=("plain", "cast_before_zero")),
+     of(SUMMED, events=("cast_before_zero", "plain"))),
+    ("event=raise_in_backward", of(SUMMED, events=("plain", "raise_in_backward")),
+     of(SUMMED, events=("raise_in_backward", "plain"))),
+    ("event=missing_backward",
+     of(SUMMED, accumulations=(1, 1), events=("plain", "missing_backward")),
+     of(SUMMED, events=("plain", "missing_backward"))),
+    ("event=wait_twice", of(SHARD, events=("plain", "wait_twice")),
+     of(SUMMED, events=("plain", "wait_twice"))),
+    ("event=freeze", of(SUMMED, SHARD, events=("plain", "freeze")),
+     of(SUMMED, OTHER, events=("plain", "freeze"))),
+    ("event=tail", of(SUMMED, events=("failing_collectives", "tail")),
+     of(SUMMED, events=("tail", "failing_collectives"))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "idle", "shown"),
+    FEATURES,
+    ids=[f"{name}-{number}" for number, (name, *_) in enumerate(FEATURES)],
+)
+def test_a_feature_counts_where_something_is_judged_with_it(
+    name: str, idle: Scenario, shown: Scenario
+) -> None:
+    feature = Feature.of(name)
+    assert feature in {*features_of(idle)}
+    assert feature not in judged_features(idle)
+    assert feature in judged_features(shown)
+
+
+@pytest.mark.parametrize(
+    "name", ["ranks=1", "reduction=none", "parameters=frozen", "dtype=float32"]
+)
+def test_one_rank_shows_what_takes_no_sum(name: str) -> None:
+    frozen = replace(OTHER, requires_grad=False)
+    judged = judged_features(of(SUMMED, frozen, mesh=ALONE))
+    assert (Feature.of(name) in judged) == (name != "dtype=float32")
+
+
+def test_a_contract_without_sums_counts_what_is_there() -> None:
+    coverage = Coverage(Space(PLAIN_CONTRACT, 1))
+    assert Feature("dtype", "float32") in coverage.judged(of(SUMMED, mesh=ALONE))
+
+
+def test_steps_after_a_refusal_count_for_nothing() -> None:
+    """An error in step 1 that the contract allows; what may be refused has been judged."""
+    own = Capabilities(features=frozenset({"event", "backward"}))
+    scenario = of(SUMMED, backward="inputs", events=("plain", "empty_step"))
+    coverage = Coverage(Space(own, 4))
+    judged = coverage.judged(scenario, 1)
+    assert Feature("event", "empty_step") in judged
+    assert Feature("backward", "inputs") in judged
+    assert Feature("backward", "inputs") not in coverage.judged(scenario, 0)
+    assert Feature("steps", "2") not in judged
+
+
+def test_values_that_no_scenario_can_judge_are_not_in_the_space() -> None:
+    event = Capabilities(
+        features=frozenset({"event"}),
+        outside=frozenset({"steps=2", "steps=3"}),
+    )
+    values = Space(event, 4).values()["event"]
+    assert "rebind" not in values
+    assert "wait_twice" in values
