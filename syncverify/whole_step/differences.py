@@ -158,7 +158,9 @@ class OneRank:
         """Return the largest difference of an element between a play with noise and without."""
         value = self.tensors(quantity, step)[name]
         assert value is not None
-        others = (_of(each, quantity, step).get(name) for each in self.noisy())
+        others = [_of(each, quantity, step).get(name) for each in self.noisy()]
+        if _show_nothing(others):
+            return torch.inf
         return max((_distance(each, value) for each in others), default=0.0)
 
     def _bounded_in(
@@ -168,6 +170,8 @@ class OneRank:
         value = self.tensors(quantity, step)[found.name]
         assert value is not None
         plays = [_of(each, quantity, step).get(found.name) for each in self.noisy()]
+        if _show_nothing(plays):
+            return replace(found, tolerance=torch.inf, is_exact=False, is_judged=False)
         bound = self._rounding(quantity, step, found.name)
         bound += LOWER_FACTOR * _spread(plays, value)
         if quantity is Quantity.START:
@@ -358,6 +362,11 @@ def _largest_difference(one: torch.Tensor, two: torch.Tensor) -> float:
 
 def _distance(one: torch.Tensor | None, two: torch.Tensor) -> float:
     return 0.0 if one is None else _size(one.double() - two.double())
+
+
+def _show_nothing(plays: Sequence[torch.Tensor | None]) -> bool:
+    """Tell whether plays with noise lack a value, such as that of a copy that noise hides."""
+    return bool(plays) and all(each is None for each in plays)
 
 
 def _spread(plays: Sequence[torch.Tensor | None], value: torch.Tensor) -> float:

@@ -55,6 +55,7 @@ class Wired:
         parameters: Parameters by the names of the plain model.
         names: First name of each parameter of the plain model, by all of its names.
         kept: Parts of tensors of the mesh.
+        copies: Parameter of which a tensor of an optimizer is a copy, as steps find them.
     """
 
     training: Training
@@ -66,6 +67,7 @@ class Wired:
     parameters: dict[str, nn.Parameter]
     names: Mapping[str, str]
     kept: KeptParts = field(default_factory=dict)
+    copies: dict[torch.Tensor, nn.Parameter] = field(default_factory=dict)
 
     def user_values(self) -> dict[str, Any]:
         """Return the values that a user's functions may take, by name."""
@@ -397,7 +399,7 @@ def _step(
     noise: AbstractContextManager[object],
 ) -> StepValues:
     """Make one step, and return its values."""
-    watch = StepWatch(wired.parameters.values(), wired.optimizers)
+    watch = StepWatch(wired.parameters.values(), wired.optimizers, wired.copies)
     step = _step_function(wired)
     torch.manual_seed(wired.training.step_seed)
     before = torch.get_rng_state()

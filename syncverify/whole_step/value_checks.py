@@ -30,6 +30,7 @@ def check_values(
             f"{_first(names) or 'no parameters'}, and build() makes {_first(one_rank.start)}"
         )
     _check_numbers(training, one_rank)
+    _check_updated(training, one_rank)
     # A scaler may skip all steps, as a mistake of the training.
     if training.scaler is None and not any(map(_num_steps, ranks)):
         raise UsageError(
@@ -60,6 +61,26 @@ def _check_numbers(training: Training, one_rank: RankValues) -> None:
         raise UsageError(
             f"nothing can be compared: on one rank, gradients have NaN or infinity: "
             f"{_first(names)}"
+        )
+
+
+def _check_updated(training: Training, one_rank: RankValues) -> None:
+    """Check that the plain step updates the model, and not tensors of the optimizer alone."""
+    elsewhere = {name for step in one_rank.steps for name in step.read_elsewhere}
+    if (
+        training.loss is None
+        or not elsewhere
+        or isinstance(training.variation, NotFinite)
+    ):
+        return
+    last = one_rank.steps[-1].tensors[Quantity.PARAMETER]
+    start = one_rank.start
+    pairs = ((start.get(name), last.get(name)) for name in elsewhere)
+    if all(a is not None and b is not None and torch.equal(a, b) for a, b in pairs):
+        raise UsageError(
+            "the optimizer updates tensors of its own, and its step() leaves the parameters of the "
+            "model on one rank as they are; let its step() write the parameters, or leave out "
+            "`loss`, so that ranks are compared with your own step on one rank"
         )
 
 

@@ -50,6 +50,8 @@ class StepWatch:
     Args:
         parameters: Parameters of the model.
         optimizers: Optimizers of the training, also those of no class of torch.
+        copies: Parameter of the model of which a tensor of an optimizer is a copy, as earlier steps
+            showed.
 
     Attributes:
         before_clip: Gradients before the first clipping, by parameter.
@@ -67,7 +69,10 @@ class StepWatch:
     """
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter] = (), optimizers: Iterable[Any] = ()
+        self,
+        parameters: Iterable[nn.Parameter],
+        optimizers: Iterable[Any],
+        copies: dict[torch.Tensor, nn.Parameter],
     ) -> None:
         self.before_clip = dict[nn.Parameter, torch.Tensor]()
         self.begun = dict[nn.Parameter, torch.Tensor]()
@@ -78,7 +83,7 @@ class StepWatch:
         self.options = dict[torch.Tensor, dict[str, object]]()
         self.draws = False
         self.updated = dict[nn.Parameter, torch.Tensor]()
-        self.copies = dict[torch.Tensor, nn.Parameter]()
+        self.copies = copies
         self.is_read_elsewhere = dict[nn.Parameter, None]()
         self._parameters = dict.fromkeys(parameters)
         self._others = [e for e in optimizers if not isinstance(e, Optimizer)]
@@ -145,7 +150,7 @@ class StepWatch:
         self._running.append(optimizer)
         with without_dispatch_modes():  # the program does not read it
             self.options |= options_of(optimizer)
-            self.copies |= copies_among(self._own_tensors(optimizer), self._parameters)
+            self._find_copies(optimizer)
         self.sees_gradients(optimizer)
 
     def sees_gradients(self, optimizer: Any) -> None:
@@ -167,6 +172,11 @@ class StepWatch:
                 if (gradient := gradient_of(each)) is not None:
                     self.begun[each] = self.read[each] = gradient.detach().clone()
 
+    def _find_copies(self, optimizer: Any) -> None:
+        """Note which tensors of an optimizer are copies now; rounding noise hides it later."""
+        new = [e for e in self._own_tensors(optimizer) if e not in self.copies]
+        self.copies.update(copies_among(new, self._parameters))
+
     def _own_tensors(self, optimizer: Any) -> list[torch.Tensor]:
         """Return the tensors that an optimizer updates, and that are no parameters of the model."""
         return [e for e in parameters_of(optimizer) if e not in self._parameters]
@@ -177,9 +187,8 @@ class StepWatch:
         if any(each is optimizer for each in self._running):
             return
         with without_dispatch_modes():  # the program does not read it
-            own = self._own_tensors(optimizer)
-            self.copies |= copies_among(own, self._parameters)
-            for each in own:
+            self._find_copies(optimizer)
+            for each in self._own_tensors(optimizer):
                 if (parameter := self.copies.get(each)) is not None:
                     self._sees_copy(each, parameter)
             for each in parameters_of(optimizer):
@@ -235,7 +244,8 @@ def copies_among(
     listed = [*parameters]
     found = {t: [p for p in listed if _is_copy(t, p)] for t in tensors}
     times = Counter(each for equal in found.values() for each in equal)
-    return {t: p for t, (p, *more) in found.items() if not more and times[p] == 1}
+    alone = {t: equal[0] for t, equal in found.items() if len(equal) == 1}
+    return {t: p for t, p in alone.items() if times[p] == 1}
 
 
 def _is_copy(tensor: torch.Tensor, parameter: nn.Parameter) -> bool:

@@ -1,0 +1,207 @@
+"""ZeRO by hand: gradients that no optimizer of a rank needs are notes, those of owners are judged."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from typing_extensions import override
+
+from syncverify import parity
+from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.values import Quantity
+from tests.syncverify.whole_step.planted.steps import Optimizer, average, sgd, unchanged
+
+pytestmark = pytest.mark.slow
+
+Step = Callable[..., None]
+
+
+def build() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def batch() -> torch.Tensor:
+    return torch.randn(4, 3)
+
+
+def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    out: torch.Tensor = model(batch)
+    return (out - 1).square().mean()
+
+
+def adam(parameters: list[nn.Parameter]) -> Optimizer:
+    return torch.optim.Adam(parameters, lr=0.05, foreach=False)
+
+
+def slices_of(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    factor: float = 1.0,
+) -> None:
+    """Each rank updates half of the elements; the sum of all changes is the update."""
+    loss(model, batch).backward()
+    average(model.parameters(), mesh, "dp")
+    rank, size = mesh["dp"].get_local_rank(), mesh["dp"].size()
+    parameters = [*model.parameters()]
+    for each in parameters:
+        assert each.grad is not None
+        elements = torch.arange(each.numel()).view_as(each)
+        each.grad = factor * each.grad * (elements * size // each.numel() == rank)
+    before = [each.detach().clone() for each in parameters]
+    optimizer.step()
+    optimizer.zero_grad()
+    with torch.no_grad():
+        for each, old in zip(parameters, before, strict=True):
+            change = each - old
+            dist.all_reduce(change, group=mesh.get_group("dp"))
+            each.copy_(old + change)
+
+
+def whole_parameters(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    others: str = "none",
+    reduces: bool = True,
+    sends: bool = True,
+) -> None:
+    """Each rank updates every second parameter, and sends it."""
+    group = mesh.get_group("dp")
+    loss(model, batch).backward()
+    for index, each in enumerate(model.parameters()):
+        assert each.grad is not None
+        owner = index % mesh["dp"].size()
+        if reduces:
+            dist.reduce(each.grad, group_dst=owner, group=group)
+            each.grad /= mesh["dp"].size()
+        if others == "none" and owner != group.rank():
+            each.grad = None
+    optimizer.step()
+    optimizer.zero_grad()
+    if sends:
+        for index, each in enumerate(model.parameters()):
+            dist.broadcast(each.data, group_src=index % group.size(), group=group)
+
+
+class FlatOptimizer(torch.optim.SGD):
+    """SGD over the rank's slice of all parameters, with the collectives around it."""
+
+    def __init__(self, parameters: list[nn.Parameter], divisor: int) -> None:
+        self.parameters, self.divisor = parameters, divisor
+        with torch.no_grad():
+            flat = torch.cat([each.flatten() for each in parameters])
+        self.part = nn.Parameter(
+            flat.chunk(dist.get_world_size())[dist.get_rank()].clone()
+        )
+        super().__init__([self.part], lr=0.1, momentum=0.9)
+
+    @torch.no_grad()
+    @override
+    def step(self) -> None:  # type: ignore[override]  # no closure
+        gradients = [each.grad for each in self.parameters]
+        flat = torch.cat([each.flatten() for each in gradients if each is not None])
+        self.part.grad = torch.empty_like(self.part)
+        dist.reduce_scatter_single(self.part.grad, flat)
+        self.part.grad /= self.divisor
+        super().step()
+        dist.all_gather_single(flat, self.part.detach())
+        sizes = [each.numel() for each in self.parameters]
+        for each, part in zip(self.parameters, flat.split(sizes), strict=True):
+            each.copy_(part.view_as(each))
+            each.grad = None
+
+
+def flat_sgd(parameters: list[nn.Parameter], *, divides: bool = True) -> Optimizer:
+    """Make the optimizer of the rank's slice."""
+    return FlatOptimizer(parameters, dist.get_world_size() if divides else 1)
+
+
+def plain_step(model: nn.Module, batch: torch.Tensor, optimizer: Optimizer) -> None:
+    """Leave all to the optimizer."""
+    loss(model, batch).backward()
+    optimizer.step()
+
+
+def scales_one_rank(
+    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    """Multiply the gradients of one rank: Adam hides it in the parameters."""
+    loss(model, batch).backward()
+    average(model.parameters(), mesh, "dp")
+    for each in model.parameters():
+        assert each.grad is not None
+        each.grad *= 1 + mesh["dp"].get_local_rank()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def play(step: Step, optimizer: Callable[..., Any] = sgd, **more: Any) -> Parity:
+    values: dict[str, Any] = {"layouts": ["dp=2"], "device": "cpu"}
+    return parity(
+        build,
+        unchanged,
+        batch,
+        loss,
+        step=step,
+        optimizer=optimizer,
+        **(values | more),
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "optimizer"),
+    [
+        (slices_of, sgd),
+        (slices_of, adam),
+        (whole_parameters, sgd),
+        (whole_parameters, adam),
+        (functools.partial(whole_parameters, others="local"), sgd),
+        (functools.partial(whole_parameters, others="local"), adam),
+        (plain_step, flat_sgd),
+    ],
+)
+def test_gradients_that_no_parameter_depends_on_are_a_note(
+    step: Step, optimizer: Callable[..., Any]
+) -> None:
+    result = play(step, optimizer)
+    assert result.is_right, str(result)
+    assert "and no parameter depends on these" in str(result)
+    assert result.to_json()["layouts"][0]["unread"]
+
+
+@pytest.mark.parametrize(
+    ("step", "optimizer", "quantity"),
+    [
+        (functools.partial(slices_of, factor=2.0), sgd, Quantity.GRADIENT),
+        (functools.partial(slices_of, factor=2.0), adam, Quantity.GRADIENT),
+        (
+            functools.partial(whole_parameters, reduces=False),
+            adam,
+            Quantity.GRADIENT,
+        ),
+        (functools.partial(whole_parameters, sends=False), sgd, Quantity.PARAMETER),
+        (
+            plain_step,
+            functools.partial(flat_sgd, divides=False),
+            Quantity.PARAMETER,
+        ),
+        (scales_one_rank, adam, Quantity.GRADIENT),
+    ],
+)
+def test_a_wrong_part_of_an_owner_is_a_mistake(
+    step: Step, optimizer: Callable[..., Any], quantity: Quantity
+) -> None:
+    result = play(step, optimizer)
+    assert quantity in [each.finding.quantity for each in result.mistakes], str(result)
