@@ -460,6 +460,8 @@ class RankRecorder(Recorder):
 
     def _note_arguments(self, operator: Any, args: tuple[Any, ...]) -> None:
         """Note the leaves that an operator adds to a graph: it may make their nodes."""
+        # A node of autograd that begins with this operator waits for its gradients first.
+        self.streams.engine.current()
         if torch.is_grad_enabled() and operator is not _DETACH:
             leaves = [
                 each

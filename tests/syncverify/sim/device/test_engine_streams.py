@@ -83,6 +83,22 @@ def test_a_node_that_a_subject_makes_beside_the_default_stream_stays_there(
     traced(program)
 
 
+def test_a_node_waits_for_its_gradient_before_a_hook_of_its_tensor_reads_it(
+    lines_of,
+) -> None:
+    def program(_: int) -> None:
+        leaf = nn.Parameter(torch.ones(2))
+        with torch.cuda.stream(torch.cuda.Stream()):
+            term = (leaf * 3).sum()
+        term.register_hook(lambda gradient: gradient / 2)
+        (term * 2).backward()
+
+    lines = lines_of(program)
+    (division,) = (k for k, line in enumerate(lines) if "div" in line)
+    fed = next(k for k, line in enumerate(lines) if "stream 1 waits" in line)
+    assert fed < division, lines
+
+
 def test_everything_on_one_side_stream_needs_no_order(lines_of) -> None:
     def program(_: int) -> None:
         leaf = nn.Parameter(torch.ones(2))
