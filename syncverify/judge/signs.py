@@ -16,6 +16,7 @@ Note [One defect or two]
     | `Meeting` | a disagreement of ranks, by the lines of its collectives | another disagreement of the line; a gradient beside others in that collective |
     | `Skipped` | ranks that never issue a peer's collective | a gradient that its rank does not send, and a peer does |
     | `Early` | a reduction before the last micro-batch | that reduction, and work without an order of the same line |
+    | `Incomplete` | a gradient that was reduced before its last contribution, by the line of the reduction | autograd's work on that memory while the reduction may use it |
     | `Pair` | work without an order, by its two lines | the same pair; a pair that the remedy of another one orders |
     | `Unawaited` | the line that does not wait | work of that line that fits no other property |
     | `Raised` | an exception, by its class and the last line | the same exception on another rank or in another step |
@@ -79,6 +80,13 @@ class Early:
 
 
 @dataclass(frozen=True, slots=True)
+class Incomplete:
+    """A reduction of a line before the last contribution to a gradient."""
+
+    line: Origin
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
     """Two uses of memory without an order.
 
@@ -118,7 +126,17 @@ class Raised:
     at: Detail | None
 
 
-Sign = Circumstance | CauseSign | Meeting | Skipped | Early | Pair | Unawaited | Raised
+Sign = (
+    Circumstance
+    | CauseSign
+    | Meeting
+    | Skipped
+    | Early
+    | Incomplete
+    | Pair
+    | Unawaited
+    | Raised
+)
 Signs = frozenset[Sign]
 
 

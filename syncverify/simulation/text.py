@@ -80,7 +80,8 @@ def violation_text(
 ) -> str:
     """Return the lines of one violation; of a program with a name, the last one replays its run."""
     lines = [*_lines(found, title)]
-    if ":" in simulation.program:
+    is_made = simulation.program.startswith("functools.partial(")
+    if ":" in simulation.program and not is_made:  # a command finds paths alone
         lines.append(f"  replay:     {replay_line(simulation, found)}")
     return "\n".join(lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import importlib
 import sys
 import sysconfig
@@ -26,6 +27,8 @@ def path_of(found: object) -> str:
     The path is that of a file where the file lies below this folder: a test module may not
     be importable by name. An object that is made inside a function has a name, and no path.
     """
+    if isinstance(found, functools.partial):
+        return f"functools.partial({path_of(found.func)})"
     path = module_path_of(found)
     if path is None:
         return getattr(found, "__qualname__", type(found).__qualname__)

@@ -69,7 +69,10 @@ class Remedy:
         if not self.num_left:
             return f"{edges}: holds"
         everything = self.num_removed + self.num_left
-        return f"{edges}: orders {self.num_removed} of {everything} such pairs"
+        return (
+            f"{edges}: orders {self.num_removed} of {everything} such pairs; the others need "
+            "another wait"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from syncverify.judge.properties.circumstances import after_like_step
 from syncverify.judge.properties.judgement import Judgement, early_launches
 from syncverify.judge.properties.ordering_words import evidence, summary
 from syncverify.judge.properties.property import Property
-from syncverify.judge.signs import Early, Pair, Sign, Signs, Unawaited
+from syncverify.judge.signs import Early, Incomplete, Pair, Sign, Signs, Unawaited
 from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Violation, finding
 from syncverify.trace.records import (
@@ -42,8 +42,9 @@ from syncverify.trace.source_lines import NoLine, SourceLine, lines_among
 # A stream that stays current after a call makes later work run without an order.
 _CONTEXT = ("stream_context_is_restored",)
 _FAULTS = ("every_rank_finishes",)
-# Whatever runs first, a sum has its factor, its dtype and its shape.
-_OF_ANY_ORDER = ("scaled", "wrong_dtype", "wrong_shape")
+# Whatever runs first, a sum has its factor, its dtype and its shape. Work that the host queues
+# after a launch is in no sum, and no wait brings it there.
+_OF_ANY_ORDER = ("reduced_early", "scaled", "wrong_dtype", "wrong_shape")
 # The cause that is left where no other one fits: another disorder of its line explains it.
 _FALLBACK = "accumulated_unordered"
 
@@ -334,6 +335,7 @@ def _findings(
                 | (_pairs([unordered], is_carried=True) if is_alone else frozenset())
                 | left_over
                 | _early(judgement, unordered)
+                | _incomplete(unordered)
                 | (_late_lines([unordered]) if cause == _FALLBACK else frozenset()),
             )
 
@@ -350,6 +352,16 @@ def _early(judgement: Judgement, found: Unordered) -> Signs:
         for launch in early_launches(judgement, found.rank)
         if launch.source in sources and launch.moment.step == _step(found)
     )
+
+
+def _incomplete(found: Unordered) -> Signs:
+    """Return the sign of a reduction to whose memory autograd adds in the same step."""
+    first, *second = _uses(found)
+    adds = any(use.source == NoLine.AUTOGRAD for use in second)
+    if not adds or not isinstance(first, CollectiveLaunch):
+        return frozenset()
+    is_of_step = first.moment.step == _step(found)
+    return frozenset({Incomplete(first.source)} if is_of_step else ())
 
 
 def _left_over(judgement: Judgement, found: Unordered) -> Signs:

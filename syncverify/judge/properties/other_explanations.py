@@ -7,7 +7,7 @@ And a gradient may be wrong because of a line in which ranks meet, or miss each 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -17,7 +17,15 @@ from syncverify.judge.displaced import displaced
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.sent import senders
-from syncverify.judge.signs import CauseSign, Circumstance, Meeting, Signs, Skipped
+from syncverify.judge.signs import (
+    CauseSign,
+    Circumstance,
+    Incomplete,
+    Meeting,
+    Sign,
+    Signs,
+    Skipped,
+)
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.source_lines import SourceLine
 
@@ -51,15 +59,28 @@ def other_signs(
 _OF_NO_LAUNCH = frozenset({"not_reduced", "hook_too_early"})
 
 
-def shown_signs(cause: Cause, observed: torch.Tensor | None) -> Signs:
+def shown_signs(
+    cause: Cause,
+    observed: torch.Tensor | None,
+    reductions: Iterable[CollectiveLaunch],
+) -> Signs:
     """Return the signs that a wrong gradient shows.
 
     Zeros that nobody sent explain those that are in gradients of a single rank, too.
+
+    Args:
+        cause: The cause.
+        observed: The wrong gradient; shape of the local part, or None for no gradient.
+        reductions: Reductions of the gradient in its step.
     """
     is_zero = observed is not None and not observed.any()
     is_unsent = is_zero and cause.kind in _OF_NO_LAUNCH
-    own = CauseSign(cause.kind)
-    return frozenset({own, Circumstance.UNSENT_ZEROS} if is_unsent else {own})
+    own: set[Sign] = {CauseSign(cause.kind)}
+    if is_unsent:
+        own.add(Circumstance.UNSENT_ZEROS)
+    if cause.kind == "reduced_early":
+        own |= {Incomplete(launch.source) for launch in reductions}
+    return frozenset(own)
 
 
 # Kinds that say the same of a gradient with one contribution.

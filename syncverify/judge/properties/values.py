@@ -399,6 +399,7 @@ def _finding(
         )
     if not signs:
         apart.add(cause.kind)
+    reductions = reductions_of(judgement, expected)
     readings, is_proven = list[str](), cause is not decoded
     if cause.kind == "not_finite" and not overflows(judgement.scenario):
         is_proven = True  # nothing may have come here from a gradient that overflows
@@ -424,12 +425,12 @@ def _finding(
             expected=_values(expected.value()),
             observed=_values(observed),
             explanation=cause.text,
-            events=tuple(map(launched, reductions_of(judgement, expected))),
+            events=tuple(map(launched, reductions)),
             is_proven=is_proven,
             is_certain=cause.is_certain,
             readings=tuple(readings[:_SHOWN_READINGS]),
         ),
-        shows=shown_signs(cause, observed),
+        shows=shown_signs(cause, observed, reductions),
         explained_by=signs,
     )
 

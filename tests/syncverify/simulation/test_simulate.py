@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,15 @@ def test_a_fault_is_named_with_its_line(fault: Fault) -> None:
     assert fault.lines <= {line.number for line in found.violation.evidence.lines}
     for number in fault.lines:
         assert f":{number} in {fault.program.__name__}" in str(simulation)
+
+
+def test_a_partial_is_named_by_its_function() -> None:
+    """A command that finds the function would call it with other arguments."""
+    simulation = simulate(functools.partial(never_waits), 2)
+    last = str(simulation).splitlines()[-1]
+    assert "functools.partial(" in last
+    assert "never_waits) (2 ranks" in last
+    assert "  replay:" not in str(simulation)
 
 
 @pytest.mark.parametrize("program", RIGHT, ids=lambda program: program.__name__)

@@ -48,7 +48,7 @@ def test_a_wait_that_is_taken_away_is_asked_for(line: str, expected: str) -> Non
 def test_two_waits_that_are_missing_are_two_disorders() -> None:
     program = without("fork", without("join"))
     assert remedies(traces(program)) == [
-        "insert `side.wait_stream(default)` before launch: orders 16 of 26 such pairs",
+        "insert `side.wait_stream(default)` before launch: orders 16 of 26 such pairs; the others need another wait",
         "insert `default.wait_stream(side)` before wait() returns: holds",
     ]
 
@@ -85,7 +85,7 @@ def test_a_stream_that_has_more_than_the_result_is_waited_for() -> None:
 def test_of_edges_that_do_as_much_the_one_in_the_subject_is_reported() -> None:
     program = without("join") + "w q[0:4] one; @other w q[0:4] two"
     assert remedies(traces(program)) == [
-        "insert `default.wait_stream(side)` before wait() returns: orders 10 of 11 such pairs",
+        "insert `default.wait_stream(side)` before wait() returns: orders 10 of 11 such pairs; the others need another wait",
         "insert `two.wait_stream(one)` before other: holds",
     ]
 
@@ -97,7 +97,7 @@ def test_an_edge_that_orders_other_pairs_only_is_no_remedy() -> None:
         @two r c[0:4] side; @three r d[0:4] side
     """
     assert remedies(traces(program)) == [
-        "insert `side.wait_stream(default)` before one: orders 1 of 3 such pairs",
+        "insert `side.wait_stream(default)` before one: orders 1 of 3 such pairs; the others need another wait",
         "insert `side.wait_stream(default)` before wait() returns: holds",
     ]
 
@@ -195,7 +195,7 @@ def test_of_edges_that_order_the_pair_the_one_that_leaves_least_is_reported() ->
 def test_one_writer_and_several_readers_are_distinguished() -> None:
     program = "w b[0:4] default; @one r b[0:4] side; @two r b[0:4] third"
     assert remedies(traces(program)) == [
-        "insert `side.wait_stream(default)` before one: orders 1 of 2 such pairs",
+        "insert `side.wait_stream(default)` before one: orders 1 of 2 such pairs; the others need another wait",
         "insert `third.wait_stream(default)` before two: holds",
     ]
 

@@ -1,0 +1,84 @@
+"""A bucket that is launched before its last gradient is one violation: the early reduction.
+
+Autograd then adds to memory in flight, which a wait would order; the gradient would stay wrong.
+"""
+
+import pytest
+import torch
+from typing_extensions import override
+
+import syncverify
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+
+pytestmark = pytest.mark.slow
+P = ParameterSpec
+TWO_IN_A_BUCKET = (P("a", (2,), ("R",)), P("b", (3,), ("R",)))
+EARLY = ("gradient_equals_reference", "reduced_early")
+TOUCHED = ("bucket_is_exclusive_while_reducing", "touched_in_flight")
+
+
+class AnyForAll(ViewBuckets):
+    """Launches a bucket when its first gradient is complete."""
+
+    @override
+    def is_ready(self, bucket: Bucket) -> bool:
+        counts = [bucket.counts[each] for each in bucket.parameters]
+        return max(counts) == self.required and bucket.work is None
+
+
+class AnyForAllOnASideStream(AnyForAll):
+    """Waits for the sum on the side stream at once."""
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        self.stream = torch.cuda.Stream()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            super().launch(bucket)
+            assert bucket.work is not None
+            bucket.work.wait()
+
+    @override
+    def wait(self) -> None:
+        for bucket in self.buckets:
+            bucket.work = None
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+
+class WritesInFlight(ViewBuckets):
+    """Is complete when it launches, and writes its buffer in flight."""
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        super().launch(bucket)
+        bucket.buffer.add_(0)
+
+
+def related(subject: type, accumulations: int = 2) -> dict[object, set[object]]:
+    mesh = MeshSpec((2,), ("dp",))
+    scenario = Scenario(mesh, TWO_IN_A_BUCKET, (accumulations,), 1 << 20)
+    played = syncverify.play(scenario, subject)
+    return {
+        each.violation.identity: {(one.property, one.cause) for one in each.related}
+        for each in played.violations
+    }
+
+
+@pytest.mark.parametrize("accumulations", [2, 3])
+@pytest.mark.parametrize("subject", [AnyForAll, AnyForAllOnASideStream])
+def test_the_early_reduction_comes_before_the_use_in_flight(
+    subject: type, accumulations: int
+) -> None:
+    found = related(subject, accumulations)
+    assert [*found] == [EARLY]
+    assert TOUCHED in found[EARLY]
+
+
+def test_a_use_in_flight_of_a_complete_bucket_stays_one() -> None:
+    assert TOUCHED in related(WritesInFlight)
+
+
+def test_buckets_that_wait_for_all_gradients_are_right() -> None:
+    assert related(ViewBuckets) == {}
