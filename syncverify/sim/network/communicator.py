@@ -29,6 +29,7 @@ from syncverify.sim.network.handles import DroppableHandle
 from syncverify.sim.network.reductions import Factor, refused
 from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld
 from syncverify.sim.network.work import CoalescedWork, SimulatedWork
+from syncverify.sim.turns.own_errors import noting_own_errors
 from syncverify.sim.turns.refusals import refuse
 from syncverify.sim.turns.scheduler import own_rank
 from syncverify.sim.turns.turn_log import AccessKind
@@ -42,6 +43,7 @@ BACKEND_NAME = "simulated"
 _CHOOSE_DEVICE = ("async_save", "_broadcast_tensors")
 
 
+@noting_own_errors("_issue")
 class SimulatedCommunicator(dist.ProcessGroup):
     """The base of a simulated process group: how each call is issued and matched.
 
@@ -188,6 +190,9 @@ class SimulatedCommunicator(dist.ProcessGroup):
         tensors = call.inputs or call.outputs
         if tensors and (name := refused(call.reduce_op, tensors[0])):
             refuse(name)
+        for rank in peers or (call.root or 0,):
+            if rank not in range(self._size):
+                raise ValueError(f"invalid rank {rank} of a group of {self._size}")
         self.world.scheduler.count_step()
         ranks, (source, callers) = self.global_ranks, calling_frames()
         is_batched = None if peers is None else self._is_batching()

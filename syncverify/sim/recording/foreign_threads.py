@@ -34,6 +34,7 @@ from syncverify.sim.network.threaded_world import (
     own_world,
     use_world,
 )
+from syncverify.sim.turns.own_errors import note_own_error
 from syncverify.sim.turns.refusals import (
     enter_own_thread,
     is_own_thread,
@@ -113,6 +114,10 @@ def _in_world(
         enter_own_thread(started_at)
         use_world(world)
         with _RefusingCollectives():  # type: ignore[no-untyped-call]  # torch
-            run()
+            try:
+                run()
+            except BaseException as error:
+                note_own_error(error)
+                raise
 
     return run_in_world
