@@ -121,12 +121,12 @@ def num_commits_since(commit: str) -> int | None:
 def _git(*arguments: str) -> str | None:
     """Return what git says of the checkout; None if it has none, or git fails."""
     try:
-        told = subprocess.run(
+        done = subprocess.run(
             ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return told.stdout.strip()
+    return done.stdout.strip()
 
 
 def stored(plays: list[Play], play: Play) -> list[Play]:

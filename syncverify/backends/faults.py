@@ -36,7 +36,7 @@ def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
     """Return an exception of the subject on a global rank, with the subject's lines.
 
     Raises:
-        InternalError: The simulated machine is at fault; see Note [Whose error it is].
+        InternalError: The simulated machine is at fault; see Note [An error of the machine].
     """
     original = error.original
     if (own := own_error_behind(original)) is not None:

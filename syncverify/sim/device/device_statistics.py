@@ -28,7 +28,25 @@ _POOLS: Final = ("all", "large_pool", "small_pool")
 
 @dataclass(frozen=True, slots=True)
 class DeviceProperties:
-    """The properties of the simulated GPU, by torch's names: those of a large one of today."""
+    """The properties of the simulated GPU, by torch's names: those of a large one of today.
+
+    Attributes:
+        name: Name of the model.
+        major: First number of its compute capability.
+        minor: Second number of that.
+        total_memory: Size of its memory, in bytes.
+        multi_processor_count: Number of its multiprocessors.
+        warp_size: Threads of a warp.
+        is_integrated: Whether it shares the memory of the host.
+        is_multi_gpu_board: Whether its board holds several GPUs.
+        L2_cache_size: Size of its cache, in bytes.
+        max_threads_per_block: Threads of a block, at most.
+        max_threads_per_multi_processor: Threads of a multiprocessor, at most.
+        regs_per_multiprocessor: Registers of a multiprocessor, of 32 bits each.
+        shared_memory_per_block: Shared memory of a block, in bytes.
+        shared_memory_per_block_optin: The same for a kernel that asks for more, in bytes.
+        shared_memory_per_multiprocessor: Shared memory of a multiprocessor, in bytes.
+    """
 
     name: str = "simulated GPU"
     major: int = 9

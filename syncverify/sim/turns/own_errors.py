@@ -1,6 +1,6 @@
 """Errors of the simulated machine itself, apart from those that it raises as torch does.
 
-Note [Whose error it is]
+Note [An error of the machine]
     A subject calls the machine behind torch's names, so an error of the machine comes back
     through the subject, which may wrap it or keep it. It would be judged as the subject's. The
     machine raises on purpose by `raise`, as torch raises, and that is the subject's error. These
@@ -90,7 +90,7 @@ def own_error_behind(
 ) -> InternalError | None:
     """Return the error of the machine that an error is, wraps or follows; None if there is none.
 
-    See Note [Whose error it is].
+    See Note [An error of the machine].
 
     Args:
         error: An error that reached the subject.

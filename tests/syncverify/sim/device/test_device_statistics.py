@@ -59,13 +59,13 @@ def test_the_state_of_the_device_is_answered() -> None:
 
 def test_a_thread_of_the_program_may_ask_for_numbers() -> None:
     def program() -> int:
-        told: list[int] = []
+        answers: list[int] = []
         thread = threading.Thread(
-            target=lambda: told.append(torch.cuda.memory_allocated())
+            target=lambda: answers.append(torch.cuda.memory_allocated())
         )
         thread.start()
         thread.join()
-        return told[0]
+        return answers[0]
 
     simulation = simulate(program, 2)
     assert simulation.results[0] > 0

@@ -83,10 +83,10 @@ def test_a_program_is_not_accused_of_an_error_of_the_machine(
 ) -> None:
     with pytest.raises(InternalError) as caught:
         simulate(program, 2)
-    told = str(caught.value)
-    assert "'ReachedMarks' object has no attribute 'mark'" in told
-    assert "sim/device/streams.py:" in told
-    assert "test_own_errors.py:" in told
+    message = str(caught.value)
+    assert "'ReachedMarks' object has no attribute 'mark'" in message
+    assert "sim/device/streams.py:" in message
+    assert "test_own_errors.py:" in message
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
