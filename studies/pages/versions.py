@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -36,6 +37,7 @@ class Play:
         python: Version of Python, such as `3.11.7`.
         torch: Version of torch with its build, such as `2.13.0+cpu`.
         date: Day in UTC, such as `2026-11-27`.
+        commit: Commit of the checkout, in 12 digits; "" where git tells none.
         tests: `quick` or `all`.
         passed: Number of tests that passed.
         failed: Number of tests that failed or raised an error.
@@ -48,6 +50,7 @@ class Play:
     python: str
     torch: str
     date: str
+    commit: str
     tests: str
     passed: int
     failed: int
@@ -66,6 +69,7 @@ _COLUMNS: Final[dict[str, Callable[[Play], str]]] = {
     "Python": lambda play: play.python,
     "torch": lambda play: play.torch,
     "played on": lambda play: play.date,
+    "commit": lambda play: play.commit or "-",
     "tests": lambda play: play.tests,
     "passed": lambda play: f"{play.passed:,}",
     "failed": lambda play: f"{play.failed:,}",
@@ -93,6 +97,7 @@ def play_of(junit: Path, tests: str) -> Play:
         python=platform.python_version(),
         torch=torch.__version__,
         date=suite.attrib["timestamp"][:10],
+        commit=_git("rev-parse", "--short=12", "HEAD") or "",
         tests=tests,
         passed=number["tests"] - failed - number["skipped"],
         failed=failed,
@@ -101,6 +106,27 @@ def play_of(junit: Path, tests: str) -> Play:
         load=round(os.getloadavg()[2], 1),
         num_cores=os.cpu_count() or 1,
     )
+
+
+def num_commits_since(commit: str) -> int | None:
+    """Return the number of commits after one; None where the history does not tell.
+
+    A shallow clone and an archive of the sources have no history, and a commit may be gone from it.
+    """
+    count = _git("rev-list", "--count", f"{commit}..HEAD")
+    is_whole = _git("rev-parse", "--is-shallow-repository") == "false"
+    return int(count) if count is not None and is_whole else None
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git says of the checkout; None if it has none, or git fails."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
 
 
 def stored(plays: list[Play], play: Play) -> list[Play]:

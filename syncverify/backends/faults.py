@@ -19,6 +19,7 @@ from syncverify.plain_text import (
 )
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.sim.network.rendezvous import Mismatch
+from syncverify.sim.turns.own_errors import own_error_behind
 from syncverify.sim.turns.scheduler import RankThread
 from syncverify.sim.turns.stalls import Stall
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
@@ -32,8 +33,14 @@ _OF_A_LIST: Final = re.compile(
 
 
 def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
-    """Return an exception of the subject on a global rank, with the subject's lines."""
+    """Return an exception of the subject on a global rank, with the subject's lines.
+
+    Raises:
+        InternalError: The simulated machine is at fault; see Note [An error of the machine].
+    """
     original = error.original
+    if (own := own_error_behind(original)) is not None:
+        raise InternalError(f"rank {rank}: {own}") from original
     kind = kind_of(original)
     message = in_one_line(without_ids(message_of(original)))
     within = f" in {error.moment}" if error.moment.phase else ""

@@ -29,6 +29,7 @@ _NEEDS_A_GPU: Final = re.compile(
     r"ATen_cuda|module 'torch\._C' has no attribute '_(cuda|nccl)|NVIDIA driver|"
     r"not (compiled|linked) with (CUDA|support for cuda)|hook required CUDA|"
     r"no pinned memory allocator|Cannot access accelerator device when none|"
+    r"CUDA driver version is insufficient|no CUDA-capable device|dummy base class|"
     r"_for_cpu\b|could not run .* from the 'cpu' backend|No module named 'triton",
     re.IGNORECASE,
 )

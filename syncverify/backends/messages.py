@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from syncverify.errors import EnvironmentNotSupportedError, SubjectError
+from syncverify.errors import (
+    EnvironmentNotSupportedError,
+    InternalError,
+    SubjectError,
+    SyncverifyError,
+)
 from syncverify.processes.process_state import Work
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Fault
@@ -133,3 +138,10 @@ class JobOutcome:
             raise EnvironmentNotSupportedError(self.refusal)
         if self.usage_error is not None:
             raise SubjectError(self.usage_error)
+
+
+def stopped_by(error: SyncverifyError) -> JobOutcome:
+    """Return the outcome of a job that a refusal, or an error of the harness itself, ends."""
+    if isinstance(error, InternalError):
+        return JobOutcome(harness_error=str(error))
+    return JobOutcome(refusal=str(error))

@@ -12,11 +12,16 @@ import torch
 import torch.distributed as dist
 
 from syncverify.backends.faults import raised_fault
-from syncverify.backends.messages import JobOutcome
+from syncverify.backends.messages import JobOutcome, stopped_by
 from syncverify.backends.packed_outcomes import pack_result
 from syncverify.backends.rank_groups import KeptTransports, end_groups
 from syncverify.backends.recording import CollectiveRecording
-from syncverify.errors import EnvironmentNotSupportedError, RunEndedError, UsageError
+from syncverify.errors import (
+    EnvironmentNotSupportedError,
+    InternalError,
+    RunEndedError,
+    UsageError,
+)
 from syncverify.plain_text import message_of
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.process_settings import restored_settings
@@ -94,7 +99,7 @@ def _outcome(part: RankPart) -> JobOutcome:
     with refusals.of_the_process():
         outcome = _outcome_unless_refused(part)
     if refusals.first is not None:  # a refusal counts more than the outcome
-        return JobOutcome(refusal=str(refusals.first))
+        return stopped_by(refusals.first)
     return outcome
 
 
@@ -104,7 +109,10 @@ def _outcome_unless_refused(part: RankPart) -> JobOutcome:
         _play(part, result)
     except (SubjectRaisedError, RunEndedError) as error:
         raised = raised_by_subject(error)
-        fault = raised_fault(raised, part.membership.rank)
+        try:
+            fault = raised_fault(raised, part.membership.rank)
+        except InternalError as own:
+            return stopped_by(own)
         aftershock = _is_about_a_lost_peer(raised.original)
         return JobOutcome(pack_result(result), fault, is_aftershock=aftershock)
     except EnvironmentNotSupportedError as error:

@@ -20,10 +20,15 @@ import torch
 from syncverify.backends.failures import failures_of
 from syncverify.backends.faults import raised_fault
 from syncverify.backends.gpu_needs import refusing_what_needs_gpus
-from syncverify.backends.messages import JobOutcome, Ready
+from syncverify.backends.messages import JobOutcome, Ready, stopped_by
 from syncverify.backends.packed_outcomes import pack_result
 from syncverify.backends.packed_subject import unpack_subject
-from syncverify.errors import EnvironmentNotSupportedError, RunEndedError, UsageError
+from syncverify.errors import (
+    EnvironmentNotSupportedError,
+    InternalError,
+    RunEndedError,
+    UsageError,
+)
 from syncverify.processes.wire import Wire
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.late_imports import import_dynamo
@@ -133,7 +138,7 @@ class _Rank:
         with refusals.of_the_process():
             outcome = self._outcome(subject, machine)
         if refusals.first is not None:  # whatever came of it
-            return JobOutcome(refusal=str(refusals.first))
+            return stopped_by(refusals.first)
         return outcome
 
     def _outcome(self, subject: Subject, machine: RankMachine) -> JobOutcome | None:
@@ -141,11 +146,11 @@ class _Rank:
         try:
             self._play_scenario(subject, machine)
         except SubjectRaisedError as error:
-            return JobOutcome(fault=raised_fault(error, self._job.rank))
+            return self._raised(error)
         except RunEndedError as error:
             raised = error.__cause__
             if isinstance(raised, SubjectRaisedError) and not machine.turns.has_ended:
-                return JobOutcome(fault=raised_fault(raised, self._job.rank))
+                return self._raised(raised)
             return None
         except EnvironmentNotSupportedError as error:
             return JobOutcome(refusal=str(error))
@@ -154,6 +159,12 @@ class _Rank:
         except BaseException:  # noqa: BLE001  # reported as the harness's own fault
             return JobOutcome(harness_error=traceback.format_exc())
         return JobOutcome()
+
+    def _raised(self, error: SubjectRaisedError) -> JobOutcome:
+        try:
+            return JobOutcome(fault=raised_fault(error, self._job.rank))
+        except InternalError as own:
+            return stopped_by(own)
 
     def _play_scenario(self, subject: Subject, machine: RankMachine) -> None:
         scenario, rank = self._scenario, self._job.rank

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
 from syncverify.processes.owner_link import Ends, Found, Lost
 from syncverify.processes.silence import SILENCE_SECONDS, Silence
+from syncverify.processes.stack_dump import CrashDump
 from syncverify.processes.supervised import (
     HungUp,
     StartedProcess,
@@ -61,6 +63,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
 # Share of a processor: far more than the threads use that tell the owner that a process lives.
 _IDLE_SHARE = 0.01
 _STILL_LOOK_SECONDS = 5.0
+_COMMAND = f'File "{Path(__file__).parent}'
 
 
 class Child(Supervised):
@@ -69,17 +72,24 @@ class Child(Supervised):
     Attributes:
         code: The exit code that the child told; None if it was lost.
         lost: How it was lost, if it was; after `finish`, how it ended otherwise.
-        lines: The subject's lines in a process that kept Python from running.
+        lines: The subject's lines in a process that kept Python from running, or that a signal
+            such as SIGSEGV ended.
         was_interrupted: Whether the user interrupted it.
         has_found: Whether a search had ended, and had told violations.
         is_finished: Whether all of this is known, and the process is gone.
     """
 
     def __init__(
-        self, process: StartedProcess, wire: Wire, lifeline: int, patience: Patience
+        self,
+        process: StartedProcess,
+        wire: Wire,
+        lifeline: int,
+        patience: Patience,
+        crash: CrashDump,
     ) -> None:
         super().__init__(process, wire, lifeline, tick=patience.tick)
         self._patience = patience
+        self._crash = crash
         self._deadline = float("inf")
         # Python may run while the main thread sleeps, as in an import or in a `__del__` between
         # two scenarios. That is no rank, and no other bound ends it.
@@ -138,6 +148,9 @@ class Child(Supervised):
             pass
         self.signal(signal.SIGKILL)
         self.lost = self.lost or self.ended()
+        # The innermost call is first, and the command itself is above the subject.
+        dump = self._crash.take().partition(_COMMAND)[0]
+        self.lines = frames_in_dump(dump) or self.lines
         self.drop()
         self.is_finished = True
 
@@ -172,7 +185,10 @@ def start(
     sys.stdout.flush()
     sys.stderr.flush()
 
+    crash = CrashDump()
+
     def play_there() -> None:
+        crash.write_here()
         if is_quiet:
             silence = os.open(os.devnull, os.O_WRONLY)
             os.dup2(silence, sys.stdout.fileno())
@@ -181,7 +197,7 @@ def start(
 
     return fork(
         play_there,
-        partial(Child, patience=patience),
+        partial(Child, patience=patience, crash=crash),
         blocked=_PASSED_ON,
         prepare=prepare,
         note=note,

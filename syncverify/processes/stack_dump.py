@@ -24,6 +24,7 @@ import os
 import select
 import signal
 import sys
+import tempfile
 import time
 
 if sys.platform == "linux":
@@ -66,3 +67,26 @@ def take_dump(pid: int, descriptor: int) -> str:
                     continue
             break
     return dump.decode("unicode_escape", "replace")  # `faulthandler` writes ASCII
+
+
+class CrashDump:
+    """The stack of the thread in which a signal such as SIGSEGV ended a process.
+
+    The parent makes it before it starts the process, and reads it after the end. The file has no
+    name. Where Python writes such stacks already, by a wish of the user, it stays with that.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
+
+    def write_here(self) -> None:
+        """Let this process write its stack when such a signal ends it."""
+        if not faulthandler.is_enabled():
+            faulthandler.enable(self._file, all_threads=False)
+
+    def take(self) -> str:
+        """Return the text of `faulthandler`, once; "" if no such signal came."""
+        with self._file as file:
+            file.seek(0)
+            dump = file.read(_MAX_BYTES)
+        return dump.decode("unicode_escape", "replace")

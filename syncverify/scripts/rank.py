@@ -11,7 +11,7 @@ from unittest.mock import patch
 import torch
 
 from syncverify.backends.faults import raised_fault
-from syncverify.errors import RunEndedError, SyncverifyError
+from syncverify.errors import InternalError, RunEndedError, SyncverifyError
 from syncverify.processes.wire import Wire
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.late_imports import import_dynamo
@@ -91,7 +91,13 @@ def _unless_refused(job: RankJob, machine: RankMachine) -> CameTo | None:
     refusals = Refusals("sim", lambda: None, "let the main thread of the rank do it")
     with refusals.of_the_process():
         came_to = _come_to(job, machine)
-    return CameTo(refused=str(refusals.first)) if refusals.first else came_to
+    match refusals.first:
+        case None:
+            return came_to
+        case InternalError() as own:
+            return CameTo(internal=f"rank {job.rank}: {own}")
+        case refused:
+            return CameTo(refused=str(refused))
 
 
 def _come_to(job: RankJob, machine: RankMachine) -> CameTo | None:
@@ -107,9 +113,16 @@ def _come_to(job: RankJob, machine: RankMachine) -> CameTo | None:
     except RunEndedError:
         return None
     except SubjectRaisedError as error:
-        return CameTo(fault=raised_fault(error, job.rank))
+        return _raised(error, job.rank)
     except SyncverifyError as error:
         return CameTo(refused=str(error))
     except BaseException:  # noqa: BLE001  # told as a fault of the machine
         return CameTo(internal=traceback.format_exc())
     return CameTo()
+
+
+def _raised(error: SubjectRaisedError, rank: int) -> CameTo:
+    try:
+        return CameTo(fault=raised_fault(error, rank))
+    except InternalError as own:
+        return CameTo(internal=str(own))

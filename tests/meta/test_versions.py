@@ -82,10 +82,37 @@ def test_a_play_takes_the_place_of_an_earlier_one_on_the_same_pair(
     play = replace(play, python="3.12.1", torch="2.15.0+cu132")
     others = [replace(play, python="3.13.0"), replace(play, python="3.12.9", failed=0)]
     assert versions.stored(others, play) == [others[0], play]
-    assert "| 3.12.1 | 2.15.0+cu132 | 2026-11-27 | quick | 6,982 | 3 | 4 | 638 |" in (
-        "\n".join(versions.rows([play]))
+    assert (
+        f"| 3.12.1 | 2.15.0+cu132 | 2026-11-27 | {play.commit} | quick | 6,982 | 3 | 4 | 638 |"
+        in ("\n".join(versions.rows([play])))
     )
     assert "| 3.13 | 2.14.1 | never |" in "\n".join(versions.rows([play]))
+
+
+NEWEST = max(PAIRS, key=lambda pair: (numbers(pair[1]), numbers(pair[0])))
+MOST_COMMITS = 100
+
+
+def test_the_newest_pair_was_played_not_long_ago() -> None:
+    (play,) = (each for each in versions.plays_stored() if each.pair == NEWEST)
+    num_commits = versions.num_commits_since(play.commit)
+    if num_commits is None:
+        pytest.skip(f"no history of git with the commit {play.commit}")
+    assert num_commits <= MOST_COMMITS, "play it: make versions TESTS=quick"
+
+
+def test_commits_are_counted_where_there_is_a_history() -> None:
+    assert versions.num_commits_since("no-such-commit") is None
+    assert versions.num_commits_since("HEAD") in {0, None}  # None in an archive
+
+
+def test_ci_plays_tests_on_the_newest_pair() -> None:
+    script = (ROOT / ".ci" / "newest").read_text()
+    tests = re.findall(r"^  (tests/[\w/]+\.py)(?:::(\w+))?", script, re.MULTILINE)
+    assert len(tests) >= 5
+    for file, name in tests:
+        assert f"def {name}" in (ROOT / file).read_text()
+    assert "\n.ci/newest\n" in (ROOT / ".ci" / "run").read_text()
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)

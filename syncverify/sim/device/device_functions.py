@@ -14,7 +14,7 @@ import torch
 from typing_extensions import override
 
 from syncverify.sim.device.streams import RankStreams
-from syncverify.sim.device.virtual_streams import VirtualStream
+from syncverify.sim.device.virtual_streams import VirtualStream, own_stream
 from syncverify.sim.turns.refusals import refusal
 
 Replacement = Callable[..., Any]
@@ -31,7 +31,7 @@ class CurrentStream(AbstractContextManager[None]):
     """The context of `torch.cuda.stream()`: yields None, and may be used again."""
 
     def __init__(self, stream: VirtualStream) -> None:
-        self.stream = stream
+        self.stream = own_stream(stream)
 
     @override
     def __enter__(self) -> None:
@@ -44,7 +44,7 @@ class CurrentStream(AbstractContextManager[None]):
 
 def _set_stream(streams: RankStreams, stream: VirtualStream | None) -> None:
     if stream is not None:
-        streams.engine.set_current(stream)
+        streams.engine.set_current(own_stream(stream))
 
 
 def set_device(streams: RankStreams, device: Any) -> None:
@@ -86,6 +86,9 @@ CUDA: dict[str, Replacement] = {
         "CUDA devices (make tensors on the device of the parameters, and look names of "
         "torch.cuda up when they are needed)"
     ),
+    **dict.fromkeys(
+        ("graph_pool_handle", "make_graphed_callables"), refusal("CUDA graphs")
+    ),
     "_sleep": _nothing,  # every order is judged anyway
     "current_device": lambda _: 0,
     "is_current_stream_capturing": lambda _: False,
@@ -94,9 +97,12 @@ CUDA: dict[str, Replacement] = {
 CPU: dict[str, Replacement] = _some("current_stream", "stream", "synchronize")
 ACCELERATOR: dict[str, Replacement] = {
     **_some("current_stream", "set_stream", "synchronize"),
+    "current_device_idx": lambda _: 0,  # the former name
     "current_device_index": lambda _: 0,
+    "set_device_idx": set_device,
     "set_device_index": set_device,
 }
 RANGES: dict[str, Replacement] = dict.fromkeys(
-    ("mark", "range_pop", "range_push"), _nothing
+    ("mark", "range_end", "range_pop", "range_push", "range_start"), _nothing
 )
+PROFILER: dict[str, Replacement] = dict.fromkeys(("start", "stop"), _nothing)

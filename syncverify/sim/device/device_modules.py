@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from syncverify.sim.device.device_functions import (
     ACCELERATOR,
     CPU,
     CUDA,
+    PROFILER,
     RANGES,
     CurrentStream,
     Replacement,
@@ -42,12 +43,21 @@ from syncverify.sim.device.device_functions import (
     set_device,
     set_device_context,
 )
+from syncverify.sim.device.device_statistics import (
+    ACCELERATOR_STATISTICS,
+    CUDA_STATISTICS,
+)
 from syncverify.sim.device.engine_streams import node_of
 from syncverify.sim.device.host_copies import MEMORY_FUNCTIONS
 from syncverify.sim.device.host_reads import host_reads
 from syncverify.sim.device.nccl_names import known_libraries
+from syncverify.sim.device.profilers import profiler_names
 from syncverify.sim.device.reducers import REDUCER_FUNCTIONS
-from syncverify.sim.device.seen_names import seen_names
+from syncverify.sim.device.seen_names import (
+    ANSWERED_BY_ACCELERATOR,
+    ANSWERED_NAMES,
+    seen_names,
+)
 from syncverify.sim.device.streams import RankStreams, own_streams
 from syncverify.sim.device.torch_internals import (
     COLLECT_ALL,
@@ -57,7 +67,9 @@ from syncverify.sim.device.torch_internals import (
     SYMMETRIC_MEMORY,
     default_store,
 )
+from syncverify.sim.device.unanswered import refuse_missing
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
+from syncverify.sim.turns.own_errors import note_own_error
 from syncverify.sim.turns.refusals import is_own_thread, refusal, refuse_thread
 from syncverify.trace.stacks import is_subject_above
 
@@ -85,7 +97,9 @@ class _ByThread(type):
 
     def __getattr__(cls, name: str) -> Any:
         """Return an attribute of instances, such as `torch.cuda.Stream.priority_range`."""
-        return getattr(cls.virtual, name)
+        if hasattr(cls.virtual, name):
+            return getattr(cls.virtual, name)
+        return refuse_missing(name, cls.original)
 
     @override
     def __instancecheck__(cls, instance: object) -> bool:
@@ -135,10 +149,14 @@ def _function(
             _refuse_own_thread()
         if streams is None or not (for_harness or streams.takes_copies):
             return original(*args, **kwargs)
-        if for_harness:
-            return virtual(streams, *args, **kwargs)
-        with streams.copying():
-            return virtual(streams, *args, **kwargs)
+        try:
+            if for_harness:
+                return virtual(streams, *args, **kwargs)
+            with streams.copying():
+                return virtual(streams, *args, **kwargs)
+        except BaseException as error:
+            note_own_error(error)
+            raise
 
     return by_thread
 
@@ -188,6 +206,7 @@ _REFUSE_GRAPHS = refusal("CUDA graphs")
 # Classes, the classes of their virtual instances (None: torch's own), and the makers.
 _CLASSES: tuple[tuple[Any, str, type | None, Replacement], ...] = (
     (torch.cuda, "CUDAGraph", None, _REFUSE_GRAPHS),
+    (torch.cuda, "graph", None, _REFUSE_GRAPHS),
     *(
         (torch.accelerator, name, None, refusal("graphs of accelerators"))
         for name in ("Graph",)
@@ -196,6 +215,7 @@ _CLASSES: tuple[tuple[Any, str, type | None, Replacement], ...] = (
     (torch.cuda, "ExternalStream", None, refusal("streams that others have made")),
     (torch.cuda, "MemPool", None, refusal("pools of memory")),
     (torch.cuda, "device", None, set_device_context),
+    (torch.cuda, "device_of", None, lambda *_: nullcontext()),
     (torch.accelerator, "device_index", None, set_device_context),
     (torch, "Stream", VirtualStream, _create),
     (torch, "Event", VirtualEvent, _create_generic_event),
@@ -292,6 +312,54 @@ _DISTRIBUTED: tuple[tuple[Any, str, Replacement], ...] = (
 )
 
 
+# Functions of torch that ask others of its module, and no device: torch's own.
+_AS_TORCH = frozenset(
+    {
+        *("get_gencode_flags", "host_memory_stats", "is_tf32_supported"),
+        *("max_memory_allocated", "max_memory_cached", "max_memory_reserved"),
+        *("memory_allocated", "memory_cached", "memory_reserved", "memory_stats"),
+        *("memory_summary", "reset_max_memory_allocated", "reset_max_memory_cached"),
+        *("CudaError", "DeferredCudaCallError", "cudaStatus"),
+    }
+)
+
+
+def _numbers_and_refusals() -> Iterator[tuple[Any, str, Replacement]]:
+    """Yield the functions that answer with a number, and those that have no answer."""
+    for module in (torch.cuda, torch.cuda.memory):
+        yield from (
+            (module, name, virtual)
+            for name, virtual in CUDA_STATISTICS.items()
+            if hasattr(module, name)
+        )
+    for module in (torch.accelerator, torch.accelerator.memory):
+        for name, virtual in ACCELERATOR_STATISTICS.items():
+            yield module, name, virtual
+    for module, known in _KNOWN:
+        for name in sorted(set(module.__all__) - known):
+            if callable(getattr(module, name)) and not name.endswith(_LEGACY):
+                yield module, name, refusal(f"{module.__name__}.{name}")
+
+
+# Modules of devices, and the names in them that are answered, elsewhere or by torch itself.
+_KNOWN: tuple[tuple[Any, frozenset[str]], ...] = (
+    (
+        torch.cuda,
+        frozenset({*CUDA, *CUDA_STATISTICS, *ANSWERED_NAMES})
+        | _AS_TORCH
+        | {name for owner, name, *_ in _CLASSES if owner is torch.cuda},
+    ),
+    (
+        torch.accelerator,
+        frozenset({*ACCELERATOR, *ACCELERATOR_STATISTICS, *ANSWERED_BY_ACCELERATOR})
+        | _AS_TORCH
+        | {name for owner, name, *_ in _CLASSES if owner is torch.accelerator},
+    ),
+)
+# Classes that stand for a dtype: `torch.cuda.FloatTensor`.
+_LEGACY = ("Tensor", "Storage")
+
+
 # Functions for threads of data loaders, which choose a device and pin memory. Such a thread acts
 # beside the rank, and is not recorded.
 _HELPERS: dict[str, Replacement] = {
@@ -317,6 +385,7 @@ def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
     for module, functions in (
         (torch.cuda, CUDA),
         (torch.cuda.nvtx, RANGES),
+        (torch.cuda.profiler, PROFILER),
         (torch.cpu, CPU),
         (torch.accelerator, ACCELERATOR),
     ):
@@ -335,6 +404,14 @@ def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
                     helper=_HELPERS.get(name),
                 ),
             )
+    for module, name, virtual in _numbers_and_refusals():
+        original = getattr(module, name)
+        if isinstance(original, type):
+            yield module, name, _class(original, original, virtual, find)
+        else:
+            # The answer depends on no rank, so threads of the subject hear it, too.
+            answer = functools.partial(virtual, None)
+            yield module, name, _function(original, virtual, find=find, helper=answer)
     for imported, make in _IMPORTED:
         yield imported, "__new__", _new(imported.__new__, make, find)
     for owner, name, virtual_class, make in _CLASSES:
@@ -361,6 +438,8 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     new_future = torch.futures.Future.__new__
     made = _function(new_future, functools.partial(own_futures.new_future, new_future))
     yield torch.futures.Future, "__new__", staticmethod(made)
+    for owner, name, virtual in profiler_names():
+        yield owner, name, _function(getattr(owner, name), virtual)
     script = torch.jit.script
     yield torch.jit, "script", _function(script, functools.partial(_script, script))
     run_backward = torch.autograd._engine_run_backward  # noqa: SLF001  # all ways to run backward call it
@@ -379,9 +458,23 @@ def virtual_device_modules(
     Returns:
         The context of the block.
     """
-    return installed(
-        itertools.chain(_replacements(), seen_names() if shows_device else ())
-    )
+    kept = _kept_replacements()
+    return installed(itertools.chain(kept, seen_names() if shows_device else ()))
+
+
+# The replacements of the last run, each with the value in its place before that run.
+_KEPT: list[tuple[tuple[Any, str, Any], Any]] = []
+
+
+def _kept_replacements() -> list[tuple[Any, str, Any]]:
+    """Return the replacements; they are made again if a name has another value by now."""
+    if not _KEPT or any(_value(each) is not before for each, before in _KEPT):
+        _KEPT[:] = [(each, _value(each)) for each in _replacements()]
+    return [each for each, _ in _KEPT]
+
+
+def _value(place: tuple[Any, str, Any]) -> Any:
+    return vars(place[0]).get(place[1], _MISSING)
 
 
 def _script(original: Any, _: RankStreams, *args: Any, **kwargs: Any) -> Any:

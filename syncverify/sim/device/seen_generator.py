@@ -43,6 +43,8 @@ class SeenGenerator:
 
     def set_state(self, state: torch.Tensor) -> None:
         """Go on from a state, also from one that was made by hand."""
+        if not isinstance(state, torch.Tensor):
+            raise TypeError(f"expected a tensor of bytes, not {state!r}")
         key = bytes(state.tolist())
         self.seed = int.from_bytes(key[:8], "little")
         self._offset = int.from_bytes(key[8:], "little")

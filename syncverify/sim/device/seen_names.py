@@ -34,6 +34,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils
 from syncverify.program.rank_environment import devices_per_machine
 from syncverify.settings import NCCL_NAMES
 from syncverify.sim.device.device_functions import Replacement
+from syncverify.sim.device.device_statistics import GPU
 from syncverify.sim.device.seen_backends import SeenBackends
 from syncverify.sim.device.seen_device import SeenDevice
 from syncverify.sim.device.streams import own_streams
@@ -42,14 +43,12 @@ from syncverify.sim.device.torch_internals import (
     PARSE_TO,
     default_device,
 )
+from syncverify.sim.turns.own_errors import note_own_error
 from syncverify.trace.stacks import sees_device_above
 
-_GIB = 2**30
 _CPU = torch.device("cpu")
-_PROPERTIES = types.SimpleNamespace(
-    name="simulated GPU", major=9, minor=0, total_memory=80 * _GIB,
-    multi_processor_count=132, warp_size=32, is_integrated=False, is_multi_gpu_board=False,
-)  # fmt: skip
+_CUDA_VERSION = "12.8"  # of a torch that has none
+_NCCL_VERSION = (2, 29, 3)
 
 _TENSORS = {
     "device": lambda _, line, tensor: line.seen.of(tensor),
@@ -59,24 +58,13 @@ _TENSORS = {
 _CUDA: dict[str, Replacement] = {
     "current_device": lambda _, line: line.seen.device.index,
     "device_count": lambda *_: devices_per_machine(),
-    "get_device_capability": lambda *_, **__: (_PROPERTIES.major, _PROPERTIES.minor),
-    "get_device_name": lambda *_, **__: _PROPERTIES.name,
-    "get_device_properties": lambda *_, **__: _PROPERTIES,
-    "empty_cache": lambda *_: None,
+    "get_device_capability": lambda *_, **__: (GPU.major, GPU.minor),
+    "get_device_name": lambda *_, **__: GPU.name,
+    "get_device_properties": lambda *_, **__: GPU,
     "init": lambda *_: None,
-    "ipc_collect": lambda *_: None,
     "is_available": lambda *_: True,
     "is_bf16_supported": lambda *_, **__: True,
     "is_initialized": lambda *_: True,
-    "mem_get_info": lambda *_, **__: (80 * _GIB, 80 * _GIB),
-    "memory_allocated": lambda *_, **__: 0,
-    "max_memory_allocated": lambda *_, **__: 0,
-    "memory_reserved": lambda *_, **__: 0,
-    "memory_stats": lambda *_, **__: {},
-    "max_memory_reserved": lambda *_, **__: 0,
-    "reset_max_memory_allocated": lambda *_, **__: None,
-    "reset_max_memory_cached": lambda *_, **__: None,
-    "reset_peak_memory_stats": lambda *_, **__: None,
 }
 # A rank sees the generator of its own device alone.
 _GENERATOR: dict[str, Replacement] = {
@@ -90,10 +78,13 @@ _GENERATOR: dict[str, Replacement] = {
 }
 _ACCELERATOR: dict[str, Replacement] = {
     "current_accelerator": lambda *_, **__: torch.device("cuda"),
+    "current_device_idx": lambda _, line: line.seen.device.index,
     "current_device_index": lambda _, line: line.seen.device.index,
     "device_count": lambda *_: devices_per_machine(),
     "is_available": lambda *_: True,
 }
+ANSWERED_NAMES = frozenset({*_CUDA, *_GENERATOR})
+ANSWERED_BY_ACCELERATOR = frozenset(_ACCELERATOR)
 # Modules of torch that have functions of these names, also those that import them by name.
 _CUDA_MODULES = "torch.cuda", "torch.cuda.memory", "torch.cuda.random"
 _GROUP_MODULES = (
@@ -117,6 +108,7 @@ def seen_names() -> Iterator[tuple[Any, str, Any]]:
         yield torch.Tensor, name, _Attribute(own, answer)
     mesh_type = _answering(DeviceMesh.device_type.__get__, _type_of_mesh)
     yield DeviceMesh, "device_type", property(mesh_type)
+    yield torch.version, "cuda", torch.version.cuda or _CUDA_VERSION
     for owner, name, answer in _answers():
         yield owner, name, _answering(getattr(owner, name), answer)
     for owner, name, place in _places():
@@ -148,6 +140,7 @@ def _answers() -> Iterator[tuple[Any, str, Replacement]]:
         yield owner, name, answer
     for name, answer in _ACCELERATOR.items():
         yield torch.accelerator, name, answer
+    yield torch.cuda.nccl, "version", lambda *_: _NCCL_VERSION
     for owner in (dist, dist.distributed_c10d):
         yield owner, "is_nccl_available", lambda *_: True
 
@@ -212,7 +205,11 @@ def _answering(original: Replacement, answer: Replacement) -> Replacement:
         line = _calling_line()
         if line is None or not line.sees:
             return original(*args, **kwargs)
-        return answer(original, line, *args, **kwargs)
+        try:
+            return answer(original, line, *args, **kwargs)
+        except BaseException as error:
+            note_own_error(error)
+            raise
 
     return function
 
@@ -233,7 +230,11 @@ def _placing(original: Replacement, place: Replacement) -> Replacement:
             with line.seen.placing():
                 return original(*args, **kwargs)
 
-        return place(placing, line, *args, **kwargs)
+        try:
+            return place(placing, line, *args, **kwargs)
+        except BaseException as error:
+            note_own_error(error)
+            raise
 
     return function
 

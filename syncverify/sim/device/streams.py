@@ -18,7 +18,8 @@ from syncverify.sim.device.reached_marks import ReachedMarks
 from syncverify.sim.device.reducer_waits import ReducerWaits
 from syncverify.sim.device.seen_backends import SeenBackends
 from syncverify.sim.device.seen_device import SeenDevice
-from syncverify.sim.device.virtual_streams import VirtualStream
+from syncverify.sim.device.virtual_streams import VirtualStream, own_stream
+from syncverify.sim.turns.refusals import is_own_thread, refuse_thread
 from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.records import (
     DEFAULT_STREAM,
@@ -175,6 +176,7 @@ class RankStreams:
 
     def push(self, stream: VirtualStream) -> None:
         """Make a stream current until `pop`."""
+        _refuse_own_thread()
         self._previous.append(self.current())
         self.engine.set_current(stream)
 
@@ -185,7 +187,7 @@ class RankStreams:
     def record_stream(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
         """Defer the reuse of a tensor's memory until a stream is done: `Tensor.record_stream`."""
         if not is_ignored("record_stream"):
-            self._recorder.record_stream(tensor, stream.name)
+            self._recorder.record_stream(tensor, own_stream(stream).name)
 
     def record_consumer(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
         """Defer the reuse of a gradient's memory until the stream of its consumer is done."""
@@ -238,6 +240,7 @@ class RankStreams:
 
     def mark(self, stream: VirtualStream, origin: Origin | None = None) -> int:
         """Put a mark after the work that a stream holds now, and return its number."""
+        _refuse_own_thread()
         self._num_marks += 1
         recorder, source = self._recorder, origin or ordering_line()
         recorder.trace.append(
@@ -250,6 +253,7 @@ class RankStreams:
         self, stream: VirtualStream, mark: int, origin: Origin | None = None
     ) -> None:
         """Let a stream wait for a mark; `origin` is None for a call of the subject."""
+        _refuse_own_thread()
         if origin is None and is_ignored("stream_wait"):
             return
         recorder, source = self._recorder, origin or ordering_line()
@@ -258,6 +262,7 @@ class RankStreams:
 
     def wait_on_host(self, mark: int, *, is_asked_for: bool = False) -> None:
         """Let the host wait for a mark, by a call of the subject or to read a value."""
+        _refuse_own_thread()
         if is_asked_for and is_ignored("host_wait"):
             return
         self.require_values()
@@ -310,6 +315,12 @@ class RankStreams:
         line = calling_line()
         wait = Wait(f"query() of {queried}, at {line}", tuple, queried, line)
         return self.scheduler.poll("query", wait, lambda: True)
+
+
+def _refuse_own_thread() -> None:
+    """Refuse a thread of the subject, which would order streams at any moment of the run."""
+    if own_streams() is None and is_own_thread():
+        refuse_thread("order streams")
 
 
 _THREAD = threading.local()

@@ -17,8 +17,13 @@ import torch
 from typing_extensions import override
 
 from syncverify.sim.device.ignored_calls import is_ignored
-from syncverify.sim.turns.refusals import refusal
+from syncverify.sim.device.unanswered import RefusedAttribute, refuse_missing
+from syncverify.sim.turns.own_errors import noting_own_errors
+from syncverify.sim.turns.refusals import is_own_thread, refusal, refuse, refuse_thread
 from syncverify.trace.source_lines import Origin
+
+_STREAMS = (torch.cuda.Stream, torch.Stream)
+_EVENTS = (torch.cuda.Event, torch.Event)
 
 
 class StreamQueues(Protocol):
@@ -58,6 +63,7 @@ class StreamQueues(Protocol):
         """Tell whether a stream is done, as far as it shows."""
 
 
+@noting_own_errors()
 class VirtualStream:
     """A queue of one rank; objects of the same queue are equal and hash-equal.
 
@@ -77,15 +83,15 @@ class VirtualStream:
 
     def wait_stream(self, stream: VirtualStream) -> None:
         """Order later work on this stream after the work that another stream holds now."""
-        self._streams.wait(self, self._streams.mark(stream))
+        self._streams.wait(self, self._streams.mark(own_stream(stream)))
 
     def wait_event(self, event: VirtualEvent) -> None:
         """Order later work on this stream after an event."""
-        event.wait(self)
+        own_event(event).wait(self)
 
     def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
         """Record an event on this stream, a new one if none is given."""
-        event = VirtualEvent(self._streams) if event is None else event
+        event = VirtualEvent(self._streams) if event is None else own_event(event)
         event.record(self)
         return event
 
@@ -108,6 +114,11 @@ class VirtualStream:
     def device_index(self) -> int:
         """Number of the device; a rank has one device."""
         return self.device.index or 0
+
+    @property
+    def device_type(self) -> int:
+        """Number that torch gives to the type of the device."""
+        return int(getattr(torch.autograd.DeviceType, self.device.type.upper()).value)
 
     def is_capturing(self) -> bool:
         """Return False: no graph is captured."""
@@ -132,6 +143,10 @@ class VirtualStream:
     def __repr__(self) -> str:
         return f"<{self.name}>"
 
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse an attribute of torch's streams that has no answer here."""
+        refuse_missing(name, *_STREAMS)
+
     def __enter__(self) -> VirtualStream:
         self._streams.push(self)
         return self
@@ -140,6 +155,7 @@ class VirtualStream:
         self._streams.pop()
 
 
+@noting_own_errors()
 class VirtualEvent:
     """A CUDA event: a mark in a stream, which may be recorded again."""
 
@@ -152,12 +168,15 @@ class VirtualEvent:
     def record(self, stream: VirtualStream | None = None) -> None:
         """Put the mark after the work that a stream holds now; default: the current stream."""
         if not is_ignored("event"):
-            self._mark = self._streams.mark(stream or self._streams.current())
+            self._mark = self._streams.mark(self._own_or_current(stream))
 
     def wait(self, stream: VirtualStream | None = None) -> None:
         """Let a stream wait for the event; an event that was never recorded orders nothing."""
         if self._mark is not None:
-            self._streams.wait(stream or self._streams.current(), self._mark)
+            self._streams.wait(self._own_or_current(stream), self._mark)
+
+    def _own_or_current(self, stream: VirtualStream | None) -> VirtualStream:
+        return self._streams.current() if stream is None else own_stream(stream)
 
     def synchronize(self) -> None:
         """Let the host wait for the event."""
@@ -170,6 +189,7 @@ class VirtualEvent:
             return True
         return self._streams.is_done(self._mark)
 
+    cuda_event = RefusedAttribute("Event.cuda_event")  # a torch without CUDA lacks it
     ipc_handle: Any = refusal("events of other processes")
     from_ipc_handle: Any = refusal("events of other processes")
 
@@ -179,11 +199,43 @@ class VirtualEvent:
         Raises:
             RuntimeError: One of the events has no time, as in torch.
         """
+        own_event(end_event)
         if not (self._enable_timing and end_event._enable_timing):
             _raise("both events must be created with argument 'enable_timing=True'")
         if self._mark is None or end_event._mark is None:
             _raise("both events must be recorded before calculating elapsed time")
         return float(end_event._mark - self._mark)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse an attribute of torch's events that has no answer here."""
+        refuse_missing(name, *_EVENTS)
+
+
+def own_stream(given: object) -> VirtualStream:
+    """Return an argument that has to be a stream of the run."""
+    return given if isinstance(given, VirtualStream) else _refuse_other(given, "stream")
+
+
+def own_event(given: object) -> VirtualEvent:
+    """Return an argument that has to be an event of the run."""
+    return given if isinstance(given, VirtualEvent) else _refuse_other(given, "event")
+
+
+def _refuse_other(given: object, noun: str) -> NoReturn:
+    """Refuse an argument in the place of a stream or an event.
+
+    Raises:
+        EnvironmentNotSupportedError: It is one that torch itself has made.
+        TypeError: It is none, so torch would raise as well.
+    """
+    if type(given).__module__.partition(".")[0] != "torch":
+        raise TypeError(f"expected a {noun}, not {given!r}")
+    if is_own_thread():
+        refuse_thread("order streams")
+    refuse(
+        f"a {noun} that torch itself has made (look the names of torch's modules up when "
+        "they are needed)"
+    )
 
 
 def _device(device: Any) -> torch.device:

@@ -38,6 +38,7 @@ from syncverify.sim.network.nccl_checks import Caller, check_call
 from syncverify.sim.network.reductions import Factor, refused
 from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld
 from syncverify.sim.network.work import CoalescedWork, SimulatedWork
+from syncverify.sim.turns.own_errors import noting_own_errors
 from syncverify.sim.turns.refusals import refuse
 from syncverify.sim.turns.scheduler import own_rank
 from syncverify.sim.turns.turn_log import AccessKind
@@ -53,6 +54,7 @@ _CHOOSE_DEVICE = ("async_save", "_broadcast_tensors")
 _NO_TENSOR = "There were no tensor arguments to this function (e.g., you passed an empty list of Tensors)"
 
 
+@noting_own_errors("_issue")
 class SimulatedCommunicator(dist.ProcessGroup):
     """The base of a simulated process group: how each call is issued and matched.
 
@@ -222,6 +224,9 @@ class SimulatedCommunicator(dist.ProcessGroup):
         """Issue a collective, or a message if there are `peers`, by group rank."""
         call = self._as_taken(call)
         tensors = call.inputs or call.outputs
+        for rank in peers or (call.root or 0,):
+            if rank not in range(self._size):
+                raise ValueError(f"invalid rank {rank} of a group of {self._size}")
         self.world.scheduler.count_step()
         ranks, (source, callers) = self.global_ranks, calling_frames()
         is_batched = None if peers is None else self._is_batching()

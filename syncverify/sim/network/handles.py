@@ -14,10 +14,11 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from syncverify.sim.network.work import SimulatedWork
+from syncverify.sim.network.work import SimulatedWork, refusing_rest_of_work
 from syncverify.trace.source_lines import Origin
 
 
+@refusing_rest_of_work
 class DroppableHandle(dist.Work):
     """A handle that lets go of the results as it is dropped; see Note [Dropped handles].
 

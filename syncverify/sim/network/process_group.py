@@ -18,6 +18,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.device.ignored_calls import is_ignored
+from syncverify.sim.device.unanswered import refusing_rest
 from syncverify.sim.network.collectives import CollectiveCall, Tensors
 from syncverify.sim.network.communicator import SimulatedCommunicator
 from syncverify.sim.network.dispatched import dispatched
@@ -41,9 +42,12 @@ def _noting_async(issue: Any) -> Any:
 
     Since torch 2.8, NCCL runs a collective without a handle on the caller's own stream.
     """
+    signature = inspect.signature(issue)
 
     @functools.wraps(issue)
     def noting(group: SimulatedProcessGroup, *given: Any, **named: Any) -> dist.Work:
+        if named.keys() - signature.parameters.keys():
+            refuse(f"ProcessGroup.{issue.__name__} with {', '.join(sorted(named))}")
         opts = named.get("opts", given[-1] if given else None)
         group._is_async = getattr(opts, "asyncOp", True)  # noqa: SLF001  # this module adds the attribute
         try:
@@ -55,6 +59,22 @@ def _noting_async(issue: Any) -> Any:
     return noting
 
 
+# Answers of torch's base class that fit each group: names and numbers, and what no group does.
+_INHERITED = frozenset(
+    {
+        *("BackendType", "CUSTOM", "GLOO", "MPI", "NCCL", "UCC", "UNDEFINED", "XCCL"),
+        *("_pybind11_conduit_v1_", "boxed", "unbox", "_id", "_backend_id"),
+        *("_get_backend_name", "_has_hooks", "_register_backend"),
+        *("_set_default_backend", "_set_group_desc", "abort", "bound_device_id"),
+        *("get_group_store", "group_desc", "name", "rank", "set_timeout"),
+        *("_add_ephemeral_timeout", "_enable_collectives_timing"),
+        *("supports_abort_hooks", "supports_completion_hooks"),
+        *("supports_reconfigure", "supports_window"),
+    }
+)
+
+
+@refusing_rest(dist.ProcessGroup, _INHERITED)
 class SimulatedProcessGroup(SimulatedCommunicator):
     """One rank's handle of a simulated process group."""
 
@@ -79,7 +99,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     def broadcast(self, tensors: Any, opts: Any = None) -> dist.Work:
         tensors = _listed(tensors)
         return self._issue(
-            CollectiveCall("broadcast", "", tensors, tensors, opts.rootRank)
+            CollectiveCall("broadcast", "", tensors, tensors, _root(opts))
         )
 
     @override
@@ -124,7 +144,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     ) -> dist.Work:
         outputs = output_tensors[0] if output_tensors else []
         return self._issue(
-            CollectiveCall("gather", "", _listed(input_tensors), outputs, opts.rootRank)
+            CollectiveCall("gather", "", _listed(input_tensors), outputs, _root(opts))
         )
 
     @override
@@ -133,9 +153,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     ) -> dist.Work:
         inputs = input_tensors[0] if input_tensors else []
         return self._issue(
-            CollectiveCall(
-                "scatter", "", inputs, _listed(output_tensors), opts.rootRank
-            )
+            CollectiveCall("scatter", "", inputs, _listed(output_tensors), _root(opts))
         )
 
     @override
@@ -268,7 +286,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         is_coalesced: bool = False,
     ) -> dist.Work:
         reduce_op = reduce_op_of(opts)
-        root = getattr(opts, "rootRank", None)
+        root = _root(opts) if operation == "reduce" else None
         name, factor = reduce_op_name(reduce_op), factor_of(reduce_op)
         return self._issue(
             CollectiveCall(
@@ -281,6 +299,11 @@ class SimulatedProcessGroup(SimulatedCommunicator):
                 is_coalesced=is_coalesced,
             )
         )
+
+
+def _root(opts: Any) -> int:
+    """Return the root in torch's options for a collective, which may be the number itself."""
+    return 0 if opts is None else int(getattr(opts, "rootRank", opts))
 
 
 def _listed(tensors: Any) -> Tensors:

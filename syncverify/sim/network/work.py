@@ -21,9 +21,11 @@ from syncverify.sim.device.futures import FutureSource, LazyFuture, OrderedSourc
 from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.nccl_names import Promises
 from syncverify.sim.device.streams import RankStreams, own_streams
+from syncverify.sim.device.unanswered import refusing_rest
 from syncverify.sim.network.collectives import CollectiveCall, Tensors, compute
 from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
 from syncverify.sim.network.results import Results, without_memory
+from syncverify.sim.turns.own_errors import noting_own_errors
 from syncverify.sim.turns.refusals import refusal
 from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.recorder import Recorder
@@ -60,6 +62,13 @@ class IssuingCommunicator(Protocol):
         """Take a work and those complete before it out of the queue; return the latter."""
 
 
+# Answers of torch's base class that fit each handle.
+_INHERITED = frozenset({"_pybind11_conduit_v1_", "boxed", "unbox"})
+refusing_rest_of_work = refusing_rest(dist.Work, _INHERITED)
+
+
+@refusing_rest_of_work
+@noting_own_errors("wait", "is_completed", "result")
 class SimulatedWork(dist.Work):
     """Handle of a simulated collective; results arrive when it is waited for."""
 
@@ -324,6 +333,7 @@ def _bytes_of(tensor: torch.Tensor) -> MemoryRegion:
     return tensor_region(tensor, tensor.untyped_storage().data_ptr())
 
 
+@refusing_rest_of_work
 class NoWork(dist.Work):
     """Handle of a collective that was not issued; see `ignored_calls`."""
 
@@ -335,7 +345,20 @@ class NoWork(dist.Work):
     def is_completed(self) -> bool:
         return True
 
+    @override
+    def is_success(self) -> bool:
+        return True
 
+    @override
+    def synchronize(self) -> None:
+        pass
+
+    @override
+    def block_current_stream(self) -> None:
+        pass
+
+
+@refusing_rest_of_work
 class CoalescedWork(dist.Work):
     """Handle of several collectives that were issued as one."""
 
@@ -359,4 +382,8 @@ class CoalescedWork(dist.Work):
 
     @override
     def synchronize(self) -> None:
+        self.wait()
+
+    @override
+    def block_current_stream(self) -> None:
         self.wait()

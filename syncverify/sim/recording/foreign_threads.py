@@ -38,6 +38,7 @@ from syncverify.sim.network.threaded_world import (
     use_world,
 )
 from syncverify.sim.recording.operators import effects_of, tensors_at
+from syncverify.sim.turns.own_errors import note_own_error
 from syncverify.sim.turns.refusals import (
     enter_own_thread,
     is_own_thread,
@@ -171,6 +172,10 @@ def _in_world(
         use_world(world)
         collectives = _RefusingCollectives()  # type: ignore[no-untyped-call]  # torch
         with collectives, reading_as(reads):
-            run()
+            try:
+                run()
+            except BaseException as error:
+                note_own_error(error)
+                raise
 
     return run_in_world

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.errors import EnvironmentNotSupportedError, SyncverifyError
 from syncverify.trace.source_lines import CodeLine, NoLine, Origin
 from syncverify.trace.stacks import calling_line
 
@@ -29,7 +29,8 @@ class Refusals:
         instead: What to do about a thread that communicates.
 
     Attributes:
-        first: The refusal that counts; None as long as there is none.
+        first: The refusal that counts, or the first error of the machine itself; None as long
+            as there is none.
     """
 
     def __init__(
@@ -42,10 +43,10 @@ class Refusals:
         self.backend = backend
         self.wake = wake
         self.instead = instead
-        self.first: EnvironmentNotSupportedError | None = None
+        self.first: SyncverifyError | None = None
 
-    def note(self, refusal: EnvironmentNotSupportedError | None) -> None:
-        """Note a refusal; None is none."""
+    def note(self, refusal: SyncverifyError | None) -> None:
+        """Note a refusal, or an error of the machine; None is none."""
         self.first = self.first or refusal
 
     @contextmanager
@@ -67,6 +68,12 @@ class _Process:
     refusals: Refusals | None = None
 
 
+def note_in_run(refusal: SyncverifyError | None) -> None:
+    """Note a refusal or an error of the machine in the run of this process, if there is one."""
+    if _Process.refusals is not None:
+        _Process.refusals.note(refusal)
+
+
 def refuse(feature: str, used_at: CodeLine | Origin | None = None) -> NoReturn:
     """Note that a feature is not simulated, with the line of the subject, and say so.
 
@@ -82,8 +89,7 @@ def refuse(feature: str, used_at: CodeLine | Origin | None = None) -> NoReturn:
         f"the {run.backend if run else 'sim'} backend does not simulate {feature}, used at "
         f"{used_at or calling_line()}"
     )
-    if run is not None:
-        run.note(refusal)
+    note_in_run(refusal)
     raise refusal
 
 

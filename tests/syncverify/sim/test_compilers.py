@@ -37,6 +37,7 @@ def _half(number: float) -> float:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")  # since torch 2.14
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_function_becomes_torchscript_within_a_run(device: str) -> None:
     """Modules of torch compile such functions as they are imported."""

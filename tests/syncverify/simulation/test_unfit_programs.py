@@ -305,15 +305,24 @@ def test_a_loop_without_an_end_is_ended() -> None:
     assert _summary(simulation) == ("never_returns", summary, (1,))
 
 
-def _registers_the_hook_of_bfloat16() -> None:
+def _trains_with_the_hook_of_bfloat16() -> None:
     model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2).cuda())
     model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    model(torch.ones(2, 2, device="cuda")).sum().backward()
+
+
+def test_ddp_compresses_to_bfloat16_also_on_a_torch_without_cuda() -> None:
+    def program(rank: int) -> None:
+        assert torch.cuda.nccl.version() >= (2, 10)
+        assert torch.version.cuda is not None
+        _trains_with_the_hook_of_bfloat16()
+
+    simulation = simulate(program, 2)
+    assert (simulation.violations, simulation.refused) == ((), "")
 
 
 _NEED_A_GPU: dict[str, Callable[[], Any]] = {
     "CUDA generator": lambda: torch.Generator("cuda"),
-    "_nccl_version": torch.cuda.nccl.version,
-    "_nccl": _registers_the_hook_of_bfloat16,
     "'aten::_fused_dropout'": lambda: torch.ops.aten._fused_dropout(
         torch.ones(2, device="cuda"), 0.5
     ),

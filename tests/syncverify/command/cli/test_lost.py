@@ -54,3 +54,37 @@ def test_a_lost_process_is_in_each_report_and_played_first_by_the_next_run(
     found = (file for file in (tmp_path / "kept").rglob("*") if file.is_file())
     assert token.encode() in [file.read_bytes() for file in found]
     assert run("--seed", "4", *kept)[1] == token
+
+
+CRASHES = """
+import ctypes
+import torch
+
+{at_import}
+
+def reads():
+    torch.ones(2, device="cuda")
+    ctypes.string_at(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("at_import", "line"),
+    [
+        ("", "mine.py:9 in reads: ctypes.string_at(0)"),
+        ("ctypes.string_at(0)", "mine.py:5 in <module>: ctypes.string_at(0)"),
+    ],
+)
+def test_a_signal_before_the_first_play_says_which_line_ran(
+    tmp_path: Path, at_import: str, line: str
+) -> None:
+    (tmp_path / "mine.py").write_text(CRASHES.format(at_import=at_import))
+    command = ("-m", "syncverify", "simulate", "mine.py:reads", "--ranks", "2")
+    done = python(*command, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (3, "")
+    first, *_, last = done.stderr.splitlines()
+    assert first == (
+        "syncverify: no verdict: the process that plays ended by signal 11 before its "
+        "first scenario"
+    )
+    assert last.strip() == line
