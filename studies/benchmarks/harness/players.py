@@ -67,7 +67,7 @@ class _SeesOperators(RankRecorder):
     @override
     def _recording_mode(self) -> AccessRecording:
         return _Passing(
-            lambda *_: None, on_arguments=lambda _: None, num_events=lambda: 0
+            lambda *_: None, on_arguments=lambda *_: None, num_events=lambda: 0
         )
 
 

@@ -185,7 +185,7 @@ class _DelayedOperators(AccessRecording):
     """Calls a function before each operator that touches memory."""
 
     def __init__(self, note: Note, before: Callable[[], None]) -> None:
-        super().__init__(note, on_arguments=lambda _: None, num_events=lambda: 0)
+        super().__init__(note, on_arguments=lambda *_: None, num_events=lambda: 0)
         self._before = before
 
     @override

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 # A program with the order, if `is_there`.
-Program = Callable[[bool], object]
+Program = Callable[..., object]
 PROGRAMS: dict[str, Program] = {}
 
 
@@ -60,14 +60,14 @@ def read_on_host() -> Iterator[None]:
 
 
 @edge("work of one stream")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     side, memory = written_beside()
     with on(side if is_there else torch.cuda.current_stream()):
         memory.mul(2)
 
 
 @edge("host wait before later work")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     side, memory = written_beside()
     other = torch.cuda.Stream()
     if is_there:
@@ -77,7 +77,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("`Stream.wait_stream`")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     with read_after() as side:
         torch.cuda.current_stream().wait_stream(
             side if is_there else torch.cuda.Stream()
@@ -85,7 +85,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("`Event.wait`")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     with read_after() as side:
         event = torch.cuda.Event()
         if is_there:
@@ -94,19 +94,19 @@ def _(is_there: bool) -> None:
 
 
 @edge("`Stream.synchronize`")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     with read_after() as side:
         (side if is_there else torch.cuda.current_stream()).synchronize()
 
 
 @edge("`Event.synchronize`")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     with read_after() as side:
         (side if is_there else torch.cuda.current_stream()).record_event().synchronize()
 
 
 @edge("`Event.query` is true")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     with read_after() as side:
         event = side.record_event()
         while is_there and not event.query():
@@ -114,20 +114,20 @@ def _(is_there: bool) -> None:
 
 
 @edge("`Stream.query` is true")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     with read_after() as side:
         while is_there and not side.query():
             pass
 
 
 @edge("`torch.cuda.synchronize`")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     with read_after():
         (torch.cuda if is_there else torch.cpu).synchronize()
 
 
 @edge("operator that needs a value")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     with read_after() as side, on(side):
         value = ones(4).sum()
         if is_there:
@@ -135,26 +135,26 @@ def _(is_there: bool) -> None:
 
 
 @edge("blocking `copy_`")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     pinned = torch.zeros(4, pin_memory=True)
     with read_after() as side, on(side):
         pinned.copy_(ones(4), non_blocking=not is_there)
 
 
 @edge("`cpu()`, blocking `to`")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     with read_after() as side, on(side):
         ones(4).to("cpu", non_blocking=not is_there)
 
 
 @edge("`tolist()`")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     with read_after() as side, on(side):
         ones(4 if is_there else 0).tolist()
 
 
 @edge("work of the host before later work")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     pinned, device = torch.zeros(4, pin_memory=True), ones(4)
     if is_there:
         pinned.fill_(2)
@@ -164,14 +164,14 @@ def _(is_there: bool) -> None:
 
 
 @edge("collective after its issuing stream")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     side, memory = written_beside()
     with on(side if is_there else torch.cuda.current_stream()):
         dist.all_reduce(memory, async_op=True).wait()
 
 
 @edge("collectives of one communicator")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     group, memory = dist.new_group(), ones(4)
     dist.all_reduce(memory, async_op=True)
     dist.all_reduce(memory, group=None if is_there else group, async_op=True).wait()
@@ -179,7 +179,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("synchronous collective")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     memory = ones(4)
     dist.all_reduce(memory, async_op=not is_there)
     memory.mul(2)
@@ -187,10 +187,10 @@ def _(is_there: bool) -> None:
 
 def _over_another_rank(meet: Callable[[], object], *, passes_on: bool) -> None:
     """Rank 0 writes beside, and rank 1 may hear of it before both of them meet."""
-    group, told = dist.new_group(), ones(1)
+    group, flag = dist.new_group(), ones(1)
     with read_after() as side:
         with on(side):
-            work = dist.all_reduce(told, group=group, async_op=True)
+            work = dist.all_reduce(flag, group=group, async_op=True)
         if dist.get_rank() and passes_on:
             work.wait()
         if not dist.get_rank() and not passes_on:
@@ -201,12 +201,12 @@ def _over_another_rank(meet: Callable[[], object], *, passes_on: bool) -> None:
 
 
 @edge("collective after the ranks that send")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     _over_another_rank(lambda: dist.all_reduce(ones(1)), passes_on=is_there)
 
 
 @edge("message after its sender")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     def meet() -> None:
         receives = (dist.get_rank() == 0) == is_there
         (dist.recv if receives else dist.send)(ones(1), 1 - dist.get_rank())
@@ -215,7 +215,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("`Work.wait`")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     memory = ones(4)
     work = dist.all_reduce(memory, async_op=True)
     if is_there:
@@ -224,21 +224,21 @@ def _(is_there: bool) -> None:
 
 
 @edge("`Work.wait` with a timeout")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     with read_on_host():
         work = dist.all_reduce(ones(1), async_op=True)
         work.wait(*[timedelta(seconds=9)] * is_there)
 
 
 @edge("wait for a barrier")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     with read_on_host():
         work = dist.barrier(async_op=True)
         (work.wait if is_there else work.synchronize)()
 
 
 @edge("`Work.is_completed` is true")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     memory = ones(4)
     work = dist.all_reduce(memory, async_op=True)
     while is_there and not work.is_completed():
@@ -247,7 +247,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("wait for a collective of gloo")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     group, memory = dist.new_group(backend="gloo"), torch.ones(4)
     work = dist.all_reduce(memory, group=group, async_op=True)
     if is_there:
@@ -256,7 +256,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("`Future.wait`")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     memory = ones(4)
     future = dist.all_reduce(memory, async_op=True).get_future()
     (future.wait if is_there else future.value)()
@@ -264,7 +264,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("callback after its future")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     memory, copy = ones(4), ones(4)
     future = dist.all_reduce(memory, async_op=True).get_future()
     if is_there:
@@ -274,7 +274,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("`Future.wait` after a callback")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     memory, copy = ones(4), ones(4)
     future = dist.all_reduce(memory, async_op=True).get_future()
     copied = future.then(lambda _: copy.copy_(memory))
@@ -283,7 +283,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("`get_future` of nccl2")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     group, memory = dist.new_group(backend="nccl2"), ones(4)
     future = dist.all_reduce(memory, group=group, async_op=True).get_future()
     with on(torch.cuda.Stream()):
@@ -292,7 +292,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("backward after its caller")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     side, other = torch.cuda.Stream(), torch.cuda.Stream()
     leaf, gradient = nn.Parameter(ones(4)), ones(4)
     for each in (side, other):
@@ -305,7 +305,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("node after the node before it")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     side, leaf = torch.cuda.Stream(), nn.Parameter(ones(4))
     first = leaf * 2
     side.wait_stream(torch.cuda.current_stream())
@@ -317,7 +317,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("sum of two gradients")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     sides, total = (torch.cuda.Stream(), torch.cuda.Stream()), ones(4)
     leaf = nn.Parameter(ones(4))
     first = leaf * 2
@@ -328,7 +328,7 @@ def _(is_there: bool) -> None:
             part = first if is_there else first.detach().requires_grad_()
             loss = (part * total).sum()
             parts.append((part, loss))
-    for part, loss in parts:
+    for _, loss in parts:
         torch.cuda.current_stream().wait_stream(sides[0])
         torch.cuda.current_stream().wait_stream(sides[1])
         if not is_there:
@@ -341,7 +341,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("caller after the leaves")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     side, leaf = torch.cuda.Stream(), nn.Parameter(ones(4))
     side.wait_stream(torch.cuda.current_stream())
     with on(side):
@@ -353,7 +353,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("caller after a kept leaf node")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     leaf = nn.Parameter(ones(4))
     with read_after() as side:
         with on(side if is_there else torch.cuda.current_stream()):
@@ -365,7 +365,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("reducer of DistributedDataParallel")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     layers = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).cuda()
     model = nn.parallel.DistributedDataParallel(
         layers, bucket_cap_mb=1e-4, gradient_as_bucket_view=True
@@ -385,7 +385,7 @@ def _(is_there: bool) -> None:
 
 
 @edge("`record_stream` before reuse")
-def _(is_there: bool) -> None:
+def _(*, is_there: bool) -> None:
     side, memory = written_beside()
     if is_there:
         memory.record_stream(side)

@@ -31,7 +31,7 @@ _HOST_WAITS = frozenset({"wait_for_barrier", "wait_for_copy_of", "wait_on_host"}
 
 
 def num_disorders(name: str, *, is_there: bool) -> int:
-    machine = play(lambda _: PROGRAMS[name](is_there), 2, device="cuda")
+    machine = play(lambda _: PROGRAMS[name](is_there=is_there), 2, device="cuda")
     found = judge_orderings([recorder.trace for recorder in machine.recorders])
     return len(found.races) + len(found.early_frees)
 
