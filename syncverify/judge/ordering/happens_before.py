@@ -10,7 +10,8 @@ Semantics `stream`, as on a GPU. Three things order queued work:
 
 Operators on memory of the host run at once, on the stream `host`: after the marks that the
 host has waited for, and before all that it queues later. Beside these rules, only collectives
-order work: the order in which the host queues says nothing about two streams.
+order work: the order in which the host queues says nothing about two streams. Each order that
+the machine adds has a row in docs/ordering.md, with the line of torch that promises it.
 
 A collective on a separate communication stream first waits for the stream that issued it.
 It ends on a rank once all ranks whose data this rank receives have started it:

@@ -46,7 +46,7 @@ from syncverify.trace.source_files import is_torch_line
 from syncverify.trace.source_lines import NoLine, Origin
 from syncverify.trace.stacks import RawFrames, line_of, subject_frames
 
-# It records no graph, so it makes no node of its argument: also `Tensor.data`.
+# `detach()` and `Tensor.data` record no graph, so they make no node of their argument.
 _DETACH = torch.ops.aten.detach.default
 
 
@@ -381,9 +381,8 @@ class RankRecorder(Recorder):
     def wait_for_copy_of(self, tensor: torch.Tensor) -> bool:
         """Let the host wait for the current stream, if the tensor is on the device."""
         is_on_device = self.storages.of(tensor, self.current_stream()).is_on_device
-        if (
-            is_on_device and tensor.numel()
-        ):  # torch copies nothing, and waits for nothing
+        # torch does not copy a tensor without an element, and does not wait.
+        if is_on_device and tensor.numel():
             self.streams.wait_on_host(self.streams.mark(self.streams.current()))
         return is_on_device
 

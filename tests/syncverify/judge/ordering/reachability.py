@@ -153,7 +153,8 @@ class Reachability:
                 graph.edge(issued, start)
                 graph.edge(start, node)
                 graph.edge(node, end)
-                for other in self.starts[key] if is_receiver(event, rank) else ():
+                senders = self.starts[key] if is_receiver(event, rank) else ()
+                for other in senders:
                     graph.edge(other, end)
                 ends[key] = end
                 if event.communication_stream == event.stream:
