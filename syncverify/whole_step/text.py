@@ -6,7 +6,6 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -57,14 +56,14 @@ def text_of(outcome: Comparison) -> str:
 
 def _remarks(plays: Iterable[LayoutPlay]) -> Iterator[str]:
     """Yield the remarks on plays without a violation, each at the first layout that has it."""
-    said = set[object]()
+    shown = set[object]()
     for played in plays:
         if played.simulation.violations:  # its report has them
             continue
         for each in played.simulation.remarks:
-            key = replace(each, ranks=())
-            if key not in said:
-                said.add(key)
+            key = each.operation, each.lines
+            if key not in shown:
+                shown.add(key)
                 yield f"REMARK: {remark(each)} (layout {played.layout})"
 
 

@@ -25,6 +25,7 @@ OWNERS = (
     torch.Tensor,
     torch.UntypedStorage,
     torch._C,
+    torch.futures.Future,
     torch.jit,
     dist,
     dist.distributed_c10d,
