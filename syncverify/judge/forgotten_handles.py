@@ -47,6 +47,11 @@ class ForgottenHandle:
     ranks: tuple[int, ...]
     is_ordered: bool = False
 
+    @property
+    def lines(self) -> tuple[Origin, ...]:
+        """The lines that the remark names."""
+        return (self.source,)
+
 
 def forgotten_handles(run: Run) -> list[ForgottenHandle]:
     """Find the lines of a run that came to its end, one for all ranks and times."""

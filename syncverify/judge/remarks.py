@@ -16,9 +16,7 @@ Remark = ForgottenHandle | SwappedCollectives
 
 def remarks_on(run: Run, guilty_lines: Set[object]) -> Iterator[Remark]:
     """Yield the remarks on a run that name no line of a violation."""
-    for handle in forgotten_handles(run):
-        if handle.source not in guilty_lines:
-            yield handle
-    for swap in swapped_collectives(run):
-        if not guilty_lines & {*swap.sources}:
-            yield swap
+    found: list[Remark] = [*forgotten_handles(run), *swapped_collectives(run)]
+    for each in found:
+        if guilty_lines.isdisjoint(each.lines):
+            yield each

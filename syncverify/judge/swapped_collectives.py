@@ -23,8 +23,6 @@ from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run
 from syncverify.trace.source_lines import Origin
 
-Launches = Sequence[CollectiveLaunch]
-
 
 @dataclass(frozen=True, slots=True)
 class SwappedCollectives:
@@ -40,6 +38,11 @@ class SwappedCollectives:
     operation: str
     ranks: tuple[int, int]
     sources: tuple[Origin, Origin]
+
+    @property
+    def lines(self) -> tuple[Origin, ...]:
+        """The lines that the remark names."""
+        return self.sources
 
 
 def swapped_collectives(run: Run) -> list[SwappedCollectives]:
@@ -60,15 +63,20 @@ def _by_communicator(run: Run) -> dict[object, dict[int, list[CollectiveLaunch]]
     found = defaultdict[object, dict[int, list[CollectiveLaunch]]](dict)
     for rank, rank_run in enumerate(run.ranks):
         for record in rank_run.trace:
-            is_collective = isinstance(record, CollectiveLaunch)
-            if is_collective and record.operation not in POINT_TO_POINT | {"barrier"}:
+            if isinstance(record, CollectiveLaunch) and _has_peers_data(record):
                 by_rank = found[record.communicator, record.ranks]
                 by_rank.setdefault(rank, []).append(record)
     return found
 
 
+def _has_peers_data(launch: CollectiveLaunch) -> bool:
+    return launch.operation not in POINT_TO_POINT | {"barrier"}
+
+
 def _swaps(
-    ranks: tuple[int, int], one: Launches, other: Launches
+    ranks: tuple[int, int],
+    one: Sequence[CollectiveLaunch],
+    other: Sequence[CollectiveLaunch],
 ) -> Iterator[SwappedCollectives]:
     """Yield the first swap of two ranks; see Note [When collectives are swapped]."""
     position = _first_swap(one, other, _lines)
@@ -81,7 +89,9 @@ def _swaps(
 
 
 def _first_swap(
-    one: Launches, other: Launches, identity: Callable[[CollectiveLaunch], object]
+    one: Sequence[CollectiveLaunch],
+    other: Sequence[CollectiveLaunch],
+    identity: Callable[[CollectiveLaunch], object],
 ) -> int | None:
     """Return where two orders of the same collectives differ first; None if they do not."""
     orders = [*map(identity, one)], [*map(identity, other)]

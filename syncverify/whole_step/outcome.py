@@ -213,10 +213,10 @@ class Comparison:
     @property
     def remarks(self) -> tuple[Remark, ...]:
         """The remarks of all plays: each line once, with the ranks of its first play."""
-        first = dict[Remark, Remark]()
+        first = dict[object, Remark]()
         for played in self.plays:
             for each in played.simulation.remarks:
-                first.setdefault(replace(each, ranks=()), each)
+                first.setdefault((each.operation, each.lines), each)
         return tuple(first.values())
 
     def differing(self, found: FoundMistake) -> list[Beside]:

@@ -47,7 +47,8 @@ class _ResultOfProgram:
         """Run the callbacks of other futures until one of them sets the result."""
         while self._mark is None and self._streams.callbacks:
             before = len(self._streams.callbacks)
-            self._streams.callbacks[0].settle_in_turn()
+            first: Any = self._streams.callbacks[0]
+            first.settle_in_turn()
             if len(self._streams.callbacks) == before:
                 return  # it waits for this result
 

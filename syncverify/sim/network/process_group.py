@@ -212,9 +212,8 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         opts: Any = None,
     ) -> dist.Work:
         whole = CollectiveCall("all_to_all_single", "", [input], [output])
-        whole = self._as_taken(
-            whole
-        )  # the parts of a tensor lie otherwise than it does
+        # The parts of a tensor may be contiguous where the tensor is not.
+        whole = self._as_taken(whole)
         inputs = self._split(whole.inputs[0], input_split_sizes)
         outputs = self._split(whole.outputs[0], output_split_sizes)
         return self._issue(CollectiveCall("all_to_all_single", "", inputs, outputs))

@@ -92,7 +92,8 @@ def lines_in_another_order(rank: int) -> list[torch.Tensor]:
     def sum_bias() -> None:
         dist.all_reduce(bias)
 
-    for run in (sum_weight, sum_bias) if rank else (sum_bias, sum_weight):
+    ordered = (sum_weight, sum_bias) if rank else (sum_bias, sum_weight)
+    for run in ordered:
         run()
     return [weight, bias]
 
@@ -109,7 +110,8 @@ def callers_in_another_order(rank: int) -> list[torch.Tensor]:
     def sum_bias() -> None:
         summed(bias)
 
-    for run in (sum_weight, sum_bias) if rank else (sum_bias, sum_weight):
+    ordered = (sum_weight, sum_bias) if rank else (sum_bias, sum_weight)
+    for run in ordered:
         run()
     return [weight, bias]
 
@@ -117,7 +119,8 @@ def callers_in_another_order(rank: int) -> list[torch.Tensor]:
 def slices_in_another_order(rank: int) -> torch.Tensor:
     flat = on_gpu(rank, 8)
     slices = [flat[:4], flat[4:]]
-    for each in slices if rank else slices[::-1]:
+    ordered = slices if rank else slices[::-1]
+    for each in ordered:
         dist.all_reduce(each)
     return flat
 
@@ -185,7 +188,8 @@ def barriers_in_another_order(rank: int) -> None:
     def after() -> None:
         dist.barrier()
 
-    for run in (before, after) if rank else (after, before):
+    ordered = (before, after) if rank else (after, before)
+    for run in ordered:
         run()
 
 

@@ -33,6 +33,7 @@ OWNERS = (
     torch._C.PyTorchFileWriter,
     torch._tensor_str,
     torch.utils.dlpack,
+    torch.futures.Future,
     torch.jit,
     dist,
     dist.distributed_c10d,
