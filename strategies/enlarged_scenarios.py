@@ -14,7 +14,15 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import HUGE, MANY, PLAIN, TABLE, VAST
+from syncverify.scenario.feature_table import (
+    EVENTS,
+    FAILING,
+    HUGE,
+    MANY,
+    PLAIN,
+    TABLE,
+    VAST,
+)
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.layout import local_bytes, reduce_axes
 from syncverify.scenario.scenario import Scenario
@@ -124,11 +132,11 @@ def with_many_ranks(scenario: Scenario) -> Scenario:
         return scenario
     others = _MOST_RANKS if 1 not in mesh.shape else MANY["ranks"] + 1
     number = MANY["ranks"] if len(mesh.shape) == 1 else others
-    return _with_ranks(scenario, number)
+    return _with_ranks(_without_late_events(scenario), number)
 
 
 def with_long_training(scenario: Scenario) -> Scenario:
-    """Repeat a step of one micro-batch on two ranks a dozen times and more.
+    """Repeat a short step on two ranks a dozen times and more.
 
     It takes no draw. Only cheap steps that reduce a parameter change. The parameters decide the
     number, so that shrinking keeps it.
@@ -136,7 +144,7 @@ def with_long_training(scenario: Scenario) -> Scenario:
     Returns:
         The changed scenario, or the scenario itself.
     """
-    is_cheap = scenario.mesh.num_ranks == 2 and scenario.accumulations == (1,)
+    is_cheap = scenario.mesh.num_ranks == 2 and scenario.accumulations in {(1,), (2,)}
     if not is_cheap or not reduce_axes(scenario.mesh, _chosen(scenario)):
         return scenario
     number = MANY["long training"] if len(scenario.parameters) % 2 else 17
@@ -172,12 +180,21 @@ def _in_fewest_steps(scenario: Scenario, capabilities: Capabilities) -> Scenario
     """Keep as few steps as the contract allows, one if it can, of few micro-batches."""
     numbers = range(1, scenario.num_steps + 1)
     fewest = next(n for n in numbers if capabilities.covers("steps", str(n)))
-    events = scenario.events[:fewest]
-    return replace(
+    short = replace(
         scenario,
         accumulations=(min(scenario.accumulations),) * fewest,
-        events=events if {*events} - {PLAIN} else (),
+        events=scenario.events[:fewest],
     )
+    return _without_late_events(short)
+
+
+def _without_late_events(scenario: Scenario) -> Scenario:
+    """Make the last step plain if its own gradients do not show its event."""
+    *before, last = scenario.events or (PLAIN,)
+    if EVENTS[last].shows_later or not EVENTS[last].has_backward or last == FAILING:
+        last = PLAIN
+    events = (*before, last)
+    return replace(scenario, events=events if {*events} - {PLAIN} else ())
 
 
 def _twice(scenario: Scenario) -> Scenario:

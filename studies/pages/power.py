@@ -18,7 +18,7 @@ from studies.documents import RESULTS, Document, table
 from syncverify.scenario.contract import EVERYTHING, PLAIN_CONTRACT, Capabilities
 from syncverify.scenario.contributions import magnitude
 from syncverify.scenario.coverage import Coverage
-from syncverify.scenario.feature_row import Feature, base_word
+from syncverify.scenario.feature_row import Feature, base_word, variant
 from syncverify.scenario.feature_table import MANY, TABLE, WORDS
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
@@ -99,7 +99,12 @@ def _counts(capabilities: Capabilities, num_samples: int) -> dict[str, Any]:
 
     def count(scenario: Scenario, _: Draw) -> None:
         found = sorted(map(str, coverage.judged(scenario)))
-        values.update({*found, *_words_in(scenario), *_edges_in(scenario)})
+        variants = (
+            f"{topic}={word}"
+            for topic, word in _variants_in(scenario)
+            if f"{topic}={base_word(word)}" in found
+        )
+        values.update({*found, *variants, *_edges_in(scenario)})
         pairs.update((a, b) for n, a in enumerate(found) for b in found[n + 1 :])
 
     drawing = Drawing(capabilities, DEFAULT_RANKS, num_samples, _SEED)
@@ -132,13 +137,13 @@ def _variants_of(capabilities: Capabilities) -> Iterator[str]:
                 yield f"{topic}={word}"
 
 
-def _words_in(scenario: Scenario) -> Iterator[str]:
-    """Yield the words of a scenario, variants and plain ones too."""
+def _variants_in(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Yield the words of a scenario that are variants, each with its topic."""
     for name in WORDS:
         topic = TABLE[name]
         parts = scenario.parameters if topic.part == "parameter" else (scenario,)
         for part in parts:
-            yield from (f"{name}={word}" for word in topic.words_in(part))
+            yield from ((name, word) for word in topic.words_in(part) if variant(word))
 
 
 def _edges_in(scenario: Scenario) -> Iterator[str]:

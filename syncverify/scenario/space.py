@@ -122,7 +122,7 @@ class Space:
         if self.capabilities.covers("size", "many micro-batches"):
             return MANY["micro-batches"]
         counts = numbers("accumulations", MAX_ACCUMULATIONS, self.capabilities)
-        return max(counts, default=0)
+        return max(counts, default=1)
 
     def _sums_over_either(self) -> bool:
         """Tell whether a gradient may be summed over one of several axes alone."""
