@@ -9,6 +9,7 @@ from functools import singledispatch
 from syncverify.plain_text import named
 from syncverify.whole_step.causes import (
     Clamped,
+    CopiesRoundedApart,
     Decided,
     LacksSum,
     MicroBatchesWeighted,
@@ -177,6 +178,15 @@ def _(cause: MicroBatchesWeighted, _quantity: Quantity) -> CauseWords:
 def _(cause: NotANumber, _quantity: Quantity) -> CauseWords:
     return CauseWords(
         f"{named('rank', cause.ranks)} and one rank differ in where NaN or infinity is"
+    )
+
+
+@words_of.register
+def _(cause: CopiesRoundedApart, _quantity: Quantity) -> CauseWords:
+    return CauseWords(
+        f"copies differ over {_axes(cause.axes)}, and are right within rounding: they drift apart",
+        "give all ranks the same bits: let an owner keep the value that it sends, in the dtype in "
+        "which it sends it, and let all ranks add in one order",
     )
 
 

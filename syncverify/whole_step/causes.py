@@ -147,6 +147,20 @@ class NotANumber:
 
 
 @dataclass(frozen=True, slots=True)
+class CopiesRoundedApart:
+    """Copies of one value are right within rounding, and differ between ranks.
+
+    Attributes:
+        ranks: The ranks that have the copies.
+        axes: The fewest axes over which copies differ.
+    """
+
+    ranks: tuple[int, ...]
+    axes: frozenset[str] = frozenset()
+    word: str = field(default="copies-rounded-apart", init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class RanksDiffer:
     """Copies of one value differ between ranks.
 

@@ -19,6 +19,7 @@ from syncverify.whole_step.mesh_play import MeshPlay
 from syncverify.whole_step.outcome import LayoutPlay, worst_errors
 from syncverify.whole_step.plain_checks import check_plain
 from syncverify.whole_step.playing import play_on
+from syncverify.whole_step.replicas import copies_apart
 from syncverify.whole_step.rounding import roundings_of
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.unread import unread
@@ -86,6 +87,8 @@ def compare(
         play = MeshPlay(training, layout, ranks, reference, device)
         mistakes = tuple(findings(values, play))
         check_plain(training, ranks, mistakes)
+    else:
+        mistakes = tuple(copies_apart(values, ranks, layout))
     return replace(
         played,
         findings=mistakes,

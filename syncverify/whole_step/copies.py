@@ -22,7 +22,7 @@ def copy_cause(found: ComparedValue, layout: Layout) -> StepMistake:
     if not pairs:
         return Unexplained()
     copies = {pair for pair in pairs if _are_copies(found, *pair)}
-    axes = _axes(copies or pairs, layout)
+    axes = fewest_axes(copies or pairs, layout)
     return RanksDiffer(tuple(found.wrong_ranks), axes, bool(copies))
 
 
@@ -37,7 +37,7 @@ def _are_copies(found: ComparedValue, rank: int, other: int) -> bool:
     return torch.equal(ours, theirs) and (is_one or bool(ours.any()))
 
 
-def _axes(pairs: set[tuple[int, int]], layout: Layout) -> frozenset[str]:
+def fewest_axes(pairs: set[tuple[int, int]], layout: Layout) -> frozenset[str]:
     """Return the fewest axes such that both ranks of each pair are apart on one of them."""
 
     def are_apart(axes: frozenset[str]) -> bool:

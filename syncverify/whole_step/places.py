@@ -12,6 +12,7 @@ from syncverify.trace.run import Run
 from syncverify.trace.source_files import is_torch_line
 from syncverify.trace.source_lines import SourceLine, lines_among, shown_path
 from syncverify.whole_step.causes import (
+    CopiesRoundedApart,
     NormOf,
     NotUpdated,
     OtherCoefficient,
@@ -49,6 +50,10 @@ def places_of(
         run: Its run; None if there is none.
     """
     collectives = [] if run is None else [*_collectives(finding.cause, layout, run)]
+    if isinstance(finding.cause, CopiesRoundedApart):
+        collectives = [*dict.fromkeys(collectives)]
+        if finding.quantity is Quantity.PARAMETER:  # sent after the optimizer's step
+            collectives.reverse()
     functions = [getattr(training, name) for name in _functions(finding)]
     lines = (_first_line(each) for each in functions if each is not None)
     listed = [*collectives[:_MAX_COLLECTIVES], *(each for each in lines if each)]
@@ -82,7 +87,7 @@ def _first_line(function: Any) -> SourceLine | None:
 
 
 def _collectives(cause: StepMistake, layout: Layout, run: Run) -> Iterator[SourceLine]:
-    """Yield the lines that reduce over the axes of a mistake."""
+    """Yield the lines that reduce over the axes of a mistake; of copies, all collectives."""
     groups = {
         tuple(layout.group(rank, axes))
         for axes in _reduced_over(cause)
@@ -90,15 +95,18 @@ def _collectives(cause: StepMistake, layout: Layout, run: Run) -> Iterator[Sourc
     }
     for rank in run.ranks:
         for launch in shared_launches(rank.trace):
-            if tuple(sorted(launch.ranks)) in groups and launch.reduce_op:
+            is_meant = launch.reduce_op or isinstance(cause, CopiesRoundedApart)
+            if tuple(sorted(launch.ranks)) in groups and is_meant:
                 lines = lines_among([launch.source, *launch.callers])
                 yield from [each for each in lines if not is_torch_line(each.file)][:1]
 
 
 def _reduced_over(cause: StepMistake) -> list[frozenset[str]]:
-    """Return the axes over which a mistake adds too much."""
+    """Return the axes over which a mistake adds too much, or copies differ."""
     match cause:
         case ReducedOver(axes=axes) | NormOf(axes=axes, is_missing=False):
+            return [axes]
+        case CopiesRoundedApart(axes=axes):
             return [axes]
         case Scaled(axes=sets):
             return [*sets]

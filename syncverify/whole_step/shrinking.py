@@ -9,6 +9,7 @@ from typing import Final
 from syncverify.errors import UsageError
 from syncverify.simulation.program import Device
 from syncverify.whole_step.causes import (
+    CopiesRoundedApart,
     LacksSum,
     NormOf,
     NormOfOneRank,
@@ -120,6 +121,8 @@ def _axes(cause: StepMistake) -> frozenset[str]:
     """Return the axes that a mistake is about; none where it names none."""
     match cause:
         case LacksSum(axes=axes) | ReducedOver(axes=axes) | RanksDiffer(axes=axes):
+            return axes
+        case CopiesRoundedApart(axes=axes):
             return axes
         case NormOf(axes=axes) | NormOfOneRank(axes=axes):
             return axes

@@ -554,9 +554,9 @@ def held_values(wired: Wired, moment: int) -> dict[Quantity, NamedTensors]:
     return held
 
 
-def _names(wired: Wired) -> dict[nn.Parameter, str]:
+def _names(wired: Wired) -> dict[torch.Tensor, str]:
     """Return the first name of each parameter: tied weights have several."""
-    names = dict[nn.Parameter, str]()
+    names = dict[torch.Tensor, str]()
     for name, parameter in wired.parameters.items():
         names.setdefault(parameter, name)
     return names

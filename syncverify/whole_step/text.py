@@ -11,6 +11,7 @@ from dataclasses import replace
 from syncverify.plain_text import counted, named
 from syncverify.simulation.text import remark
 from syncverify.whole_step.cause_words import words_of
+from syncverify.whole_step.causes import CopiesRoundedApart
 from syncverify.whole_step.data import AllOnes, EmptyPart, NotFinite, UnequalTokens
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.grouped_names import grouped_names, some_names
@@ -181,6 +182,8 @@ def play_words(played: LayoutPlay) -> str:
     values = counted(played.num_values, "value")
     if played.is_right:
         return f"{parts}: right, {values}, {_of_rounding(played.share_of_rounding)}"
+    if played.findings and not played.num_wrong:
+        return f"{parts}: WRONG, copies differ between ranks; {values} are right within rounding"
     if not played.num_wrong:
         return f"{parts}: WRONG, a race or a mismatch; {values} are right"
     return (
@@ -232,8 +235,10 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
     yield f"  values:   {_scope(finding)}"
     first = finding.differences[0]
     part, wrong = shown_part(first), first.wrong_ranks
+    are_copies = isinstance(finding.cause, CopiesRoundedApart)
+    right_mark, wrong_mark = ("equal", "differs") if are_copies else ("right", "wrong")
     for rank in shown_ranks(first):
-        mark = "wrong" if rank in wrong else "right"
+        mark = right_mark if rank not in wrong else wrong_mark
         yield f"            {first.name} on rank {rank}: {part.text(first.got[rank])} ({mark})"
     right = first.expected[wrong[0]]
     yield f"            {_place(outcome, found)}: {part.text(right)}"
@@ -251,7 +256,9 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
 
 
 def _place(outcome: Comparison, found: FoundMistake) -> str:
-    """Return where the right value comes from."""
+    """Return where the right value comes from; of copies, that of the first rank."""
+    if isinstance(found.finding.cause, CopiesRoundedApart):
+        return f"on rank {min(found.finding.differences[0].got)}"
     if isinstance(found.variation, AllOnes):
         return "in closed form"
     return f"on {'one rank' if outcome.beside is None else _setup(outcome.beside, outcome)}"

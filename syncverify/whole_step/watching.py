@@ -82,9 +82,9 @@ class StepWatch:
         self.optimizers = list[Any]()
         self.options = dict[torch.Tensor, dict[str, object]]()
         self.draws = False
-        self.updated = dict[nn.Parameter, torch.Tensor]()
+        self.updated = dict[torch.Tensor, torch.Tensor]()
         self.copies = copies
-        self.is_read_elsewhere = dict[nn.Parameter, None]()
+        self.is_read_elsewhere = dict[torch.Tensor, None]()
         self._parameters = dict.fromkeys(parameters)
         self._others = [e for e in optimizers if not isinstance(e, Optimizer)]
         self._running = list[Any]()
@@ -251,12 +251,15 @@ def copies_among(
 def _is_copy(tensor: torch.Tensor, parameter: nn.Parameter) -> bool:
     if tensor.shape != parameter.shape or not tensor.is_floating_point():
         return False
-    pair = (tensor.detach().to(parameter.dtype), parameter.detach())
-    if isinstance(tensor, DTensor) and isinstance(parameter, DTensor):
-        pair = (pair[0].to_local(), pair[1].to_local())
-    elif isinstance(tensor, DTensor) or isinstance(parameter, DTensor):
+    if isinstance(tensor, DTensor) != isinstance(parameter, DTensor):
         return False
-    return pair[0].shape == pair[1].shape and bool(torch.equal(*pair))
+    ours, theirs = _local(tensor).to(parameter.dtype), _local(parameter)
+    return ours.shape == theirs.shape and bool(torch.equal(ours, theirs))
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    part = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return part.detach()
 
 
 def options_of(optimizer: Any) -> dict[torch.Tensor, dict[str, object]]:
