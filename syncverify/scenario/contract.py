@@ -33,7 +33,7 @@ CHOICES: Final[Mapping[str, tuple[object, ...]]] = {
 _LEFT_OUT_BY_FIELD: Final = {
     ("tensors", "local"): {
         *("parameters=sharded", "parameters=uneven or empty shard"),
-        *("parameters=ordinary", "placement"),
+        *("parameters=ordinary", "placement", "on_mesh"),
     },
     ("varying_accumulations", False): {"accumulations=varying"},
     ("scalars", False): {"parameters=scalar"},
@@ -198,9 +198,7 @@ class Capabilities:
         """List the features that the contract would cover if it meant today's values."""
         today = replace(self, table_version=TABLE_VERSION)
         return [
-            each
-            for each in FEATURES
-            if today.covers(*each) and not self.covers(*each)
+            each for each in FEATURES if today.covers(*each) and not self.covers(*each)
         ]
 
     def may_refuse(self, topic: str, value: str) -> bool:
