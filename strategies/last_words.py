@@ -14,9 +14,13 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract_meshes import covers_all
 from syncverify.scenario.feature_table import CANCELLING, MANY, PLAIN, TABLE, ZERO
-from syncverify.scenario.features import features_outside
+from syncverify.scenario.features import features_outside, mesh_features
+from syncverify.scenario.layout import is_managed
+from syncverify.scenario.other_meshes import RESHAPED, TRANSPOSED, on_mesh, other_mesh
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import PARTIAL
 from syncverify.strategies.enlarged_scenarios import with_long_training, with_many_ranks
@@ -44,7 +48,7 @@ def scenarios_with_last_words(
 
 @functools.cache
 def _changes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[_Change]:
-    known = _known(max_ranks)
+    known = _known(max_ranks, capabilities)
     covered = [known[name] for name in known if capabilities.covers(*name)]
     if not covered:
         return st.just(_unchanged)
@@ -52,7 +56,9 @@ def _changes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[_C
     return st.sampled_from([*plain, *covered])
 
 
-def _known(max_ranks: int) -> dict[tuple[str, str], _Change]:
+def _known(
+    max_ranks: int, capabilities: Capabilities
+) -> dict[tuple[str, str], _Change]:
     """Return the changes by topic and value; the order of places is part of a seed's format."""
     changes: dict[tuple[str, str], _Change] = {
         ("gradient", ZERO): with_zeros,
@@ -63,6 +69,8 @@ def _known(max_ranks: int) -> dict[tuple[str, str], _Change]:
         changes["size", "many ranks"] = with_many_ranks
     changes["gradient", CANCELLING] = with_a_term_that_cancels
     changes["replicas", "unequal"] = lambda each: replace(each, replicas="unequal")
+    for word in (TRANSPOSED, RESHAPED):
+        changes["on_mesh", word] = functools.partial(_on_two_meshes, word, capabilities)
     changes["evaluation", "before_steps"] = lambda each: replace(
         each, evaluation="before_steps"
     )
@@ -80,6 +88,30 @@ def _updating(scenario: Scenario) -> Scenario:
         synchronizers=TABLE["synchronizers"].plain_word,
         update="in_backward",
     )
+
+
+def _on_two_meshes(
+    word: str, capabilities: Capabilities, scenario: Scenario
+) -> Scenario:
+    """Put every other parameter of a mesh on another mesh; a lone one gets a copy there."""
+    mesh, listed = scenario.mesh, [*scenario.parameters]
+    places = [n for n, spec in enumerate(listed) if is_managed(spec)]
+    if not places or mesh.num_ranks == 1:
+        return scenario
+    if not covers_all(capabilities, mesh_features(other_mesh(mesh, word))):
+        return scenario
+    if len(places) == 1:
+        places.append(len(listed))
+        copy = replace(listed[places[0]], name=f"p{len(listed)}", use=PLAIN)
+        listed.append(copy)
+    for place in places[1::2]:
+        listed[place] = on_mesh(mesh, listed[place], word)
+    try:
+        return replace(scenario, parameters=tuple(listed))
+    except (
+        ScenarioFormatError
+    ):  # such as: one axis, or a strided shard that is uneven there
+        return scenario
 
 
 def _unchanged(scenario: Scenario) -> Scenario:

@@ -15,6 +15,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Parameters and meshes": (
         "mesh",
         "placement",
+        "on_mesh",
         "shape",
         "dtype",
         "listed",

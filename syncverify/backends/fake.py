@@ -31,8 +31,10 @@ from syncverify.backends.recording import CollectiveRecording
 from syncverify.program.late_imports import import_dynamo
 from syncverify.program.rank_program import play
 from syncverify.scenario.coordinate_classes import representatives
+from syncverify.scenario.distribution import rank_tensor
 from syncverify.scenario.layout import ranks_along
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec
 from syncverify.sim.device.host_streams import HostStreams, host_streams
 from syncverify.sim.network.threaded_world import (
     init_fake_process_group,
@@ -148,19 +150,17 @@ def _play_rank(
             dist.destroy_process_group()
 
 
-def _build_own_mesh(scenario: Scenario, device: torch.device) -> DeviceMesh:
-    """Build the mesh with the process groups of this rank alone."""
+def _build_own_mesh(spec: MeshSpec, device: torch.device) -> DeviceMesh:
+    """Build a mesh with the process groups of this rank alone."""
     # `init_device_mesh` makes the groups of all ranks: 16,448 on a mesh of 8 x 8 x 1024.
-    spec = scenario.mesh
     own = [
         _group_of(ranks_along(spec, (axis,), dist.get_rank()))
         for axis in range(len(spec.shape))
     ]
-    ranks = torch.arange(spec.num_ranks, dtype=torch.int).reshape(spec.shape)
     return DeviceMesh.from_group(
         own if len(own) > 1 else own[0],
         device.type,
-        mesh=ranks,
+        mesh=rank_tensor(spec),
         mesh_dim_names=spec.axis_names,
     )
 

@@ -161,7 +161,7 @@ def _along_axes(
     expected: ExpectedGradient,
 ) -> Iterator[tuple[list[str | int], tuple[int, ...]]]:
     """Yield names of mesh axes, and the ranks that differ from the holder on these only."""
-    mesh = expected.reference.scenario.mesh
+    mesh = expected.mesh()
     for count in range(len(mesh.shape) + 1):
         for axes in itertools.combinations(range(len(mesh.shape)), count):
             names = [axis_name(mesh, axis) for axis in axes]
@@ -366,7 +366,7 @@ def in_every_micro_batch(size: int, words: str) -> str:
 def sizes_of(expected: ExpectedGradient) -> list[LikelyDivisor]:
     """Return the numbers over 1 that may be mistaken for a divisor."""
     scenario = expected.reference.scenario
-    mesh, parameters = scenario.mesh, scenario.trainable
+    mesh, parameters = expected.mesh(), scenario.trainable
     num_ranks = len(expected.ranks)
     sizes = [
         LikelyDivisor(

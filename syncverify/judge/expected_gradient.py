@@ -11,7 +11,8 @@ import torch
 from syncverify.judge.reference import Reference
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import local_shape
-from syncverify.scenario.specs import ParameterSpec
+from syncverify.scenario.other_meshes import mesh_of
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
 _MAX_ALIKE = 64  # the caller plays all of these ranks
 
@@ -64,6 +65,10 @@ class ExpectedGradient:
     def terms(self) -> list[tuple[int, int]]:
         """List rank and micro-batch of each contribution."""
         return list(itertools.product(self.ranks, range(self.count)))
+
+    def mesh(self) -> MeshSpec:
+        """Return the mesh of the parameter."""
+        return mesh_of(self.reference.scenario.mesh, self.spec)
 
     def may_be_none(self) -> bool:
         """Tell whether no rank contributes; then no gradient is as good as zeros."""

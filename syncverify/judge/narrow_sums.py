@@ -163,8 +163,8 @@ def _over_ranks(
     values = [local[rank] for rank in expected.ranks]
     yield [torch.stack(values).sum(dim=0)]
     yield [*_orders(values, narrow)]
-    mesh = expected.reference.scenario.mesh
-    axes = reduce_axes(mesh, expected.spec)
+    mesh = expected.mesh()
+    axes = reduce_axes(expected.reference.scenario.mesh, expected.spec)
     if len(axes) != 2:
         return
     for first in axes:

@@ -77,7 +77,7 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
         # Each use is replaced by a plain product: other uses are under test themselves.
         specs = (replace(spec, use=PLAIN) for spec in self.scenario.parameters)
         plain = replace(self.scenario, parameters=tuple(specs))
-        model = build_model(plain, rank=rank, device=device, mesh=None)
+        model = build_model(plain, rank=rank, device=device, meshes=None)
         trained = self.scenario.trainable
         parameters = [model.parameters[spec.name] for spec in trained]
         for step in range(self.scenario.num_steps + 1):

@@ -30,8 +30,9 @@ from syncverify.scenario.contributions import contribution, magnitude, with_over
 from syncverify.scenario.distribution import in_format, local_in_graph, wrap_local
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.layout import contributing_ranks, local_shape
+from syncverify.scenario.other_meshes import mesh_of
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import ParameterSpec
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
 # Makes the context manager of one parameter's part of the forward, by parameter name.
 ForwardContext = Callable[[str], AbstractContextManager[object]]
@@ -250,16 +251,22 @@ class LocalModel:
 
 
 def build_model(
-    scenario: Scenario, *, rank: int, device: torch.device, mesh: DeviceMesh | None
+    scenario: Scenario,
+    *,
+    rank: int,
+    device: torch.device,
+    meshes: Mapping[MeshSpec, DeviceMesh] | None,
 ) -> LocalModel:
     """Return one rank's parameters; replicas have equal values, but for `replicas=unequal`.
 
-    Without a mesh, every parameter is an ordinary tensor of its local shape.
+    Without meshes, every parameter is an ordinary tensor of its local shape.
     """
     if scenario.module != PLAIN:
         require_own_parameters(scenario)
     parameters = {
-        spec.name: _build_parameter(scenario, spec, rank=rank, device=device, mesh=mesh)
+        spec.name: _build_parameter(
+            scenario, spec, rank=rank, device=device, meshes=meshes
+        )
         for spec in scenario.parameters
     }
     return LocalModel(scenario, rank, parameters)
@@ -290,13 +297,14 @@ def _build_parameter(
     *,
     rank: int,
     device: torch.device,
-    mesh: DeviceMesh | None,
+    meshes: Mapping[MeshSpec, DeviceMesh] | None,
 ) -> nn.Parameter:
     dtype: torch.dtype = getattr(torch, spec.dtype)
     values = start_value(scenario, spec, rank)
     data = in_format(values.to(dtype=dtype, device=device), spec.memory_format)
-    if mesh is not None and spec.placements is not None:
-        data = wrap_local(data, mesh, scenario.mesh, spec)
+    if meshes is not None and spec.placements is not None:
+        mesh = mesh_of(scenario.mesh, spec)
+        data = wrap_local(data, meshes[mesh], mesh, spec)
     parameter = nn.Parameter(data, requires_grad=spec.requires_grad)
     if spec.grad_dtype is not None:
         parameter.grad_dtype = getattr(torch, spec.grad_dtype)

@@ -59,7 +59,9 @@ from syncverify.program.two_synchronizers import TwoSynchronizers
 from syncverify.program.updates_in_backward import UpdatesInBackward
 from syncverify.scenario.distribution import build_mesh
 from syncverify.scenario.feature_table import MANY, PLAIN
+from syncverify.scenario.other_meshes import meshes_of
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec
 from syncverify.scenario.step_plan import num_micro_batches, used_parameters
 from syncverify.subjects.subject import Subject
 from syncverify.subjects.subject_api import (
@@ -75,7 +77,7 @@ from syncverify.trace.records import Moment, Phase
 from syncverify.trace.run import Observation, RankRun
 from syncverify.trace.source_lines import SourceLine
 
-MeshBuilder = Callable[[Scenario, torch.device], DeviceMesh]
+MeshBuilder = Callable[[MeshSpec, torch.device], DeviceMesh]
 
 BYTES_PER_MB = 2**20  # d9d, DDP and Megatron mean MiB when they say MB
 _PHASES: Final[Mapping[Method, Phase]] = {
@@ -102,16 +104,18 @@ def play(
     """Play a scenario, whose mesh spans the default process group, on one rank.
 
     `result` is filled while the program runs, so that it survives a fault. `recorder` is
-    already connected to the process groups. `mesh_builder` makes the mesh of DTensors.
+    already connected to the process groups. `mesh_builder` makes the meshes of DTensors.
 
     Raises:
         SubjectRaisedError: The subject raised.
         SubjectError: The synchronizer lacks a part of the subject API.
     """
     result.trace, result.engine = recorder.trace, recorder.engine
-    dtensors = subject.capabilities.tensors == "dtensor"
-    mesh = mesh_builder(scenario, device) if dtensors else None
-    model = build_model(scenario, rank=rank, device=device, mesh=mesh)
+    meshes = None
+    if subject.capabilities.tensors == "dtensor":
+        listed = meshes_of(scenario.mesh, scenario.parameters)
+        meshes = {each: mesh_builder(each, device) for each in listed}
+    model = build_model(scenario, rank=rank, device=device, meshes=meshes)
     freeze(scenario, -1, model.parameters)
     if scenario.backward == "hooks_of_others":
         install_lasting_hooks(model.parameters.values())

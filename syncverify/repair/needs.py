@@ -85,7 +85,7 @@ def _buckets(scenario: Scenario, rank: int) -> Iterator[tuple[int, float]]:
 
 
 def _kind(spec: ParameterSpec) -> tuple[object, ...]:
-    return (spec.group, spec.effective_grad_dtype, spec.placements)
+    return (spec.group, spec.effective_grad_dtype, spec.placements, spec.on_mesh)
 
 
 def _num_buckets(sizes: list[_Size], cap: int) -> int:

@@ -19,12 +19,15 @@ from syncverify.report.report import Report
 from syncverify.report.witness import numbers_text, witness_lines
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, PLAIN, meaning
+from syncverify.scenario.other_meshes import mesh_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision
 from syncverify.scenario.specs import (
     ABSENT,
+    OWN_MESH,
     PARTIAL,
     REPLICATE,
+    MeshSpec,
     ParameterSpec,
     is_strided,
     sharded_dim,
@@ -246,20 +249,15 @@ def scenario_lines(
     `tensors` is that of the contract: `local` parameters have no placements. `title` says
     whether it is the smallest.
     """
-    names = scenario.mesh.axis_names or ("",) * len(scenario.mesh.shape)
-    mesh = ", ".join(
-        f"{name}={size}" if name else str(size)
-        for name, size in zip(names, scenario.mesh.shape, strict=True)
-    )
-    counts = ", ".join(map(str, scenario.accumulations))
-    yield f"{title}: {counted(scenario.mesh.num_ranks, 'rank')}, mesh ({mesh})"
+    counts, mesh = ", ".join(map(str, scenario.accumulations)), scenario.mesh
+    yield f"{title}: {counted(mesh.num_ranks, 'rank')}, mesh ({_axes(mesh)})"
     yield f"  micro-batches per step: {counts}; bucket cap {scenario.bucket_cap_bytes} bytes"
     for step, event in enumerate(scenario.events):
         if event != PLAIN:
             yield f"  step {step}: {event}: {meaning('event', event)}"
     fields = {topic: getattr(scenario, topic, "") for topic in _TITLES}
-    yield from _special({**fields, "mesh": scenario.mesh.order})
-    unnamed = functools.partial(_parameter, tensors=tensors)
+    yield from _special({**fields, "mesh": mesh.order})
+    unnamed = functools.partial(_parameter, mesh=mesh, tensors=tensors)
     for words, alike in itertools.groupby(scenario.parameters, unnamed):
         for span in _spans([spec.name for spec in alike]):
             yield f"  {span}: {words}"
@@ -290,7 +288,15 @@ def _spans(names: list[str]) -> list[str]:
     )
 
 
-def _parameter(spec: ParameterSpec, tensors: str) -> str:
+def _axes(mesh: MeshSpec) -> str:
+    names = mesh.axis_names or ("",) * len(mesh.shape)
+    return ", ".join(
+        f"{name}={size}" if name else str(size)
+        for name, size in zip(names, mesh.shape, strict=True)
+    )
+
+
+def _parameter(spec: ParameterSpec, mesh: MeshSpec, tensors: str) -> str:
     words = [f"shape {spec.global_shape}, {spec.dtype}"]
     if spec.grad_dtype is not None:
         words.append(f"gradient in {spec.grad_dtype}")
@@ -300,6 +306,8 @@ def _parameter(spec: ParameterSpec, tensors: str) -> str:
         words.append("ordinary tensor, not reduced")
     else:
         words.append(f"placements ({', '.join(map(_placement, spec.placements))})")
+    if spec.on_mesh != OWN_MESH:
+        words.append(f"on the {spec.on_mesh} mesh ({_axes(mesh_of(mesh, spec))})")
     if not spec.requires_grad:
         words.append("frozen")
     if spec.num_listed > 1:

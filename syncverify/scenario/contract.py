@@ -33,7 +33,7 @@ CHOICES: Final[Mapping[str, tuple[object, ...]]] = {
 _LEFT_OUT_BY_FIELD: Final = {
     ("tensors", "local"): {
         *("parameters=sharded", "parameters=uneven or empty shard"),
-        *("parameters=ordinary", "placement"),
+        *("parameters=ordinary", "placement", "on_mesh"),
     },
     ("varying_accumulations", False): {"accumulations=varying"},
     ("scalars", False): {"parameters=scalar"},

@@ -23,6 +23,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from syncverify.scenario.layout import strides
+from syncverify.scenario.other_meshes import meshes_of
 from syncverify.scenario.specs import REPLICATE, MeshSpec, ParameterSpec, sharded_dim
 
 
@@ -51,6 +52,9 @@ def representatives(
     mesh: MeshSpec, parameters: tuple[ParameterSpec, ...]
 ) -> tuple[int, ...]:
     """List the ranks that represent all others, in ascending order."""
+    # No smaller set is a grid on several meshes.
+    if len(meshes_of(mesh, parameters)) > 1:
+        return tuple(range(mesh.num_ranks))
     offsets = [
         [
             stride * index

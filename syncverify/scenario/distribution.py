@@ -11,7 +11,6 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from syncverify.scenario.layout import rank_table
-from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import (
     ABSENT,
     PARTIAL,
@@ -24,17 +23,19 @@ from syncverify.scenario.specs import (
 )
 
 
-def build_mesh(scenario: Scenario, device: torch.device) -> DeviceMesh:
-    """Build the scenario's mesh over the ranks of the default process group."""
-    if scenario.mesh.order != "row_major":
-        ranks = torch.tensor(rank_table(scenario.mesh)).reshape(scenario.mesh.shape)
-        names = scenario.mesh.axis_names or None
-        return DeviceMesh(device.type, ranks, mesh_dim_names=names)
-    return init_device_mesh(
-        device.type,
-        scenario.mesh.shape,
-        mesh_dim_names=scenario.mesh.axis_names or None,
-    )
+def build_mesh(spec: MeshSpec, device: torch.device) -> DeviceMesh:
+    """Build a mesh over the ranks of the default process group, with process groups of its own."""
+    names = spec.axis_names or None
+    if spec.order != "row_major":
+        return DeviceMesh(device.type, rank_tensor(spec), mesh_dim_names=names)
+    return init_device_mesh(device.type, spec.shape, mesh_dim_names=names)
+
+
+def rank_tensor(spec: MeshSpec) -> torch.Tensor:
+    """Return the global ranks of a mesh in the mesh's shape, int32 as torch keeps them."""
+    if spec.order == "row_major":  # a large mesh has tens of thousands
+        return torch.arange(spec.num_ranks, dtype=torch.int).reshape(spec.shape)
+    return torch.tensor(rank_table(spec), dtype=torch.int).reshape(spec.shape)
 
 
 def wrap_local(
@@ -42,7 +43,7 @@ def wrap_local(
 ) -> DTensor:
     """Return a DTensor of this rank's part, made without communication.
 
-    `mesh` holds all ranks, and `whole` is its spec. The DTensor lies on the mesh axes that
+    `mesh` holds all ranks, and `whole` is its spec: that of the parameter's mesh. The DTensor lies on the mesh axes that
     are not absent from the parameter's placements.
     """
     everything = torch.empty(spec.global_shape, device="meta")

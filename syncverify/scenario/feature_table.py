@@ -22,13 +22,16 @@ from syncverify.scenario.feature_row import (
     never,
 )
 from syncverify.scenario.layout import (
+    contributing_ranks,
     local_bytes,
     local_shape,
     most_group_bytes,
     reduce_axes,
 )
+from syncverify.scenario.other_meshes import RESHAPED, TRANSPOSED
 from syncverify.scenario.specs import (
     ABSENT,
+    OWN_MESH,
     PARTIAL,
     REPLICATE,
     MeshSpec,
@@ -142,11 +145,13 @@ def _reduces_vast_one(scenario: _Scenario) -> bool:
 
 def _reduces_over_unequal_axes(scenario: _Scenario) -> bool:
     """Tell whether two gradients are summed over equally many axes, and unequally many ranks."""
-    shape = scenario.mesh.shape
-    if len({*shape} - {1}) < 2:
+    mesh = scenario.mesh
+    if len({*mesh.shape} - {1}) < 2:
         return False
-    summed = (reduce_axes(scenario.mesh, spec) for spec in scenario.trainable)
-    sizes = {(len(axes), math.prod(shape[axis] for axis in axes)) for axes in summed}
+    sizes = {
+        (len(reduce_axes(mesh, spec)), len(contributing_ranks(mesh, spec, 0)))
+        for spec in scenario.trainable
+    }
     return len({num_axes for num_axes, _ in sizes}) < len(sizes)
 
 
@@ -202,6 +207,9 @@ _MODULE = {
         "dtype=float16",
     ),
 }
+_ONE_MESH = never("a module lies on one mesh", "module") | never(
+    "one rank has one mesh", "ranks=1"
+)
 _OWN_SHAPES = never("a module has its own shapes", "shape")
 _NOT_EMPTY = never("a module has its own shapes", "shape=empty")
 _NOT_SPREAD = never(
@@ -575,6 +583,12 @@ TOPICS: Final = (
             | never("DTensor reduces a Partial gradient when it is read", "placement=partial")),
     ), plain=Row("after_wait", "an optimizer updates the parameters after `wait()`"),
         promise="right"),
+    Topic("on_mesh", (
+        Row(TRANSPOSED, "on another mesh over the same ranks, with the same axes in the reverse order",
+            never_with=never("one axis has one order", "mesh=1 axis") | _ONE_MESH, since=2),
+        Row(RESHAPED, "on another mesh over the same ranks: one axis of all of them, or two axes "
+            "where the scenario's mesh has one", never_with=_ONE_MESH, since=2),
+    ), "parameter", Row(OWN_MESH, "on the mesh of the scenario"), promise="right", one_in=12),
 )
 # fmt: on
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+from syncverify.scenario.other_meshes import mesh_of
 from syncverify.scenario.specs import (
     PARTIAL,
     REPLICATE,
@@ -28,20 +29,20 @@ _WIDTHS: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 @functools.lru_cache(maxsize=4096)
 def coordinates(mesh: MeshSpec, rank: int) -> tuple[int, ...]:
     """Return the coordinates of a global rank, one per mesh axis."""
-    indices, rest = [], rank if mesh.order == "row_major" else mesh.num_ranks - 1 - rank
+    indices, rest = [], mesh.num_ranks - 1 - rank if mesh.descends else rank
     # The axis along which neighbors are next to each other comes first.
-    axes = [*mesh.shape] if mesh.order == "permuted" else [*reversed(mesh.shape)]
+    axes = [*mesh.shape] if mesh.first_axis_first else [*reversed(mesh.shape)]
     for size in axes:
         rest, index = divmod(rest, size)
         indices.append(index)
-    return tuple(indices) if mesh.order == "permuted" else tuple(reversed(indices))
+    return tuple(indices) if mesh.first_axis_first else tuple(reversed(indices))
 
 
 def rank_at(mesh: MeshSpec, place: tuple[int, ...]) -> int:
     """Return the global rank at some coordinates."""
     along = zip(place, strides(mesh), strict=True)
     rank = sum(index * stride for index, stride in along)
-    return rank if mesh.order == "row_major" else mesh.num_ranks - 1 + rank
+    return mesh.num_ranks - 1 + rank if mesh.descends else rank
 
 
 def axis_name(mesh: MeshSpec, axis: int) -> str | int:
@@ -50,12 +51,13 @@ def axis_name(mesh: MeshSpec, axis: int) -> str | int:
 
 
 def reduce_axes(mesh: MeshSpec, parameter: ParameterSpec) -> tuple[int, ...]:
-    """Return the mesh axes over which the parameter's gradient is summed.
+    """Return the axes of its mesh over which the parameter's gradient is summed.
 
-    Axes of size 1 are left out: one rank exchanges nothing.
+    `mesh` is the scenario's. Axes of size 1 are left out: one rank exchanges nothing.
     """
     if parameter.placements is None:
         return ()
+    mesh = mesh_of(mesh, parameter)
     return tuple(
         axis
         for axis, (placement, size) in enumerate(
@@ -75,7 +77,7 @@ def contributing_ranks(
 ) -> tuple[int, ...]:
     """List the ranks that contribute to this rank's gradient, itself included."""
     axes = reduce_axes(mesh, parameter)
-    return ranks_along(mesh, axes, rank)
+    return ranks_along(mesh_of(mesh, parameter), axes, rank)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -102,10 +104,10 @@ def _ranks_from(mesh: MeshSpec, axes: tuple[int, ...], first: int) -> tuple[int,
 @functools.lru_cache(maxsize=64)
 def strides(mesh: MeshSpec) -> tuple[int, ...]:
     """Return the distance between ranks that are neighbors, one number per mesh axis."""
-    axes = range(len(mesh.shape))
-    if mesh.order == "permuted":
-        return tuple(-math.prod(mesh.shape[:axis]) for axis in axes)
-    return tuple(math.prod(mesh.shape[axis + 1 :]) for axis in axes)
+    axes, sign = range(len(mesh.shape)), -1 if mesh.descends else 1
+    if mesh.first_axis_first:
+        return tuple(sign * math.prod(mesh.shape[:axis]) for axis in axes)
+    return tuple(sign * math.prod(mesh.shape[axis + 1 :]) for axis in axes)
 
 
 def rank_table(mesh: MeshSpec) -> list[int]:
@@ -126,7 +128,7 @@ def local_shape(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> tuple[in
     Source:
         `torch.chunk`; `torch.distributed.tensor.Shard` follows the same rule.
     """
-    shape = list(parameter.global_shape)
+    shape, mesh = list(parameter.global_shape), mesh_of(mesh, parameter)
     own = coordinates(mesh, rank)
     for axis, placement in enumerate(parameter.placements or ()):
         dim = sharded_dim(placement)

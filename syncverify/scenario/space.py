@@ -30,12 +30,14 @@ from syncverify.scenario.feature_table import (
     over,
 )
 from syncverify.scenario.features import features_of
+from syncverify.scenario.other_meshes import TRANSPOSED
 from syncverify.scenario.scenario import Scenario
 
 _OF_NO_ROW: Final = Row("")
 _ON_MESH: Final = frozenset({"ranks", "mesh", "parameters", "reduction", "placement"})
 _OVER_ONE: Final = Feature("reduction", over(1))
 _ONE_AXIS: Final = Feature("mesh", "1 axis")
+_SEVERAL_AXES: Final = (Feature("mesh", "2 axes"), Feature("mesh", "3 axes"))
 _SIZE_ONE: Final = Feature("mesh", "axis of size 1")
 # The topic `buckets` of the table; a focus spells it as scenarios do.
 BUCKET_CAP: Final = "bucket_cap"
@@ -95,6 +97,9 @@ class Space:
         match feature:
             case ("shape", "empty"):  # an empty gradient fits every cap
                 return own.covers("buckets", "cap does not split")
+            case ("on_mesh", word):
+                is_met = self.max_ranks > 1 and not on_meshes.isdisjoint(_SEVERAL_AXES)
+                return is_met and (word == TRANSPOSED or _ONE_AXIS in on_meshes)
             case ("size", "many ranks"):
                 return self.max_ranks >= MANY["ranks"] - 1
             case ("size", "unequal axes"):

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from syncverify.scenario.pasteable import Pasteable
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
-# Orders of the ranks in a mesh. In both, ranks ascend or descend along one axis after another:
-# `row_major` ascends along the last axis first, `permuted` descends along the first axis first.
+# Orders of the ranks in a scenario's mesh. In both, ranks ascend or descend along one axis after
+# another: `row_major` ascends along the last axis first, `permuted` descends along the first axis
+# first. Other meshes of a parameter may be `column_major`, which ascends along the first axis first,
+# or `reversed`, which descends along the last one first.
 ORDERS = ("row_major", "permuted")
+# The mesh of a parameter that is the scenario's own one, a word of its topic.
+OWN_MESH = "own"
 
 # One code per mesh axis.
 Placements = tuple[str, ...]
@@ -51,7 +55,7 @@ class MeshSpec(Pasteable):
     Attributes:
         shape: Number of ranks along each mesh axis.
         axis_names: One name per mesh axis; empty for a mesh without names.
-        order: Order of the ranks in the mesh, one of `ORDERS`.
+        order: Order of the ranks in the mesh; that of a scenario is one of `ORDERS`.
     """
 
     shape: tuple[int, ...]
@@ -62,6 +66,16 @@ class MeshSpec(Pasteable):
     def num_ranks(self) -> int:
         """Count the ranks of the mesh."""
         return math.prod(self.shape)
+
+    @property
+    def descends(self) -> bool:
+        """Tell whether ranks descend along the axes."""
+        return self.order in {"permuted", "reversed"}
+
+    @property
+    def first_axis_first(self) -> bool:
+        """Tell whether neighboring ranks differ along the first axis, and not along the last."""
+        return self.order in {"permuted", "column_major"}
 
 
 def num_pieces(mesh: MeshSpec, placements: Placements, dim: int) -> int:
@@ -87,7 +101,7 @@ class ParameterSpec(Pasteable):
     Attributes:
         name: Name of the parameter in every message.
         global_shape: Shape of the whole tensor. Each rank holds all of an ordinary parameter.
-        placements: One code per mesh axis: `R` (replicated), `P` (replicated, with a
+        placements: One code per axis of the parameter's mesh: `R` (replicated), `P` (replicated, with a
             gradient that arrives as `Partial`), `S<dim>` (sharded along a tensor dim),
             `_S<dim>` (strided), `-` (the axis is absent from the parameter's sub-mesh).
             None for an ordinary tensor, which no axis reduces.
@@ -103,6 +117,7 @@ class ParameterSpec(Pasteable):
         use: Operators that the loss applies to the parameter, a word of its topic.
             Example: `checkpointed`.
         gradient: Special values of the gradient, a word of its topic. Example: `inf`.
+        on_mesh: Mesh of the placements, a word of its topic. Example: `transposed`.
     """
 
     name: str
@@ -118,6 +133,7 @@ class ParameterSpec(Pasteable):
     used: str = "always"
     use: str = "plain"
     gradient: str = "finite"
+    on_mesh: str = OWN_MESH
 
     @property
     def effective_grad_dtype(self) -> str:

@@ -13,10 +13,12 @@ from typing import NoReturn
 from syncverify import bounds
 from syncverify.errors import ScenarioFormatError, UnknownLayerError
 from syncverify.scenario.feature_table import OWN_LAYERS, PLAIN, TABLE, WORDS
+from syncverify.scenario.other_meshes import TRANSPOSED, mesh_of
 from syncverify.scenario.specs import (
     ABSENT,
     DTYPES,
     ORDERS,
+    OWN_MESH,
     PARTIAL,
     REPLICATE,
     MeshSpec,
@@ -130,8 +132,9 @@ def check_parameters(parameters: tuple[ParameterSpec, ...], mesh: MeshSpec) -> N
     require(len(set(names)) == len(names), "parameter names are unique")
     for parameter in parameters:
         _check_fields(parameter)
+        _check_own_mesh(parameter, mesh)
         if parameter.placements is not None:
-            _check_placements(parameter, parameter.placements, mesh)
+            _check_placements(parameter, parameter.placements, mesh_of(mesh, parameter))
 
 
 def check_step_events(events: tuple[str, ...], num_steps: int) -> None:
@@ -183,6 +186,23 @@ def _check_fields(parameter: ParameterSpec) -> None:
     require(
         len(dims) >= fewest,
         f"{name!r} has {fewest} dims or more, to be {parameter.memory_format}",
+    )
+
+
+def _check_own_mesh(parameter: ParameterSpec, mesh: MeshSpec) -> None:
+    """Refuse a mesh that a parameter does not need, or that the scenario's mesh does not make."""
+    name, word = parameter.name, parameter.on_mesh
+    require(
+        word in WORDS["on_mesh"],
+        f"on_mesh of {name!r} is one of {(*WORDS['on_mesh'],)}",
+    )
+    require(
+        word == OWN_MESH or parameter.placements is not None,
+        f"{name!r} has placements, to lie on a mesh that is {word}",
+    )
+    require(
+        word != TRANSPOSED or len(mesh.shape) > 1,
+        f"a mesh of two axes or more, to be transposed for {name!r}",
     )
 
 

@@ -21,9 +21,11 @@ from syncverify.scenario.features import (
     optional_features,
     parameter_features,
 )
+from syncverify.scenario.other_meshes import on_mesh
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import (
     ABSENT,
+    OWN_MESH,
     PARTIAL,
     REPLICATE,
     MeshSpec,
@@ -88,7 +90,7 @@ def _without(scenario: Scenario, feature: Feature) -> Scenario:
     return replace(
         scenario,
         parameters=tuple(
-            replace(spec, **_plainer(spec, feature))
+            _plainer(scenario.mesh, spec, feature)
             if feature in parameter_features(scenario.mesh, spec)
             else spec
             for spec in scenario.parameters
@@ -102,7 +104,14 @@ def _plainer_mesh(mesh: MeshSpec, value: str) -> MeshSpec:
     return replace(mesh, order="row_major")
 
 
-def _plainer(spec: ParameterSpec, feature: Feature) -> dict[str, Any]:
+def _plainer(mesh: MeshSpec, spec: ParameterSpec, feature: Feature) -> ParameterSpec:
+    """Return a parameter of the scenario's mesh without a feature."""
+    if feature.topic == "on_mesh":
+        return on_mesh(mesh, spec, OWN_MESH)
+    return replace(spec, **_plainer_fields(spec, feature))
+
+
+def _plainer_fields(spec: ParameterSpec, feature: Feature) -> dict[str, Any]:
     """Return values of fields with which a parameter lacks a feature."""
     match feature.topic:
         case "placement":

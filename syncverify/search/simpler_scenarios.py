@@ -18,8 +18,9 @@ from syncverify.program.modules.named import require_own_parameters
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.features import features_outside
+from syncverify.scenario.other_meshes import TRANSPOSED, on_mesh
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.specs import OWN_MESH, MeshSpec, ParameterSpec
 
 # New values of fields of a scenario.
 Changes = dict[str, Any]
@@ -90,13 +91,19 @@ def _on_axes(
         return tuple(entries[axis] for axis in axes) if entries else ()
 
     shape = tuple(sizes.get(axis, mesh.shape[axis]) for axis in axes)
-    return {
-        "mesh": replace(mesh, shape=shape, axis_names=kept(mesh.axis_names)),
-        "parameters": tuple(
-            replace(spec, placements=spec.placements and kept(spec.placements))
-            for spec in parameters
-        ),
-    }
+    smaller = replace(mesh, shape=shape, axis_names=kept(mesh.axis_names))
+
+    def placed(spec: ParameterSpec) -> ParameterSpec:
+        codes = spec.placements or ()
+        if spec.on_mesh == TRANSPOSED:
+            back = kept(codes[::-1])[::-1]
+            word = TRANSPOSED if len(axes) > 1 else OWN_MESH
+            return replace(spec, placements=back, on_mesh=word)
+        if spec.on_mesh != OWN_MESH:
+            return on_mesh(smaller, spec, spec.on_mesh)
+        return replace(spec, placements=spec.placements and kept(codes))
+
+    return {"mesh": smaller, "parameters": tuple(map(placed, parameters))}
 
 
 def _smaller_axis(mesh: MeshSpec, axis: int) -> Iterator[Changes]:

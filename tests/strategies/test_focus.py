@@ -73,9 +73,9 @@ def test_focus_raises_the_share_of_its_topic(
 
 
 def test_a_focus_changes_no_later_drawing() -> None:
-    before = drawn(6, None)
-    assert drawn(6, "event") != before
-    assert drawn(6, None) == before
+    before = drawn(20, None)
+    assert drawn(20, "event") != before
+    assert drawn(20, None) == before
 
 
 def test_unknown_topic_names_the_nearest() -> None:

@@ -144,7 +144,7 @@ def play_plain(scenarios: Sequence[Scenario]) -> None:
     for scenario in scenarios:
         for rank in range(scenario.mesh.num_ranks):
             model = build_model(
-                scenario, rank=rank, device=torch.device("cpu"), mesh=None
+                scenario, rank=rank, device=torch.device("cpu"), meshes=None
             )
             for step, count in enumerate(scenario.accumulations):
                 for micro_batch in range(count):

@@ -9,12 +9,14 @@ import torch
 
 from syncverify.command.export.literals import tensor_by_rank
 from syncverify.program.model import LocalModel, build_model
-from syncverify.scenario.distribution import in_format
-from syncverify.scenario.layout import rank_table
+from syncverify.scenario.distribution import in_format, rank_tensor
+from syncverify.scenario.other_meshes import mesh_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import (
     ABSENT,
+    OWN_MESH,
     PARTIAL,
+    MeshSpec,
     ParameterSpec,
     Placements,
     sharded_dim,
@@ -33,6 +35,8 @@ _TAKEN = frozenset(
         "local",
         "loss",
         "mesh",
+        "reshaped_mesh",
+        "transposed_mesh",
         "multiprocessing",
         "nn",
         "rank",
@@ -61,14 +65,24 @@ def _is_free(name: str, taken: Collection[str]) -> bool:
 
 
 def mesh_lines(scenario: Scenario) -> Iterator[str]:
-    """Yield the line that makes the device mesh."""
-    mesh = scenario.mesh
-    names = f", mesh_dim_names={mesh.axis_names}" if mesh.axis_names else ""
-    if mesh.order == "row_major":
-        yield f'mesh = init_device_mesh("cpu", {mesh.shape}{names})'
-    else:
-        ranks = torch.tensor(rank_table(mesh)).reshape(mesh.shape).tolist()
-        yield f'mesh = DeviceMesh("cpu", torch.tensor({ranks}){names})'
+    """Yield the lines that make the device meshes."""
+    for word, mesh in _meshes(scenario).items():
+        names = f", mesh_dim_names={mesh.axis_names}" if mesh.axis_names else ""
+        if mesh.order == "row_major":
+            yield f'{_variable(word)} = init_device_mesh("cpu", {mesh.shape}{names})'
+        else:
+            ranks = rank_tensor(mesh).tolist()
+            yield f'{_variable(word)} = DeviceMesh("cpu", torch.tensor({ranks}){names})'
+
+
+def _meshes(scenario: Scenario) -> dict[str, MeshSpec]:
+    """Return the meshes of a scenario, its own one first, by their word of `on_mesh`."""
+    others = {s.on_mesh: mesh_of(scenario.mesh, s) for s in scenario.parameters}
+    return {OWN_MESH: scenario.mesh, **others}
+
+
+def _variable(word: str) -> str:
+    return "mesh" if word == OWN_MESH else f"{word}_mesh"
 
 
 def parameter_lines(
@@ -77,7 +91,7 @@ def parameter_lines(
     """Yield the lines that make the parameters; replicas have equal values."""
     cpu = torch.device("cpu")
     ranks = range(scenario.mesh.num_ranks)
-    models = [build_model(scenario, rank=r, device=cpu, mesh=None) for r in ranks]
+    models = [build_model(scenario, rank=r, device=cpu, meshes=None) for r in ranks]
     for spec in scenario.parameters:
         name = variables[spec.name]
         values = {r: models[r].parameters[spec.name].detach() for r in ranks}
@@ -91,13 +105,13 @@ def parameter_lines(
 
 
 def _distributed(scenario: Scenario, spec: ParameterSpec, value: str) -> str:
-    codes = spec.placements or ()
-    mesh = "mesh"
+    codes, whole_mesh = spec.placements or (), mesh_of(scenario.mesh, spec)
+    mesh = _variable(spec.on_mesh)
     if ABSENT in codes:
-        own = zip(scenario.mesh.axis_names, codes, strict=True)
+        own = zip(whole_mesh.axis_names, codes, strict=True)
         mesh += f"[{tuple(name for name, code in own if code != ABSENT)}]"
     placements = ", ".join(
-        _placement(scenario, codes, axis)
+        _placement(whole_mesh, codes, axis)
         for axis, code in enumerate(codes)
         if code != ABSENT
     )
@@ -113,13 +127,13 @@ def _distributed(scenario: Scenario, spec: ParameterSpec, value: str) -> str:
     )
 
 
-def _placement(scenario: Scenario, codes: Placements, axis: int) -> str:
+def _placement(mesh: MeshSpec, codes: Placements, axis: int) -> str:
     dim = sharded_dim(codes[axis])
     if dim is None:
         return "Replicate()"
     if codes[axis] != strided_shard(dim):
         return f"Shard({dim})"
-    factor = split_factor(scenario.mesh, codes, axis)
+    factor = split_factor(mesh, codes, axis)
     return f"_StridedShard({dim}, split_factor={factor})"
 
 

@@ -40,7 +40,7 @@ from syncverify.judge.properties.unsent import (
 )
 from syncverify.judge.traced import launches_of
 from syncverify.scenario.feature_row import base_word
-from syncverify.scenario.layout import ranks_along
+from syncverify.scenario.layout import axis_name, ranks_along
 from syncverify.scenario.specs import PARTIAL, REPLICATE
 from syncverify.trace.records import (
     Access,
@@ -251,7 +251,7 @@ def _summed_twice(
 
 def _groups_of_axes(facts: GradientFacts, launches: Iterable[CollectiveLaunch]) -> str:
     """Return the ranks of each mesh axis, where launches took those of all axes instead."""
-    expected, mesh = facts.expected, facts.expected.reference.scenario.mesh
+    expected, mesh = facts.expected, facts.expected.mesh()
     placements = expected.spec.placements or ()
     axes = [
         axis for axis, each in enumerate(placements) if each in {REPLICATE, PARTIAL}
@@ -259,7 +259,7 @@ def _groups_of_axes(facts: GradientFacts, launches: Iterable[CollectiveLaunch]) 
     if len(axes) < 2 or any({*each.ranks} != {*expected.ranks} for each in launches):
         return ""
     groups = (
-        f"{mesh.axis_names[axis]} has ranks {list(ranks_along(mesh, (axis,), expected.rank))}"
+        f"{axis_name(mesh, axis)} has ranks {list(ranks_along(mesh, (axis,), expected.rank))}"
         for axis in axes
     )
     return f"; of its mesh axes, {' and '.join(groups)}"

@@ -23,6 +23,7 @@ from syncverify.judge.traced import launches_of
 from syncverify.program.model import start_value
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import local_shape, ranks_along, reduce_axes
+from syncverify.scenario.other_meshes import mesh_of
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import RankRun, Run
@@ -364,11 +365,11 @@ def _forms(
     It is reduced over no axis yet, over some or over all; with all micro-batches or only
     the last; and a mean may be divided already.
     """
-    mesh, moment = reference.scenario.mesh, launch.moment
+    whole, moment = reference.scenario.mesh, launch.moment
     count = step_plan.num_micro_batches(reference.scenario, moment.step)
     if moment.micro_batch is not None:
         count = moment.micro_batch + 1
-    axes = reduce_axes(mesh, spec)
+    mesh, axes = mesh_of(whole, spec), reduce_axes(whole, spec)
     sizes = range(len(axes) + 1)
     for some in chain.from_iterable(combinations(axes, size) for size in sizes):
         ranks = ranks_along(mesh, some, rank)

@@ -25,7 +25,7 @@ def graph_of(
     """
     cpp.prepare(spec.use for spec in scenario.parameters)
     cpu = torch.device("cpu")
-    model = build_model(scenario, rank=rank, device=cpu, mesh=None)
+    model = build_model(scenario, rank=rank, device=cpu, meshes=None)
     loss = model.loss(step=step, micro_batch=micro_batch)
     names = {id(each): name for name, each in model.parameters.items()}
     nodes, edges = _walked(loss)

@@ -111,7 +111,7 @@ def test_own_mesh_is_what_torch_builds() -> None:
     """Equal to `init_device_mesh`'s, with groups of the same ranks."""
 
     def look(build: Any) -> tuple[Any, ...]:
-        mesh = build(WIDE, torch.device("cpu"))
+        mesh = build(WIDE.mesh, torch.device("cpu"))
         groups = [dist.get_process_group_ranks(g) for g in mesh.get_all_groups()]
         return mesh, groups, mesh.get_coordinate(), mesh.mesh_dim_names
 

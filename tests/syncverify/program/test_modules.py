@@ -55,7 +55,7 @@ def test_parts_of_a_parameter_make_up_the_whole() -> None:
 def test_a_model_draws_its_batch_on_the_device_of_its_parameters(name: str) -> None:
     """Tensors of meta and of the CPU do not mix, as tensors of a GPU and of the CPU."""
     meta = torch.device("meta")
-    model = build_model(scenario_of(name), rank=1, device=meta, mesh=None)
+    model = build_model(scenario_of(name), rank=1, device=meta, meshes=None)
     model.loss(step=0, micro_batch=0).backward()
     gradients = model.local_gradients()
     assert gradients.keys() == model.parameters.keys()
@@ -123,7 +123,7 @@ def test_module_of_a_program_is_known_by_its_word(
     monkeypatch.setitem(OWN_LAYERS, "own", "a module of this program")
     scenario = replace(scenario_of("mlp"), module="own")
     assert Scenario.from_json(scenario.to_json()) == scenario
-    build_model(scenario, rank=0, device=torch.device("cpu"), mesh=None)
+    build_model(scenario, rank=0, device=torch.device("cpu"), meshes=None)
 
 
 @pytest.mark.parametrize("name", ["llm", "syncverify.program.modules.mlp:MLP"])
@@ -142,7 +142,7 @@ def test_parameters_that_the_module_does_not_have_are_refused(
     first, *others = scenario.parameters
     strange = replace(scenario, parameters=(replace(first, **change), *others))
     with pytest.raises(ScenarioFormatError) as caught:
-        build_model(strange, rank=0, device=torch.device("cpu"), mesh=None)
+        build_model(strange, rank=0, device=torch.device("cpu"), meshes=None)
     assert str(caught.value) == (
         "malformed scenario: parameters of module 'mlp' are up.weight, up.bias, "
         "down.weight, down.bias, placed as the module says and of one dtype"

@@ -1,0 +1,110 @@
+"""Buckets of parameters on several meshes, right, and with a mesh mistaken for another one."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from typing_extensions import override
+
+from syncverify.bugbank.bases.placements import local_grad, reduce_groups, slices
+from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.scenario.contract import Capabilities
+
+
+def replicated(parameter: nn.Parameter) -> list[tuple[int, DeviceMesh]]:
+    """List the axes over which a parameter is replicated, each with its mesh."""
+    if not isinstance(parameter, DTensor):
+        return []
+    codes = enumerate(parameter.placements)
+    return [(axis, parameter.device_mesh) for axis, p in codes if p.is_replicate()]
+
+
+class BucketsByMesh(PlainGrads):
+    """Sums gradients in buckets of one mesh, one list of placements and one dtype."""
+
+    capabilities = Capabilities(
+        varying_accumulations=True,
+        features=frozenset({"on_mesh", "placement=sub_mesh"}),
+    )
+
+    def key(self, parameter: nn.Parameter) -> Hashable:
+        """Return what parameters of one bucket have in common."""
+        dtype = local_grad(parameter).dtype
+        if not isinstance(parameter, DTensor):
+            return dtype, parameter
+        return dtype, parameter.placements, self.mesh_key(parameter.device_mesh)
+
+    def mesh_key(self, mesh: DeviceMesh) -> Hashable:
+        """Return what meshes of one bucket have in common."""
+        return mesh
+
+    def groups(self, parameter: nn.Parameter) -> Sequence[dist.ProcessGroup]:
+        """Return the groups over which the bucket of a parameter is summed."""
+        return reduce_groups(parameter)
+
+    @override
+    def wait(self) -> None:
+        buckets = defaultdict[Hashable, list[nn.Parameter]](list)
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                buckets[self.key(parameter)].append(parameter)
+        for listed in buckets.values():
+            flat = torch.cat([local_grad(each).reshape(-1) for each in listed])
+            for group in self.groups(listed[0]):
+                dist.all_reduce(flat, group=group)
+            for parameter, part in slices(flat, listed):
+                local_grad(parameter).copy_(part)
+
+    def first_mesh(self) -> DeviceMesh:
+        """Return the mesh of the first parameter that has one."""
+        on_meshes = (p.device_mesh for p in self.parameters if isinstance(p, DTensor))
+        return next(on_meshes)
+
+
+class BucketsWithoutMesh(BucketsByMesh):
+    """A bucket has parameters of all meshes whose placements are equal."""
+
+    @override
+    def mesh_key(self, mesh: DeviceMesh) -> Hashable:
+        return None
+
+
+class BucketsByShape(BucketsByMesh):
+    """A bucket has parameters of all meshes whose shapes are equal."""
+
+    @override
+    def mesh_key(self, mesh: DeviceMesh) -> Hashable:
+        return tuple(mesh.shape)
+
+
+class GroupsByIndex(BucketsByMesh):
+    """Takes the group at an axis of the first mesh, by the index of the axis."""
+
+    @override
+    def groups(self, parameter: nn.Parameter) -> Sequence[dist.ProcessGroup]:
+        return [
+            (mesh if axis >= first.ndim else first).get_group(axis)
+            for axis, mesh in replicated(parameter)
+            if (first := self.first_mesh())
+        ]
+
+
+class GroupsByName(BucketsByMesh):
+    """Takes the group at an axis of the first mesh, by the name of the axis."""
+
+    @override
+    def groups(self, parameter: nn.Parameter) -> Sequence[dist.ProcessGroup]:
+        found = list[dist.ProcessGroup]()
+        for axis, mesh in replicated(parameter):
+            names, known = mesh.mesh_dim_names, self.first_mesh()
+            is_known = names and names[axis] in (known.mesh_dim_names or ())
+            found.append(
+                known.get_group(names[axis])
+                if names and is_known
+                else mesh.get_group(axis)
+            )
+        return found
