@@ -365,11 +365,12 @@ def _forms(
     It is reduced over no axis yet, over some or over all; with all micro-batches or only
     the last; and a mean may be divided already.
     """
-    whole, moment = reference.scenario.mesh, launch.moment
+    scenario_mesh, moment = reference.scenario.mesh, launch.moment
     count = step_plan.num_micro_batches(reference.scenario, moment.step)
     if moment.micro_batch is not None:
         count = moment.micro_batch + 1
-    mesh, axes = mesh_of(whole, spec), reduce_axes(whole, spec)
+    mesh = mesh_of(scenario_mesh, spec)
+    axes = reduce_axes(scenario_mesh, spec)
     sizes = range(len(axes) + 1)
     for some in chain.from_iterable(combinations(axes, size) for size in sizes):
         ranks = ranks_along(mesh, some, rank)
