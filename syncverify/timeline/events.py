@@ -20,6 +20,7 @@ from syncverify.trace.records import (
     SubjectCall,
     SubjectReturn,
     TraceRecord,
+    UnwrittenRead,
 )
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.source_lines import NoLine, Origin
@@ -40,13 +41,13 @@ def lanes_of(trace: Sequence[TraceRecord]) -> tuple[str, ...]:
 def events_of(
     rank: int, trace: Sequence[TraceRecord], ticks: Ticks
 ) -> Iterator[tuple[int, TimelineEvent]]:
-    """Yield position and event of each record of a rank, except of `SubjectReturn`.
+    """Yield position and event of each record of a rank, except of two kinds.
 
-    A return is the end of its call's event.
+    A return is the end of its call's event. A read of unwritten memory is a fact about an access.
     """
     events = _RankEvents(rank, trace, ticks)
     for index, record in enumerate(trace):
-        if not isinstance(record, SubjectReturn):
+        if not isinstance(record, SubjectReturn | UnwrittenRead):
             yield index, events.event(index, record)
 
 
@@ -72,7 +73,7 @@ class _RankEvents:
             case SubjectCall():
                 return self._call(at, record, self._returns.get(index))
             case _:
-                assert not isinstance(record, SubjectReturn)
+                assert not isinstance(record, SubjectReturn | UnwrittenRead)
                 return _point(at, record)
 
     def _call(

@@ -516,8 +516,8 @@ class RankRecorder(Recorder):
             if place == "host":
                 self._on_host.update(region.storage.number for region in writes)
         if self._unwritten.fresh:
-            read, written = map(_byte_regions, (reads, writes))
-            self._unwritten.use(effects.name, read, written, self._line)
+            used = _byte_regions(reads), _byte_regions(writes)
+            self._unwritten.use(effects.name, *used, self._line)
         if effects.waits_on_host:
             self.show((result,))
         if place == "device":
