@@ -122,7 +122,7 @@ class EventRow(Row):
         is_before_zero: Whether the change comes between `wait()` and `zero_grad()`; it comes
             before the step otherwise.
         rebinds: Whether the caller unbinds and binds after the step.
-        is_thrown_away: Whether the gradients of the step are thrown away by another call than
+        is_thrown_away: Whether the gradients of the step are thrown away without
             `zero_grad()`.
     """
 

@@ -16,6 +16,6 @@ def test_page_lists_every_value_of_plain_steps(topic: str) -> None:
     rows = [
         row for row in PAGE.read_text().splitlines() if row.startswith(f"| `{topic}` |")
     ]
-    assert len(rows) == 1
+    assert rows  # another table has the variants
     plain = [f.value for f in FEATURES if f.topic == topic and f not in OPTIONAL]
     assert [name for name in plain if f"`{name}`" not in rows[0]] == []
