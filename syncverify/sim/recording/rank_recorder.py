@@ -327,6 +327,9 @@ class RankRecorder(Recorder):
 
     def _note_arguments(self, operator: Any, args: tuple[Any, ...]) -> None:
         """Note the leaves that an operator adds to a graph: it may make their nodes."""
+        # An operator of a tensor hook is the first work of its node: the waits of the node come
+        # before it in the trace.
+        self.streams.current()
         if torch.is_grad_enabled() and operator is not _DETACH:
             leaves = [
                 each
