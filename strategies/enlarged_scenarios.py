@@ -183,7 +183,7 @@ def _in_fewest_steps(scenario: Scenario, capabilities: Capabilities) -> Scenario
     short = replace(
         scenario,
         accumulations=(min(scenario.accumulations),) * fewest,
-        events=scenario.events[:fewest],
+        events=_unless_plain(scenario.events[:fewest]),
     )
     return _without_late_events(short)
 
@@ -193,8 +193,12 @@ def _without_late_events(scenario: Scenario) -> Scenario:
     *before, last = scenario.events or (PLAIN,)
     if EVENTS[last].shows_later or not EVENTS[last].has_backward or last == FAILING:
         last = PLAIN
-    events = (*before, last)
-    return replace(scenario, events=events if {*events} - {PLAIN} else ())
+    return replace(scenario, events=_unless_plain((*before, last)))
+
+
+def _unless_plain(events: tuple[str, ...]) -> tuple[str, ...]:
+    """Leave out the events of steps where all are plain, as a scenario asks for it."""
+    return events if {*events} - {PLAIN} else ()
 
 
 def _twice(scenario: Scenario) -> Scenario:
@@ -323,14 +327,13 @@ def _with_long_training(scenario: Scenario, number: int) -> Scenario:
 
 def _with_micro_batches(scenario: Scenario, number: int) -> Scenario:
     """Lengthen the steps, of which at most two stay; of unequal ones the second alone."""
-    events = scenario.events[:2]
     counts = (number,) * min(scenario.num_steps, 2)
     if len(set(scenario.accumulations)) > 1:
         counts = (scenario.accumulations[0], number)
     return replace(
         _with_few_parameters(scenario),
         accumulations=counts,
-        events=events if {*events} - {PLAIN} else (),
+        events=_unless_plain(scenario.events[:2]),
     )
 
 

@@ -195,10 +195,12 @@ class Recorder:
         communication_stream: str = DEFAULT_STREAM,
         is_batched: bool | None = None,
         is_functional: bool = False,
+        meets_on_host: bool = False,
     ) -> CollectiveLaunch:
         """Return the record of a collective, which is made at the time of the call.
 
-        `tensors` is this rank's contribution, and `written` receives results. The other
+        `tensors` is this rank's contribution, and `written` receives results. With
+        `meets_on_host`, hosts alone wait for each other, which a subclass may note. The other
         arguments are fields of `CollectiveLaunch`.
         """
         regions = tuple(self._numbers.region(tensor) for tensor in tensors)

@@ -389,9 +389,8 @@ def _note(
     Raises:
         UsageError: The smallest training differs when it is played again.
     """
-    if _reads_unwritten_memory(
-        played
-    ):  # its values are chance, and another play has others
+    # Values of unwritten memory are chance: another play has different ones.
+    if _reads_unwritten_memory(played):
         return
     for finding in played.findings:
         if _note_layout(mistakes, finding, played.layout):

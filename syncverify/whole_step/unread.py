@@ -58,7 +58,7 @@ def unread(
 def _is_read_elsewhere(
     value: ComparedValue, by_key: _Values, ranks: Sequence[RankValues]
 ) -> bool:
-    """Tell whether optimizers read other gradients than a wrong one of the model."""
+    """Tell whether optimizers read gradients in the place of a wrong one of the model."""
     if value.quantity is Quantity.STATE:
         return False
     parameters = [

@@ -74,7 +74,7 @@ class StepValues:
         options: Options with which these update each parameter.
         draws: Whether the step draws random numbers.
         left: Parameters as the optimizer left them, where the step wrote others in their place.
-        read_elsewhere: Parameters that an optimizer may update from another tensor than their
+        read_elsewhere: Parameters that an optimizer may update from a tensor that is not their
             gradient, as it has tensors of its own.
         copied: Parameters that an optimizer has a copy of.
     """

@@ -65,7 +65,7 @@ class StepWatch:
         updated: Parameters as the last step of an optimizer left them; no DTensors.
         copies: Parameter of the model of which a tensor of an optimizer is a copy.
         is_read_elsewhere: Parameters that optimizers with tensors of their own may update from
-            another tensor than their gradient.
+            a tensor that is not their gradient.
     """
 
     def __init__(

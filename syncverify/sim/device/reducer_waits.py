@@ -33,7 +33,7 @@ from contextlib import contextmanager
 
 from syncverify.sim.device.torch_internals import queue_final_callback, running_node
 
-Order = Callable[[], None]
+OrderAfter = Callable[[], None]
 
 
 class ReducerWaits:
@@ -45,10 +45,10 @@ class ReducerWaits:
 
     def __init__(self) -> None:
         self.finalizes_by_hand = False
-        self._pending: list[Order] = []
-        self._for_hook: list[Order] | None = None
+        self._pending: list[OrderAfter] = []
+        self._for_hook: list[OrderAfter] | None = None
 
-    def order(self, order: Order) -> None:
+    def order(self, order: OrderAfter) -> None:
         """Order the stream of the reducer after a future, where the reducer waits for it.
 
         Args:
@@ -64,7 +64,7 @@ class ReducerWaits:
             queue_final_callback(order)
 
     @contextmanager
-    def asked_by_hook(self) -> Iterator[list[Order]]:
+    def asked_by_hook(self) -> Iterator[list[OrderAfter]]:
         """Yield a list of the orders that a hook asks the reducer for, within a block."""
         self._for_hook = []
         try:

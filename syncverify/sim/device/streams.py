@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections import Counter
@@ -261,12 +262,24 @@ class RankStreams:
         self._reached.wait(stream.name, mark)
 
     def wait_on_host(self, mark: int, *, is_asked_for: bool = False) -> None:
-        """Let the host wait for a mark, by a call of the subject or to read a value."""
-        _refuse_own_thread()
+        """Let the host wait for a mark, by a call of the subject or to read a value.
+
+        A thread that waits orders what it reads then, and its rank once that waits for it.
+        """
         if is_asked_for and is_ignored("host_wait"):
             return
+        wait = functools.partial(
+            self._wait_on_host, mark, ordering_line(), is_asked_for
+        )
+        is_beside_rank = own_streams() is None and is_own_thread()
+        if not is_beside_rank:
+            wait()
+        elif not self._recorder.keep_for_thread(wait):
+            _refuse_own_thread()
+
+    def _wait_on_host(self, mark: int, source: Origin, is_asked_for: bool) -> None:  # noqa: FBT001  # of one caller
         self.require_values()
-        recorder, source = self._recorder, ordering_line()
+        recorder = self._recorder
         recorder.trace.append(HostWait(recorder.moment, mark, source, is_asked_for))
         self._reached.wait_on_host(mark)
 

@@ -249,6 +249,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
             communication_stream=stream,
             is_batched=is_batched,
             is_functional=self._is_async and _is_of_functional_collective(),
+            meets_on_host=call.operation == "barrier" and not self.is_of_nccl,
         )
         self._require_own_name(launched)
         rendezvous = self.world.rendezvous(launched.key)

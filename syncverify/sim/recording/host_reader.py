@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import torch
 from typing_extensions import override
@@ -115,7 +116,7 @@ class HostReader:
 
 
 class ThreadReader(HostReader):
-    """Notes the reads of a thread, which count once the rank has waited for the thread.
+    """Notes reads and waits of a thread, which count once the rank has waited for the thread.
 
     Args:
         storages: Storages of the rank.
@@ -129,16 +130,21 @@ class ThreadReader(HostReader):
         is_on_host: Callable[[int], bool],
         note: NoteRead,
     ) -> None:
-        self._reads: list[_Read] = []
-        super().__init__(storages, is_on_host, lambda *read: self._reads.append(read))
-        self._note_arrived = note
+        self._kept: list[Callable[[], None]] = []
+        super().__init__(
+            storages, is_on_host, lambda *read: self.keep(partial(note, *read))
+        )
         self._started_at = super()._line()
 
+    def keep(self, note: Callable[[], None]) -> None:
+        """Keep a read of the thread, or a wait of the host before its later reads."""
+        self._kept.append(note)
+
     def arrive(self) -> None:
-        """Count the reads so far."""
-        reads, self._reads[:] = tuple(self._reads), []
-        for read in reads:
-            self._note_arrived(*read)
+        """Count the reads and waits so far."""
+        kept, self._kept[:] = tuple(self._kept), []
+        for note in kept:
+            note()
 
     @override
     def _line(self) -> RawFrames | NoLine:

@@ -11,7 +11,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
-from syncverify.sim.device.nccl_names import is_of_nccl
+from syncverify.sim.device.host_reads import thread_reads
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.recording.access_recording import AccessRecording
 from syncverify.sim.recording.engine_watch import EngineWatch
@@ -257,6 +257,18 @@ class RankRecorder(Recorder):
         position, moment = len(self.trace), self.moment
         self._raw.append(RawAccess(position, moment, stream, operator, reads, [], line))
 
+    def keep_for_thread(self, wait: Callable[[], None]) -> bool:
+        """Keep a wait of the calling thread until the rank waits for the thread.
+
+        Returns:
+            False for a thread without a reader of this rank.
+        """
+        reader = thread_reads()
+        if not isinstance(reader, ThreadReader) or reader not in self._thread_readers:
+            return False
+        reader.keep(wait)
+        return True
+
     def _note_host_read(
         self, function: str, region: RawRegion, line: RawFrames | NoLine
     ) -> None:
@@ -325,8 +337,10 @@ class RankRecorder(Recorder):
         # gloo takes memory of the host at once, and the host waits for the collective.
         uses = map(self.is_on_host, (*tensors, *fields["written"]))
         is_of_host = any(uses) if self._on_host else False
-        if operation == "barrier":
-            is_of_host = self._is_of_host(fields["communicator"])
+        # A barrier of gloo waits for hosts alone, also where the program has a device.
+        if fields.pop("meets_on_host", False) and self.streams.seen is not None:
+            self.streams.internal(HOST)
+            is_of_host = True
         with self._on_the_host(is_on=is_of_host):
             if fields.get("communication_stream") == self.streams.current().name:
                 fields["communication_stream"] = self.current_stream()
@@ -359,15 +373,6 @@ class RankRecorder(Recorder):
             super().wait(launched)
         finally:
             self._runs_on_host = False
-
-    def _is_of_host(self, communicator: str) -> bool:
-        """Tell whether a barrier waits for hosts alone: gloo's, where the program has a device."""
-        group_name = communicator.partition(" of world ")[0]
-        streams = self.streams
-        if streams.seen is None or is_of_nccl(streams.backends.of(group_name)):
-            return False
-        streams.internal(HOST)
-        return True
 
     @contextmanager
     def _on_the_host(self, *, is_on: bool) -> Iterator[None]:
@@ -445,7 +450,7 @@ class RankRecorder(Recorder):
         """
         self._note_arguments(operator, args)
         effects = effects_of(operator)
-        if effects is None or effects.name.startswith("aten.resize_"):
+        if effects is None or operator.overloadpacket is torch.ops.aten.resize_:
             return
         for tensor in tensors_at((*effects.reads, *effects.writes), args, None):
             local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001

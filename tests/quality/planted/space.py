@@ -22,10 +22,12 @@ from syncverify.bugbank.numerics.low_precision_accumulator import (
 )
 from syncverify.bugbank.numerics.partial_double_reduced import RedistributesWhatArrives
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.other_meshes import on_mesh
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.specs import OWN_MESH, MeshSpec, ParameterSpec
 from tests.quality.planted.bank import EXCLUSIVE, LIVE, LOCAL, UNBIND, VALUE
 from tests.quality.planted.planted import each_parameter, planted
+from tests.quality.planted.several_meshes import BucketsByShape, GroupsByName
 from tests.quality.planted.unequal_replicas import BroadcastsOneParameter
 from tests.quality.planted.updates_in_backward import StartsInItsHook
 
@@ -206,6 +208,10 @@ def setting(**fields: Any) -> Callable[[Scenario], Scenario]:
     return each_parameter(lambda spec: replace(spec, **fields))
 
 
+def on_own_mesh(scenario: Scenario) -> Scenario:
+    return each_parameter(lambda spec: on_mesh(scenario.mesh, spec, OWN_MESH))(scenario)
+
+
 UNSENT = "not_reduced"
 FOREIGN = "foreign_contribution"
 ROW_BY_ROW = setting(memory_format="contiguous")
@@ -225,5 +231,7 @@ SPACE = [
     planted(HandsBackInTheOrderOfStorage, (VALUE, "partly_wrong"), "memory_format=transposed", without=ROW_BY_ROW),
     planted(WritesChannelsLast, (VALUE, "partly_wrong"), "memory_format=channels_last", without=ROW_BY_ROW, needs=frozenset({"shape=4 dims"}), examples=400),
     planted(StartsInItsHook, (EXCLUSIVE, "touched_in_flight"), "update=in_backward", without=updated_after_wait),
+    planted(BucketsByShape, (VALUE, FOREIGN), "on_mesh=transposed", without=on_own_mesh),
+    planted(GroupsByName, (VALUE, FOREIGN), "on_mesh=reshaped", without=on_own_mesh),
     planted(BroadcastsOneParameter, (UNBIND, "replicas_left_unequal"), "replicas=unequal", without=equal_replicas),
 ]  # fmt: skip

@@ -49,11 +49,11 @@ def test_nothing_covered_shows_zeros() -> None:
         "accumulations": ["1", "2", "3", "4", "varying"],
         "steps": ["1", "2", "3"],
         "buckets": ["cap splits", "cap does not split", "2 groups", "3 groups"],
-        "gradient": ["inf", "nan", "cancelling"],
+        "gradient": ["inf", "nan", "cancelling", "zero"],
         "size": [
             "many parameters", "many elements", "many steps", "many micro-batches",
             "huge parameter", "vast parameter", "many buckets", "many ranks",
-            "unequal axes",
+            "unequal axes", "long training",
         ],
         "evaluation": ["before_steps"],
     }  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -382,6 +384,36 @@ def _(*, is_there: bool) -> None:
         read(None)
         if handle is not None:
             handle.remove()
+
+
+@edge("future that the program completes")
+def _(*, is_there: bool) -> None:
+    side, memory = written_beside()
+    future: Any = torch.futures.Future(devices=[memory.device])
+    with on(side if is_there else torch.cuda.current_stream()):
+        future.set_result(memory)
+    future.wait().mul(2)
+
+
+@edge("bytes of the device for the host")
+def _(*, is_there: bool) -> None:
+    side, memory = written_beside()
+    other = torch.cuda.Stream()
+    with on(side):
+        if is_there:
+            torch.save(memory, io.BytesIO())
+    with on(other):
+        memory.mul(2)
+
+
+@edge("wait of a thread that was joined")
+def _(*, is_there: bool) -> None:
+    with read_on_host():
+        event = torch.cuda.current_stream().record_event()
+        if is_there:
+            thread = threading.Thread(target=event.synchronize)
+            thread.start()
+            thread.join()
 
 
 @edge("`record_stream` before reuse")

@@ -22,12 +22,14 @@ _WRITERS = frozenset(
     {
         "sim/device/streams.py:RankStreams.wait",
         "sim/device/streams.py:RankStreams.wait_for_copy_of",
-        "sim/device/streams.py:RankStreams.wait_on_host",
+        "sim/device/streams.py:RankStreams._wait_on_host",
         "trace/recorder.py:Recorder.wait",
     }
 )
 _RECORDS = frozenset({"CollectiveWait", "HostWait", "StreamWait"})
-_HOST_WAITS = frozenset({"wait_for_barrier", "wait_for_copy_of", "wait_on_host"})
+_HOST_WAITS = frozenset(
+    {"keep_for_thread", "wait_for_barrier", "wait_for_copy_of", "wait_on_host"}
+)
 
 
 def num_disorders(name: str, *, is_there: bool) -> int:

@@ -154,7 +154,8 @@ def step(
     loss(model, batch).backward()
     if reduces:
         average(model.parameters(), mesh, "dp")
-    for each in optimizer if isinstance(optimizer, list) else [optimizer]:
+    optimizers = optimizer if isinstance(optimizer, list) else [optimizer]
+    for each in optimizers:
         each.step()
         each.zero_grad()
 

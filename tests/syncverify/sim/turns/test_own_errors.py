@@ -26,6 +26,7 @@ from syncverify.sim.device import device_statistics
 from syncverify.sim.device.reached_marks import ReachedMarks
 from syncverify.sim.network.results import Results
 from syncverify.sim.turns.own_errors import own_error_behind
+from syncverify.simulation.program import Device
 from syncverify.simulation.simulation import Simulation
 from syncverify.subjects.subject import Subject
 
@@ -227,9 +228,13 @@ def a_stream_of_the_rank() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("program", [streams_of_the_cpu, a_stream_of_the_rank])
-def test_a_thread_that_orders_streams_is_refused(program: Callable[[], None]) -> None:
+@pytest.mark.parametrize(
+    ("program", "device"), [(streams_of_the_cpu, "cpu"), (a_stream_of_the_rank, "cuda")]
+)
+def test_a_thread_that_orders_streams_is_refused(
+    program: Callable[[], None], device: Device
+) -> None:
     """When it does so depends on the operating system."""
-    simulation = simulate(program, 2)
+    simulation = simulate(program, 2, device=device)
     assert causes(simulation) == []
     assert "threads that order streams beside their rank" in simulation.refused
