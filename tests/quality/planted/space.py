@@ -25,7 +25,14 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.other_meshes import on_mesh
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import OWN_MESH, MeshSpec, ParameterSpec
-from tests.quality.planted.bank import EXCLUSIVE, LIVE, LOCAL, UNBIND, VALUE
+from tests.quality.planted.bank import (
+    EXCLUSIVE,
+    LIVE,
+    LOCAL,
+    MATCH,
+    UNBIND,
+    VALUE,
+)
 from tests.quality.planted.planted import each_parameter, planted
 from tests.quality.planted.several_meshes import BucketsByShape, GroupsByName
 from tests.quality.planted.unequal_replicas import BroadcastsOneParameter
@@ -231,7 +238,7 @@ SPACE = [
     planted(HandsBackInTheOrderOfStorage, (VALUE, "partly_wrong"), "memory_format=transposed", without=ROW_BY_ROW),
     planted(WritesChannelsLast, (VALUE, "partly_wrong"), "memory_format=channels_last", without=ROW_BY_ROW, needs=frozenset({"shape=4 dims"}), examples=400),
     planted(StartsInItsHook, (EXCLUSIVE, "touched_in_flight"), "update=in_backward", without=updated_after_wait),
-    planted(BucketsByShape, (VALUE, FOREIGN), "on_mesh=transposed", without=on_own_mesh),
-    planted(GroupsByName, (VALUE, FOREIGN), "on_mesh=reshaped", without=on_own_mesh),
+    planted(BucketsByShape, (MATCH, "groups_mixed"), "on_mesh=transposed", without=on_own_mesh, examples=400),
+    planted(GroupsByName, (VALUE, "reduced_twice"), "on_mesh=reshaped", without=on_own_mesh, examples=400),
     planted(BroadcastsOneParameter, (UNBIND, "replicas_left_unequal"), "replicas=unequal", without=equal_replicas),
 ]  # fmt: skip
