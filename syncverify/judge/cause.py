@@ -136,8 +136,8 @@ OF_SEVERAL: Final = (
     ),
     Mistake(
         "reduced_early",
-        "the gradient was reduced before its last micro-batch",
-        "reduce once per step, after the backward of its last micro-batch",
+        "the gradient was reduced before it was complete",
+        "reduce once per step, after the last gradient of its bucket in the last micro-batch",
         is_of_value=True,
     ),
     Mistake(

@@ -73,6 +73,8 @@ def _may_go(source: Source, node: ast.stmt, *, is_repeated: bool) -> bool:
     kept = ast.Return | ast.FunctionDef | ast.Pass | ast.AugAssign
     if is_text or isinstance(node, kept):
         return False
+    if isinstance(node, ast.Assign) and _counts(node.targets[0], node.value):
+        return False
     return is_repeated or not WORK.search(ast.unparse(node))
 
 
@@ -186,13 +188,49 @@ def _compares_with_itself(whole: ast.expr) -> bool:
 
 
 def _stands_still(node: ast.stmt, value: ast.expr) -> bool:
-    """Tell whether an assignment gives a place the value that it has: a counter is frozen."""
+    """Tell whether an assignment would freeze a counter or a flag that it changes."""
     match node:
         case ast.Assign(targets=[target]):
-            return ast.unparse(target) == ast.unparse(value)
+            is_frozen = _counts(target, node.value) and not _counts(target, value)
+            return is_frozen or _reads(value, target)
         case ast.AugAssign():
             return isinstance(value, ast.Constant) and not value.value
     return False
+
+
+def _counts(target: ast.expr, value: ast.expr) -> bool:
+    """Tell whether a value counts on from that of its own place, or is its opposite."""
+    for node in ast.walk(value):
+        match node:
+            case ast.BinOp(left, ast.Add() | ast.Sub(), ast.Constant()):
+                side = left
+            case ast.BinOp(ast.Constant(), ast.Add() | ast.Sub(), right):
+                side = right
+            case ast.UnaryOp(ast.Not(), operand):
+                side = operand
+            case _:
+                continue
+        if _reads(side, target):
+            return True
+    return False
+
+
+def _reads(value: ast.expr, place: ast.expr) -> bool:
+    """Tell whether a value is that of a place, or its default where the place has none."""
+    match value, place:
+        case (
+            ast.Call(ast.Name("getattr"), [owner, ast.Constant(name), *_]),
+            ast.Attribute(of, attr),
+        ):
+            return name == attr and ast.unparse(owner) == ast.unparse(of)
+        case (
+            ast.Call(ast.Attribute(owner, "get"), [key, *_]),
+            ast.Subscript(of, index),
+        ):
+            return ast.unparse(owner) == ast.unparse(of) and ast.unparse(
+                key
+            ) == ast.unparse(index)
+    return ast.unparse(value) == ast.unparse(place)
 
 
 def _parts(inner: ast.expr, attributes: Sequence[ast.expr]) -> Iterator[ast.expr]:

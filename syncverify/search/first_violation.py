@@ -10,11 +10,8 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Judge, JudgedRun
-from syncverify.search.result import (
-    Progress,
-    SilentProgress,
-    distinct_identities,
-)
+from syncverify.search.occurrences import Occurrences
+from syncverify.search.result import Progress, SilentProgress
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.search import explore, judge_each_scenario
 from syncverify.search.shrinking import shrink
@@ -83,9 +80,7 @@ def first_met(subject: Subject, backend: Backend, settings: Settings) -> FirstMe
     drawing, judge = _search_of(subject, backend, settings)
     until_one = replace(settings, stop_at_first=True)
     result = explore(judge, drawing, until_one, SilentProgress())
-    own = result.met.own
-    first = next((own[identity] for identity in result.met.reported()), None)
-    return FirstMet(first, result.num_examples)
+    return FirstMet(_first_reported(result.met), result.num_examples)
 
 
 def _search_of(
@@ -97,16 +92,20 @@ def _search_of(
 
 
 def _explore(drawing: Drawing, judge: Judge, progress: Progress) -> FirstMet:
-    first: FoundViolation | None = None
+    met = Occurrences()
     num_examples = 0
 
     def take(_: Scenario, judged: JudgedRun) -> None:
-        nonlocal first, num_examples
+        nonlocal num_examples
         num_examples += 1
         progress.played(num_examples, len(judged.violations))
         if judged.violations:
-            first = judged.violations[distinct_identities(judged.violations)[0]]
+            met.add(judged.violations)
             raise EndedError
 
     judge_each_scenario(drawing, judge, take)
-    return FirstMet(first, num_examples)
+    return FirstMet(_first_reported(met), num_examples)
+
+
+def _first_reported(met: Occurrences) -> FoundViolation | None:
+    return next((met.own[identity] for identity in met.reported()), None)

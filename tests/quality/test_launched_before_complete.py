@@ -3,19 +3,32 @@
 Autograd then adds to memory in flight, which a wait would order; the gradient would stay wrong.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from typing_extensions import override
 
 import syncverify
+from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.bugbank.catalogue import entry_of
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.first_violation import find_first
+from syncverify.search.judge import Judge
+from syncverify.search.occurrences import Occurrences
+from syncverify.search.result import SilentProgress
+from syncverify.search.schedules import ScheduleChoice
+from syncverify.settings import Settings
 
 pytestmark = pytest.mark.slow
 P = ParameterSpec
 TWO_IN_A_BUCKET = (P("a", (2,), ("R",)), P("b", (3,), ("R",)))
 EARLY = ("gradient_equals_reference", "reduced_early")
+FILLED = ("reduce_reads_after_accumulation", "reduced_before_accumulated")
+LAUNCHES_ON_FIRST = entry_of("reentrant-overwrites-in-flight")
 TOUCHED = ("bucket_is_exclusive_while_reducing", "touched_in_flight")
 
 
@@ -82,3 +95,26 @@ def test_a_use_in_flight_of_a_complete_bucket_stays_one() -> None:
 
 def test_buckets_that_wait_for_all_gradients_are_right() -> None:
     assert related(ViewBuckets) == {}
+
+
+def test_a_second_reduction_of_an_early_sum_is_a_form_of_it() -> None:
+    judge = Judge(LAUNCHES_ON_FIRST.defect(), SimBackend(), ScheduleChoice(), 0)
+    met = Occurrences()
+    for shape in ((2, 1), (2, 2)):
+        both = tuple(replace(each, placements=("R", "R")) for each in TWO_IN_A_BUCKET)
+        scenario = Scenario(MeshSpec(shape, ("dp", "tp")), both, (2, 1), 1 << 20)
+        met.add(judge.judge_schedule(scenario, DEFAULT_SCHEDULE).violations)
+    assert FILLED in met.own
+    assert [*met.reported()] == [EARLY]
+
+
+@pytest.mark.long
+def test_a_defect_is_first_met_as_a_report_names_it() -> None:
+    found = find_first(
+        LAUNCHES_ON_FIRST.defect(),
+        SimBackend(),
+        Settings(examples=20, seed=0),
+        SilentProgress(),
+    )
+    assert found.found is not None
+    assert found.found.violation.identity == EARLY

@@ -13,9 +13,9 @@ from syncverify.bugbank.entry import reported
 @reported(
     "facebookresearch/fairscale#780",
     trigger="2 ranks, 2 gradients that come to one bucket",
-    violates="bucket_is_exclusive_while_reducing",
-    cause="touched_in_flight",
-    # The launch, reported from the write that came first in this run.
+    violates="gradient_equals_reference",
+    cause="reduced_early",
+    # With a second reduction in `wait()`, that one may read before autograd adds.
     or_cause="reduced_before_accumulated",
     uses_streams=True,
 )

@@ -298,11 +298,18 @@ def _is_outside(trace: list[TraceRecord], index: int) -> bool:
 
 def _follows_a_collective(trace: list[TraceRecord], race: Race) -> bool:
     """Tell whether the first use is part of a reduction, such as a copy of its result."""
-    return any(
-        launch.moment.step == race.first.moment.step
-        and any(race.region.overlaps(each) for each in (*launch.reads, *launch.writes))
-        for launch in launches_of(trace[: race.first_index])
-    )
+    return any(_reductions_before(trace, race, race.first_index))
+
+
+def _reductions_before(
+    trace: list[TraceRecord], race: Race, index: int
+) -> Iterator[CollectiveLaunch]:
+    """Yield collectives of a step on the memory of a race, before a use of that step."""
+    step = trace[index].moment.step
+    for launch in launches_of(trace[:index]):
+        regions = (*launch.reads, *launch.writes)
+        if launch.moment.step == step and any(map(race.region.overlaps, regions)):
+            yield launch
 
 
 def _findings(
@@ -335,7 +342,7 @@ def _findings(
                 | (_pairs([unordered], is_carried=True) if is_alone else frozenset())
                 | left_over
                 | _early(judgement, unordered)
-                | _incomplete(unordered)
+                | _incomplete(judgement, unordered)
                 | (_late_lines([unordered]) if cause == _FALLBACK else frozenset()),
             )
 
@@ -354,14 +361,18 @@ def _early(judgement: Judgement, found: Unordered) -> Signs:
     )
 
 
-def _incomplete(found: Unordered) -> Signs:
-    """Return the sign of a reduction to whose memory autograd adds in the same step."""
-    first, *second = _uses(found)
-    adds = any(use.source == NoLine.AUTOGRAD for use in second)
-    if not adds or not isinstance(first, CollectiveLaunch):
+def _incomplete(judgement: Judgement, found: Unordered) -> Signs:
+    """Return the signs of reductions to whose memory autograd adds later in the same step."""
+    if not isinstance(found, Race):
         return frozenset()
-    is_of_step = first.moment.step == _step(found)
-    return frozenset({Incomplete(first.source)} if is_of_step else ())
+    trace = judgement.run.ranks[found.rank].trace
+    uses = {found.first_index: found.first, found.second_index: found.second}
+    return frozenset(
+        Incomplete(launch.source)
+        for index, use in uses.items()
+        if use.source == NoLine.AUTOGRAD
+        for launch in _reductions_before(trace, found, index)
+    )
 
 
 def _left_over(judgement: Judgement, found: Unordered) -> Signs:

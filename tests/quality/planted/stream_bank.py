@@ -83,7 +83,7 @@ STREAMS = [
     ),
     StreamDefect(
         "reentrant-overwrites-in-flight", EXCLUSIVE, "touched_in_flight",
-        # The remedy covers the order; the values show that more gradients come.
+        # A form of the early sum, which a wait does not mend: values say so.
         f"insert `work.wait()` of the all_reduce launched at {LAUNCH}, while `default` "
         "is current, before autograd goes on: holds",
         scenario=PAIR, also=frozenset({VALUE}),

@@ -170,3 +170,35 @@ def test_an_override_that_calls_its_base_needs_no_call() -> None:
 
 def test_a_method_of_a_class_without_a_base_has_none_to_ask() -> None:
     assert changed(OVERRIDE.format("pass").replace("(Base)", "")) == []
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        "self.steps = getattr(self, 'steps', 0) + 1",
+        "self.steps = 1 + self.steps",
+        "self.steps = self.steps - 1",
+        "self.turn = (self.turn + 1) % 2",
+        "self.turn = min(self.turn + 1, 4)",
+    ],
+)
+def test_a_counter_is_never_frozen(update: str) -> None:
+    value = ("0) + 1", "1 + self.steps", "self.steps - 1", "self.turn + 1")
+    for each in changed(f"def f(self):\n    {update}"):
+        assert any(part in each for part in value)
+
+
+def test_a_count_in_a_mapping_is_never_frozen() -> None:
+    counts = "self.seen[name] = self.seen.get(name, 0) + 1"
+    assert changed(f"def f(self):\n    {counts}") == [
+        "self.seen[name] += self.seen.get(name, 0) + 1",
+        "self.seen[name].copy_(self.seen.get(name, 0) + 1)",
+    ]
+
+
+def test_a_flag_that_turns_is_never_frozen() -> None:
+    assert changed("def f(self):\n    self.turn = not self.turn") == []
+
+
+def test_an_assignment_that_counts_nothing_may_go() -> None:
+    assert "" in changed("def f(self):\n    self.grad = self.grad / self.size")
