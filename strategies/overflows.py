@@ -8,14 +8,12 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_row import base_word
 from syncverify.scenario.feature_table import (
     CANCELLING,
     PLAIN,
     TABLE,
     WORDS,
     ZERO,
-    ZERO_EVERYWHERE,
 )
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
@@ -58,7 +56,7 @@ def overflowing_scenarios(
 def _words(capabilities: Capabilities) -> st.SearchStrategy[str] | None:
     """Generate words of the topic `gradient`; None if the contract leaves none."""
     words = allowed_words("gradient", capabilities=capabilities)
-    covered = [word for word in words if base_word(word) != ZERO]  # drawn last
+    covered = [word for word in words if word != ZERO]  # drawn last
     return st.sampled_from(covered) if covered else None
 
 
@@ -85,10 +83,9 @@ def _can_cancel(scenario: Scenario, spec: ParameterSpec) -> bool:
 
 
 def with_zeros(scenario: Scenario) -> Scenario:
-    """Make the gradient of one parameter zero on one rank, or on each, without a draw.
+    """Make the gradient of the first parameter that fits zero on one rank, without a draw.
 
-    Its use becomes a plain product in all losses. Of an odd number of parameters the first one that
-    fits is zero on one rank; of an even number, the last one that fits, on each.
+    Its use becomes a plain product in all losses.
 
     Returns:
         The changed scenario, or the scenario itself where no parameter fits.
@@ -97,13 +94,10 @@ def with_zeros(scenario: Scenario) -> Scenario:
     listed = [*scenario.parameters]
     if any(spec.gradient != plain["gradient"] for spec in listed):
         return scenario
-    is_odd = len(listed) % 2 == 1
-    places = range(len(listed)) if is_odd else range(len(listed) - 1, -1, -1)
-    for place in places:
+    for place in range(len(listed)):
         simple = replace(listed[place], use=plain["use"], used=plain["used"])
         if _takes_special_values(simple) and reduce_axes(scenario.mesh, simple):
-            word = ZERO if is_odd else ZERO_EVERYWHERE
-            listed[place] = replace(simple, gradient=word)
+            listed[place] = replace(simple, gradient=ZERO)
             return replace(scenario, parameters=tuple(listed))
     return scenario
 

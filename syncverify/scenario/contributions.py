@@ -33,8 +33,7 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from syncverify.scenario import step_plan
-from syncverify.scenario.feature_row import base_word
-from syncverify.scenario.feature_table import BACKWARDS, ZERO, ZERO_EVERYWHERE
+from syncverify.scenario.feature_table import BACKWARDS, ZERO
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
@@ -146,11 +145,9 @@ def _is_zero(
     scenario: Scenario, parameter: ParameterSpec, rank: int, step: int
 ) -> bool:
     """Tell whether the contributions of a rank to a step are zero in all elements."""
-    if base_word(parameter.gradient) != ZERO or step % 2 == 1:
+    if parameter.gradient != ZERO or step % 2 == 1:
         return False
-    return parameter.gradient == ZERO_EVERYWHERE or _is_special(
-        scenario, parameter, rank
-    )
+    return _is_special(scenario, parameter, rank)
 
 
 def _narrow(parameter: ParameterSpec) -> ParameterSpec:
@@ -197,7 +194,7 @@ def shows_special_values(
     """Tell whether contributions to a step have the values of the parameter's `gradient`."""
     if parameter.gradient == "cancelling":
         return _cancels(scenario, parameter, step)
-    count = 1 if base_word(parameter.gradient) != ZERO else None  # of micro-batches
+    count = 1 if parameter.gradient != ZERO else None  # of micro-batches
     special = [
         rank
         for rank in range(scenario.mesh.num_ranks)

@@ -65,9 +65,8 @@ HUGE: Final = 2**16
 # Least number of bytes of a vast one that a rank reduces, and their number of float32 elements.
 _VAST_BYTES: Final = 2**20
 VAST: Final = _VAST_BYTES // 4
-# Gradients whose elements are zero: on one rank, and on each.
+# A gradient whose elements are zero on one rank.
 ZERO: Final = "zero"
-ZERO_EVERYWHERE: Final = "zero/everywhere"
 # The event from which on no collective works.
 FAILING: Final = "failing_collectives"
 # A scenario. Its module imports this one, to check its words.
@@ -279,7 +278,6 @@ TOPICS: Final = (
         Row(ZERO, "zero in all elements, on one rank, in every other step", since=2,
             never_with=never("one parameter of a scenario is special", "gradient=inf",
                 "gradient=nan", "gradient=cancelling")),
-        Row(ZERO_EVERYWHERE, "the same on each rank", since=2),
     ), "parameter", Row("finite", "all gradients are finite"), one_in=12),
     Topic("size", (
         Row("many parameters",

@@ -29,13 +29,11 @@ def test_a_class_that_skips_zeros_shows_where_one_rank_has_them() -> None:
     assert Feature("gradient", "zero") in {*features_of(of("zero"))}
     assert identities(SkipsZeros, of("zero")) != set()
     assert identities(SkipsZeros, of("finite")) == set()
-    assert identities(SkipsZeros, of("zero/everywhere")) == set()
 
 
-@pytest.mark.parametrize("word", ["zero", "zero/everywhere"])
 @pytest.mark.parametrize("subject", ["synchronizer", "ddp", SendsZeros])
-def test_zeros_are_right_for_others(subject: str | type, word: str) -> None:
-    assert identities(subject, of(word)) == set()
+def test_zeros_are_right_for_others(subject: str | type) -> None:
+    assert identities(subject, of("zero")) == set()
 
 
 @pytest.mark.slow
@@ -47,7 +45,7 @@ def test_a_search_draws_zeros_that_show_the_class_that_skips_them() -> None:
             identities(SkipsZeros, scenario)
         )
 
-    first_drawn(shows, PLAIN_CONTRACT, 500)
+    assert first_drawn(shows, PLAIN_CONTRACT, 500) is not None
 
 
 def test_a_contract_of_sparse_gradients_is_refused() -> None:

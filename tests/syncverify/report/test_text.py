@@ -208,7 +208,7 @@ OTHER_VALUES: dict[type, dict[str, object]] = {
         "name": "w", "global_shape": (7,), "placements": ("P", "S0"), "dtype": "float64",
         "grad_dtype": None, "requires_grad": False, "group": 1, "num_listed": 2,
         "also_in_next_group": True, "memory_format": "transposed", "used": "never",
-        "use": "twice", "gradient": "inf",
+        "use": "twice", "gradient": "inf", "on_mesh": "transposed",
     },
     Scenario: {
         "accumulations": (3, 1), "bucket_cap_bytes": 8, "events": ("wait_twice", "plain"),

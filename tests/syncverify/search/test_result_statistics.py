@@ -27,7 +27,7 @@ def test_scenario_that_is_drawn_twice_counts_once() -> None:
 def test_run_without_records_adds_nothing() -> None:
     collector = StatisticsCollector()
     collector.run_judged(SCENARIO, Run("sim", (RankRun(),)))
-    assert collector.statistics() == RunStatistics()
+    assert collector.statistics() == RunStatistics(most_steps=SCENARIO.num_steps)
 
 
 def test_merged_statistics_keep_the_most_memory_and_all_schedules() -> None:
