@@ -240,7 +240,12 @@ def _parts(inner: ast.expr, attributes: Sequence[ast.expr]) -> Iterator[ast.expr
             yield from (orelse, body)
         case ast.BoolOp(values=values):  # not the empty value of `x or ()`
             yield from (each for each in values if not _is_literal(each))
-        case ast.BinOp(left=left, right=right):
+        case ast.BinOp(left=left, op=op, right=right):
+            if isinstance(op, ast.FloorDiv) and not isinstance(left, ast.UnaryOp):
+                # A number of buckets or shards counts the last one, which may not be full.
+                yield ast.parse(
+                    f"-(-({ast.unparse(left)}) // ({ast.unparse(right)}))", mode="eval"
+                ).body
             yield left
             if not isinstance(right, ast.Constant):
                 yield right

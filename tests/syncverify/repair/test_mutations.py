@@ -202,3 +202,26 @@ def test_a_flag_that_turns_is_never_frozen() -> None:
 
 def test_an_assignment_that_counts_nothing_may_go() -> None:
     assert "" in changed("def f(self):\n    self.grad = self.grad / self.size")
+
+
+@pytest.mark.parametrize(
+    ("floor", "ceiling"),
+    [
+        ("len(self.buckets) // 2", "-(-len(self.buckets) // 2)"),
+        ("(a + b) // self.size", "-(-(a + b) // self.size)"),
+    ],
+)
+def test_a_number_that_is_rounded_down_is_first_rounded_up(
+    floor: str, ceiling: str
+) -> None:
+    first, *_ = changed(f"def f(self):\n    n = {floor}")
+    assert first == f"n = {ceiling}"
+
+
+def test_a_number_that_is_rounded_up_is_not_rounded_again() -> None:
+    assert changed("def f(self):\n    return -(-a // b)") == [
+        "return 0",
+        "return --a",
+        "return -b",
+        "return -(0 // b)",
+    ]
