@@ -5,14 +5,15 @@ Note [What keeps a line from running]
     on the way to it. That is a condition or a loop of which nothing inside ran, or one that
     left the block before. If no line of a function ran, the same holds for the lines that name
     the function, since a call or a hook would have led to it. If such a line ran, and it is all
-    that there is, it made a hook that nobody called.
+    that there is, it made a hook that nobody called. A loop may be rightly empty: it gives way to
+    another statement of its function.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,21 +41,34 @@ _MAX_FUNCTIONS: Final = 12
 def skipped_launches(ran: RanLines) -> Iterator[SourceLine]:
     """Yield statements that ran, and kept some line with a collective from running."""
     sources = _sources(ran)
-    names, seen, is_found = [*sorted(_COLLECTIVES)], set[str](), False
-    uncalled = list[SourceLine]()
+    names, seen = [*sorted(_COLLECTIVES)], set[str]()
+    found, uncalled = dict[SourceLine, bool](), list[SourceLine]()
     while names and len(seen) < len(_COLLECTIVES) + _MAX_FUNCTIONS:
         name = names.pop(0)
         seen.add(name)
         for source, way in _ways_in(sources, name):
             if place := source.where_it_ends(way):
-                is_found = True
-                yield place
+                found[place] = source.is_empty_loop(place)
             elif source.is_untouched(way.function):
                 names.append(way.function.name)
             elif source.passes_on(way, name) and _is_uncalled(sources, name):
                 uncalled.append(source.end_of(way))
         names = [each for each in dict.fromkeys(names) if each not in seen]
-    yield from () if is_found else uncalled
+    yield from _told(found) or uncalled
+
+
+def _told(found: Mapping[SourceLine, bool]) -> list[SourceLine]:
+    """Return places without the empty loops of functions that have another place.
+
+    Args:
+        found: Places, and whether each is a loop of which nothing ran.
+    """
+    others = {(at.path, at.function) for at, is_empty in found.items() if not is_empty}
+    return [
+        at
+        for at, is_empty in found.items()
+        if not is_empty or (at.path, at.function) not in others
+    ]
 
 
 def _ways_in(sources: list[_Source], name: str) -> Iterator[tuple[_Source, _Way]]:
@@ -157,6 +171,15 @@ class _Source:
             if isinstance(parent, _Decision) and self._did_run(parent):
                 return self._place(parent, way)
         return None
+
+    def is_empty_loop(self, place: SourceLine) -> bool:
+        """Tell whether a place is a loop of which nothing inside ran."""
+        return any(
+            isinstance(node, ast.For | ast.AsyncFor | ast.While)
+            and node.lineno == place.number
+            and not self._did_run(node.body[0])
+            for node in ast.walk(self.tree)
+        )
 
     def passes_on(self, way: _Way, name: str) -> bool:
         """Tell whether the statement at the end of a way ran, and names a function without a call."""

@@ -186,3 +186,30 @@ def test_a_step_that_is_wrong_after_a_right_one_alone_starts_wrongly() -> None:
     assert not found_in(0, "reduced_early", is_smallest=True).starts_wrongly
     assert not found_in(1, "reduced_early", is_smallest=False).starts_wrongly
     assert not found_in(1, "misplaced", is_smallest=True).starts_wrongly
+
+
+EMPTY_LOOP = """
+def wait(self):
+    for extra in self.extras:
+        dist.all_reduce(extra)
+    for bucket in self.buckets:
+        if len(bucket) > 1:
+            continue
+        dist.all_reduce(bucket.buffer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ran", "places"),
+    [
+        ({3, 5, 6, 7}, [6]),  # the function went on, to the condition
+        ({3, 5}, [3, 5]),  # two loops, and no other place
+        ({3, 5, 6, 8}, [3]),
+    ],
+)
+def test_an_empty_loop_gives_way_to_a_condition_of_its_function(
+    tmp_path: Path, ran: set[int], places: list[int]
+) -> None:
+    file = tmp_path / "source.py"
+    file.write_text(EMPTY_LOOP, "utf-8")
+    assert [each.number for each in skipped_launches({str(file): ran})] == places
