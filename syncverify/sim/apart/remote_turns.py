@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from types import FrameType
 
 from syncverify.errors import RunEndedError
 from syncverify.processes.wire import Wire
 from syncverify.sim.apart.messages import Awaited, End, GoOn, SharedChange, TurnOver
+from syncverify.sim.device.streams import own_streams
 from syncverify.sim.turns.refusals import refuse_thread
 from syncverify.sim.turns.scheduler import own_rank
 from syncverify.sim.turns.stalls import UNKNOWN_VALUES, Wait
@@ -158,7 +160,10 @@ class RemoteTurns:
     def _give_turn(self, ready: Callable[[], bool] | None, wait: Wait | None) -> None:
         self._on_step()
         while True:
-            self._wire.send(self._turn_over(ready, wait))
+            # What a message copies is no copy of the program.
+            streams = own_streams()
+            with nullcontext() if streams is None else streams.copying():
+                self._wire.send(self._turn_over(ready, wait))
             self._await_turn()
             if ready is None or ready():
                 return

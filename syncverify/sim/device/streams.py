@@ -126,11 +126,11 @@ class RankStreams:
 
         A function mode gets such a function by its name, and calls it again.
         """
-        self._is_copying = True
+        before, self._is_copying = self._is_copying, True
         try:
             yield
         finally:
-            self._is_copying = False
+            self._is_copying = before
 
     @property
     def is_alone(self) -> bool:
