@@ -8,7 +8,8 @@ Note [When collectives are swapped]
     told only where both ranks issue the same collectives, each as often, in different orders. What
     makes two collectives the same is:
 
-    1. the line that issues them, with the lines that led to it; or, where these agree,
+    1. the line that issues them, with the lines that led to it, their size and their root; or,
+       where the lines agree,
     2. the memory: ranks of one program number their storages alike.
 """
 
@@ -79,7 +80,7 @@ def _swaps(
     other: Sequence[CollectiveLaunch],
 ) -> Iterator[SwappedCollectives]:
     """Yield the first swap of two ranks; see Note [When collectives are swapped]."""
-    position = _first_swap(one, other, _lines)
+    position = _first_swap(one, other, _call)
     if position is None and [*map(_line, one)] == [*map(_line, other)]:
         position = _first_swap(one, other, _memory)
     if position is not None:
@@ -103,6 +104,11 @@ def _first_swap(
 
 def _line(launch: CollectiveLaunch) -> Origin:
     return launch.source
+
+
+def _call(launch: CollectiveLaunch) -> object:
+    # Owners in turn broadcast from other lines than the others: the root tells these apart.
+    return _words(launch), launch.root, _lines(launch)
 
 
 def _lines(launch: CollectiveLaunch) -> tuple[Origin, ...]:

@@ -71,7 +71,7 @@ def _swapped(swap: SwappedCollectives) -> str:
     which = "of other memory" if one == other else f"at {other}"
     return (
         f"{met} {which} on rank {peer}, and the other way round: ranks {rank} and {peer} issue "
-        "the same collectives in different orders, and so exchange their values"
+        "the same collectives in different orders; unless that is meant, they exchange their values"
     )
 
 

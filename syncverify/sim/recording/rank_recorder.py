@@ -46,6 +46,8 @@ from syncverify.trace.source_files import is_torch_line
 from syncverify.trace.source_lines import NoLine, Origin
 from syncverify.trace.stacks import RawFrames, line_of, subject_frames
 
+# Collectives in which a rank may give no data.
+_RECEIVING = frozenset({"broadcast", "recv", "scatter"})
 # `detach()` and `Tensor.data` record no graph, so they make no node of their argument.
 _DETACH = torch.ops.aten.detach.default
 
@@ -347,6 +349,8 @@ class RankRecorder(Recorder):
             launched = super().launch(operation, tensors, **fields)
         if self._unwritten.fresh:
             reads, writes = launched.regions, launched.written
+            if operation in _RECEIVING and reads == writes:
+                reads = ()  # this rank only receives
             self._unwritten.use(operation, reads, writes, self._line)
         return launched
 

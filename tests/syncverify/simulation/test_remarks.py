@@ -148,7 +148,7 @@ def test_equal_collectives_in_another_order_are_a_remark(
     assert remark.startswith("REMARK: all_reduce SUM of 4 x float32 at tests/")
     assert f"in {lines[0]} on rank 0 meets that" in remark
     assert lines[1] in remark
-    assert remark.endswith("and so exchange their values")
+    assert remark.endswith("unless that is meant, they exchange their values")
     assert verdict.endswith("1 run: see the remark)")
 
 
@@ -206,9 +206,23 @@ def loops_of_other_lengths(rank: int) -> None:
         (own_step if step < 3 - rank else joined_step)()
 
 
+def owners_in_turn(rank: int) -> torch.Tensor:
+    """The owner sends from another line than that at which the others receive."""
+    parameters = [on_gpu(rank), on_gpu(rank)]
+    for owner in range(2):
+        if owner == rank:
+            dist.broadcast(parameters[owner], owner)
+        else:
+            received = torch.empty(4, device="cuda")
+            dist.broadcast(received, owner)
+            parameters[owner].copy_(received)
+    return torch.stack(parameters)
+
+
 @pytest.mark.parametrize(
     "program",
     [
+        owners_in_turn,
         other_branches,
         one_more_tensor,
         barriers_in_another_order,

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from syncverify.simulation.simulate import simulate
+
 
 def two_streams() -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
     return torch.cuda.Stream(), torch.cuda.Stream()
@@ -76,15 +78,16 @@ def test_an_event_stands_for_its_last_record(lines_of) -> None:
         "mark 3 in stream 2",
         "default waits for 3",
         "host waits for 3",
+        "host waits for 2",  # an answer of `elapsed_time`, as one of `query`
     ]
 
 
 def test_elapsed_time_refuses_as_torch_does(traced) -> None:
     def program(_: int) -> None:
         timed = torch.cuda.Event(True)
-        with pytest.raises(RuntimeError, match="enable_timing=True"):
+        with pytest.raises(ValueError, match="enable_timing=True"):
             timed.elapsed_time(torch.cuda.Event())
-        with pytest.raises(RuntimeError, match="must be recorded"):
+        with pytest.raises(ValueError, match="must be recorded"):
             timed.elapsed_time(torch.Event(enable_timing=True))
 
     traced(program)
@@ -128,3 +131,27 @@ def test_each_rank_has_streams_of_its_own(traced) -> None:
     traced(program, num_ranks=2)
     assert seen[0].name == seen[1].name == "stream 1"
     assert seen[0] != seen[1]
+
+
+def elapsed_without_a_wait(_: int) -> bool:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    torch.ones(4, device="cuda").add_(1)
+    end.record()
+    return start.elapsed_time(end) > 0
+
+
+def elapsed_after_a_wait(_: int) -> bool:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) > 0
+
+
+def test_a_time_of_unfinished_events_is_an_error_in_some_timing() -> None:
+    found = simulate(elapsed_without_a_wait, 1, schedules="all").violations
+    assert [each.violation.cause for each in found] == ["raised_RuntimeError"]
+    right = simulate(elapsed_after_a_wait, 1, schedules="all")
+    assert right.is_right
+    assert right.num_runs == 1

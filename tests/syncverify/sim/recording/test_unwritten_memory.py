@@ -170,3 +170,33 @@ RIGHT: tuple[Program, ...] = (
 )
 def test_unwritten_memory_without_an_effect_is_right(program: Program) -> None:
     assert not syncverify.simulate(program, ranks=2).violations
+
+
+def message_read_early(rank: int) -> float:
+    received = fresh(4)
+    if rank == 0:
+        dist.send(torch.ones(4, device=CUDA), 1)
+        return 0.0
+    work = dist.irecv(received, 0)
+    number = received.sum().item()
+    assert work is not None
+    work.wait()
+    return number
+
+
+def broadcast_read_early(rank: int) -> float:
+    values = torch.ones(4, device=CUDA) if rank == 0 else fresh(4)
+    work = dist.broadcast(values, 0, async_op=True)
+    number = values.sum().item()
+    assert work is not None
+    work.wait()
+    return number
+
+
+@pytest.mark.parametrize("program", [message_read_early, broadcast_read_early])
+def test_a_rank_that_only_receives_reads_nothing(
+    program: Callable[[int], float],
+) -> None:
+    """The early read is a race, and the collective is no reader of its own output."""
+    (found,) = syncverify.simulate(program, 2).violations
+    assert found.violation.property == "streams_order_shared_memory"
