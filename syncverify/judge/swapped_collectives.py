@@ -107,7 +107,7 @@ def _line(launch: CollectiveLaunch) -> Origin:
 
 
 def _call(launch: CollectiveLaunch) -> object:
-    # Owners in turn broadcast from other lines than the others: the root tells these apart.
+    # Each owner in turn broadcasts from a line of its own: the root tells these calls apart.
     return _words(launch), launch.root, _lines(launch)
 
 
