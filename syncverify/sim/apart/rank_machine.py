@@ -140,7 +140,9 @@ class RankPlace:
 
     def recorders(self) -> list[RankRecorder]:
         """Make the recorders of all ranks, of which one records."""
-        recorders = [NamingRecorder() for _ in range(self.num_ranks)]
+        recorders: list[RankRecorder] = [
+            NamingRecorder() for _ in range(self.num_ranks)
+        ]
         streams = recorders[self.rank].streams
         if self.is_for_nccl:
             streams.backends.default = "nccl"
