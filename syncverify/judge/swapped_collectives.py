@@ -8,9 +8,11 @@ Note [When collectives are swapped]
     told only where both ranks issue the same collectives, each as often, in different orders. What
     makes two collectives the same is:
 
-    1. the line that issues them, with the lines that led to it, their size and their root; or,
-       where the lines agree,
-    2. the memory: ranks of one program number their storages alike.
+    1. the line that issues them, with the lines that led to it; or, where these agree,
+    2. the data, by its name; data without a name, by the number that the rank gave its memory.
+
+    Both tell apart only calls of one operation, size, dtype and root. Data misleads where a rank
+    makes the same tensors in an order of its own, and does not reduce them in that order.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ def _swaps(
     """Yield the first swap of two ranks; see Note [When collectives are swapped]."""
     position = _first_swap(one, other, _call)
     if position is None and [*map(_line, one)] == [*map(_line, other)]:
-        position = _first_swap(one, other, _memory)
+        position = _first_swap(one, other, _call_with_data)
     if position is not None:
         pair = one[position], other[position]
         sources = _differing_lines(*map(_lines, pair))
@@ -115,8 +117,16 @@ def _lines(launch: CollectiveLaunch) -> tuple[Origin, ...]:
     return launch.source, *launch.callers
 
 
-def _memory(launch: CollectiveLaunch) -> tuple[tuple[int, int], ...]:
-    regions = (*launch.regions, *launch.written)
+def _call_with_data(launch: CollectiveLaunch) -> object:
+    return _words(launch), launch.root, _data(launch)
+
+
+def _data(launch: CollectiveLaunch) -> tuple[tuple[object, int], ...]:
+    regions = launch.regions or launch.written
+    starts = [region.start_byte for region in regions]
+    named = [*zip(launch.data_names, starts, strict=False)]
+    if named and all(name for name, _ in named):
+        return tuple(named)
     return tuple((region.storage, region.start_byte) for region in regions)
 
 

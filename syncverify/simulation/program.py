@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 from syncverify.errors import UsageError
 from syncverify.settings import PROGRAM_HANG_TIMEOUT_SECONDS
+from syncverify.sim.recording.data_names import NamingRecorder
 from syncverify.sim.recording.rank_recorder import RankRecorder
 
 Program = Callable[..., Any]
@@ -63,7 +64,7 @@ class SimulatedProgram:
     def recorders(self) -> list[RankRecorder]:
         """Make the recorders of a play."""
         return [
-            RankRecorder(records_accesses=self.records_accesses)
+            NamingRecorder(records_accesses=self.records_accesses)
             for _ in range(self.num_ranks)
         ]
 

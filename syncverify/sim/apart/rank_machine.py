@@ -28,6 +28,7 @@ from syncverify.sim.network.own_default_group import (
     make_default_group,
     own_default_groups,
 )
+from syncverify.sim.recording.data_names import NamingRecorder
 from syncverify.sim.recording.foreign_threads import (
     refusing_threads_that_communicate,
 )
@@ -139,7 +140,9 @@ class RankPlace:
 
     def recorders(self) -> list[RankRecorder]:
         """Make the recorders of all ranks, of which one records."""
-        recorders = [RankRecorder() for _ in range(self.num_ranks)]
+        recorders: list[RankRecorder] = [
+            NamingRecorder() for _ in range(self.num_ranks)
+        ]
         streams = recorders[self.rank].streams
         if self.is_for_nccl:
             streams.backends.default = "nccl"

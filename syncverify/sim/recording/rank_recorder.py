@@ -482,7 +482,10 @@ class RankRecorder(Recorder):
                 and each.is_leaf
             ]
             if leaves:
-                self.streams.engine.note_leaves(leaves)
+                self._note_leaves(leaves)
+
+    def _note_leaves(self, leaves: list[torch.Tensor]) -> None:
+        self.streams.engine.note_leaves(leaves)
 
     def _note_operator(
         self,
@@ -539,7 +542,9 @@ class RankRecorder(Recorder):
         for region in made:
             region.storage.made_at = line
         self._raw.append(
-            RawAccess(position, self.moment, stream, effects.name, reads, writes, line)
+            RawAccess(
+                position, self.moment, stream, effects.name, reads, writes, line, made
+            )
         )
         if (effects.waits_on_host and place != "host") or place == "blocking copy":
             streams.wait_on_host(streams.mark(current))

@@ -64,6 +64,7 @@ class RawAccess(NamedTuple):
         reads: Memory that the operator reads.
         writes: Memory that the operator writes.
         line: Lines that called the operator, or its origin if none did.
+        made: Memory that the operator allocates.
     """
 
     position: int
@@ -73,6 +74,7 @@ class RawAccess(NamedTuple):
     reads: Sequence[RawRegion]
     writes: Sequence[RawRegion]
     line: RawFrames | NoLine
+    made: Sequence[RawRegion] = ()
 
 
 class RawFree(NamedTuple):

@@ -125,6 +125,32 @@ def slices_in_another_order(rank: int) -> torch.Tensor:
     return flat
 
 
+def tensors_in_another_order(rank: int) -> list[torch.Tensor]:
+    parts = [on_gpu(rank + 10 * index) for index in range(3)]
+    for index in ([0, 1, 2], [1, 2, 0])[rank]:
+        dist.all_reduce(parts[index])
+    return parts
+
+
+def copies_in_another_order(rank: int) -> list[torch.Tensor]:
+    parts = [on_gpu(rank + 10 * index) for index in range(2)]
+    for part in parts if rank else parts[::-1]:
+        mean = part.double().float() / 2
+        dist.all_reduce(mean)
+        part.copy_(mean)
+    return parts
+
+
+def gradients_in_another_order(rank: int) -> list[torch.Tensor]:
+    weights = [on_gpu(1).requires_grad_() for _ in range(2)]
+    (weights[0] * weights[1] * (rank + 1)).sum().backward()
+    for weight in weights if rank else weights[::-1]:
+        assert weight.grad is not None
+        weight.grad.div_(2)
+        dist.all_reduce(weight.grad)
+    return weights
+
+
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 @pytest.mark.parametrize(
     ("program", "lines"),
@@ -132,6 +158,9 @@ def slices_in_another_order(rank: int) -> torch.Tensor:
         (lines_in_another_order, ("sum_bias", "sum_weight")),
         (callers_in_another_order, ("sum_bias", "sum_weight")),
         (slices_in_another_order, ("slices_in_another_order", "of other memory")),
+        (tensors_in_another_order, ("tensors_in_another_order", "of other memory")),
+        (copies_in_another_order, ("copies_in_another_order", "of other memory")),
+        (gradients_in_another_order, ("gradients_in_another_order", "of other memory")),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
@@ -219,10 +248,60 @@ def owners_in_turn(rank: int) -> torch.Tensor:
     return torch.stack(parameters)
 
 
+def owners_have_memory_of_their_own(rank: int) -> list[torch.Tensor]:
+    """Each owner sends its tensor, and the others receive into one buffer."""
+    parts, buffer = [on_gpu(rank) for _ in range(2)], on_gpu(rank)
+    for owner, part in enumerate(parts):
+        sent = part if owner == rank else buffer
+        dist.broadcast(sent, owner)
+        part.copy_(sent)
+    return parts
+
+
+def buffers_in_another_order(rank: int) -> torch.Tensor:
+    """Each step fills a buffer anew, and it does not matter which."""
+    buffers, total = [on_gpu(rank) for _ in range(2)], on_gpu(0)
+    for step in range(2):
+        buffer = buffers[(step + rank) % 2].fill_(step)
+        dist.all_reduce(buffer)
+        total += buffer
+    return total
+
+
+def batches_in_another_order(rank: int) -> list[torch.Tensor]:
+    """Each rank computes on the batches in an order of its own, and so makes their losses."""
+    batches = [on_gpu(index) for index in range(2)]
+    losses = [on_gpu(0), on_gpu(0)]
+    for index in [0, 1] if rank else [1, 0]:
+        losses[index] = (batches[index] ** 2).mean()
+    for each in losses:
+        dist.all_reduce(each)
+    for step in range(2):
+        loss = (batches[(step + rank) % 2] ** 2).mean()
+        dist.all_reduce(loss)
+        losses.append(loss)
+    return losses
+
+
+def tasks_in_another_order(rank: int) -> list[torch.Tensor | None]:
+    """Backward passes make gradients in an order of the rank; it sums them in that of the weights."""
+    weights = [on_gpu(1).requires_grad_() for _ in range(2)]
+    for weight in weights if rank else weights[::-1]:
+        (weight * (rank + 1)).sum().backward()
+    for weight in weights:
+        assert weight.grad is not None
+        dist.all_reduce(weight.grad)
+    return [weight.grad for weight in weights]
+
+
 @pytest.mark.parametrize(
     "program",
     [
         owners_in_turn,
+        owners_have_memory_of_their_own,
+        buffers_in_another_order,
+        batches_in_another_order,
+        tasks_in_another_order,
         other_branches,
         one_more_tensor,
         barriers_in_another_order,
