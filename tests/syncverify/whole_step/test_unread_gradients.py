@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
 from syncverify import parity
-from syncverify.whole_step.causes import NotContinued
+from syncverify.whole_step.causes import NotContinued, OtherCoefficient, RanksDiffer
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import Optimizer, average, sgd, unchanged
@@ -300,3 +300,61 @@ def test_a_lost_state_of_a_flat_slice_shows_in_the_steps_after() -> None:
     result = resumed(plain_step, flat_sgd, load=load_without_state)
     (mistake,) = result.mistakes
     assert mistake.finding.cause == NotContinued()
+
+
+def other_owners(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    step_index: int,
+) -> None:
+    """Exchange the owners after two steps, and leave their states where they are."""
+    loss(model, batch).backward()
+    average(model.parameters(), mesh, "dp")
+    group, parameters = mesh.get_group("dp"), [*model.parameters()]
+    owners = [(index + step_index // 2) % 2 for index in range(len(parameters))]
+    for each, owner in zip(parameters, owners, strict=True):
+        each.grad = each.grad if owner == group.rank() else None
+    optimizer.step()
+    optimizer.zero_grad()
+    for each, owner in zip(parameters, owners, strict=True):
+        dist.broadcast(each.data, group_src=owner, group=group)
+
+
+def counts_small_twice(
+    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    """Clip by a norm that counts the gradients of small parameters once a rank."""
+    loss(model, batch).backward()
+    average(model.parameters(), mesh, "dp")
+    group, large = mesh.get_group("dp"), list[tuple[int, nn.Parameter]]()
+    for index, each in enumerate(model.parameters()):
+        if each.dim() > 1:
+            owner = index // 2 % 2
+            large.append((owner, each))
+            each.grad = each.grad if owner == group.rank() else None
+    mine = [each.grad for each in model.parameters() if each.grad is not None]
+    square = torch.stack([each.square().sum() for each in mine]).sum()
+    dist.all_reduce(square, group=group)
+    for each in mine:
+        each *= 0.05 / square.sqrt()
+    optimizer.step()
+    optimizer.zero_grad()
+    for owner, parameter in large:
+        dist.broadcast(parameter.data, group_src=owner, group=group)
+
+
+@pytest.mark.parametrize(
+    ("step", "cause", "more"),
+    [
+        (other_owners, RanksDiffer, {"steps": 4}),
+        (counts_small_twice, OtherCoefficient, {"steps": 2, "clip": 0.05}),
+    ],
+)
+def test_unread_gradients_beside_a_mistake_are_no_mistakes(
+    step: Step, cause: type, more: dict[str, Any]
+) -> None:
+    result = play(step, adam, **more)
+    (mistake,) = result.mistakes
+    assert isinstance(mistake.finding.cause, cause), str(result)
