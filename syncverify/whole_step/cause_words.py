@@ -29,6 +29,7 @@ from syncverify.whole_step.causes import (
     OtherOption,
     OwnParts,
     RanksDiffer,
+    RanksScaled,
     ReducedOver,
     Scaled,
     StepMistake,
@@ -126,6 +127,18 @@ def _(cause: Scaled, _quantity: Quantity) -> CauseWords:
         ", ".join(filter(None, [f"{word} by {factor:g}", number])),
         f"{'divide' if is_larger else 'multiply'} by the right number; look where the divisor "
         "comes from",
+    )
+
+
+@words_of.register
+def _(cause: RanksScaled, _quantity: Quantity) -> CauseWords:
+    ranks = dict[float, list[int]]()
+    for rank, factor in cause.factors:
+        ranks.setdefault(factor, []).append(rank)
+    listed = [f"by {each:g} on {named('rank', ranks[each])}" for each in ranks]
+    return CauseWords(
+        f"multiplied {', '.join(listed)}",
+        "multiply by the same number on all ranks; look for code that depends on the rank",
     )
 
 

@@ -80,6 +80,18 @@ class Scaled:
 
 
 @dataclass(frozen=True, slots=True)
+class RanksScaled:
+    """Ranks have the right value times a factor of their own.
+
+    Attributes:
+        factors: Each wrong rank with its factor.
+    """
+
+    factors: tuple[tuple[int, float], ...]
+    word: str = field(default="ranks-scaled", init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Missing:
     """Ranks have no gradient, or zeros, where one rank has values.
 

@@ -85,16 +85,18 @@ def _is_unread(found: ComparedValue, before: RankGradients) -> bool:
 
 def _clip_cause(found: ComparedValue, before: RankGradients) -> StepMistake | None:
     """Return how a gradient is clipped wrongly; None if clipping multiplies it by no number."""
-    rank = found.wrong_ranks[0]
     slack = found.slack
-    expected = multiple_of(found.expected[rank], before.get(rank), slack)
-    got = {
-        each: multiple_of(found.got[each], before.get(each), slack)
-        for each in found.wrong_ranks
-    }
+    read = [each for each in found.wrong_ranks if found.got[each] is not None]
+    if not read:
+        return None
+    expected = multiple_of(found.expected[read[0]], before.get(read[0]), slack)
+    got = {each: multiple_of(found.got[each], before.get(each), slack) for each in read}
     real = {each: factor for each, factor in got.items() if factor is not None}
     if expected is None or len(real) < len(got):
         return None
+    # A rank without a gradient leaves the parameter to its owner, and clips as that rank does.
+    if len({*real.values()}) == 1:
+        real = dict.fromkeys(found.wrong_ranks, real[read[0]])
     if expected != 1 and {*real.values()} == {1.0}:
         return NotClipped(expected)
     return OtherCoefficient(real, expected)

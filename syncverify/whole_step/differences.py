@@ -251,7 +251,7 @@ def _of_quantity(
 ) -> Iterator[ComparedValue]:
     listed = [_of(each, quantity, step) for each in ranks]
     for name, value in reference.tensors(quantity, step).items():
-        others = _left_to_others(name, quantity, ranks, step)
+        others = left_to_others(name, ranks, step) if quantity in _GRADIENTS else ()
         got = {
             rank: each[name]
             for rank, each in enumerate(listed)
@@ -267,15 +267,11 @@ def _of_quantity(
         yield reference.bounded(found, quantity, step)
 
 
-def _left_to_others(
-    name: str, quantity: Quantity, ranks: Sequence[RankValues], step: int
-) -> set[int]:
-    """Return the ranks whose gradient nobody reads: another rank updates the parameter.
+def left_to_others(name: str, ranks: Sequence[RankValues], step: int) -> set[int]:
+    """Return the ranks whose optimizers leave a parameter to those of other ranks.
 
     With ZeRO-1, each rank's optimizer has some of the parameters, and sends them afterwards.
     """
-    if quantity not in _GRADIENTS:
-        return set()
     updating = {r for r, each in enumerate(ranks) if name in each.steps[step].updated}
     return {*range(len(ranks))} - updating if updating else set()
 

@@ -28,6 +28,7 @@ from syncverify.whole_step.mixtures import Explained
 from syncverify.whole_step.norm_causes import norm_cause
 from syncverify.whole_step.option_causes import frozen_cause, option_cause
 from syncverify.whole_step.own_values import by_own_values
+from syncverify.whole_step.unread import unread
 from syncverify.whole_step.values import NamedTensors, Quantity, parameter_of
 
 # Values that follow from earlier ones of a rank are known exactly: any difference is a mistake.
@@ -126,6 +127,8 @@ def _independent(
     not_updated = {name for each in found for name in _not_updated(each)}
     wrong = [each for each in wrong if parameter_of(each.name) not in not_updated]
     unexplained = by_own_values(play, quantity, step, wrong, _factors(found))
+    ignored = unread(unexplained, play.ranks)
+    unexplained = [e for e in unexplained if not any(e is other for other in ignored)]
     if not unexplained:
         return []
     start = play.own_start(step) if step else None

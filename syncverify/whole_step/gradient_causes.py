@@ -14,6 +14,7 @@ from syncverify.whole_step.causes import (
     NotANumber,
     NotCleared,
     OtherlyFrozen,
+    RanksScaled,
     ReducedOver,
     Scaled,
     StepMistake,
@@ -100,7 +101,7 @@ def _proves(
     match cause:
         case LacksSum(_, factor) | ReducedOver(_, _, factor):
             return factor == 1 or bool(axes_with(known.layout, factor))
-        case NotCleared():
+        case NotCleared() | RanksScaled():
             return False
     return True
 
@@ -130,14 +131,27 @@ def _is_zero(value: torch.Tensor | None) -> bool:
 
 
 def _scaled(found: ComparedValue, known: Known) -> StepMistake | None:
-    factors = [
-        factor_of(found.got[rank], found.expected[rank], slack_of_base=found.slack)
-        for rank in found.wrong_ranks
-    ]
+    factors = _own_factors(found)
     if len(factors) < len(found.got):
         return None
-    factor = common_factor(factors, RELATIVE + found.relative_slack)
+    factor = common_factor([*factors.values()], RELATIVE + found.relative_slack)
     return None if factor is None else scaled_by(factor, known)
+
+
+def _own_factors(found: ComparedValue) -> dict[int, float | None]:
+    """Return by how much each wrong rank multiplies its right value; None for no multiple."""
+    return {
+        rank: factor_of(
+            found.got[rank], found.expected[rank], slack_of_base=found.slack
+        )
+        for rank in found.wrong_ranks
+    }
+
+
+def _ranks_scaled(found: ComparedValue, _: Known) -> StepMistake | None:
+    factors = _own_factors(found)
+    known = [(rank, each) for rank, each in factors.items() if each is not None]
+    return RanksScaled(tuple(known)) if len(known) == len(factors) else None
 
 
 def scaled_by(factor: float, known: Known) -> Scaled:
@@ -155,9 +169,19 @@ def _lacks_sum(found: ComparedValue, known: Known) -> StepMistake | None:
             for rank, value in found.expected.items()
         ]
         factor = common_factor(factors, RELATIVE + found.relative_slack)
-        if factor is not None:
+        is_known = factor == 1 or (factor and axes_with(known.layout, factor))
+        if factor is not None and (is_known or not _are_multiples(found)):
             return LacksSum(axes, factor)
     return None
+
+
+def _are_multiples(found: ComparedValue) -> bool:
+    """Tell whether each rank has a multiple of its right value: any factor fits their sum."""
+    has_several = any(int(each.count_nonzero()) > 1 for each in found.expected.values())
+    return has_several and all(
+        factor is not None or _is_zero(found.got[rank])
+        for rank, factor in _own_factors(found).items()
+    )
 
 
 def _sum(found: ComparedValue, ranks: Sequence[int]) -> torch.Tensor | None:
@@ -200,6 +224,7 @@ _FINDERS: Final = (
     _missing,
     _scaled,
     _lacks_sum,
+    _ranks_scaled,
     _not_cleared,
     _clamped,
     wrong_group,

@@ -6,6 +6,8 @@ before is a consequence. A value that is not is a mistake of its own.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -156,7 +158,32 @@ def _optimized(
             if (value := made[rank][step][quantity].get(each.name)) is not None
         }
         if {*expected} == {*each.got}:
+            if quantity is Quantity.PARAMETER:
+                expected = _sent(play, each, expected)
             yield _expecting(each, expected)
+
+
+def _sent(
+    play: MeshPlay, found: ComparedValue, made: Mapping[int, torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    """Return what ranks should have: without a gradient, a rank may have the owner's value."""
+    read = play.by_rank(Quantity.STEPPED, found.step, found.name)
+    sent = dict[int, torch.Tensor]()
+    for rank, own in made.items():
+        copies = [
+            each
+            for other, each in made.items()
+            if read[rank] is None
+            if torch.equal(found.expected[other], found.expected[rank])
+        ]
+        distance = functools.partial(_distance, found.got[rank])
+        sent[rank] = min([own, *copies], key=distance)
+    return sent
+
+
+def _distance(value: torch.Tensor | None, other: torch.Tensor) -> float:
+    is_shaped = value is not None and value.shape == other.shape
+    return _largest(value - other) if value is not None and is_shaped else math.inf
 
 
 def _expecting(

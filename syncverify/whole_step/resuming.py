@@ -18,7 +18,13 @@ from syncverify.errors import UsageError
 from syncverify.simulation.program import Device
 from syncverify.simulation.simulate import simulate
 from syncverify.whole_step.causes import NotContinued, StepMistake
-from syncverify.whole_step.differences import ComparedValue, OneRank, compared, piece
+from syncverify.whole_step.differences import (
+    ComparedValue,
+    OneRank,
+    compared,
+    left_to_others,
+    piece,
+)
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.gradient_causes import grouped
 from syncverify.whole_step.layout import Layout
@@ -33,6 +39,7 @@ from syncverify.whole_step.saved_steps import (
 )
 from syncverify.whole_step.shards import fill
 from syncverify.whole_step.training import Training
+from syncverify.whole_step.unread import unread
 from syncverify.whole_step.values import (
     NamedTensors,
     Quantity,
@@ -46,6 +53,8 @@ _LOADED: Final = {
     Quantity.LOADED_STATE: Quantity.STATE,
     Quantity.LOADED_SCALE: Quantity.SCALE,
 }
+# Values of an optimizer that has the parameter.
+_HELD: Final = (Quantity.LOADED_STATE, Quantity.LOADED_RATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +129,7 @@ def _resumed(
         return played
     fill([each.values.kept for each in ranks])
     play = ResumedPlay(training, saved, layout, ranks, reference)
-    values = [*play.loaded_values(), *play.later_values()]
+    values = play.values()
     return replace(
         played,
         findings=tuple(play.findings(values)),
@@ -152,7 +161,21 @@ class ResumedPlay:
         """Number of the first step after loading, from 0."""
         return num_before(self.training)
 
-    def loaded_values(self) -> Iterator[ComparedValue]:
+    def values(self) -> list[ComparedValue]:
+        """Return the compared values after loading, except those that no parameter depends on."""
+        values = [*self._loaded(), *self._later()]
+        ignored = unread(values, self._values_of_ranks)
+        return [
+            replace(each, step=each.step + self.first_step)
+            for each in values
+            if not any(each is other for other in ignored)
+        ]
+
+    @property
+    def _values_of_ranks(self) -> list[RankValues]:
+        return [each.values for each in self.ranks]
+
+    def _loaded(self) -> Iterator[ComparedValue]:
         """Yield the values of each rank after loading, beside those of one rank before it."""
         before = self.first_step - 1
         for quantity, source in _LOADED.items():
@@ -167,11 +190,14 @@ class ResumedPlay:
         self, quantity: Quantity, name: str, value: torch.Tensor | None
     ) -> Iterator[ComparedValue]:
         parameter = parameter_of(name)
+        others = left_to_others(parameter, self._values_of_ranks, 0)
+        held_by = {*range(len(self.ranks))} - (others if quantity in _HELD else set())
         got = {
             rank: each.loaded[quantity].get(name)
             for rank, each in enumerate(self.ranks)
             if quantity in each.loaded
-            if name in each.loaded[quantity] or parameter in each.values.start
+            if name in each.loaded[quantity]
+            or (parameter in each.values.start and rank in held_by)
         }
         if value is None or not got:
             return
@@ -180,7 +206,7 @@ class ResumedPlay:
             r: piece(name, value, layout=layout, rank=r, own=own, got=got[r])
             for r in got
         }
-        yield ComparedValue(quantity, self.first_step, name, got, expected)
+        yield ComparedValue(quantity, 0, name, got, expected)
 
     def _generators(self) -> Iterator[ComparedValue]:
         """Yield the generators, where the same ranks go on and their steps draw numbers."""
@@ -190,19 +216,19 @@ class ResumedPlay:
             return
         quantity, name = Quantity.LOADED_GENERATOR, "generator"
         got = {rank: self.ranks[rank].loaded[quantity][name] for rank in expected}
-        yield ComparedValue(quantity, self.first_step, name, got, expected)
+        yield ComparedValue(quantity, 0, name, got, expected)
 
-    def later_values(self) -> Iterator[ComparedValue]:
+    def _later(self) -> Iterator[ComparedValue]:
         """Yield the values of the steps after loading, beside one rank."""
         first = self.first_step
         plain, noisy = self.reference.values, self.reference.noisy
         rest = OneRank(
             _rest(plain, first), lambda: [_rest(each, first) for each in noisy()]
         )
-        ranks = [each.values for each in self.ranks]
+        ranks = self._values_of_ranks
         for each in compared(ranks, rest, self.layout, self.training.own):
             if each.quantity is not Quantity.START:
-                yield replace(each, step=each.step + first)
+                yield each
 
     def findings(self, values: Sequence[ComparedValue]) -> Iterator[WrongQuantity]:
         """Yield the mistakes: each kind of value is loaded by itself."""

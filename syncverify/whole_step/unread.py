@@ -7,7 +7,8 @@ the result of its optimizer there is replaced by the owner's. Such gradients are
 
 - An element of a rank is *replaced* if the step writes another value where the optimizer has left one,
   or if the optimizer leaves it as it was. A wrong gradient, or state, of a replaced element is unread if
-  another rank, which should have the same value, has the right one.
+  another rank, which should have the same value, has the right one. A state that was loaded is
+  unread if the first step after loading replaces the element.
 - An optimizer with tensors of its own, such as a flat slice of all parameters, may read other gradients
   than those of the model. Then gradients of the model are unread if the parameter is right after
   each step. Where such a tensor is a copy of one parameter, its gradient is judged in any case.
@@ -31,7 +32,8 @@ from syncverify.whole_step.values import (
     parameter_of,
 )
 
-_OF_OPTIMIZERS = (Quantity.GRADIENT, Quantity.STEPPED, Quantity.STATE)
+_GRADIENTS = (Quantity.GRADIENT, Quantity.STEPPED)
+_OF_OPTIMIZERS = (*_GRADIENTS, Quantity.STATE, Quantity.LOADED_STATE)
 _Values = Mapping[tuple[Quantity, int, str], ComparedValue]
 
 
@@ -41,7 +43,7 @@ def unread(
     """Return wrong gradients, and states of optimizers, that no parameter depends on.
 
     Args:
-        values: All compared values.
+        values: All compared values. Loaded ones have the number of the first step after loading.
         ranks: Values of each rank.
     """
     by_key = {(each.quantity, each.step, each.name): each for each in values}
@@ -59,7 +61,7 @@ def _is_read_elsewhere(
     value: ComparedValue, by_key: _Values, ranks: Sequence[RankValues]
 ) -> bool:
     """Tell whether optimizers read gradients in the place of a wrong one of the model."""
-    if value.quantity is Quantity.STATE:
+    if value.quantity not in _GRADIENTS:
         return False
     parameters = [
         each
@@ -117,11 +119,16 @@ def _replaced(value: ComparedValue, rank: int, values: RankValues) -> torch.Tens
     before = _before(values, value.step).get(name)
     after = step.tensors[Quantity.PARAMETER].get(name)
     shape = value.expected[rank].shape
-    if before is None or after is None or after.shape != shape:
-        return torch.zeros(shape, dtype=torch.bool)
+    nowhere = torch.zeros(shape, dtype=torch.bool)
+    if before is None or after is None or after.shape != before.shape:
+        return nowhere
     left = step.left.get(name)
     left = after if left is None else left
-    return (left != after) | (left == before)
+    is_replaced = (left != after) | (left == before)
+    if shape:
+        return is_replaced if after.shape == shape else nowhere
+    # A counter of steps belongs to all elements.
+    return is_replaced.all()
 
 
 def _before(rank: RankValues, step: int) -> NamedTensors:

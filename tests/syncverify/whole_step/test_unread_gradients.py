@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
 from syncverify import parity
+from syncverify.whole_step.causes import NotContinued, OtherCoefficient, RanksDiffer
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import Optimizer, average, sgd, unchanged
@@ -147,6 +149,51 @@ def scales_one_rank(
     optimizer.zero_grad()
 
 
+def owned(parameters: list[nn.Parameter]) -> Optimizer:
+    """Make an optimizer of every second parameter."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mine = [p for i, p in enumerate(parameters) if i % size == rank]
+    return torch.optim.Adam(mine, lr=0.05)
+
+
+def file_of(path: str, rank: int) -> Path:
+    return Path(path) / f"{rank}.pt"
+
+
+def save_each(model: nn.Module, optimizer: Optimizer, path: str) -> None:
+    """Save the model, and what the optimizer of this rank has, in a file of the rank."""
+    held = (
+        model.state_dict(),
+        optimizer.state_dict(),
+        getattr(optimizer, "part", None),
+    )
+    torch.save(held, file_of(path, dist.get_rank()))
+    dist.barrier()
+
+
+def load_file(
+    model: nn.Module,
+    optimizer: Any,
+    path: str,
+    *,
+    rank: int | None = None,
+    offset: int = 0,
+) -> None:
+    """Load the file of a rank; None for the rank's own one, or one after it."""
+    ours = (dist.get_rank() + offset) % dist.get_world_size()
+    held = torch.load(file_of(path, ours if rank is None else rank), weights_only=False)
+    parameters, state, part = held
+    model.load_state_dict(parameters)
+    optimizer.load_state_dict(state)
+    if part is not None:
+        optimizer.part.data.copy_(part.data)
+
+
+def load_without_state(model: nn.Module, optimizer: Any, path: str) -> None:
+    load_file(model, optimizer, path)
+    optimizer.state.clear()
+
+
 def play(step: Step, optimizer: Callable[..., Any] = sgd, **more: Any) -> Parity:
     values: dict[str, Any] = {"layouts": ["dp=2"], "device": "cpu"}
     return parity(
@@ -205,3 +252,109 @@ def test_a_wrong_part_of_an_owner_is_a_mistake(
 ) -> None:
     result = play(step, optimizer)
     assert quantity in [each.finding.quantity for each in result.mistakes], str(result)
+
+
+resumed = functools.partial(play, steps=4, resume=True, save=save_each)
+
+
+@pytest.mark.parametrize(
+    ("step", "optimizer"),
+    [
+        (slices_of, sgd),
+        (slices_of, adam),
+        (whole_parameters, sgd),
+        (whole_parameters, adam),
+        (functools.partial(whole_parameters, others="local"), adam),
+        (whole_parameters, owned),
+        (plain_step, flat_sgd),
+    ],
+)
+def test_a_state_that_a_rank_does_not_own_need_not_be_loaded(
+    step: Step, optimizer: Callable[..., Any]
+) -> None:
+    result = resumed(step, optimizer, load=load_file)
+    assert result.is_right, str(result)
+
+
+@pytest.mark.parametrize(
+    ("step", "optimizer", "load"),
+    [
+        (whole_parameters, sgd, functools.partial(load_file, rank=0)),
+        (whole_parameters, adam, functools.partial(load_file, rank=0)),
+        (whole_parameters, adam, functools.partial(load_file, offset=1)),
+        (whole_parameters, adam, load_without_state),
+        (whole_parameters, owned, load_without_state),
+        (slices_of, adam, functools.partial(load_file, rank=0)),
+        (slices_of, sgd, load_without_state),
+    ],
+)
+def test_a_state_of_its_owner_has_to_be_loaded(
+    step: Step, optimizer: Callable[..., Any], load: Callable[..., None]
+) -> None:
+    result = resumed(step, optimizer, load=load)
+    kinds = {each.finding.quantity for each in result.mistakes}
+    assert kinds == {Quantity.LOADED_STATE}, str(result)
+
+
+def test_a_lost_state_of_a_flat_slice_shows_in_the_steps_after() -> None:
+    result = resumed(plain_step, flat_sgd, load=load_without_state)
+    (mistake,) = result.mistakes
+    assert mistake.finding.cause == NotContinued()
+
+
+def other_owners(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    step_index: int,
+) -> None:
+    """Exchange the owners after two steps, and leave their states where they are."""
+    loss(model, batch).backward()
+    average(model.parameters(), mesh, "dp")
+    group, parameters = mesh.get_group("dp"), [*model.parameters()]
+    owners = [(index + step_index // 2) % 2 for index in range(len(parameters))]
+    for each, owner in zip(parameters, owners, strict=True):
+        each.grad = each.grad if owner == group.rank() else None
+    optimizer.step()
+    optimizer.zero_grad()
+    for each, owner in zip(parameters, owners, strict=True):
+        dist.broadcast(each.data, group_src=owner, group=group)
+
+
+def counts_small_twice(
+    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    """Clip by a norm that counts the gradients of small parameters once a rank."""
+    loss(model, batch).backward()
+    average(model.parameters(), mesh, "dp")
+    group, large = mesh.get_group("dp"), list[tuple[int, nn.Parameter]]()
+    for index, each in enumerate(model.parameters()):
+        if each.dim() > 1:
+            owner = index // 2 % 2
+            large.append((owner, each))
+            each.grad = each.grad if owner == group.rank() else None
+    mine = [each.grad for each in model.parameters() if each.grad is not None]
+    square = torch.stack([each.square().sum() for each in mine]).sum()
+    dist.all_reduce(square, group=group)
+    for each in mine:
+        each *= 0.05 / square.sqrt()
+    optimizer.step()
+    optimizer.zero_grad()
+    for owner, parameter in large:
+        dist.broadcast(parameter.data, group_src=owner, group=group)
+
+
+@pytest.mark.parametrize(
+    ("step", "cause", "more"),
+    [
+        (other_owners, RanksDiffer, {"steps": 4}),
+        (counts_small_twice, OtherCoefficient, {"steps": 2, "clip": 0.05}),
+    ],
+)
+def test_unread_gradients_beside_a_mistake_are_no_mistakes(
+    step: Step, cause: type, more: dict[str, Any]
+) -> None:
+    result = play(step, adam, **more)
+    (mistake,) = result.mistakes
+    assert isinstance(mistake.finding.cause, cause), str(result)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -9,7 +11,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify import parity
-from syncverify.whole_step.causes import Scaled, Weighted
+from syncverify.whole_step.causes import LacksSum, RanksScaled, Scaled, Weighted
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
@@ -199,3 +201,60 @@ def test_a_divisor_that_leaves_out_the_micro_batches_is_named() -> None:
     assert mistake.finding.cause == Scaled(3.0, is_number_of_parts=True)
     assert "multiplied by 3, the number of micro-batches" in str(result)
     assert "(dp=2, 3 micro-batches, step 1, all ranks)" in str(result)
+
+
+def scaled_by_rank(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    factors: list[float],
+    reduces: bool = True,
+) -> None:
+    """Multiply the gradients of each rank by a factor of its own."""
+    model(batch).square().mean().backward()
+    if reduces:
+        average(model.parameters(), mesh, "dp")
+    for each in model.parameters():
+        assert each.grad is not None
+        each.grad *= factors[mesh["dp"].get_local_rank()]
+    update(optimizer)
+
+
+@pytest.mark.parametrize(
+    ("factors", "wrong", "words"),
+    [
+        ([1, 0.9], ((1, 0.9),), "multiplied by 0.9 on rank 1"),
+        ([1, 3], ((1, 3.0),), "multiplied by 3 on rank 1"),
+        ([0.8, 0.9], ((0, 0.8), (1, 0.9)), "by 0.8 on rank 0, by 0.9 on rank 1"),
+    ],
+)
+def test_a_factor_of_some_ranks_is_no_lacking_sum(
+    factors: list[float], wrong: tuple[tuple[int, float], ...], words: str
+) -> None:
+    step = functools.partial(scaled_by_rank, factors=factors)
+    result = _plain(step, len(factors))
+    (mistake,) = result.mistakes
+    assert mistake.finding.cause == RanksScaled(wrong)
+    assert words in str(result)
+
+
+def test_a_lacking_sum_may_need_any_factor() -> None:
+    step = functools.partial(scaled_by_rank, factors=[0.8, 0.8], reduces=False)
+    (mistake,) = _plain(step, 2).mistakes
+    assert mistake.finding.cause == LacksSum(frozenset({"dp"}), 0.625)
+
+
+def _plain(step: object, size: int) -> Parity:
+    """Play with rows that count alike."""
+    return parity(
+        functools.partial(nn.Linear, 4, 3),
+        unchanged,
+        lambda: torch.randn(4, 4),
+        lambda model, batch: model(batch).square().mean(),
+        layouts=[f"dp={size}"],
+        step=step,
+        optimizer=sgd,
+        device="cpu",
+    )
