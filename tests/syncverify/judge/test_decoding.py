@@ -386,6 +386,17 @@ def test_a_dropped_contribution_is_explained(
         assert cause.kind != "unexplained"
 
 
+def test_a_value_that_rounding_would_hide_is_not_said_to_be_misplaced() -> None:
+    """Gradients of the fifth parameter are 2**-40 of those of the first one."""
+    specs = tuple(ParameterSpec(f"p{number}", (17,), ("R",)) for number in range(5))
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1 << 20)
+    oracle = reference(scenario, Capabilities())
+    right = ExpectedGradient(oracle, specs[0], 0, 0, 1, (0, 1), 1)
+    cause = explain(right, right.part(1).float())
+    assert cause is not None
+    assert cause.kind == "rank_contribution_missing"
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_one_element_of_few_bits_that_no_mistake_made_is_not_explained(
     dtype: str,

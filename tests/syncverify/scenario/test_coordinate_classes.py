@@ -1,12 +1,12 @@
 """A few ranks have all the local shapes that there are, however many ranks there are."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 
 from syncverify.scenario.coordinate_classes import coordinate_classes, representatives
 from syncverify.scenario.layout import coordinates, local_shape
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.specs import OWN_MESH, MeshSpec, ParameterSpec
 from syncverify.strategies import scenarios
 
 
@@ -61,6 +61,8 @@ def test_a_dim_may_be_cut_by_several_axes() -> None:
 @given(scenarios(max_ranks=24))
 def test_ranks_of_a_class_hold_parts_of_equal_shape(drawn: Scenario) -> None:
     mesh = drawn.mesh
+    # No smaller mesh stands for several, so all their ranks play.
+    assume(all(spec.on_mesh == OWN_MESH for spec in drawn.parameters))
     parts = [coordinate_classes(*cut(drawn), axis) for axis in range(len(mesh.shape))]
     shapes: dict[tuple[range, ...], set[object]] = {}
     for rank in range(mesh.num_ranks):

@@ -1,6 +1,7 @@
 """Scenarios of a search: independent of each other, none discarded, and shrunk."""
 
 from collections.abc import Iterable
+from itertools import combinations
 
 import pytest
 from hypothesis import Phase
@@ -8,7 +9,12 @@ from hypothesis import strategies as st
 
 import syncverify.search.drawing
 from syncverify.scenario.coverage import Coverage
-from syncverify.scenario.features import optional_features, without_clear_errors
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.features import (
+    features_of,
+    optional_features,
+    without_clear_errors,
+)
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Drawing, ReproducedError
@@ -39,6 +45,15 @@ def counted(listed: Iterable[Scenario]) -> Coverage:
 def share_of_pairs(coverage: Coverage) -> float:
     num_pairs = sum(1 for _ in coverage.space.pairs())
     return 1 - len(coverage.missing_pairs()) / num_pairs
+
+
+def share_of_contained(listed: Iterable[Scenario]) -> float:
+    """Return the share of pairs of values that scenarios contain, judged or not."""
+    pairs = {frozenset(pair) for pair in Space(ABLE, NUM_RANKS).pairs()}
+    found = set[frozenset[Feature]]()
+    for scenario in listed:
+        found |= {*map(frozenset, combinations({*features_of(scenario)}, 2))}
+    return len(found & pairs) / len(pairs)
 
 
 @pytest.mark.nightly
@@ -79,9 +94,11 @@ def test_a_short_search_keeps_what_it_draws_and_meets_most_pairs(
 ) -> None:
     listed = drawn(300)
     assert len(listed) == num_starts[0] == 300
-    # Measured: 292 of 300, and 0.77 of all pairs. A change of strategies must not lower them.
+    # Measured: 292 of 300. Scenarios contain 0.764 of all pairs (0.767 of those without the values
+    # of table version 2), and properties judge 0.524. A change of strategies must not lower them.
     assert len(set(listed)) >= 292
-    assert share_of_pairs(counted(listed)) >= 0.77
+    assert share_of_contained(listed) >= 0.76
+    assert share_of_pairs(counted(listed)) >= 0.52
 
 
 @pytest.mark.long
