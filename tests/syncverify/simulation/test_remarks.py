@@ -134,7 +134,8 @@ def tensors_in_another_order(rank: int) -> list[torch.Tensor]:
 
 def copies_in_another_order(rank: int) -> list[torch.Tensor]:
     parts = [on_gpu(rank + 10 * index) for index in range(2)]
-    for part in parts if rank else parts[::-1]:
+    order = parts if rank else parts[::-1]
+    for part in order:
         mean = part.double().float() / 2
         dist.all_reduce(mean)
         part.copy_(mean)
@@ -144,7 +145,8 @@ def copies_in_another_order(rank: int) -> list[torch.Tensor]:
 def gradients_in_another_order(rank: int) -> list[torch.Tensor]:
     weights = [on_gpu(1).requires_grad_() for _ in range(2)]
     (weights[0] * weights[1] * (rank + 1)).sum().backward()
-    for weight in weights if rank else weights[::-1]:
+    order = weights if rank else weights[::-1]
+    for weight in order:
         assert weight.grad is not None
         weight.grad.div_(2)
         dist.all_reduce(weight.grad)
@@ -272,7 +274,8 @@ def batches_in_another_order(rank: int) -> list[torch.Tensor]:
     """Each rank computes on the batches in an order of its own, and so makes their losses."""
     batches = [on_gpu(index) for index in range(2)]
     losses = [on_gpu(0), on_gpu(0)]
-    for index in [0, 1] if rank else [1, 0]:
+    order = [0, 1] if rank else [1, 0]
+    for index in order:
         losses[index] = (batches[index] ** 2).mean()
     for each in losses:
         dist.all_reduce(each)
@@ -286,7 +289,8 @@ def batches_in_another_order(rank: int) -> list[torch.Tensor]:
 def tasks_in_another_order(rank: int) -> list[torch.Tensor | None]:
     """Backward passes make gradients in an order of the rank; it sums them in that of the weights."""
     weights = [on_gpu(1).requires_grad_() for _ in range(2)]
-    for weight in weights if rank else weights[::-1]:
+    order = weights if rank else weights[::-1]
+    for weight in order:
         (weight * (rank + 1)).sum().backward()
     for weight in weights:
         assert weight.grad is not None
