@@ -124,7 +124,10 @@ def explanations(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
 
 
 def num_explanations(expected: ExpectedGradient) -> int:
-    """Return the number of explanations, without the values of misplaced gradients."""
+    """Return a bound of the number of explanations, without the values of misplaced gradients.
+
+    Misplaced gradients that rounding hides count too.
+    """
     num_misplaced = sum(1 for _, donors in _donors(expected) for _ in _subsets(donors))
     return num_misplaced + sum(1 for _ in _explanations(expected, ()))
 

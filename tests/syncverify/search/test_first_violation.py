@@ -12,7 +12,7 @@ from syncverify.trace.run import Run
 from tests.syncverify.search.search_searches import Failing
 from tests.syncverify.search.search_subjects import Naive
 
-SETTINGS = Settings(ranks=4, examples=20, seed=0)
+SETTINGS = Settings(ranks=4, examples=10, seed=0)
 
 
 class Noting(Failing):
