@@ -37,7 +37,9 @@ def main(rank: int, store: str, queue) -> None:
         model(used, factor).backward()
     gradients = [weight.grad for weight in model.weights]
     if rank == 0:
-        queue.put([each and each.full_tensor().item() for each in gradients])
+        queue.put(
+            [each if each is None else each.full_tensor().item() for each in gradients]
+        )
     dist.barrier()
 
 
