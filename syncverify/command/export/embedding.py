@@ -69,10 +69,26 @@ class EmbeddedSource:
         value = vars(home)[name]
         if line and f" {_OWN_PACKAGE}." not in line:
             self.imports.add(line)
+        elif isinstance(value, ModuleType):
+            self.imports.add(f"import {value.__name__} as {name}")
         elif isinstance(value, int | float | str):
             self.definitions[name] = f"{name} = {value!r}"
+        elif isinstance(value, dict) and name not in self.definitions:
+            self._add_assigned(name, home)
         else:
             self.add(value)
+
+    def _add_assigned(self, name: str, home: ModuleType) -> None:
+        """Add a constant as the module assigns it, with all that it uses."""
+        assigned = next(
+            each
+            for each in ast.parse(inspect.getsource(home)).body
+            if name in _assigned(each)
+        )
+        tree = _WithoutTypes().visit(assigned)
+        for used in _names(tree.value):
+            self._use(used, home)
+        self.definitions[name] = ast.unparse(tree)
 
 
 @functools.cache

@@ -18,7 +18,6 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer
 from syncverify.strategies import scenarios
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from tests.quality.planted.updates_in_backward import (
     CallsSteps,
     ReducesAfterBackward,
@@ -27,23 +26,6 @@ from tests.quality.planted.updates_in_backward import (
 from tests.syncverify.command.export.script_verdicts import verdicts
 
 HERE = Path(__file__).parent
-
-
-class Right(GradientSynchronizer):
-    """Takes ordinary parameters alone, as the built-in subject does, which no script can play."""
-
-    def __init__(
-        self,
-        param_groups: list[list[nn.Parameter]],
-        bucket_size_mb: float,
-        require_accumulations: int,
-    ) -> None:
-        super().__init__(
-            param_groups,
-            bucket_size_mb,
-            require_accumulations,
-            config=SynchronizerConfig(allow_local_only=True),
-        )
 
 
 def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
@@ -92,7 +74,7 @@ def texts_of_right_synchronizer(scenario: Scenario) -> list[str]:
         return []
     try:
         refuse_features(scenario)  # raises before the scenario is played
-        found = reproductions(scenario, resolve(Right, "synchronizer"))
+        found = reproductions(scenario, resolve("synchronizer"))
         return [each.text(without_streams=False) for each in found]
     except UsageError:
         return []
