@@ -8,7 +8,6 @@ from typing import Final
 
 import click
 
-from studies.comparison import document as comparison
 from studies.documents import Document
 from studies.findings import front
 from studies.findings import table as findings
@@ -44,7 +43,6 @@ PAGES: Final = (
     bank_page.PAGE,
     cases_page.PAGE,
     cause_page.PAGE,
-    comparison.PAGE,
     conformance_page.PAGE,
     conformance_page.SCENARIOS_PAGE,
     feature_catalogue.PAGE,
