@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n auto --dist worksteal
 # Some machines set it: each of a thousand processes would compile our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: verify first test long lint type fmt check bench peers findings in-d9d releases soak conformance gpu timemachine mutation catalogue clean
+.PHONY: verify first test long lint type fmt check bench peers findings releases soak conformance gpu timemachine mutation catalogue clean
 
 verify: first
 	$(RUN) ddp --backend sim --ranks 4 --examples 200 --seed 0
@@ -64,14 +64,6 @@ peers: $(PEERS_INSTALLED)
 # ARGS=--update stores what is newest and fills it in.
 releases: $(INSTALLED)
 	$(BIN)/python -m studies.releases $(ARGS)
-
-# Our synchronizer in the place of d9d's, in d9d's own trainer; writes docs/in-d9d.md with
-# TESTS=FOLDER, a checkout of github.com/d9d-project/d9d. In an environment of its own, since d9d
-# needs a newer torch than constraints.txt has.
-in-d9d:
-	test -x build/in-d9d/bin/python || $(PYTHON) -m venv build/in-d9d
-	build/in-d9d/bin/pip install -qq --disable-pip-version-check -e '.[test]' d9d==0.24.0
-	OMP_NUM_THREADS=1 build/in-d9d/bin/python -m studies.in_d9d $(if $(TESTS),--tests $(TESTS))
 
 # The scripts of findings, with the Python of the environment; docs/findings.md gets their table.
 findings: $(INSTALLED)
