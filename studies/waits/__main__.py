@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import click
 import torch
 
-from studies.waits.page import read, write
-from studies.waits.playing import ROWS, Row, check, points_of, words_of
+from studies.waits.playing import ROWS, Row, check, words_of
+from studies.waits.results import ANSWERED, POINTS, Answered, store, superfluous
 from syncverify.command.process_exit import run_command
 from syncverify.program.warnings_once import show_warnings_once
 
 _CHECKED: Final = 10_000
-_UNCHECKED: Final = {"parts": 0, "scenarios": 0, "plays": 0, "broken": []}
 
 
 @click.command()
@@ -46,34 +46,36 @@ def main(
     for name in names or ROWS:
         row = ROWS[name]
         if not stored:
-            found = {"check": _UNCHECKED}
-            words = words_of(row, examples, jobs).to_json()
-            write(read() | {name: {"command": row.command(examples), **words, **found}})
+            found = words_of(row, examples, jobs)
+            store(Answered.of(name, torch.__version__, examples, found), found)
         for line in _checks(row, checked, jobs):
             click.echo(f"{name}: {line}")
-        is_wrong = is_wrong or bool(read()[name]["check"]["broken"])
+        is_wrong = is_wrong or bool(_answered(name).check_broken)
     sys.exit(is_wrong)
 
 
 def _checks(row: Row, wanted: int, jobs: int) -> Iterator[str]:
     """Play the parts of a check that are left, store each, and yield how many were played."""
-    points = points_of(read()[row.name])
-    stored = read()
-    while points and stored[row.name]["check"]["scenarios"] < wanted:
-        found = check(row, points, stored[row.name]["check"]["parts"], jobs)
-        stored = read()
-        kept = stored[row.name]["check"]
-        kept["parts"] += 1
-        kept["scenarios"] += found.num_scenarios
-        kept["plays"] += found.num_plays
-        kept["broken"] += [
-            f"{point}: {harm.token}" for point, harm in found.broken.items()
-        ]
-        write(stored)
-        yield (
-            f"{kept['scenarios']:,} scenarios, {kept['plays']:,} plays, "
-            f"{len(kept['broken'])} broken"
+    points = superfluous(each for each in POINTS.read() if each.row == row.name)
+    while points and (kept := _answered(row.name)).check_scenarios < wanted:
+        found = check(row, points, kept.check_parts, jobs)
+        broken = (f"{point}: {harm.token}" for point, harm in found.broken.items())
+        kept = replace(
+            kept,
+            check_parts=kept.check_parts + 1,
+            check_scenarios=kept.check_scenarios + found.num_scenarios,
+            check_plays=kept.check_plays + found.num_plays,
+            check_broken=(*kept.check_broken, *broken),
         )
+        ANSWERED.put(kept)
+        yield (
+            f"{kept.check_scenarios:,} scenarios, {kept.check_plays:,} plays, "
+            f"{len(kept.check_broken)} broken"
+        )
+
+
+def _answered(row: str) -> Answered:
+    return next(each for each in ANSWERED.read() if each.row == row)
 
 
 if __name__ == "__main__":

@@ -2,98 +2,51 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
 
-from studies.documents import RESULTS, Document, table
-from studies.waits.playing import points_of, stored_rows
-from syncverify.judge.ordering.kept_references import KIND as REFERENCE
+from studies.documents import Document, table
+from studies.waits.playing import ROWS
+from studies.waits.results import ANSWERED, POINTS, Answered, Point
 from syncverify.waits.answers import NEED_WORDS
 
-_FILE: Final = RESULTS / "waits.json"
 _HEAD: Final = (
-    *("subjects", "scenarios", *NEED_WORDS),
-    *("calls that never ran", "kept references", "check"),
+    *("subjects", "date", "scenarios", *NEED_WORDS),
+    *("never ran", "kept references", "check"),
 )
 
 
-def read() -> dict[str, Any]:
-    """Return the stored result of each row, by its name."""
-    stored: dict[str, Any] = (
-        json.loads(_FILE.read_text("utf-8")) if _FILE.exists() else {}
-    )
-    return stored
-
-
-def write(stored: Mapping[str, Any]) -> None:
-    """Store the results of the rows."""
-    text = json.dumps(dict(sorted(stored.items())), indent=1)
-    _FILE.write_text(f"{text}\n", encoding="utf-8")
-
-
 def page() -> str:
-    """Return the table, with the bound of each row, and the superfluous calls."""
-    stored = [result for _, result in stored_rows(read())]
-    lines = [*table(_HEAD, map(_cells, stored)), ""]
-    lines += [f"- `{each['command']}`" for each in stored]
-    head = ("superfluous", "code", "us", "rows")
-    extra = [*table(head, _superfluous(stored))]
-    return "\n".join([*lines, "", *extra])
-
-
-def _cells(result: Mapping[str, Any]) -> Iterator[str]:
-    played, waits = result["subjects"], result["waits"]
-    yield ", ".join(f"`{each['name']}`" for each in played)
-    in_scope, drawn, wrong = (
-        sum(map(number, played)) for number in (_in_scope, _num_drawn, _num_wrong)
+    """Return the table of the stored rows."""
+    stored, points = {each.row: each for each in ANSWERED.read()}, POINTS.read()
+    rows = (
+        _cells(stored[name], [each for each in points if each.row == name])
+        for name in ROWS
+        if name in stored
     )
-    left_out = f", {wrong:,} left out" if wrong else ""
-    yield f"{in_scope:,} of the scope, {drawn:,} drawn{left_out}"
-    ran = [each for each in waits if each["scenarios"]]
-    calls = Counter(each["word"] for each in ran if each["kind"] != REFERENCE)
-    kept = Counter(each["word"] for each in ran if each["kind"] == REFERENCE)
+    return "\n".join(table(_HEAD, rows))
+
+
+def _cells(answered: Answered, points: Sequence[Point]) -> Iterator[str]:
+    yield ", ".join(f"`{name}`" for name in ROWS[answered.row].subjects)
+    yield answered.date
+    left_out = f", {answered.wrong:,} left out" if answered.wrong else ""
+    yield f"{answered.in_scope:,} of the scope, {answered.drawn:,} drawn{left_out}"
+    ran = [each for each in points if each.scenarios]
+    calls = Counter(each.word for each in ran if not each.is_reference)
+    kept = Counter(each.word for each in ran if each.is_reference)
     yield from (str(calls[word]) for word in NEED_WORDS)
-    yield str(len(waits) - len(ran))
+    yield str(len(points) - len(ran))
     yield ", ".join(f"{kept[word]} {word}" for word in NEED_WORDS if kept[word])
-    yield _checked(result)
+    yield _checked(answered) if {"superfluous"} & {*calls, *kept} else "nothing to do"
 
 
-def _in_scope(played: Mapping[str, Any]) -> int:
-    return int(played["scenarios"])
-
-
-def _num_wrong(played: Mapping[str, Any]) -> int:
-    return int(played["wrong"])
-
-
-def _num_drawn(played: Mapping[str, Any]) -> int:
-    return int(played["drawn"])
-
-
-def _checked(result: Mapping[str, Any]) -> str:
-    check = result["check"]
-    if not points_of(result):
-        return "nothing to check"
+def _checked(answered: Answered) -> str:
     return (
-        f"{len(check['broken'])} wrong in {check['scenarios']:,} scenarios, "
-        f"{check['plays']:,} plays"
+        f"{len(answered.check_broken)} wrong in {answered.check_scenarios:,} scenarios, "
+        f"{answered.check_plays:,} plays"
     )
-
-
-def _superfluous(stored: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
-    """Yield each superfluous call once, with the most time, and the rows that list it."""
-    rows = defaultdict[tuple[str, str], dict[str, float]](dict)
-    for result in stored:
-        for each in result["waits"]:
-            if each["word"] == "superfluous" and each["kind"] != REFERENCE:
-                place = each["path"].rpartition("site-packages/")[2]
-                call = f"`{place}:{each['line']}`", f"`{each['code']}`"
-                name = f"`{result['subjects'][0]['name']}`"
-                rows[call][name] = each["exposed_microseconds"]
-    for (line, code), times in rows.items():
-        yield line, code, f"{max(times.values()):g}", ", ".join(times)
 
 
 PART: Final = Document("docs/waits.md", page, "waits of built-in subjects")

@@ -7,9 +7,9 @@ the traces do not need. It wants none to break, and plays nothing where no point
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from syncverify.backends.announced_counts import with_announced_counts
 from syncverify.scenario.scenario import Scenario
@@ -18,7 +18,6 @@ from syncverify.search.drawing import Drawing
 from syncverify.search.exhaustive import scenarios_within
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.trace.source_lines import SourceLine
 from syncverify.trace.sync_points import SyncPoint
 from syncverify.waits.answers import Answer, AnsweredWaits, HarmWithout, PlayedSubject
 from syncverify.waits.exposed_time import Link
@@ -102,17 +101,6 @@ def words_of(row: Row, examples: int, jobs: int) -> AnsweredWaits:
     )
 
 
-def points_of(result: Mapping[str, Any]) -> list[SyncPoint]:
-    """List the superfluous points of a stored result."""
-    return [
-        SyncPoint(
-            each["kind"], SourceLine(each["path"], each["line"], each["function"])
-        )
-        for each in result["waits"]
-        if each["word"] == "superfluous"
-    ]
-
-
 @dataclass(slots=True)
 class Checked:
     """A part of the check of superfluous points.
@@ -171,10 +159,3 @@ def _tell_nothing(_stage: str, _number: int, _total: int) -> None:
 def _drawn(subject: Subject, count: int, seed: int) -> list[Scenario]:
     drawn = Drawing(subject.capabilities, RANKS, count, seed).drawn()
     return [*dict.fromkeys(drawn)]
-
-
-def stored_rows(stored: dict[str, Any]) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Yield each row with its stored result."""
-    for name, row in ROWS.items():
-        if name in stored:
-            yield row, stored[name]
