@@ -1,16 +1,12 @@
 """The case for all methods: a defect, its fixed twin, and a scenario that shows it."""
 
-import json
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
+from studies.bank_rows import caught
 from syncverify.bugbank.entry import Entry
 from syncverify.scenario.token import Reproducer, decode
 from syncverify.subjects.subject import Subject
-
-# Written by `syncverify bank --json`; a test replays each token.
-FIGURES = Path(__file__).parents[1] / "results" / "bug-bank.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,5 +54,4 @@ def case_of(entry: Entry) -> Case | None:
 
 @cache
 def _tokens() -> dict[str, str]:
-    rows = json.loads(FIGURES.read_text(encoding="utf-8"))["entries"]
-    return {row["id"]: row["caught"]["token"] for row in rows if row["caught"]}
+    return {name: row.token for name, row in caught().items()}

@@ -9,7 +9,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from studies.pages.bank_page import figures
+from studies.bank_rows import BankRow, caught
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.streams import StreamsBackend
 from syncverify.bugbank.catalogue import entries, entry_of
@@ -30,13 +30,13 @@ _SEED: Final = 0
 
 def defects() -> list[str]:
     """List the first 20 defects of the bank, by name, that show in the default order."""
-    caught = {row["id"]: row["caught"] for row in figures()["entries"]}
+    rows = caught()
     names = sorted(entry.id for entry in entries())
-    return [name for name in names if _needs_no_order(caught.get(name))][:NUM_DEFECTS]
+    return [name for name in names if _needs_no_order(rows.get(name))][:NUM_DEFECTS]
 
 
-def _needs_no_order(caught: dict[str, str] | None) -> bool:
-    return caught is not None and decode(caught["token"]).schedule == DEFAULT_SCHEDULE
+def _needs_no_order(row: BankRow | None) -> bool:
+    return row is not None and decode(row.token).schedule == DEFAULT_SCHEDULE
 
 
 def subject_of(name: str) -> Subject:
