@@ -70,7 +70,8 @@ findings: $(INSTALLED)
 	$(BIN)/python -m studies.findings
 
 # Hours of two cores for 96,000 scenarios; goes on where it was cut off. After a change of the
-# harness, delete the file first. Twins are played by `syncverify bank --twin-examples 1000`.
+# harness, delete the file first. Twins are played by
+# `python -m studies.pages.bank_figures --twin-examples 1000`.
 soak: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.pages.soak studies/results/soak.jsonl \
 	  --cluster local:2 synchronizer=12000 ddp=20000 replicate=16000 fsdp2=4000 hsdp=3000 replicate-fsdp=3000 \

@@ -11,7 +11,7 @@ from contextlib import closing
 import click
 import torch
 
-from studies.bank_scenarios import reproducer_of
+from studies.bank_rows import reproducer_of
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entries

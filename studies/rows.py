@@ -13,15 +13,20 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from syncverify.errors import UsageError
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 RESULTS: Final = Path(__file__).parent / "results"
-Row = TypeVar("Row", bound="DataclassInstance")
+
+
+class Record(Protocol):
+    """A row: any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Row = TypeVar("Row", bound=Record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ def today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def _line(row: DataclassInstance) -> str:
+def _line(row: Record) -> str:
     """Return a row as a line; a field that has its default is left out."""
     defaults = {field.name: field.default for field in fields(row)}
     record = {k: v for k, v in asdict(row).items() if v != defaults[k]}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from studies.bank_scenarios import reproducer_of
+from studies.bank_rows import reproducer_of
 from studies.documents import table
 from studies.gpu.part import Part, Result
 from studies.gpu.real_streams.playing import verdicts_on_streams

@@ -80,11 +80,6 @@ class TracesWithout:
     not_simulated: list[str] = field(default_factory=list)
     num_played: int = 0
 
-    @property
-    def num_held(self) -> int:
-        """Number of scenarios that hold with all points, and say something of each."""
-        return self.num_played - len(self.wrong) - len(self.not_simulated)
-
     def add(self, other: TracesWithout) -> None:
         """Add the findings of the scenarios after these."""
         for point, more in other.points.items():

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from studies.bank_scenarios import reproducer_of
+from studies.bank_rows import reproducer_of
 from studies.gpu import traces
 from studies.gpu.real_streams import recorder as recorder_module
 from studies.gpu.real_streams.lanes import Kind, Lanes, default_streams_of_ranks
