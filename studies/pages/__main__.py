@@ -55,7 +55,6 @@ PAGES: Final = (
     redteam.PAGE,
     redteam.SECOND_PAGE,
     stored_runs.PART,
-    timemachine.COMMITS,
     timemachine.PAGE,
     torch_tests.PAGE,
     versions.PAGE,
