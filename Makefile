@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n auto --dist worksteal
 # Some machines set it: each of a thousand processes would compile our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: verify first test long lint type fmt check bench peers findings in-d9d releases soak conformance gpu timemachine mutation catalogue clean
+.PHONY: verify first test long lint type fmt check bench peers findings releases soak conformance gpu timemachine mutation catalogue clean
 
 verify: first
 	$(RUN) ddp --backend sim --ranks 4 --examples 200 --seed 0
@@ -65,20 +65,13 @@ peers: $(PEERS_INSTALLED)
 releases: $(INSTALLED)
 	$(BIN)/python -m studies.releases $(ARGS)
 
-# Our synchronizer in the place of d9d's, in d9d's own trainer; writes docs/in-d9d.md with
-# TESTS=FOLDER, a checkout of github.com/d9d-project/d9d. In an environment of its own, since d9d
-# needs a newer torch than constraints.txt has.
-in-d9d:
-	test -x build/in-d9d/bin/python || $(PYTHON) -m venv build/in-d9d
-	build/in-d9d/bin/pip install -qq --disable-pip-version-check -e '.[test]' d9d==0.24.0
-	OMP_NUM_THREADS=1 build/in-d9d/bin/python -m studies.in_d9d $(if $(TESTS),--tests $(TESTS))
-
 # The scripts of findings, with the Python of the environment; docs/findings.md gets their table.
 findings: $(INSTALLED)
 	$(BIN)/python -m studies.findings
 
 # Hours of two cores for 96,000 scenarios; goes on where it was cut off. After a change of the
-# harness, delete the file first. Twins are played by `syncverify bank --twin-examples 1000`.
+# harness, delete the file first. Twins are played by
+# `python -m studies.pages.bank_figures --twin-examples 1000`.
 soak: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.pages.soak studies/results/soak.jsonl \
 	  --cluster local:2 synchronizer=12000 ddp=20000 replicate=16000 fsdp2=4000 hsdp=3000 replicate-fsdp=3000 \
@@ -97,7 +90,7 @@ conformance: $(PEERS_INSTALLED)
 gpu: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.gpu --markdown docs/gpu.md
 
-# Real defects of real releases: downloads and plays all pairs (38 minutes of plays in sum, two at a time), and writes
+# Real defects of real releases: downloads and plays all pairs (36 minutes of plays in sum, two at a time), and writes
 # docs/timemachine.md; goes on where it was cut off. ARGS="--only NAME" plays one pair, ARGS=""
 # what is not stored yet.
 timemachine: ARGS ?= --again --jobs 2

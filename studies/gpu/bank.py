@@ -1,15 +1,18 @@
 """Defects of the bank and their twins on real streams, beside the verdict of `sim`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
-from studies.comparison.cases import Case, case_of
+from studies.bank_rows import reproducer_of
 from studies.documents import table
 from studies.gpu.part import Part, Result
 from studies.gpu.real_streams.playing import verdicts_on_streams
 from studies.gpu.shared_device import said_on_sim
 from syncverify.bugbank.catalogue import entries
+from syncverify.bugbank.entry import Entry
+from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.subject import Subject
 
 ENTRIES = 20
 _SECTIONS = ("ordering", "memory")
@@ -20,21 +23,21 @@ def run(device: torch.device, num_entries: int = ENTRIES) -> Result:
     rows: list[Sequence[str]] = []
     wrong: list[str] = []
     num_caught = 0
-    for case in _cases(num_entries):
-        scenario = case.reproducer.scenario
+    for entry, scenario in _cases(num_entries):
+        fixed = entry.fixed()
         rows.append(
             (
-                f"`{case.id}`",
-                _cell(said_on_sim(scenario, case.defect)),
-                defect := _on_streams(case, device),
-                twin := _on_streams(case, device, is_twin=True),
+                f"`{entry.id}`",
+                _cell(said_on_sim(scenario, entry.defect())),
+                defect := _on_streams(scenario, entry.defect(), device),
+                twin := _on_streams(scenario, fixed, device),
             )
         )
         num_caught += "(" in defect
-        if alarms := said_on_sim(scenario, case.twin):
-            wrong.append(f"`{case.id}`, twin on `sim`: {'; '.join(alarms)}")
+        if alarms := said_on_sim(scenario, fixed):
+            wrong.append(f"`{entry.id}`, twin on `sim`: {'; '.join(alarms)}")
         if "(" in twin:
-            wrong.append(f"`{case.id}`, twin on real streams: {twin}")
+            wrong.append(f"`{entry.id}`, twin on real streams: {twin}")
     place = "on real streams" if device.type == "cuda" else "on `sim` alone"
     result = Result.of(
         wrong,
@@ -47,18 +50,20 @@ def run(device: torch.device, num_entries: int = ENTRIES) -> Result:
     return Result(result.state, result.device, result.summary, lines)
 
 
-def _cases(num_entries: int) -> Iterator[Case]:
-    cases = (case_of(each) for each in entries() if each.section in _SECTIONS)
-    known = [case for case in cases if case is not None]
-    yield from known[:num_entries]
+def _cases(num_entries: int) -> list[tuple[Entry, Scenario]]:
+    return [
+        (entry, found.scenario)
+        for entry in entries()
+        if entry.section in _SECTIONS
+        if (found := reproducer_of(entry)) is not None
+    ][:num_entries]
 
 
-def _on_streams(case: Case, device: torch.device, *, is_twin: bool = False) -> str:
+def _on_streams(scenario: Scenario, subject: Subject, device: torch.device) -> str:
     """Name the first violation and the slow streams that brought it."""
     if device.type != "cuda":
         return "not run"
-    subject = case.twin if is_twin else case.defect
-    for slow, found in verdicts_on_streams(case.reproducer.scenario, subject, device):
+    for slow, found in verdicts_on_streams(scenario, subject, device):
         if found:
             return f"{found[0]}, slow: {slow or 'none'}"
     return "-"

@@ -8,11 +8,9 @@ from typing import Final
 
 import click
 
-from studies.comparison import document as comparison
 from studies.documents import Document
 from studies.findings import front
 from studies.findings import table as findings
-from studies.in_d9d import document as in_d9d
 from studies.mistakes import document as mistakes
 from studies.mutants import page as mutants
 from studies.pages import (
@@ -33,18 +31,14 @@ from studies.pages import (
 from studies.peers import stored_runs
 from studies.redteam import document as redteam
 from studies.releases.__main__ import PAGES as WITH_FACTS
-from studies.streams import page as streams
 from studies.timemachine import page as timemachine
 from studies.torch_tests import page as torch_tests
-from studies.waits import page as waits
-from studies.whole_step import page as whole_step
 
 PAGES: Final = (
     alarms_page.PAGE,
     bank_page.PAGE,
     cases_page.PAGE,
     cause_page.PAGE,
-    comparison.PAGE,
     conformance_page.PAGE,
     conformance_page.SCENARIOS_PAGE,
     feature_catalogue.PAGE,
@@ -53,7 +47,6 @@ PAGES: Final = (
     front.PART,
     front_table.COUNTS,
     front_table.TABLE,
-    in_d9d.PART,
     mistakes.PAGE,
     mutants.PART,
     power.PAGE,
@@ -61,14 +54,10 @@ PAGES: Final = (
     property_catalogue.PART,
     redteam.PAGE,
     redteam.SECOND_PAGE,
-    streams.PART,
     stored_runs.PART,
-    timemachine.COMMITS,
     timemachine.PAGE,
     torch_tests.PAGE,
     versions.PAGE,
-    waits.PART,
-    whole_step.PAGE,
     whole_step_reports.PAGE,
     *word_tables.PARTS,
     # Written by hand, but for the facts about releases in their marks.

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
+from studies.bank_rows import BANK
 from studies.documents import RESULTS, Document, table
-from studies.pages.bank_page import figures
 from studies.pages.soak import lines, sums
 from tests.quality.test_alarms import OF_DDP, OF_DEEPSPEED, ON_FAKE, PROGRAMS
 
@@ -37,9 +37,8 @@ def _soaked() -> Iterator[tuple[str, str, int, int]]:
 
 def _twins() -> tuple[str, str, int, int]:
     """Sum up the bank's twins; a twin of several entries counts once, for the first one."""
-    own = [r for r in figures()["entries"] if r["twin_played_for"] == r["id"]]
-    played = sum(row["twin_examples"] for row in own)
-    alarms = sum(row["alarm"] is not None for row in own)
+    own = [row for row in BANK.read() if row.twin_played_for == row.id]
+    played, alarms = sum(r.twin_examples for r in own), sum(bool(r.alarm) for r in own)
     return f"{len(own)} twins of the [bug bank](bug-bank.md)", "sim", played, alarms
 
 

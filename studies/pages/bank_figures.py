@@ -1,32 +1,37 @@
 """Play the entries of the bug bank that have no figures, and drop figures without an entry.
 
-python -m studies.pages.bank_figures
+    python -m studies.pages.bank_figures
+    python -m studies.pages.bank_figures --twin-examples 1000 --jobs 2   # twins that have fewer, too
+
+It goes on where it was cut off.
 """
 
-import json
+from dataclasses import replace
 
 import click
 
-from studies.pages.bank_page import FIGURES, figures
+from studies.bank_rows import BANK, BUDGET, BankRow
 from syncverify.bugbank.catalogue import entries
 from syncverify.command.bank.jobs import play_all
-from syncverify.command.bank.play import BankBudget
-from syncverify.command.bank.table import to_json
+from syncverify.command.process_exit import run_command
 
 
 @click.command()
-def main() -> None:
+@click.option("--twin-examples", type=click.IntRange(min=0), default=BUDGET.twin_examples,
+              show_default=True, help="Scenarios of each twin.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
+def main(twin_examples: int, jobs: int) -> None:
     """Play the entries of the bug bank that have no figures."""
-    stored = figures()
-    known = {row["id"]: row for row in stored["entries"]}
-    budget = BankBudget(stored["examples"], stored["twin_examples"], stored["seed"])
-    new = [entry for entry in entries() if entry.id not in known]
-    played = to_json([*play_all(new, "sim", budget, jobs=1)] if new else [], budget)
-    known |= {row["id"]: row for row in played["entries"]}
-    stored["entries"] = [known[entry.id] for entry in entries()]
-    FIGURES.write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
+    listed = {entry.id: entry for entry in entries()}
+    known = [row for row in BANK.read() if row.id in listed]
+    BANK.write(known)
+    has_figures = {row.id for row in known if row.twin_examples >= twin_examples}
+    new = [entry for entry in listed.values() if entry.id not in has_figures]
+    budget = replace(BUDGET, twin_examples=twin_examples)
+    for result in play_all(new, "sim", budget, jobs) if new else ():
+        BANK.put(BankRow.of(result))
     click.echo(f"played: {', '.join(each.id for each in new) or 'none is missing'}")
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, "python -m studies.pages.bank_figures")

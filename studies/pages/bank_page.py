@@ -1,16 +1,15 @@
 """Write the page about the bug bank from its entries and figures: `make catalogue`."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
-from studies.documents import RESULTS, Document, table
+from studies.bank_rows import BANK, BUDGET, BankRow
+from studies.documents import Document, table
 from syncverify.bugbank.catalogue import SECTIONS, entries
 from syncverify.bugbank.entry import Entry
 from syncverify.plain_text import noun_of
 
-FIGURES: Final = RESULTS / "bug-bank.json"  # of `syncverify bank --json`
 _COLUMNS: Final = (
     *("id, source", "mechanism", "trigger", "silent"),
     *("caught by", "contract", "scenarios", "shrunk to"),
@@ -19,83 +18,68 @@ _COLUMNS: Final = (
 
 def page() -> str:
     """Return the figures and the entries of the page."""
-    played = {row["id"]: row for row in figures()["entries"]}
-    parts = [*_summary(played), ""]
+    rows = BANK.read()
+    played = {row.id: row for row in rows}
+    parts = [*_summary(rows), ""]
     for section in SECTIONS:
         own = [entry for entry in entries() if entry.section == section]
         parts += [*_section(section, own, played), ""]
     return "\n".join(parts)
 
 
-def figures() -> Any:
-    """Return the figures that `syncverify bank --json` wrote."""
-    return json.loads(FIGURES.read_text())
-
-
-def _summary(played: dict[str, Any]) -> Iterator[str]:
-    rows = [*played.values()]
-    caught = [row for row in rows if row["caught"]]
-    right = sum(row["is_cause_right"] for row in rows)
-    silent = sum(row["alarm"] is None for row in rows)
-    sizes = [row["caught"] for row in caught]
-    plain = sum(size["contract"] == "plain" for size in sizes)
+def _summary(rows: Sequence[BankRow]) -> Iterator[str]:
+    caught = [row for row in rows if row.property]
+    days = sorted({row.date for row in rows})
     yield (
-        f"Figures: on `{rows[0]['backend']}`, seed {figures()['seed']}, at most "
-        f"{figures()['examples']} scenarios for a defect and at least "
-        f"{figures()['twin_examples']} for a twin. Drawn scenarios change between versions, and so does the number of scenarios up "
+        f"Figures: on `sim`, seed {BUDGET.seed}, at most {BUDGET.examples} scenarios for a defect and "
+        f"at least {min(row.twin_examples for row in rows)} for a twin, played from {days[0]} to "
+        f"{days[-1]}. Drawn scenarios change between versions, and so does the number of scenarios up "
         "to a defect."
     )
-    yield ""
-    yield "| | |"
-    yield "|---|---|"
-    yield f"| caught | {len(caught)} of {len(rows)} |"
-    yield f"| caught in plain training steps | {plain} of {len(rows)} |"
-    yield f"| cause right | {right} of {len(rows)} |"
-    diagnosed = [row for row in rows if row.get("is_line_shown") is not None]
-    if diagnosed:
-        shown = sum(row["is_line_shown"] for row in diagnosed)
-        fixed = sum(bool(row["fix"]) for row in diagnosed)
-        yield f"| the report shows a guilty line | {shown} of {len(diagnosed)} |"
-        yield f"| it has a fix as code that was played | {fixed} of {len(diagnosed)} |"
-    yield (
-        f"| median to detection | {median(row['examples'] for row in caught):g} "
-        f"scenarios, {median(row['seconds'] for row in caught):.1f} s |"
+    plain = sum(row.contract == "plain" for row in caught)
+    right = sum(row.is_cause_right for row in rows)
+    seconds = median(row.seconds for row in caught)
+    sizes = ", ".join(
+        _median_of(caught, noun) for noun in ("rank", "parameter", "step")
     )
-    yield (
-        f"| median after shrinking | {_median_of(sizes, 'rank')}, "
-        f"{_median_of(sizes, 'parameter')}, {_median_of(sizes, 'step')} |"
-    )
-    yield f"| twins silent | {silent} of {len(rows)} |"
+    figures = {
+        "caught": f"{len(caught)} of {len(rows)}",
+        "caught in plain training steps": f"{plain} of {len(rows)}",
+        "cause right": f"{right} of {len(rows)}",
+        "median to detection": f"{median(row.examples for row in caught):g} scenarios, {seconds:.1f} s",
+        "median after shrinking": sizes,
+        "twins silent": f"{sum(not row.alarm for row in rows)} of {len(rows)}",
+    }
+    yield from ("", *table(("", ""), figures.items()))
 
 
-def _median_of(sizes: list[dict[str, Any]], noun: str) -> str:
-    found = median(size[f"{noun}s"] for size in sizes)
+def _median_of(caught: Sequence[BankRow], noun: str) -> str:
+    found = median(getattr(row, f"{noun}s") for row in caught)
     return f"{found:g} {noun_of(found, noun)}"
 
 
-def _section(title: str, own: list[Entry], played: dict[str, Any]) -> Iterator[str]:
+def _section(title: str, own: list[Entry], played: dict[str, BankRow]) -> Iterator[str]:
     yield f"## {title}"
     yield ""
     yield from table(_COLUMNS, (_cells(each, played.get(each.id)) for each in own))
 
 
-def _cells(entry: Entry, row: dict[str, Any] | None) -> list[str]:
+def _cells(entry: Entry, row: BankRow | None) -> list[str]:
     name = f"`{entry.id}`<br>{_link(entry.source)}"
     silent = "yes" if entry.silent else "no"
     return [name, entry.mechanism, entry.trigger, silent, *_found(row)]
 
 
-def _found(row: dict[str, Any] | None) -> list[str]:
+def _found(row: BankRow | None) -> list[str]:
     if row is None:
         return ["not measured", "", "", ""]
-    caught = row["caught"]
-    if not caught:
-        return ["missed", "", str(row["examples"]), ""]
-    identity = f"`{caught['property']}` ({caught['cause']})"
-    if not row["is_cause_right"]:
+    if not row.property:
+        return ["missed", "", str(row.examples), ""]
+    identity = f"`{row.property}` ({row.cause})"
+    if not row.is_cause_right:
         identity += ", not the cause"
-    size = f"{caught['ranks']} x {caught['parameters']} x {caught['steps']}"
-    return [identity, f"`{caught['contract']}`", str(row["examples"]), size]
+    size = f"{row.ranks} x {row.parameters} x {row.steps}"
+    return [identity, f"`{row.contract}`", str(row.examples), size]
 
 
 def _link(source: str) -> str:

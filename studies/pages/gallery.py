@@ -7,13 +7,13 @@ pictures anew, by Chromium and by `cwebp`.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from studies.bank_rows import caught
 from studies.documents import Document, write_part
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
@@ -29,7 +29,6 @@ from syncverify.search.replayed import shown_again
 
 ROOT: Final = Path(__file__).parents[2]
 PICTURES: Final = ROOT / "docs" / "pictures" / "gallery"
-_FIGURES: Final = ROOT / "studies" / "results" / "bug-bank.json"
 # One defect of each kind, from numbers over calls to memory.
 SHOWN: Final = {
     "A wrong factor": "avg-divides-by-numel",
@@ -55,10 +54,8 @@ def page(folder: Path | None = None) -> str:
 
 def diagnosis_of(kind: str, folder: Path | None = None) -> str:
     """Play the defect of a kind, and return its part of the page."""
-    rows = json.loads(_FIGURES.read_text(encoding="utf-8"))["entries"]
-    tokens = {row["id"]: row["caught"]["token"] for row in rows if row["caught"]}
     entry = entry_of(SHOWN[kind])
-    played, found = _found(entry, tokens[entry.id])
+    played, found = _found(entry, caught()[entry.id].token)
     if folder is not None:
         html = rendered(_model(entry, played, found))
         (folder / f"{entry.id}.html").write_text(html, encoding="utf-8")

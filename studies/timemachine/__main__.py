@@ -32,7 +32,7 @@ from studies.timemachine.sides import Side, missing, played_of
 from syncverify.command.process_exit import run_command
 from syncverify.processes.calls import Crew
 
-_NAMES: Final = [pair.name for pair in table().played]
+_NAMES: Final = [pair.name for pair in table().pairs]
 
 
 @click.command()
@@ -44,7 +44,7 @@ _NAMES: Final = [pair.name for pair in table().played]
 @with_crew
 def main(only: tuple[str, ...], crew: Crew, cache: Path, *, again: bool) -> None:
     """Play real defects of real releases, and write their page."""
-    chosen = [each for each in table().played if not only or each.name in only]
+    chosen = [each for each in table().pairs if not only or each.name in only]
     round_ = Round(cache / "round.json") if again and not only else None
     sides = [
         side for pair in chosen for side in missing(pair, round_, is_named=bool(only))

@@ -9,7 +9,6 @@ from studies.documents import Document
 from studies.documents import table as markdown
 from studies.releases.marks import marked
 from studies.releases.release_table import ReleaseTable
-from studies.timemachine.commits import CLASSES, OTHER, counts
 from studies.timemachine.pairs import Pair, Table, table
 from studies.timemachine.playing import Played
 from studies.timemachine.results import Result, stored
@@ -19,9 +18,8 @@ def page() -> str:
     """Return the figures and the pairs of the page."""
     pairs, results = table(), stored()
     parts = [*_summary(pairs, results), ""]
-    for pair in pairs.played:
+    for pair in pairs.pairs:
         parts += [*_section(pair, results.get(pair.name)), ""]
-    parts += ["## Not played", "", *_missing(pairs)]
     return "\n".join(parts) + "\n"
 
 
@@ -37,7 +35,7 @@ def _summary(pairs: Table, results: dict[str, Result]) -> Iterator[str]:
         "fixed release",
         newest,
     )
-    rows = (_row(pair, results.get(pair.name)) for pair in pairs.played)
+    rows = (_row(pair, results.get(pair.name)) for pair in pairs.pairs)
     return markdown((*head, "with the remedy"), rows)
 
 
@@ -121,25 +119,4 @@ def _remedy(pair: Pair) -> Iterator[str]:
     yield "```"
 
 
-def _missing(pairs: Table) -> Iterator[str]:
-    rows = (
-        (
-            pair.link,
-            f"{pair.package} {pair.bad} → {pair.good or 'none'}",
-            pair.mechanism,
-            pair.missing,
-        )
-        for pair in pairs.pairs
-        if pair.missing
-    )
-    return markdown(("pair", "release", "defect", "smallest missing piece"), rows)
-
-
-def commits_table() -> str:
-    """Return the number of commits of the rule, by repository and class."""
-    head = ("repository", *CLASSES, OTHER, "all")
-    return "\n".join(markdown(head, counts())) + "\n"
-
-
 PAGE: Final = Document("docs/timemachine.md", page, "pairs")
-COMMITS: Final = Document("docs/timemachine.md", commits_table, "commits")

@@ -55,7 +55,6 @@ class Pair:
         part: Folder of the release that is laid over the installed package; empty for a whole
             release. Another release's part may need compiled code that the installed one lacks,
             so the newest release is not played.
-        missing: Smallest piece that is missing for the pair to be played; empty if it is.
     """
 
     name: str
@@ -75,7 +74,6 @@ class Pair:
     remedy: tuple[Edit, ...] = field(default=())
     after: str = ""
     part: str = ""
-    missing: str = ""
 
     @classmethod
     def of(cls, entry: dict[str, Any]) -> Self:
@@ -124,11 +122,6 @@ class Table:
     def __getitem__(self, name: str) -> Pair:
         """Return the pair of a name."""
         return next(pair for pair in self.pairs if pair.name == name)
-
-    @property
-    def played(self) -> tuple[Pair, ...]:
-        """Return the pairs that are played."""
-        return tuple(pair for pair in self.pairs if not pair.missing)
 
 
 def table(file: Path = TABLE) -> Table:

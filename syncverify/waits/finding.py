@@ -19,7 +19,7 @@ Note [Parts]
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import Any, Final
@@ -118,7 +118,6 @@ class WaitSearch:
         deadline: Value of `time.monotonic()` after which nothing more is played.
         jobs: Number of processes.
         names_torch: Whether torch's own lines are named.
-        choice: Schedules of each scenario that is played without a point.
         make_calls: Makes the calls that play without a point.
         traces: Findings of the traces.
         num_plays: Number of plays without a point.
@@ -130,7 +129,6 @@ class WaitSearch:
     deadline: float = math.inf
     jobs: int = 1
     names_torch: bool = False
-    choice: ScheduleChoice = _SCHEDULES
     make_calls: MakeCalls = run_in_processes
     traces: TracesWithout = field(default_factory=TracesWithout)
     num_plays: int = 0
@@ -176,28 +174,8 @@ class WaitSearch:
             sorted([*found, *self._never_ran()], key=lambda one: one.point[::-1])
         )
 
-    def broken(
-        self, points: Iterable[SyncPoint], scenarios: Sequence[Scenario]
-    ) -> dict[SyncPoint, HarmWithout]:
-        """Take each of some points out; a play follows if the traces hold without it.
-
-        Returns:
-            The harm of each point without which a scenario breaks.
-        """
-        packed = pack_subject(self.subject)
-        self._take_out_of_traces(packed, scenarios, frozenset(points))
-        self._take_out_of_plays(packed)
-        known = self.traces.points.items()
-        found = {point: self._answer(point, each).harm for point, each in known}
-        return {point: harm for point, harm in found.items() if harm is not None}
-
-    def _take_out_of_traces(
-        self,
-        packed: bytes,
-        scenarios: Sequence[Scenario],
-        only: Collection[SyncPoint] | None = None,
-    ) -> None:
-        limits = self.link, self.names_torch, self.deadline, only
+    def _take_out_of_traces(self, packed: bytes, scenarios: Sequence[Scenario]) -> None:
+        limits = self.link, self.names_torch, self.deadline
         parts = [
             TracedPart(number, packed, part, *limits)
             for number, part in enumerate(_in_parts(scenarios))
@@ -274,7 +252,7 @@ class WaitSearch:
                 number=number,
                 scenarios=part,
                 breaking=breaking,
-                choice=self.choice,
+                choice=_SCHEDULES,
                 names_torch=self.names_torch,
                 deadline=self.deadline,
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -38,7 +37,6 @@ class TracedPart:
         link: Link of the exposed times.
         names_torch: Whether torch's own lines are named.
         deadline: Value of `time.monotonic()` after which nothing more is played.
-        only: Points that are taken out; None for all.
     """
 
     number: int
@@ -47,7 +45,6 @@ class TracedPart:
     link: Link
     names_torch: bool
     deadline: float
-    only: Collection[SyncPoint] | None = None
 
 
 @dataclass(slots=True)
@@ -82,11 +79,6 @@ class TracesWithout:
     num_refused: int = 0
     not_simulated: list[str] = field(default_factory=list)
     num_played: int = 0
-
-    @property
-    def num_held(self) -> int:
-        """Number of scenarios that hold with all points, and say something of each."""
-        return self.num_played - len(self.wrong) - len(self.not_simulated)
 
     def add(self, other: TracesWithout) -> None:
         """Add the findings of the scenarios after these."""
@@ -139,8 +131,6 @@ def _take_out(
     traces = [rank.trace for rank in run.ranks]
     whole = microseconds(traces, part.link)
     for point in (*points_of(traces), *kept_references(traces)):
-        if part.only is not None and point not in part.only:
-            continue
         known = points.setdefault(point, PointOfTraces())
         known.scenarios.append(scenario)
         if len(known.breaking) >= _MOST_SHOWN:

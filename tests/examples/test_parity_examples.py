@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from studies.whole_step.playing import compared, loaded
+from syncverify import parity
 
 FOLDER = Path(__file__).parents[2] / "examples" / "parity"
 # By name of the file: `every_axis` has 18 layouts, which take minutes; one of three axes is played.
@@ -33,10 +37,20 @@ def test_a_recipe_is_right(file: Path) -> None:
     except ModuleNotFoundError as error:
         pytest.skip(f"{file.name} needs the package {error.name}")
     module.layouts = FEWER.get(file.stem, module.layouts)  # type: ignore[attr-defined]
-    result = compared(module)
+    names = inspect.signature(parity).parameters
+    result = parity(**{k: each for k, each in vars(module).items() if k in names})
     assert result.is_right, str(result)
     # Two steps of a few parameters have more values than losses alone would have.
     assert min(each.num_values for each in result.plays) > 20
+
+
+def loaded(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{file.stem}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_the_file_of_plain_fsdp2_has_at_most_20_lines() -> None:

@@ -48,8 +48,8 @@ MAY_IMPORT = {
     "syncverify/subjects/": set(),  # and the `PACKAGE` of each module
     "syncverify/whole_step/input_checks.py": {"psutil"},
     "studies/": {"click", "pytest", "rich"},
+    "studies/benchmarks/covered_alone.py": {"coverage", "pytest"},
     "studies/gpu/": {"click", "hypothesis"},
-    "studies/in_d9d/": {"click", "d9d", "pytest"},
     "studies/kills/": {"click", "psutil"},
     "studies/mutants/": {"click", "mutmut", "pytest", "rich"},
     "studies/releases/": {"click", "packaging"},

@@ -6,11 +6,9 @@ have one dtype, float32, so an entry that needs another one does not fit.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
+from studies.bank_rows import caught
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.scenario.features import optional_features
@@ -22,11 +20,7 @@ from syncverify.search.isolation import default_torch_state
 from syncverify.search.judge import Judge
 from syncverify.search.schedules import ScheduleChoice
 
-RESULTS = Path(__file__).parents[2] / "studies" / "results" / "bug-bank.json"
-SMALLEST = {
-    row["id"]: decode(row["caught"]["token"]).scenario
-    for row in json.loads(RESULTS.read_text())["entries"]
-}
+SMALLEST = {name: decode(row.token).scenario for name, row in caught().items()}
 
 
 def topics_of(scenario: Scenario) -> set[str]:

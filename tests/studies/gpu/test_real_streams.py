@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from studies.comparison.cases import Case, case_of
+from studies.bank_rows import reproducer_of
 from studies.gpu import traces
 from studies.gpu.real_streams import recorder as recorder_module
 from studies.gpu.real_streams.lanes import Kind, Lanes, default_streams_of_ranks
@@ -22,6 +22,7 @@ from studies.gpu.real_streams.recorder import StreamRecorder
 from studies.gpu.shared_device import drawn
 from studies.stand_ins.idle_streams import IdleEvent, IdleStream
 from syncverify.bugbank.catalogue import entry_of
+from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.source_lines import NoLine
@@ -39,14 +40,7 @@ def idle_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "stream", torch.cpu.stream)
 
 
-def case(entry_id: str) -> Case:
-    found = case_of(entry_of(entry_id))
-    assert found is not None
-    return found
-
-
-def violations_of(subject: Subject, case: Case) -> set[str]:
-    scenario = case.reproducer.scenario
+def violations_of(subject: Subject, scenario: Scenario) -> set[str]:
     verdicts = verdicts_on_streams(scenario, subject, CPU)
     return {each for _, found in verdicts for each in found}
 
@@ -67,12 +61,14 @@ def test_right_subjects_are_right_there(name: str) -> None:
 @pytest.mark.usefixtures("idle_streams")
 @pytest.mark.parametrize("entry_id", LATE)
 def test_a_result_that_nobody_waits_for_is_not_there(entry_id: str) -> None:
-    played = case(entry_id)
-    found = violations_of(played.defect, played)
+    entry = entry_of(entry_id)
+    played = reproducer_of(entry)
+    assert played is not None
+    found = violations_of(entry.defect(), played.scenario)
     # By its values alone, a sum that comes too late looks like one that is dropped.
     late = ("rank_contribution_missing", "result_dropped")
     assert any(cause in each for cause in late for each in found), found
-    assert violations_of(played.twin, played) == set()
+    assert violations_of(entry.fixed(), played.scenario) == set()
 
 
 @pytest.mark.slow

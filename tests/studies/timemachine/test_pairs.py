@@ -14,7 +14,7 @@ from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.any_program import STATEMENTS
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS
 
-PAIRS = {pair.name: pair for pair in table().played}
+PAIRS = {pair.name: pair for pair in table().pairs}
 PAIR = Pair(
     "a pair",
     "package",

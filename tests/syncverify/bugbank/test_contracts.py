@@ -1,11 +1,10 @@
 """Each defect is found under the plain contract, or under the one that names its feature."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from studies.bank_rows import caught
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entries
 from syncverify.bugbank.entry import Entry
@@ -21,11 +20,7 @@ from syncverify.search.search import judge_each_scenario
 from syncverify.settings import DEFAULT_BANK_EXAMPLES, DEFAULT_BANK_SEED, Settings
 from syncverify.subjects.subject import Subject, resolve
 
-FIGURES = Path(__file__).parents[3] / "studies" / "results" / "bug-bank.json"
-CAUGHT = {
-    row["id"]: row["caught"]
-    for row in json.loads(FIGURES.read_text(encoding="utf-8"))["entries"]
-}
+CAUGHT = caught()
 # All others are searched by `syncverify bank` under the plain contract itself.
 WITH_FEATURES = [
     entry
@@ -36,7 +31,7 @@ WITH_FEATURES = [
 
 def features_of(entry: Entry) -> frozenset[str]:
     """Return the features of the smallest scenario that was found."""
-    scenario = decode(CAUGHT[entry.id]["token"]).scenario
+    scenario = decode(CAUGHT[entry.id].token).scenario
     return frozenset(map(str, optional_features(scenario)))
 
 
@@ -52,7 +47,7 @@ def with_usual_promise(contract: Capabilities) -> Capabilities:
 
 def shown(entry: Entry, subject: Subject) -> set[tuple[str, str]]:
     """Replay the smallest scenario; return the property and cause of each violation."""
-    reproducer = decode(CAUGHT[entry.id]["token"])
+    reproducer = decode(CAUGHT[entry.id].token)
     run = SimBackend().run(reproducer.scenario, subject, reproducer.schedule)
     found = check(reproducer.scenario, run, subject.capabilities)
     return {violation.identity for violation in found}
@@ -62,7 +57,7 @@ def shown(entry: Entry, subject: Subject) -> set[tuple[str, str]]:
 def test_one_feature_at_most_shows_the_defect(entry: Entry) -> None:
     caught = CAUGHT[entry.id]
     assert len(features_of(entry)) <= 1
-    assert caught["contract"] == (", ".join(features_of(entry)) or "plain")
+    assert caught.contract == (", ".join(features_of(entry)) or "plain")
 
 
 def is_declared(entry: Entry) -> bool:
@@ -80,7 +75,7 @@ def is_declared(entry: Entry) -> bool:
 def test_contract_of_that_feature_judges_the_defect(entry: Entry) -> None:
     caught = CAUGHT[entry.id]
     defect = resolve(entry.subject, asked(entry))
-    assert (caught["property"], caught["cause"]) in shown(entry, defect)
+    assert (caught.property, caught.cause) in shown(entry, defect)
     twin = resolve(entry.twin, with_usual_promise(asked(entry)))
     assert shown(entry, twin) == set()
 
@@ -94,7 +89,7 @@ def test_search_under_the_contract_of_that_feature_finds_the_defect(
     settings = Settings(examples=DEFAULT_BANK_EXAMPLES, seed=DEFAULT_BANK_SEED)
     drawing = Drawing.of(subject.capabilities, settings)
     judge = Judge(subject, SimBackend(), ScheduleChoice(), settings.random_seed)
-    expected, found = CAUGHT[entry.id]["property"], set[tuple[str, str]]()
+    expected, found = CAUGHT[entry.id].property, set[tuple[str, str]]()
 
     def take(_: Scenario, judged: JudgedRun) -> None:
         found.update(judged.violations)

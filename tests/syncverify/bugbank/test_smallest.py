@@ -1,10 +1,8 @@
 """Each defect still shows in the smallest scenario that was found, and its twin does not."""
 
-import json
-from pathlib import Path
-
 import pytest
 
+from studies.bank_rows import caught
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entries
 from syncverify.bugbank.entry import Entry
@@ -13,19 +11,14 @@ from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.scenario.token import Reproducer, decode
 from syncverify.subjects.subject import Subject
 
-FIGURES = Path(__file__).parents[3] / "studies" / "results" / "bug-bank.json"
-CAUGHT = {
-    row["id"]: row["caught"]
-    for row in json.loads(FIGURES.read_text(encoding="utf-8"))["entries"]
-    if row["caught"]
-}
+CAUGHT = caught()
 # Of a new entry, `tests/meta/test_bank_page.py` says that it has no figures.
 PLAYED = [entry for entry in entries() if entry.id in CAUGHT]
 # It takes two runs to see that a subject is not deterministic, and a token holds one.
 IN_ONE_RUN = [
     entry
     for entry in PLAYED
-    if CAUGHT[entry.id]["property"] != subject_is_deterministic.__name__
+    if CAUGHT[entry.id].property != subject_is_deterministic.__name__
 ]
 
 
@@ -38,7 +31,7 @@ def identities(reproducer: Reproducer, subject: Subject) -> set[tuple[str, str]]
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", IN_ONE_RUN, ids=lambda entry: entry.id)
 def test_the_defect_shows_and_its_twin_does_not(entry: Entry) -> None:
-    reproducer = decode(CAUGHT[entry.id]["token"])
+    reproducer = decode(CAUGHT[entry.id].token)
     shown = identities(reproducer, entry.defect())
     assert (reproducer.property, reproducer.cause) in shown
     assert identities(reproducer, entry.fixed()) == set()
@@ -50,9 +43,9 @@ def test_most_defects_show_in_one_run() -> None:
 
 def test_entries_name_the_property_that_is_reported_first() -> None:
     wrong = {
-        entry.id: CAUGHT[entry.id]["property"]
+        entry.id: CAUGHT[entry.id].property
         for entry in PLAYED
-        if CAUGHT[entry.id]["cause"] == entry.causes[0]
-        and CAUGHT[entry.id]["property"] != entry.property
+        if CAUGHT[entry.id].cause == entry.causes[0]
+        and CAUGHT[entry.id].property != entry.property
     }
     assert wrong == {}

@@ -186,25 +186,6 @@ def test_waits_of_the_training_program_are_none_of_the_subject() -> None:
     }
 
 
-def test_a_check_plays_the_scenarios_that_reach_a_point_which_the_traces_do_not_need() -> (
-    None
-):
-    extra = next(
-        each.point
-        for each in answers_of(WaitsForLastBucket)
-        if each.word == "superfluous"
-    )
-    search, more = search_of(WaitsForLastBucket), search_of(WaitsForReusedBuffer)
-    assert search.broken([extra], SCENARIOS) == {}
-    assert (search.traces.num_held, search.num_plays) == (2, 2)
-    assert more.broken([extra], SCENARIOS) == {}
-    assert (more.traces.num_held, more.num_plays) == (2, 0)
-    needed = next(
-        each.point for each in answers_of(TwoStreams) if each.word == "needed"
-    )
-    assert [*search_of(TwoStreams).broken([needed], SCENARIOS)] == [needed]
-
-
 def test_scenarios_that_break_under_another_schedule_blame_no_wait() -> None:
     """The traces hold, and plays of all schedules break with the call and without it."""
     search = search_of(EndsAtQuery)

@@ -1,22 +1,18 @@
 """`syncverify export` writes a script that runs, and refuses in one line what no script shows."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from studies.bank_rows import caught
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, encode
 
 ROOT = Path(__file__).parents[4]
-FIGURES = ROOT / "studies" / "results" / "bug-bank.json"
-CAUGHT = {
-    row["id"]: row["caught"]
-    for row in json.loads(FIGURES.read_text(encoding="utf-8"))["entries"]
-}
+CAUGHT = caught()
 ALONE = Scenario(MeshSpec((1,), ("dp",)), (ParameterSpec("w", (2,), ("R",)),), (1,), 64)
 DOUBLED = encode(Reproducer("unreduced_stay_local", "scaled", ALONE))
 
@@ -55,7 +51,7 @@ def test_script_shows_the_wrong_gradient(call: Callable, tmp_path: Path) -> None
 def test_what_no_script_shows_is_refused(
     call: Callable, tmp_path: Path, entry_id: str, reason: str
 ) -> None:
-    token = CAUGHT[entry_id]["token"]
+    token = CAUGHT[entry_id].token
     outcome = call("export", token, subject_of(entry_id), "--script")
     assert outcome.code == 2
     assert reason in outcome.complaint

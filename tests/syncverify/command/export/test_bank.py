@@ -1,11 +1,11 @@
 """Exported scripts show the wrong numbers of the bug bank where torch alone is installed."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from studies.bank_rows import caught
 from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.command.export.execution import reproduction_of, write_and_try
 from syncverify.command.export.script import Reproduction
@@ -16,12 +16,7 @@ from syncverify.subjects.subject import Subject
 from tests.syncverify.command.export.script_verdicts import verdicts
 
 ROOT = Path(__file__).parents[4]
-FIGURES = ROOT / "studies" / "results" / "bug-bank.json"
-CAUGHT = {
-    row["id"]: row["caught"]
-    for row in json.loads(FIGURES.read_text(encoding="utf-8"))["entries"]
-    if row["caught"]
-}
+CAUGHT = caught()
 # Properties of numbers: the others are about calls, order and memory.
 OF_VALUES = {
     "accumulation_is_local_until_reduced",
@@ -30,7 +25,7 @@ OF_VALUES = {
     "zero_grad_clears",
 }
 WRONG_NUMBERS = [
-    entry.id for entry in entries() if CAUGHT[entry.id]["property"] in OF_VALUES
+    entry.id for entry in entries() if CAUGHT[entry.id].property in OF_VALUES
 ]
 
 # The reduction comes too early, and no gradient that is read has a wrong number.
@@ -50,7 +45,7 @@ QUICK = {
 def reproduction(entry_id: str, subject: Subject) -> Reproduction:
     """Return the reproduction of a defect, with another subject in its place."""
     defect = entry_of(entry_id).defect()
-    found = reproduction_of(decode(CAUGHT[entry_id]["token"]), defect, ROOT)
+    found = reproduction_of(decode(CAUGHT[entry_id].token), defect, ROOT)
     return replace(found, subject=subject_text(subject, ROOT))
 
 
@@ -64,7 +59,7 @@ def reproduction(entry_id: str, subject: Subject) -> Reproduction:
 )
 def test_script_is_wrong_with_the_defect_and_right_with_its_twin(entry_id: str) -> None:
     entry = entry_of(entry_id)
-    num_ranks = decode(CAUGHT[entry_id]["token"]).scenario.mesh.num_ranks
+    num_ranks = decode(CAUGHT[entry_id].token).scenario.mesh.num_ranks
     expected = {entry.defect(): False}
     if entry_id not in REFUSED_WHEN_RIGHT:
         expected[entry.fixed()] = True
@@ -78,7 +73,7 @@ def test_script_is_wrong_with_the_defect_and_right_with_its_twin(entry_id: str) 
 def test_script_shows_the_wrong_number_with_torch_alone(
     entry_id: str, tmp_path: Path, torch_alone: list[str]
 ) -> None:
-    reproducer = decode(CAUGHT[entry_id]["token"])
+    reproducer = decode(CAUGHT[entry_id].token)
     found = reproduction_of(reproducer, entry_of(entry_id).defect(), tmp_path)
     trial = write_and_try(found, tmp_path / "script.py", torch_alone)
     assert trial.shows_wrong_gradient, f"{trial.last_words}\n{trial.complaint}"
@@ -93,6 +88,6 @@ def test_nine_of_ten_wrong_numbers_have_a_script() -> None:
 def test_a_defect_without_a_wrong_number_is_refused(
     entry_id: str, tmp_path: Path
 ) -> None:
-    reproducer = decode(CAUGHT[entry_id]["token"])
+    reproducer = decode(CAUGHT[entry_id].token)
     with pytest.raises(UsageError, match="leaves no wrong number in a gradient"):
         reproduction_of(reproducer, entry_of(entry_id).defect(), tmp_path)

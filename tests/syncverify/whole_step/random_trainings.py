@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -33,30 +32,6 @@ LENGTH: Final = 6
 FACTOR: Final = 2.0
 
 Arguments = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A training.
-
-    Attributes:
-        words: Its choices.
-        arguments: Arguments of `parity`.
-    """
-
-    words: tuple[str, ...]
-    arguments: Arguments
-
-
-@dataclass(frozen=True, slots=True)
-class NothingToJudge:
-    """A training that is refused, since rounding or overflow hides all of it.
-
-    Attributes:
-        why: The words.
-    """
-
-    why: str
 
 
 class Layers(nn.Module):
@@ -150,16 +125,8 @@ def _adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=0.01)
 
 
-def drawn(seed: int, *, is_wrong: bool = False) -> Drawn:
-    """Draw a training.
-
-    Args:
-        seed: Seed of the choices.
-        is_wrong: Whether the gradients of some parameters count twice.
-
-    Returns:
-        The training.
-    """
+def drawn(seed: int, *, is_wrong: bool = False) -> Arguments:
+    """Draw the arguments of `parity`; in a wrong training some gradients count twice."""
     draw = random.Random(seed)
     model = draw.choice([*MODELS])
     wiring = draw.choice([*_WIRINGS])
@@ -169,15 +136,11 @@ def drawn(seed: int, *, is_wrong: bool = False) -> Drawn:
         "steps": draw.choice([1, 2]),
         "micro_batches": draw.choice([1, 1, 2]),
         **dict(zip(("build", "batch", "loss"), MODELS[model], strict=True)),
+        "optimizer": draw.choice([_sgd, _adamw]),
     }
-    optimizer = draw.choice(["sgd", "adamw"])
-    arguments["optimizer"] = {"sgd": _sgd, "adamw": _adamw}[optimizer]
-    listed = [model, wiring, optimizer]
     if draw.random() < 0.5:
         arguments["clip"] = draw.choice([0.05, 0.5])
-        listed.append("clip")
-    wired, more, listed_more = _WIRINGS[wiring](draw, arguments)
-    arguments |= more
+    wired, more = _WIRINGS[wiring](draw, arguments)
     plant = _planted(draw) if is_wrong else None
 
     def parallelize(model: nn.Sequential, mesh: DeviceMesh) -> Any:
@@ -185,16 +148,15 @@ def drawn(seed: int, *, is_wrong: bool = False) -> Drawn:
             plant(model)
         return wired(model, mesh)
 
-    arguments["parallelize"] = parallelize
-    return Drawn((*listed, *listed_more), arguments)
+    return {**arguments, **more, "parallelize": parallelize}
 
 
-def judged(drawn: Drawn) -> Parity | NothingToJudge:
-    """Compare a training with one rank."""
+def judged(arguments: Arguments) -> Parity | None:
+    """Compare a training with one rank; None where rounding or overflow hides all of it."""
     try:
-        return parity(**drawn.arguments)
-    except UsageError as error:
-        return NothingToJudge(str(error))
+        return parity(**arguments)
+    except UsageError:
+        return None
 
 
 class Doubled(torch.autograd.Function):
@@ -225,7 +187,7 @@ def _planted(draw: random.Random) -> Callable[[nn.Sequential], None]:
     return plant
 
 
-Wiring = tuple[Callable[..., Any], dict[str, Any], list[str]]
+Wiring = tuple[Callable[..., Any], dict[str, Any]]
 
 
 def _fsdp(draw: random.Random, arguments: Arguments) -> Wiring:
@@ -250,7 +212,7 @@ def _fsdp(draw: random.Random, arguments: Arguments) -> Wiring:
         for each in (*model, model):
             fully_shard(each, mesh=axes, mp_policy=precision)
 
-    return wired, more, [kind, policy]
+    return wired, more
 
 
 _POLICIES: Final = {
@@ -273,7 +235,7 @@ def _tensor_parallel(draw: random.Random, arguments: Arguments) -> Wiring:
     """Draw tensor parallelism in one dtype."""
     kind = draw.choice(["tp=2", "tp=4"])
     dtype = draw.choice([torch.bfloat16, torch.float32])
-    return _split, {"layouts": [kind], "dtype": dtype}, [kind, str(dtype)]
+    return _split, {"layouts": [kind], "dtype": dtype}
 
 
 def _ddp(draw: random.Random, arguments: Arguments) -> Wiring:
@@ -281,7 +243,7 @@ def _ddp(draw: random.Random, arguments: Arguments) -> Wiring:
     kind = draw.choice(["dp=2", "dp=4"])
     dtype = draw.choice([torch.bfloat16, torch.float32])
     more: dict[str, Any] = {"layouts": [kind], "dtype": dtype}
-    if autocast := dtype is torch.float32:
+    if dtype is torch.float32:
         plain = arguments["loss"]
 
         def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
@@ -294,7 +256,7 @@ def _ddp(draw: random.Random, arguments: Arguments) -> Wiring:
     def wired(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         return DistributedDataParallel(model, process_group=mesh.get_group("dp"))
 
-    return wired, more, [kind, "autocast" if autocast else str(dtype)]
+    return wired, more
 
 
 def _synchronizer(draw: random.Random, arguments: Arguments) -> Wiring:
@@ -327,7 +289,7 @@ def _synchronizer(draw: random.Random, arguments: Arguments) -> Wiring:
         return returned
 
     more = {"layouts": [kind], "dtype": dtype, "step": step}
-    return wired, more, [kind, str(dtype)]
+    return wired, more
 
 
 _WIRINGS: Final[dict[str, Callable[[random.Random, Arguments], Wiring]]] = {

@@ -1,1 +1,0 @@
-"""The verdicts of the backends `sim` and `streams` on the same scenarios."""

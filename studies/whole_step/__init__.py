@@ -1,1 +1,0 @@
-"""Examples of whole steps on meshes, played and measured."""
