@@ -60,7 +60,6 @@ PAGES: Final = (
     property_catalogue.PAGE,
     property_catalogue.PART,
     redteam.PAGE,
-    redteam.SECOND_PAGE,
     streams.PART,
     stored_runs.PART,
     timemachine.COMMITS,
