@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from studies.documents import Document
 from studies.documents import table as markdown
 from studies.releases.marks import marked
 from studies.releases.release_table import ReleaseTable
-from studies.timemachine.pairs import Pair, Table, table
+from studies.timemachine.pairs import Pair, table
 from studies.timemachine.results import PlayedSide, Sides, stored
 
 
