@@ -88,6 +88,16 @@ def right_norm(model: Experts, mesh: DeviceMesh) -> torch.Tensor:
     return (squares + squares_of(model.layer)).sqrt()
 
 
+TRAINING = {
+    "build": Experts,
+    "parallelize": split,
+    "batch": batch,
+    "loss": loss,
+    "split": ["dp", "ep"],
+    "own": OWN,
+}
+
+
 def norm_of_own(model: Experts, mesh: DeviceMesh) -> torch.Tensor:
     """Return the norm of the gradients of this rank alone."""
     return squares_of(model).sqrt()
