@@ -16,9 +16,7 @@ from tests.syncverify.whole_step.planted.collectives import (
     own_slice,
     take_slice,
 )
-from tests.syncverify.whole_step.planted.steps import (
-    add,
-)
+from tests.syncverify.whole_step.planted.steps import add
 
 NUM_EXPERTS = 4
 OWN = {"experts": {"ep": 0}}

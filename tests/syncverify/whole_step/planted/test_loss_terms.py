@@ -11,12 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
 from syncverify.whole_step.causes import TermsWeighted
-from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
-    add,
-    compare,
-    update,
-)
+from tests.syncverify.whole_step.planted.steps import Optimizer, add, compare, update
 
 
 class Routed(nn.Module):
