@@ -21,12 +21,7 @@ from syncverify.search.missing_values import (
     num_reserved,
     scenarios_of_missing_values,
 )
-from syncverify.search.result import SearchResult, SilentProgress
-from syncverify.search.search import search
-from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
-from tests.syncverify.search.search_searches import Failing
-from tests.syncverify.search.search_subjects import Naive
 
 
 def played(capabilities: Any, seed: int, examples: int) -> Coverage:
@@ -103,22 +98,6 @@ def test_axes_are_unequal_where_gradients_are_summed_over_either(
 def test_ordinary_tensors_are_summed_over_no_unequal_axes() -> None:
     local = Capabilities(tensors="local", reduction="mean")
     assert "unequal axes" not in Space(local, 4).values()["size"]
-
-
-def looked(examples: int) -> SearchResult:
-    settings = Settings(ranks=2, examples=examples, seed=0)
-    return search(resolve(Naive), Failing("sim", None), settings, SilentProgress())  # type: ignore[arg-type]
-
-
-@pytest.mark.long
-def test_a_search_has_as_many_scenarios_as_were_asked_for() -> None:
-    assert [looked(count).num_examples for count in (3, 40)] == [3, 40]
-
-
-@pytest.mark.nightly
-def test_equal_seeds_meet_missing_values_in_equal_scenarios() -> None:
-    first, second = (looked(60).coverage.table() for _ in range(2))
-    assert first == second
 
 
 def test_the_verdict_counts_values_that_no_scenario_had() -> None:

@@ -17,8 +17,7 @@ from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.layout import reduce_axes
-from syncverify.scenario.scenario import Scenario
-from syncverify.search.feature_scenarios import FeatureScenarios, scenarios_of
+from syncverify.search.feature_scenarios import scenarios_of
 from syncverify.search.observation import (
     ObservationPlan,
     RatedFeature,
@@ -149,6 +148,7 @@ def test_a_feature_gets_the_rating_of_its_worst_scenario(
     (twice,) = observed(subject, TWICE)
     assert (twice.feature, twice.rating) == (TWICE, rating)
     assert twice.counts[rating] > 0  # type: ignore[index]  # a rating
+    assert rating != "hangs" or twice.counts == {"hangs": 1}, "a hang takes seconds"
     assert (twice.found is None) == (rating in {"right", "refused"})
 
 
@@ -329,12 +329,6 @@ def test_a_feature_that_a_class_does_not_hand_on_is_not_tried() -> None:
 
 
 @pytest.mark.slow
-def test_a_feature_that_hangs_is_played_once() -> None:
-    (twice,) = observed(Hangs, TWICE)
-    assert twice.counts["hangs"] == 1
-
-
-@pytest.mark.slow
 def test_a_feature_that_comes_after_the_time_limit_says_so() -> None:
     plan = replace(PLAN, deadline=0.0)
     (late,) = observe(resolve(Naive), SimBackend(), plan, ["use=twice"])
@@ -389,26 +383,6 @@ def test_scenarios_of_a_feature_have_no_other_one(feature: str) -> None:
         names = set(map(str, optional_features(scenario)))
         assert feature in names
         assert names <= allowed
-
-
-def test_scenarios_of_a_feature_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = scenarios_of(TWICE, Capabilities(), 4, 0)
-    first = listed.smallest_first(3)
-    assert first == [*listed.draw(3)]
-    monkeypatch.delattr(FeatureScenarios, "draw")
-    assert scenarios_of(TWICE, Capabilities(), 4, 0).smallest_first(3) == first
-
-
-@pytest.mark.slow
-def test_scenarios_of_a_feature_depend_on_the_seed_alone() -> None:
-    def drawn(feature: str, seed: int) -> list[Scenario]:
-        return [*scenarios_of(feature, Capabilities(), 4, seed).draw(3)]
-
-    for feature in (TWICE, "mesh=3 axes"):
-        assert drawn(feature, 0) == drawn(feature, 0) != drawn(feature, 1)
-    events = [drawn(f"event={event}", 0) for event in ("rebind", "cast")]
-    # Three scenarios of each event: were the seeds equal, only events would differ.
-    assert len({replace(each, events=()) for listed in events for each in listed}) > 3
 
 
 @pytest.mark.slow

@@ -34,14 +34,6 @@ def test_race_names_both_events_and_the_bytes_in_common() -> None:
     assert race.region == region("b[4:8]")
 
 
-def test_early_free_names_the_last_use_and_the_free() -> None:
-    ranks = traces("r b[0:8] side; r b[8:16] side; free b default; w c[0:8] default")
-    (early,) = judge_orderings(ranks).early_frees
-    assert (early.rank, early.use_index, early.free_index) == (0, 1, 2)
-    assert early.use is ranks[0][1]
-    assert early.freed is ranks[0][2]
-
-
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
@@ -128,12 +120,6 @@ def test_one_lane_is_nothing_to_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncverify.judge.ordering.races.walk", None)
     single = "w b[0:8] default; reduce c b[0:8] default>default; await c default; free b default"
     assert judge_orderings(traces(single, single)).races == ()
-
-
-def test_free_to_another_pool_counts_as_a_lane() -> None:
-    freed = traces("w b[0:8] default; free b side; w c[0:8] side")
-    assert isinstance(freed[0][1], StorageFreed)
-    assert len(judge_orderings(freed).early_frees) == 1
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,3 @@ def test_a_factor_fits_by_chance_in_few_cases(numel: int, dtype: str) -> None:
         )
         causes.append(cause.kind)
     assert causes.count("scaled") <= 0.02 * len(causes)
-
-
-def test_a_right_mean_has_no_factor() -> None:
-    assert summaries(AveragedMainGrads, (3,), (), dtype="bfloat16", mesh=(3,)) == {}

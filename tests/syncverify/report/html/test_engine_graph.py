@@ -1,6 +1,5 @@
 """The graph that the engine ran: order, streams, hooks, and the edge that is missing."""
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -86,15 +85,6 @@ def test_nodes_have_the_order_in_which_the_engine_ran_them() -> None:
     orders = {at: order for order, at in places.items()}
     assert all(orders[tail] < orders[head] for tail, head in drawn["edges"])
     assert all(depth[orders[a]] < depth[orders[b]] for a, b in drawn["edges"])
-
-
-def test_nodes_name_the_stream_that_they_run_on() -> None:
-    scenario = replace(SCENARIO, launch="step_on_side_stream")
-    drawn = graph(*RACE, scenario)
-    streams = {node["name"]: node["stream"] for node in drawn["ran"]}
-    # Stream 1 is the subject's, and stream 2 the training program's.
-    assert streams["AddBackward0"] == streams["p"] == "stream 2"
-    assert set(streams.values()) == set(drawn["streams"])
 
 
 def test_end_of_a_race_outside_of_the_backward_is_a_node_of_its_own() -> None:
