@@ -83,45 +83,6 @@ def test_freed_memory_is_forgotten() -> None:
     assert pairs("w b[0:8] default; free b default; w b[0:8] side") == []
 
 
-def test_many_overlapping_lengths_are_all_found() -> None:
-    """Short and long regions are kept apart; overlaps must not depend on that."""
-    regions = [
-        MemoryRegion(0, start, start + length)
-        for length in (1, 2, 3, 4, 7, 8, 9, 64)
-        for start in range(0, 64, 5)
-    ]
-    (event,) = traces("w b[0:1] default")[0]
-    events = [
-        Access(event.moment, stream, "fill_", (), (each,), NoLine.UNKNOWN)
-        for stream in ("default", "side")
-        for each in regions
-    ]
-    found = judge_orderings([events]).races
-    racing = {
-        race.second_index - len(regions)
-        for race in found
-        if race.first_index < len(regions)
-    }
-    assert racing == set(range(len(regions)))
-    assert [race for race in found if race.first.stream == race.second.stream] == []
-    exact = {
-        (a, b)
-        for a, left in enumerate(regions)
-        for b, right in enumerate(regions)
-        if left.overlaps(right)
-    }
-    pairs_found = {
-        (race.first_index, race.second_index - len(regions)) for race in found
-    }
-    assert pairs_found == exact
-
-
-def test_one_lane_is_nothing_to_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncverify.judge.ordering.races.walk", None)
-    single = "w b[0:8] default; reduce c b[0:8] default>default; await c default; free b default"
-    assert judge_orderings(traces(single, single)).races == ()
-
-
 @pytest.mark.parametrize(
     "then", ["", "; wait side default; w c[0:8] side; w d[0:8] side"]
 )

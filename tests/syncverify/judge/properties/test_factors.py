@@ -89,8 +89,7 @@ def test_a_bucket_names_the_number_of_its_elements(
     assert summary.endswith(", and not by 2")
 
 
-@pytest.mark.parametrize("mesh", [(2,), (2, 2)])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(("mesh", "dtype"), [((2,), "float32"), ((2, 2), "bfloat16")])
 @pytest.mark.parametrize(
     ("subject", "end"),
     [
