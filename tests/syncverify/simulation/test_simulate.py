@@ -30,6 +30,9 @@ def test_a_fault_is_named_with_its_line(fault: Fault) -> None:
     assert fault.lines <= {line.number for line in found.violation.evidence.lines}
     for number in fault.lines:
         assert f":{number} in {fault.program.__name__}" in str(simulation)
+    if fault.violates == "streams_order_shared_memory":
+        assert found.harm is not None, "another order returns another value"
+        assert found.harm.as_queued != found.harm.other
 
 
 def test_a_partial_is_named_by_its_function() -> None:
@@ -50,17 +53,6 @@ def test_a_right_program_is_not_accused(
     assert simulation.is_right, str(simulation)
     assert simulation.remarks == ()
     simulation.check()
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [each for each in FAULTS if each.violates == "streams_order_shared_memory"],
-    ids=lambda fault: fault.program.__name__,
-)
-def test_a_race_shows_another_value_that_is_returned(fault: Fault) -> None:
-    (found,) = simulate(fault.program, 2).violations
-    assert found.harm is not None
-    assert found.harm.as_queued != found.harm.other
 
 
 def _forgets_two(rank: int) -> None:

@@ -29,17 +29,20 @@ SCENARIO = Scenario(
     (2,),
     2**20,
 )
-RACE = ("reduce_reads_after_accumulation", "reduced_before_accumulated")
-NEVER_FORKS = "syncverify.bugbank.ordering.comm_stream_not_after_producer:NeverForks"
+RACE = (
+    "syncverify.bugbank.ordering.comm_stream_not_after_producer:NeverForks",
+    "reduce_reads_after_accumulation",
+    "reduced_before_accumulated",
+)
 TOO_OFTEN = "examples.reduces_too_often:ReducesTooOften"
 
 
 @cache
 def model(subject_name: str, name: str, cause: str) -> Any:
     subject, backend = resolve(subject_name), SimBackend()
-    violation = Violation(name, cause, "", (0, 1))
+    violation = Violation(name, cause, "", (0, 1), ("p",))
     entry = FoundViolation(violation, SCENARIO)
-    report = Report(subject_name, "sim", 0, 1, 0.0, {}, (entry,))
+    report = Report(subject_name, "sim", 0, 1, 0.0, {}, (entry,), is_replay=True)
     run = shown_again(entry, subject, backend)
     assert run is not None
     return page_model(report, subject.capabilities, [run])
@@ -47,7 +50,7 @@ def model(subject_name: str, name: str, cause: str) -> Any:
 
 @pytest.mark.slow
 def test_race_names_both_events_and_its_remedy() -> None:
-    timeline = model(NEVER_FORKS, *RACE)["violations"][0]["timeline"]
+    timeline = model(*RACE)["violations"][0]["timeline"]
     race = timeline["race"]
     first, second = (timeline["events"][race[key]] for key in ("first", "second"))
     assert (first["kind"], second["kind"]) == ("accumulate", "collective")
@@ -58,7 +61,7 @@ def test_race_names_both_events_and_its_remedy() -> None:
 
 @pytest.mark.slow
 def test_labels_of_an_event_go_from_long_to_short() -> None:
-    events = model(NEVER_FORKS, *RACE)["violations"][0]["timeline"]["events"]
+    events = model(*RACE)["violations"][0]["timeline"]["events"]
     labels = {(each["kind"], *each["labels"]) for each in events}
     assert (
         "collective",
