@@ -282,8 +282,8 @@ class ForgetsInSecondBind(Remembers):
 
 @pytest.mark.slow
 def test_an_event_is_played_before_a_step_that_shows_its_effect() -> None:
-    for seed in range(3):
-        plan = replace(PLAN, random_seed=seed, num_scenarios=3)
+    for seed in range(2):
+        plan = replace(PLAN, random_seed=seed)
         (rebind,) = observe(
             resolve(ForgetsInSecondBind), SimBackend(), plan, ["event=rebind"]
         )
@@ -367,7 +367,7 @@ def test_scenarios_of_a_feature_have_no_other_one(feature: str) -> None:
 
 @pytest.mark.slow
 def test_a_word_is_put_where_it_can_have_an_effect() -> None:
-    for seed in range(5):
+    for seed in range(2):
         feature = "readiness=by_rank"
         listed = scenarios_of(feature, Capabilities(), 4, seed).smallest_first(3)
         assert min(len(scenario.parameters) for scenario in listed) > 1

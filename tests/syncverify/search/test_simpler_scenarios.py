@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from syncverify.program.modules.named import module_parameters
 from syncverify.scenario.contract import EVERYTHING
@@ -80,6 +80,7 @@ def test_a_real_module_keeps_its_parameters() -> None:
 
 
 @pytest.mark.slow
+@settings(max_examples=40)
 @given(scenarios(max_ranks=8, capabilities=UNIFORM))
 def test_candidates_are_smaller_and_as_legal(scenario: Scenario) -> None:
     features = {*optional_features(scenario)}
