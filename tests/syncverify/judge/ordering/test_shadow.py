@@ -35,3 +35,17 @@ def test_a_long_cell_is_not_looked_for_among_short_ones() -> None:
     assert bounds(found) == [(0, 2_000), (800, 804), (800, 808)]
     # Of 250 short cells those that touch the region, and the long one.
     assert len(list(shadow._near(MemoryRegion(0, 800, 804)))) <= 4
+
+
+def test_cells_are_distinguished_by_start_end_and_repeats() -> None:
+    shadow = StorageShadow()
+    regions = [
+        MemoryRegion(0, 0, 16),
+        MemoryRegion(0, 0, 8),
+        MemoryRegion(0, 8, 16),
+        MemoryRegion(0, 0, 16, ((2, 12),)),
+    ]
+    cells = [shadow.cell(region) for region in regions]
+    assert len({id(cell) for cell in cells}) == 4
+    assert all(shadow.cell(r) is c for r, c in zip(regions, cells, strict=True))
+    assert [len(cell.neighbours) for cell in cells] == [4, 3, 3, 4]
