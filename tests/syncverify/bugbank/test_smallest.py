@@ -37,10 +37,6 @@ def test_the_defect_shows_and_its_twin_does_not(entry: Entry) -> None:
     assert identities(reproducer, entry.fixed()) == set()
 
 
-def test_most_defects_show_in_one_run() -> None:
-    assert len(IN_ONE_RUN) >= 0.9 * len(entries())
-
-
 def test_entries_name_the_property_that_is_reported_first() -> None:
     wrong = {
         entry.id: CAUGHT[entry.id].property

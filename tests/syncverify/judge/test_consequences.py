@@ -32,13 +32,6 @@ def test_consequences_of_consequences_follow() -> None:
     assert MATCH not in consequences_of(GRADIENT)
 
 
-@pytest.mark.parametrize(
-    "name", [UNBIND, "overlap_is_possible", "subject_is_deterministic"]
-)
-def test_what_no_other_mistake_explains_is_never_a_consequence(name: str) -> None:
-    assert not any(name in consequences_of(entry.name) for entry in ALL_PROPERTIES)
-
-
 def test_causes_of_one_property_are_mistakes_of_their_own() -> None:
     assert not may_cause((GRADIENT, "not_reduced"), (GRADIENT, "scaled"))
     assert may_cause((UNBIND, "hook_left"), (UNBIND, "collective_after_unbind"))

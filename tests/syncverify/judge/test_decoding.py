@@ -322,13 +322,6 @@ def test_one_wrong_rank_of_a_mean_is_named() -> None:
     )
 
 
-def test_narrow_dtype_is_decoded_too() -> None:
-    observed = add_up(ONCE - Counter([(2, 1)]), HALF).to(torch.bfloat16)
-    assert explain(expected(HALF), observed) == Cause(
-        "micro_batch_missing", "micro-batch 1 of rank 2 is missing"
-    )
-
-
 def test_empty_gradient_is_right() -> None:
     empty = ParameterSpec("e", (0,), ("R", "R"))
     scenario = replace(SCENARIO, parameters=(empty, WEIGHT))

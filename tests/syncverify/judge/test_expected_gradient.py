@@ -1,11 +1,8 @@
 """The right gradient and its parts, of which decoding tries alternatives."""
 
-import torch
-
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.contributions import contribution
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
@@ -27,30 +24,6 @@ def expected(
     """Return the right gradient of rank 1: the sum over ranks 1 and 3, divided by 4."""
     oracle = reference(SCENARIO, Capabilities())
     return ExpectedGradient(oracle, spec, 1, step, count, (1, 3), 4)
-
-
-def by_hand(*places: tuple[int, int]) -> torch.Tensor:
-    """Sum contributions of (rank, micro-batch)."""
-    return sum(
-        (
-            contribution(SCENARIO, WEIGHT, rank=rank, step=0, micro_batch=m)
-            for rank, m in places
-        ),
-        torch.zeros(2, dtype=torch.float64),
-    )
-
-
-def test_part_is_of_one_rank_and_of_the_micro_batches_so_far() -> None:
-    assert torch.equal(expected().part(3), by_hand((3, 0), (3, 1)))
-    assert torch.equal(expected().part(3, [2]), by_hand((3, 2)))
-    assert torch.equal(expected().part(3, []), by_hand())
-
-
-def test_total_is_undivided_and_value_is_divided() -> None:
-    everything = by_hand((1, 0), (1, 1), (3, 0), (3, 1))
-    assert torch.equal(expected().total([1, 3]), everything)
-    assert torch.equal(expected().total([3]), by_hand((3, 0), (3, 1)))
-    assert torch.equal(expected().value(), everything / 4)
 
 
 def test_gradient_may_be_none_where_nobody_contributes() -> None:

@@ -170,13 +170,6 @@ def alike(scenario: Scenario, spec: ParameterSpec, rank: int) -> tuple[int, ...]
     return ExpectedGradient(known, spec, rank, 0, 1, (rank,), 1).comparable()
 
 
-def test_ranks_of_equal_shape_are_comparable() -> None:
-    """Five elements over two: ranks 0 and 2 hold three, 1 and 3 hold two."""
-    assert alike(SCENARIO, WEIGHT, 0) == (0, 2)
-    assert alike(SCENARIO, WEIGHT, 3) == (1, 3)
-    assert alike(SCENARIO, PLAIN, 3) == (0, 1, 2, 3)
-
-
 def test_comparable_ranks_stay_few_in_a_large_world() -> None:
     mesh = MeshSpec((4096,), ("dp",))
     spec = ParameterSpec("w", (3,), ("R",))

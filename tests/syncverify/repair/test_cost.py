@@ -18,7 +18,8 @@ from syncverify.trace.records import (
     SubjectCall,
     TraceRecord,
 )
-from syncverify.trace.source_lines import NoLine, SourceLine
+from syncverify.trace.source_lines import NoLine
+from tests.syncverify.judge.properties import handmade_traces
 
 BACKWARD, WAIT = Moment("backward", 0, 0), Moment("wait", 0)
 
@@ -28,20 +29,8 @@ def operator() -> Access:
 
 
 def launch(sequence: int, moment: Moment = BACKWARD) -> CollectiveLaunch:
-    return CollectiveLaunch(
-        moment,
-        (0, 1),
-        sequence,
-        "all_reduce",
-        "SUM",
-        "float32",
-        2,
-        (),
-        (),
-        SourceLine("sync.py", 1, "f"),
-        communication_stream="nccl",
-        communicator="dp",
-    )
+    changes = {"moment": moment, "numel": 2, "communication_stream": "nccl"}
+    return handmade_traces.launch("dp", (0, 1), sequence, **changes)
 
 
 def wait(sequence: int, moment: Moment) -> CollectiveWait:
@@ -78,10 +67,6 @@ def test_launches_without_an_operator_in_between_are_one_burst() -> None:
     assert (together.launches, together.bursts) == (6, 4)
     apart = cost(launch(0), SubjectCall(WAIT), launch(1, WAIT))
     assert (apart.bursts, apart.early_bytes) == (4, 16)
-
-
-def test_a_run_without_collectives_costs_nothing() -> None:
-    assert cost(operator(), SubjectCall(WAIT)) == Cost(peak_bytes=12)
 
 
 class Silent(ViewBuckets):

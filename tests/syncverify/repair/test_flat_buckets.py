@@ -90,20 +90,6 @@ def test_a_wait_may_come_before_the_second_launch_of_one_line(path: Path) -> Non
 @pytest.mark.parametrize(
     ("scenario", "old", "new", "change"),
     [
-        pytest.param(
-            TWO_AXES,
-            "works[-1].wait()",
-            "pass",
-            ["+ for work in works:", "+     work.wait()"],
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            ONE_AXIS,
-            "            work.wait()\n",
-            "",
-            ["+ work.wait()"],
-            marks=pytest.mark.nightly,
-        ),
         (
             TWICE,
             "< self.need:",
@@ -114,7 +100,6 @@ def test_a_wait_may_come_before_the_second_launch_of_one_line(path: Path) -> Non
             ],
         ),
     ],
-    ids=["between_axes", "before_copies", "count"],
 )
 def test_a_change_that_costs_no_more_than_it_has_to_is_a_fix(
     path: Path, scenario: Scenario, old: str, new: str, change: list[str]

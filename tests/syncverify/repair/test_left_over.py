@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 import torch.distributed as dist
@@ -27,7 +26,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import Part, shown_value
 from syncverify.subjects.subject import resolve
-from syncverify.trace.run import Fault, Run
+from syncverify.trace.run import Run
 from syncverify.trace.source_lines import SourceLine
 from syncverify.witness.fix import Fix
 
@@ -126,32 +125,6 @@ class KeepsTwoThings(KeepsWorks):
         self.is_done = True
 
 
-class Trapped:
-    """Raises wherever Python calls it."""
-
-    def __len__(self) -> int:
-        raise AssertionError("called")
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AssertionError(name)
-
-    @property
-    def size(self) -> int:
-        raise AssertionError("called")
-
-
-class KeepsCountsBesideTraps(KeepsCounts):
-    @override
-    def bind(self) -> None:
-        super().bind()
-        self.trap = Trapped()
-        self.traps = [self.trap]
-
-    @property
-    def never(self) -> int:
-        raise AssertionError("called")
-
-
 class IsWrongInLaterSteps(PlainGrads):
     """Counts its steps, and is wrong for another reason: what a hook remembers."""
 
@@ -199,11 +172,6 @@ FLAG = "self.is_done is True where step 1 begins, and was False where step 0 beg
     ("subject", "accumulations", "lines"),
     [
         (KeepsCounts, (2, 2), [COUNT.format("p0", 2), COUNT.format("p1", 2)]),
-        (
-            KeepsCountsBesideTraps,
-            (1, 1),
-            [COUNT.format("p0", 1), COUNT.format("p1", 1)],
-        ),
         (KeepsCountsById, (1, 1), [SIZE.format("counts")]),
         (KeepsReady, (1, 1), [SIZE.format("buckets[0].ready")]),
         (KeepsWorks, (1, 1), [SIZE.format("works")]),
@@ -254,30 +222,10 @@ class RefusesToPlayAgain(SimBackend):
         return super().run(*arguments, **named)
 
 
-class HangsWhenPlayedAgain(SimBackend):
-    """Plays once; after that, as one with a rank that does not come back."""
-
-    num_plays = 0
-
-    @override
-    def run(self, *arguments: Any, **named: Any) -> Run:
-        self.num_plays += 1
-        run = super().run(*arguments, **named)
-        hang = Fault("never_returns", (0,), "rank 0 does not come back")
-        return run if self.num_plays == 1 else replace(run, fault=hang)
-
-
 def test_values_that_cannot_be_played_are_not_reported() -> None:
     entry = found_in(KeepsTwoThings, (1, 1))
     assert entry is not None
     assert left_over(entry, resolve(KeepsTwoThings), RefusesToPlayAgain()) == ()
-
-
-def test_two_plays_that_hang_are_enough() -> None:
-    entry, backend = found_in(KeepsTwoThings, (1, 1)), HangsWhenPlayedAgain()
-    assert entry is not None
-    assert left_over(entry, resolve(KeepsTwoThings), backend) == ()
-    assert backend.num_plays == 1 + 2
 
 
 COUNTER = LeftOver(

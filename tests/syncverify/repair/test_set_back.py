@@ -127,10 +127,6 @@ def test_what_is_known_in_words_alone_is_not_set_back(value: LeftOver) -> None:
     assert lines(value, left(".step")) == []
 
 
-def test_nothing_left_over_gives_no_lines() -> None:
-    assert lines() == []
-
-
 class KeepsReady(PlainGrads):
     """Sends all gradients when all are ready, and takes them for ready in the next step too."""
 

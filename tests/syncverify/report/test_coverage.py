@@ -49,12 +49,6 @@ def test_promises_that_a_contract_does_not_make_are_reported() -> None:
     assert of(Capabilities(overlaps_backward=True)) == {"bucket_fits_the_cap"}
 
 
-def test_coverage_of_every_value_takes_one_line() -> None:
-    assert list(EVERY_VALUE.lines()) == [
-        "coverage: 60 of 60 feature values, 1,400 of 1,500 pairs"
-    ]
-
-
 @pytest.mark.parametrize(
     ("summary", "percent", "is_enough"),
     [

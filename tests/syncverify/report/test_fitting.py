@@ -1,14 +1,10 @@
 """Long lists are cut, single lines are not."""
 
-from syncverify.report.fitting import MAX_LINES, fitted
+from syncverify.report.fitting import fitted
 
 
 def lines(count: int) -> list[str]:
     return [f"  line {number}" for number in range(count)]
-
-
-def test_what_fits_stays() -> None:
-    assert fitted(["title", lines(3), "end", []]) == ["title", *lines(3), "end"]
 
 
 def test_the_longest_lists_are_cut_first() -> None:
@@ -20,8 +16,3 @@ def test_the_longest_lists_are_cut_first() -> None:
 def test_each_list_keeps_its_first_lines() -> None:
     cut = fitted([lines(50)] * 3, num_lines=3)
     assert cut == [*lines(2), "  ... and 48 more"] * 3
-
-
-def test_a_report_is_no_longer_than_a_screen_or_two() -> None:
-    sections = [*["single"] * 20, *[lines(100)] * 7]
-    assert len(fitted(sections)) <= MAX_LINES

@@ -13,8 +13,6 @@ from syncverify.report.github import workflow_command
 from syncverify.settings import REPORT_FORMATS
 from syncverify.trace.source_lines import SourceLine
 
-REPOSITORY = Path(__file__).parents[3]
-
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -31,15 +29,6 @@ def test_a_message_keeps_its_lines_and_percents(clone: Path) -> None:
     line = workflow_command("100% wrong\r\nand more", clone / "a.py", 7)
     assert (
         line == "::error file=a.py,line=7,title=syncverify::100%25 wrong%0D%0Aand more"
-    )
-
-
-def test_a_path_is_counted_from_the_root_of_the_checkout(clone: Path) -> None:
-    assert workflow_command("x", clone / "job" / "a.py").startswith(
-        "::error file=job/a.py,"
-    )
-    assert workflow_command("x", clone / "b" / "c.py").startswith(
-        "::error file=b/c.py,"
     )
 
 

@@ -46,7 +46,7 @@ def test_place_in_the_evidence_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert line.path == "report/test_guilty_line.py"
 
 
-@pytest.mark.parametrize("folder", ["a b", "a,b", "a (b", "it's", "a;b"])
+@pytest.mark.parametrize("folder", ["a (b", "it's;,b"])
 def test_a_path_may_have_signs_that_end_a_word(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

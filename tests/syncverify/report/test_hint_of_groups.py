@@ -32,10 +32,6 @@ class TakesFlatLists(Reads):
     read = staticmethod(lambda parameter: parameter.requires_grad)
 
 
-class HashesGroups(Reads):
-    read = staticmethod(lambda parameter: {parameter: 0})
-
-
 class NamesThemParameters(TakesFlatLists):
     def __init__(self, parameters: Any, *_: object) -> None:
         super().__init__(parameters)
@@ -59,8 +55,6 @@ def diagnosis(subject: type[Reads]) -> str:
 @pytest.mark.parametrize(
     ("subject", "argument"),
     [
-        (TakesFlatLists, "param_groups"),
-        (HashesGroups, "param_groups"),
         (TakesDicts, "param_groups"),
         (NamesThemParameters, "parameters"),
     ],

@@ -71,21 +71,6 @@ def test_each_cause_has_a_hint_and_each_hint_a_cause() -> None:
     assert causes_of_the_judge() == {*CAUSES}
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        'Cause("a_mistake", text)',
-        'yield finding("a_mistake" if again else "another", "a sentence", rank)',
-        'yield from _findings(stuck, "a_mistake", "launch collectives")',
-        'yield replace(found, cause="a_mistake", summary=summary)',
-        'kind = "another" if foreign else "a_mistake"',
-        'def _cause(found):\n    return "a_mistake"',
-    ],
-)
-def test_a_cause_is_found_in_source(source: str) -> None:
-    assert causes(source) - {"another"} == {"a_mistake"}
-
-
 def test_an_exception_of_the_subject_has_the_hint_of_all_exceptions() -> None:
     assert hints.hint_of("raised_ValueError") == hints.hint_of("raised")
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
-from syncverify.report.report import Report, violation_json
-from syncverify.report.sarif import sarif_log
+from syncverify.report.report import violation_json
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -83,12 +82,6 @@ def test_a_flag_may_be_meant_to_stay_and_gives_a_hint_only_if_the_fix_resets_it(
     assert HINT in shown(replace(ENTRY, left_over=VALUES[:1], fix=FIX))
 
 
-def test_nothing_is_shown_where_nothing_is_left_over() -> None:
-    entry = replace(ENTRY, left_over=())
-    assert "left over" not in shown(entry)
-    assert "left_over" not in violation_json(entry)
-
-
 def test_json_of_a_fix_has_the_documented_keys() -> None:
     fix = violation_json(replace(ENTRY, fix=replace(FIX, change=object())))["fix"]
     assert fix.keys() == {"place", "lines", "num_others", "max_ranks"}
@@ -104,9 +97,3 @@ def test_json_of_a_left_over_value_has_its_path_and_both_values() -> None:
             "step": 1,
         },
     ]
-
-
-def test_sarif_has_the_same_hint() -> None:
-    report = Report("a:B", "sim", 0, 1, 1.0, {}, (ENTRY,))
-    (result,) = sarif_log(report)["runs"][0]["results"]
-    assert f"hint: {HINT}\n" in result["message"]["text"]

@@ -56,11 +56,6 @@ def test_the_verdict_of_a_run_that_passes_has_no_word_about_other_features() -> 
     )
 
 
-def test_diagnoses_of_many_wrong_features_fit_on_one_screen() -> None:
-    many = tuple(wrong(f"use={number}", 20) for number in range(90))
-    assert diagnosis(replace(REPORT, beyond=many)).count("\n") + 1 <= MAX_LINES
-
-
 def test_a_table_beside_violations_says_that_words_may_come_from_them() -> None:
     note = "  the contract is violated too, and may cause some of these ratings"
     assert note in list(table_lines(REPORT.beyond, is_violated=True))

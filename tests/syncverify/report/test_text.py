@@ -178,17 +178,6 @@ def test_many_parameters_that_differ_in_name_alone_share_a_line() -> None:
     ]
 
 
-def test_scenario_lines_of_one_rank() -> None:
-    one = Scenario(
-        MeshSpec((1,), ("dp",)), (ParameterSpec("w", (2, 3), ("R",)),), (1,), 64
-    )
-    assert list(scenario_lines(one)) == [
-        "scenario: 1 rank, mesh (dp=1)",
-        "  micro-batches per step: 1; bucket cap 64 bytes",
-        "  w: shape (2, 3), float32, placements (Replicate), group 0",
-    ]
-
-
 def test_ordinary_tensors_have_no_placements() -> None:
     scenario = Scenario(
         MeshSpec((2,), ("dp",)), (ParameterSpec("w", (3,), ("R",)),), (1,), 64

@@ -156,12 +156,6 @@ def test_a_wait_that_is_taken_out_is_named(judged: Play) -> None:
     assert ".step()" in str(simulation)
 
 
-def test_two_recordings_of_a_script_are_equal(
-    recorded: Callable[..., Recording],
-) -> None:
-    assert recorded(BY_HAND).run == recorded(BY_HAND).run
-
-
 def test_traces_are_those_of_ranks_that_are_threads(
     recorded: Callable[..., Recording], tmp_path: Path
 ) -> None:
@@ -210,14 +204,6 @@ def test_a_rank_that_does_not_come_back_is_named_by_its_line(judged: Play) -> No
     simulation = judged(f"{HEAD}while rank == 1:\n    pass\n", seconds=1)
     assert only(simulation) == "every_wait_completes"
     assert "while rank == 1" in str(simulation)
-
-
-def test_a_rank_that_polls_for_ever_is_ended(judged: Play) -> None:
-    poll = "work = dist.all_reduce(ones, async_op=True)\nwhile not work.is_completed(): pass\n"
-    simulation = judged(
-        f"{HEAD}if rank == 0:\n    {poll.replace(chr(10), chr(10) + '    ')}"
-    )
-    assert only(simulation) == "every_wait_completes"
 
 
 def test_ranks_wait_for_files_of_each_other(judged: Play, tmp_path: Path) -> None:

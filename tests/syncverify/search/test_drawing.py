@@ -112,13 +112,6 @@ def test_most_scenarios_hold_no_excuse_for_an_error() -> None:
     assert 0.55 * len(listed) < len(strict) < 0.9 * len(listed)
 
 
-@pytest.mark.nightly
-def test_a_thorough_search_discards_no_more_than_one_in_twenty(
-    num_starts: list[int],
-) -> None:
-    assert len(drawn(2000)) >= 0.95 * num_starts[0]
-
-
 def shrunk(wanted: set[tuple[str, str]]) -> Scenario:
     """Draw until a scenario has the wanted features, and shrink it as a search does.
 
@@ -180,21 +173,3 @@ def test_long_sequence_is_drawn_in_parts_that_differ(
     # More than half of 25: the second part is not the first one again.
     assert len({*parts}) > 15
     assert parts == drawn(25)
-
-
-@pytest.mark.nightly
-def test_violation_in_a_later_part_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syncverify.search.drawing, "_EXAMPLES_PER_TREE", 5)
-    seen: list[Scenario] = []
-    late = set(drawn(20)[10:]) - set(drawn(20)[:10])
-
-    def reproduces(scenario: Scenario, _: object) -> None:
-        seen.append(scenario)
-        if scenario in late:
-            raise ReproducedError
-
-    drawing = Drawing(ABLE, NUM_RANKS, 20, 0)
-    drawing.for_each(reproduces, Phase.generate, Phase.shrink)
-    first = next(index for index, scenario in enumerate(seen) if scenario in late)
-    assert first >= 10
-    assert len(seen) > first + 1

@@ -99,12 +99,6 @@ def test_what_the_collector_frees_counts_always() -> None:
     assert numbers_of(Closes.__del__) | numbers_of(Dormant.third) <= played.played
 
 
-def test_nothing_is_probed_without_a_factory() -> None:
-    with played_lines(None) as lines:
-        Dormant.third()
-    assert lines == {}
-
-
 def test_another_counter_of_lines_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

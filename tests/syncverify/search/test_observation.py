@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor
 
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
@@ -17,8 +16,7 @@ from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.layout import reduce_axes
-from syncverify.scenario.scenario import Scenario
-from syncverify.search.feature_scenarios import FeatureScenarios, scenarios_of
+from syncverify.search.feature_scenarios import scenarios_of
 from syncverify.search.observation import (
     ObservationPlan,
     RatedFeature,
@@ -27,44 +25,25 @@ from syncverify.search.observation import (
     observe,
 )
 from syncverify.subjects.subject import resolve
+from tests.syncverify.search.search_subjects import Naive as PlainSums
 
 PLAN = ObservationPlan(max_ranks=2, num_scenarios=2, num_simpler=3, random_seed=0)
 TWICE = "event=wait_twice"
 RAISED_INDEX_ERROR = ("every_rank_finishes", "raised_IndexError")
 
 
-class Naive:
+class Naive(PlainSums):
     """Reduces each gradient in `wait()`: right for plain steps, wrong if called twice."""
 
-    def __init__(
-        self, groups: list[list[nn.Parameter]], size: float, count: int
-    ) -> None:
-        self.parameters = [each for group in groups for each in group]
-        self.num_waits = 0
-
-    def bind(self) -> None:
-        self.num_waits = 0
+    num_waits = 0
 
     def wait(self) -> None:
         self.num_waits += 1
-        for parameter in self.parameters:
-            if parameter.grad is not None and isinstance(parameter, DTensor):
-                reduce(parameter)
+        super().wait()
 
     def zero_grad(self) -> None:
         self.num_waits = 0
-        for parameter in self.parameters:
-            parameter.grad = None
-
-    def unbind(self) -> None:
-        self.parameters = []
-
-
-def reduce(parameter: Any) -> None:
-    for axis, placement in enumerate(parameter.placements):
-        if isinstance(placement, Replicate):
-            group = parameter.device_mesh.get_group(axis)
-            dist.all_reduce(parameter.grad.to_local(), group=group)
+        super().zero_grad()
 
 
 class Refuses(Naive):
@@ -149,6 +128,7 @@ def test_a_feature_gets_the_rating_of_its_worst_scenario(
     (twice,) = observed(subject, TWICE)
     assert (twice.feature, twice.rating) == (TWICE, rating)
     assert twice.counts[rating] > 0  # type: ignore[index]  # a rating
+    assert rating != "hangs" or twice.counts == {"hangs": 1}, "a hang takes seconds"
     assert (twice.found is None) == (rating in {"right", "refused"})
 
 
@@ -249,8 +229,8 @@ def replaced(feature: str) -> tuple[ObservationPlan, tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("feature", ["use=twice", "use=masked", "backward=inputs"])
-def test_a_scenario_that_says_nothing_is_replaced(feature: str) -> None:
+def test_a_scenario_that_says_nothing_is_replaced() -> None:
+    feature = "use=twice"
     plan, known = replaced(feature)
     (excused,) = observed(DoublesOfMany, feature, known=known, plan=plan)
     assert excused.counts == {"right": PLAN.num_scenarios}
@@ -302,8 +282,8 @@ class ForgetsInSecondBind(Remembers):
 
 @pytest.mark.slow
 def test_an_event_is_played_before_a_step_that_shows_its_effect() -> None:
-    for seed in range(3):
-        plan = replace(PLAN, random_seed=seed, num_scenarios=3)
+    for seed in range(2):
+        plan = replace(PLAN, random_seed=seed)
         (rebind,) = observe(
             resolve(ForgetsInSecondBind), SimBackend(), plan, ["event=rebind"]
         )
@@ -326,12 +306,6 @@ class HidesWaits(Naive):
 def test_a_feature_that_a_class_does_not_hand_on_is_not_tried() -> None:
     (twice,) = observed(HidesWaits, TWICE)
     assert (twice.rating, twice.reason) == ("not tried", "the class waits once")
-
-
-@pytest.mark.slow
-def test_a_feature_that_hangs_is_played_once() -> None:
-    (twice,) = observed(Hangs, TWICE)
-    assert twice.counts["hangs"] == 1
 
 
 @pytest.mark.slow
@@ -391,29 +365,9 @@ def test_scenarios_of_a_feature_have_no_other_one(feature: str) -> None:
         assert names <= allowed
 
 
-def test_scenarios_of_a_feature_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = scenarios_of(TWICE, Capabilities(), 4, 0)
-    first = listed.smallest_first(3)
-    assert first == [*listed.draw(3)]
-    monkeypatch.delattr(FeatureScenarios, "draw")
-    assert scenarios_of(TWICE, Capabilities(), 4, 0).smallest_first(3) == first
-
-
-@pytest.mark.slow
-def test_scenarios_of_a_feature_depend_on_the_seed_alone() -> None:
-    def drawn(feature: str, seed: int) -> list[Scenario]:
-        return [*scenarios_of(feature, Capabilities(), 4, seed).draw(3)]
-
-    for feature in (TWICE, "mesh=3 axes"):
-        assert drawn(feature, 0) == drawn(feature, 0) != drawn(feature, 1)
-    events = [drawn(f"event={event}", 0) for event in ("rebind", "cast")]
-    # Three scenarios of each event: were the seeds equal, only events would differ.
-    assert len({replace(each, events=()) for listed in events for each in listed}) > 3
-
-
 @pytest.mark.slow
 def test_a_word_is_put_where_it_can_have_an_effect() -> None:
-    for seed in range(5):
+    for seed in range(2):
         feature = "readiness=by_rank"
         listed = scenarios_of(feature, Capabilities(), 4, seed).smallest_first(3)
         assert min(len(scenario.parameters) for scenario in listed) > 1

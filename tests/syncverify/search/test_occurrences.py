@@ -178,22 +178,6 @@ def test_different_defects_are_different_violations() -> None:
     assert causes & {"not_reduced", "rank_contribution_missing"}
 
 
-class TurnsAndDoubles(TakesTurns):
-    """Two defects, one of which may be a cause of the other, and is not."""
-
-    def wait(self) -> None:
-        super().wait()
-        for parameter in self.parameters:
-            if parameter.grad is not None:
-                parameter.grad.mul_(2)
-
-
-@pytest.mark.nightly
-def test_a_defect_that_also_occurs_without_its_cause_is_a_violation() -> None:
-    assert SCALED in explained(TurnsAndDoubles)
-    assert len(explained(TurnsAndDoubles)) >= 2
-
-
 def test_what_is_first_met_while_shrinking_is_listed_with_what_was_shrunk() -> None:
     shrunk, own = SCALED, STALE
     occurrences = met((shrunk,))

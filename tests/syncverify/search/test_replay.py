@@ -54,12 +54,6 @@ def test_what_is_kept_is_played_first(tmp_path: Path) -> None:
     assert result.num_examples == 0
 
 
-def test_nothing_is_written_before_something_is_found(tmp_path: Path) -> None:
-    folder = tmp_path / "kept"
-    assert identities(saved(folder)) == []
-    assert not folder.exists()
-
-
 def test_what_is_gone_is_forgotten(tmp_path: Path) -> None:
     kept = SavedViolations(
         DirectoryBasedExampleDatabase(tmp_path), named(Naive, "it"), "sim"

@@ -8,9 +8,7 @@ from syncverify.search.schedules import (
     DRAWN,
     SAME,
     ScheduleCoverage,
-    num_scenarios_by_extent,
 )
-from syncverify.trace.run import RankRun, Run
 
 SCENARIO = Scenario(
     MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 64
@@ -24,12 +22,6 @@ def test_scenario_that_is_drawn_twice_counts_once() -> None:
     assert collector.statistics().schedules == {ScheduleCoverage(DRAWN): 1}
 
 
-def test_run_without_records_adds_nothing() -> None:
-    collector = StatisticsCollector()
-    collector.run_judged(SCENARIO, Run("sim", (RankRun(),)))
-    assert collector.statistics() == RunStatistics(most_steps=SCENARIO.num_steps)
-
-
 def test_merged_statistics_keep_the_most_memory_and_all_schedules() -> None:
     pile = HeldMemory(num_blocks=2, num_bytes=8, largest=4)
     one = RunStatistics(1, 2, schedules={ScheduleCoverage(SAME): 1})
@@ -37,8 +29,3 @@ def test_merged_statistics_keep_the_most_memory_and_all_schedules() -> None:
     assert RunStatistics.merged([one, other, one]) == RunStatistics(
         5, 8, pile, {ScheduleCoverage(SAME): 2, ScheduleCoverage(DRAWN): 2}
     )
-
-
-def test_scenarios_are_counted_by_extent_in_a_fixed_order() -> None:
-    played = {ScheduleCoverage(DRAWN): 2, ScheduleCoverage(SAME): 1}
-    assert list(num_scenarios_by_extent(played).items()) == [(SAME, 1), (DRAWN, 2)]

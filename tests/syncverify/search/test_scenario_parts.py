@@ -33,16 +33,6 @@ def test_each_axis_parameter_and_step_is_met_alone_and_beside_the_others() -> No
     assert {part.accumulations for part in parts} == {(1,), (2,), (1, 1), (2, 2)}
 
 
-def test_a_part_that_lacks_one_thing_comes_last() -> None:
-    *_, last = parts_of(WHOLE, PLAIN_CONTRACT)
-    kept = [
-        last.mesh == WHOLE.mesh,
-        last.parameters == WHOLE.parameters,
-        last.accumulations == WHOLE.accumulations,
-    ]
-    assert kept.count(True) == 2
-
-
 def test_words_and_events_are_left_out_first() -> None:
     scenario = Scenario(
         MeshSpec((1,), ("dp",)),

@@ -36,14 +36,6 @@ ONE_RANK = Scenario(
 )
 
 
-@pytest.mark.slow
-def test_right_subject_has_no_violation() -> None:
-    result = look(Naive, examples=15)
-    assert result.violations == []
-    assert result.num_examples == 15
-    assert result.coverage.num_scenarios == 15
-
-
 @pytest.mark.long
 @pytest.mark.usefixtures("hardly_shrunk")
 def test_same_seed_same_result() -> None:
@@ -62,12 +54,6 @@ def test_a_slow_machine_plays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     assert look(SkipsThird, slow, examples=60).violations == found
     assert slow.played == fast.played
-
-
-@pytest.mark.slow
-def test_other_seed_other_scenarios() -> None:
-    tables = [look(Naive, seed=seed, examples=5).coverage.table() for seed in (1, 2)]
-    assert tables[0] != tables[1]
 
 
 @pytest.mark.long
@@ -97,18 +83,6 @@ def third() -> tuple[SearchResult, Counting, Listening]:
         monkeypatch.setattr(syncverify.search.shrinking, "_MAX_SIMPLER_RUNS", 10)
         result = look(SkipsThird, backend, examples=30, progress=progress)
     return result, backend, progress
-
-
-@pytest.mark.nightly
-def test_a_defect_of_the_third_parameter_shrinks_to_three() -> None:
-    shrunk = {
-        found.violation.identity: found.scenario
-        for found in look(SkipsThird, examples=60).violations
-    }["gradient_equals_reference", "not_reduced"]
-    assert len(shrunk.parameters) == 3
-    assert shrunk.mesh.shape == (2,)
-    assert shrunk.accumulations == (1,)
-    assert [spec.global_shape for spec in shrunk.parameters] == [(), (), ()]
 
 
 def test_no_scenario_is_played_twice(
@@ -260,8 +234,8 @@ def test_a_time_limit_keeps_a_hang_that_took_longer(
 @pytest.mark.slow
 def test_cheap_faults_do_not_end_the_search() -> None:
     failing = Failing("sim", Fault("deadlock", (0,), "it hangs"))
-    result = look(Naive, failing, examples=20)
-    assert result.num_examples == 20
+    result = look(Naive, failing, examples=6)
+    assert result.num_examples == 6
     assert [found.scenario for found in result.violations] == [ONE_RANK]
 
 

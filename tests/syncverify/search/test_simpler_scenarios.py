@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from syncverify.program.modules.named import module_parameters
 from syncverify.scenario.contract import EVERYTHING
@@ -53,10 +53,6 @@ def test_plain_tensors_have_no_placements_to_lose() -> None:
     assert next(simpler_scenarios(plain, ANYTHING)).parameters[0].placements is None
 
 
-def test_nothing_is_left_out_of_the_least() -> None:
-    assert list(simpler_scenarios(LEAST, ANYTHING)) == []
-
-
 def test_last_trainable_parameter_stays() -> None:
     frozen = replace(LEAST.parameters[0], name="p1", requires_grad=False)
     both = replace(LEAST, parameters=(*LEAST.parameters, frozen))
@@ -84,6 +80,7 @@ def test_a_real_module_keeps_its_parameters() -> None:
 
 
 @pytest.mark.slow
+@settings(max_examples=40)
 @given(scenarios(max_ranks=8, capabilities=UNIFORM))
 def test_candidates_are_smaller_and_as_legal(scenario: Scenario) -> None:
     features = {*optional_features(scenario)}

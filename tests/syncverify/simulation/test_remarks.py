@@ -8,7 +8,6 @@ import torch.distributed as dist
 from torch import nn
 
 from syncverify import simulate
-from syncverify.whole_step.parity import parity
 
 Program = Callable[[int], object]
 
@@ -319,35 +318,9 @@ def test_lines_that_differ_between_ranks_are_none(program: Program) -> None:
     assert "timing cannot matter" in str(simulation)
 
 
-def build() -> nn.Module:
-    return nn.Linear(2, 1)
-
-
 def batch() -> dict[str, torch.Tensor]:
     return {"x": torch.ones(4, 2)}
 
 
 def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     return model(batch["x"]).mean()
-
-
-def logs_without_a_wait(model: nn.Module, mesh: object) -> nn.Module:
-    """Sum the gradients, and a copy of each that nothing reads."""
-
-    def summed(parameter: nn.Parameter) -> None:
-        assert parameter.grad is not None
-        dist.all_reduce(parameter.grad.clone(), async_op=True)
-        dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
-
-    for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(summed)
-    return model
-
-
-def test_parity_shows_remarks() -> None:
-    result = parity(
-        build, logs_without_a_wait, batch, loss, layouts=["dp=2"], device="cpu"
-    )
-    assert result.is_right, str(result)
-    assert "REMARK: nothing waits for all_reduce at tests/" in str(result)
-    assert str(result).count("REMARK") == 1

@@ -57,29 +57,6 @@ def _dense(rank: int) -> list[float]:
     return summed
 
 
-def _last_of_each_row(rank: int) -> list[float]:
-    """Take the rows for distinct ones, so that a row keeps one of its values."""
-    gradient = _table(rank).weight.grad
-    assert gradient is not None
-    gathered = _gathered(rank, gradient)
-    summed = torch.zeros(6, 1)
-    summed[gathered._indices()[0]] = gathered._values()
-    found: list[float] = summed.flatten().tolist()
-    assert found == _SUMS, "rows are lost"
-    return found
-
-
-def _reads_early(rank: int) -> float:
-    gradient = _table(rank).weight.grad
-    assert gradient is not None
-    dense = gradient.to_dense()
-    work = dist.all_reduce(dense, async_op=True)
-    early = dense.sum()
-    assert work is not None
-    work.wait()
-    return float(early)
-
-
 @pytest.mark.parametrize("program", [_by_rows, _dense])
 def test_sparse_gradients_are_exchanged_by_hand(
     program: Callable[[int], list[float]],
@@ -87,17 +64,6 @@ def test_sparse_gradients_are_exchanged_by_hand(
     simulation = simulate(program, 2, device="cpu")
     assert simulation.is_right, str(simulation)
     assert [*simulation.results] == [_SUMS, _SUMS]
-
-
-def test_lost_rows_are_found_by_the_check_of_the_program() -> None:
-    assert "rows are lost" in str(simulate(_last_of_each_row, 2, device="cpu"))
-
-
-def test_a_race_of_a_gradient_made_dense_is_found() -> None:
-    found = simulate(_reads_early, 2, device="cpu").violations
-    assert [each.violation.property for each in found] == [
-        "streams_order_shared_memory"
-    ]
 
 
 def _directly(rank: int) -> None:

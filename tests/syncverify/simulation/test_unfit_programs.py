@@ -155,16 +155,6 @@ def test_an_exit_without_an_error_is_the_end_of_its_rank(
     assert simulate(program, 2).is_right
 
 
-def test_ranks_that_wait_for_one_that_has_left_are_a_deadlock() -> None:
-    def program(rank: int) -> None:
-        if rank:
-            sys.exit()
-        dist.barrier()
-
-    summary = "no rank can go on: rank 1 never arrives"
-    assert _summary(simulate(program, 2)) == ("deadlock", summary, (1,))
-
-
 def test_an_error_without_words_ends_without_a_colon() -> None:
     def program(rank: int) -> None:
         raise KeyboardInterrupt
@@ -279,19 +269,6 @@ def test_sleeps_without_an_end_are_ended() -> None:
 
     cause, _, ranks = _summary(simulate(program, 2, hang_timeout_seconds=0.2))
     assert (cause, ranks) == ("step_bound", (0,))
-
-
-@pytest.mark.long
-def test_a_poll_for_what_never_comes_ends() -> None:
-    def program(rank: int) -> None:
-        if rank == 0:
-            work = dist.all_reduce(torch.ones(2, device="cuda"), async_op=True)
-            while not work.is_completed():
-                pass
-
-    cause, summary, ranks = _summary(simulate(program, 2))
-    assert (cause, ranks) == ("step_bound", (0,))
-    assert summary == "rank 0 kept going without an end, up to the bound of a run"
 
 
 @pytest.mark.long

@@ -89,33 +89,6 @@ def test_document_follows_the_format() -> None:
     assert problems(document()) == []
 
 
-def test_problems_are_found() -> None:
-    slice_ = {"name": "a", "cat": "a", "ph": "X", "pid": 0, "tid": 1, "ts": 0, "dur": 2}
-    lacks = {key: value for key, value in slice_.items() if key != "dur"}
-    flow = {"name": "f", "cat": "f", "ph": "s", "pid": 0, "tid": 1, "id": 1, "ts": 9}
-    events = [slice_, {**slice_, "ts": 1}, {**slice_, "tid": "one"}, flow]
-    assert problems({"traceEvents": events}) == [
-        "tid",
-        "slices overlap at 0",
-        "a flow goes back",
-        "flow f binds to no slice",
-    ]
-    assert problems({"traceEvents": [{**lacks, "dur": 1, "id": 2}]}) == [
-        "fields ['cat', 'dur', 'id', 'name', 'ph', 'pid', 'tid', 'ts']"
-    ]
-
-
-def test_flows_have_the_kinds_of_the_arrows() -> None:
-    events = document()["traceEvents"]
-    begun = [each["name"] for each in events if each["ph"] == "s"]
-    assert {kind: begun.count(kind) for kind in begun} == {
-        "launch": 4,
-        "order": 2,
-        "match": 2,
-        "wait": 4,
-    }
-
-
 def test_processes_are_ranks_and_threads_are_lanes() -> None:
     events = document()["traceEvents"]
     names = {

@@ -33,7 +33,3 @@ def test_gradient_that_begins_before_the_contribution_has_a_negative_offset() ->
 def test_gradient_without_bytes_lies_nowhere() -> None:
     empty = tensor_region(torch.zeros(8)[4:4], 0)
     assert find_slots({"w": empty}, [region(0, 0, 32)]) == ()
-
-
-def test_a_slot_is_shown_with_parameter_and_byte() -> None:
-    assert str(ParameterSlot("w", 8, 16)) == "w at byte 8"

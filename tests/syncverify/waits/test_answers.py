@@ -109,19 +109,6 @@ def test_json_has_no_number_that_json_lacks() -> None:
     assert data["subjects"][0]["scenarios"] == 40
 
 
-def test_json_counts_wrong_scenarios_and_has_the_first_few() -> None:
-    document = WAITS.to_json()["subjects"][0]
-    assert (document["wrong"], document["first_wrong"]) == (
-        4,
-        ["sv2-w", "sv2-x", "sv2-y"],
-    )
-
-
-def test_the_page_escapes_code() -> None:
-    page = page_of(WAITS)
-    assert "side.wait_stream(&lt;main&gt;)" in page
-
-
 @pytest.mark.parametrize(
     ("answers", "banner", "num_in_colour"),
     [((NEEDED,), "right", 0), ((NEEDED, EXTRA), "open", 1), ((NEVER,), "open", 0)],

@@ -341,11 +341,6 @@ def test_ranks_that_do_not_communicate_show_nothing(changes: dict[str, Any]) -> 
     refused("no rank communicates on any layout", **changes)
 
 
-def test_replicas_that_take_other_rows_are_wrong() -> None:
-    outcome = parity(build, stays, batch, loss, layouts=["dp=2"], device="cpu")
-    assert outcome.mistakes
-
-
 def test_a_pause_in_a_lower_dtype_is_refused() -> None:
     refused("leave out `resume`", resume=True, dtype=torch.bfloat16)
 

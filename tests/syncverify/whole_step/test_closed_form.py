@@ -13,7 +13,6 @@ from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
-from syncverify import parity
 from syncverify.whole_step.causes import (
     NormOf,
     NormWithout,
@@ -30,21 +29,12 @@ from tests.syncverify.whole_step.planted.expert_parallel import Experts
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     average,
-    sgd,
-    unchanged,
+    compare,
     update,
 )
 
 CLIP = 0.5
 NUM_ELEMENTS = 3 * 4 + 4 + 4 * 2 + 2
-
-
-def build() -> nn.Module:
-    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-
-
-def batch() -> torch.Tensor:
-    return torch.randn(8, 3)
 
 
 def norm_of(parameters: list[nn.Parameter]) -> torch.Tensor:
@@ -99,8 +89,7 @@ def step(
 
 def play(wrong: str, **more: Any) -> Parity:
     own = functools.partial(step, wrong=wrong, is_seen=more.pop("is_seen", True))
-    values: dict[str, Any] = {"layouts": ["dp=2"], "clip": CLIP, "optimizer": sgd}
-    return parity(build, unchanged, batch, step=own, device="cpu", **(values | more))
+    return compare(step=own, loss=None, clip=CLIP, **more)
 
 
 def scaler() -> GradScaler:
@@ -219,19 +208,9 @@ def expert_step(
 @pytest.mark.slow
 @pytest.mark.parametrize("is_right", [True, False])
 def test_the_norm_of_experts_without_tokens_is_judged(*, is_right: bool) -> None:
-    result = parity(
-        Skipping,
-        expert_parallel.split,
-        idle,
-        expert_parallel.loss,
-        layouts=["dp=2,ep=2"],
-        split=["dp", "ep"],
-        own=expert_parallel.OWN,
-        step=functools.partial(expert_step, is_right=is_right),
-        clip=CLIP,
-        optimizer=sgd,
-        device="cpu",
-    )
+    training = expert_parallel.TRAINING | {"build": Skipping, "batch": idle}
+    own = functools.partial(expert_step, is_right=is_right)
+    result = compare(**training, layouts=["dp=2,ep=2"], step=own, clip=CLIP)
     assert result.is_right == is_right
     assert result.plays[0].is_right, "the batch itself does not show it"
     assert "not shown: experts" in str(result)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
-from syncverify.whole_step.data import EmptyPart, NotFinite, UnequalTokens
+from syncverify.whole_step.data import EmptyPart, UnequalTokens
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 1), (4, 3), (8, 5), (2, 4, 2)])
@@ -34,8 +32,3 @@ def test_the_last_part_is_padding(num_parts: int, num_empty: int) -> None:
     changed = EmptyPart("mask", num_parts).changed(batch)["mask"]
     assert changed[8 - num_empty :].sum() == 0
     assert changed[: 8 - num_empty].all()
-
-
-def test_words_of_values_that_are_no_numbers() -> None:
-    assert NotFinite("weight", math.inf).word == "overflow"
-    assert NotFinite("weight", math.nan).word == "nan"

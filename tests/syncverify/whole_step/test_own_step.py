@@ -11,7 +11,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify import parity
 from syncverify.whole_step.causes import LacksSum, Scaled
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
@@ -19,14 +18,9 @@ from tests.syncverify.whole_step.planted.expert_parallel import squares_of
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     average,
-    sgd,
-    unchanged,
+    compare,
     update,
 )
-
-
-def build() -> nn.Module:
-    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
 
 
 def batch() -> torch.Tensor:
@@ -61,14 +55,9 @@ def step(
 
 
 def play(wrong: str = "", **more: Any) -> Parity:
-    values: dict[str, Any] = {
-        "layouts": ["dp=2,cp=1", "dp=1,cp=2", "dp=2,cp=2"],
-        "split": ["dp", "cp"],
-        "optimizer": sgd,
-        "device": "cpu",
-    }
-    own = functools.partial(step, wrong=wrong)
-    return parity(build, unchanged, batch, step=own, **(values | more))
+    layouts = ["dp=2,cp=1", "dp=1,cp=2", "dp=2,cp=2"]
+    training = {"batch": batch, "loss": None, "layouts": layouts, "split": ["dp", "cp"]}
+    return compare(step=functools.partial(step, wrong=wrong), **(training | more))
 
 
 def test_right_layouts_agree() -> None:
@@ -152,10 +141,10 @@ def stage(model: nn.Sequential, mesh: DeviceMesh) -> None:
 
 
 def stages(**more: Any) -> Parity:
-    own = functools.partial(staged, **more)
     layouts = ["dp=1,pp=2", "dp=2,pp=2"]
-    values = {"layouts": layouts, "optimizer": sgd, "device": "cpu", "clip": 0.01}
-    return parity(build, stage, batch, step=own, **values)  # type: ignore[arg-type]
+    training = {"parallelize": stage, "batch": batch, "loss": None, "clip": 0.01}
+    own = functools.partial(staged, **more)
+    return compare(step=own, layouts=layouts, **training)
 
 
 @pytest.mark.slow

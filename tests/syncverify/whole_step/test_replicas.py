@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -12,32 +10,17 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify import parity
 from syncverify.whole_step.causes import CopiesRoundedApart
-from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
-    average,
-    sgd,
-    unchanged,
+    averaged_backward,
+    compare,
+    mean_square,
     update,
 )
 
 pytestmark = pytest.mark.slow
-
-
-def build() -> nn.Module:
-    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-
-
-def batch() -> torch.Tensor:
-    return torch.randn(8, 3)
-
-
-def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    out: torch.Tensor = model(batch)
-    return (out - 1).square().mean()
 
 
 def gathered(
@@ -51,8 +34,7 @@ def gathered(
 ) -> None:
     """The owner of a parameter updates it, and sends it in a lower dtype."""
     group = mesh.get_group("dp")
-    loss(model, batch).backward()
-    average(model.parameters(), mesh, "dp")
+    averaged_backward(model, batch, mesh)
     update(optimizer)
     with torch.no_grad():
         for index, each in enumerate(model.parameters()):
@@ -73,7 +55,7 @@ def added(
 ) -> None:
     """Each rank adds all gradients by itself."""
     group = mesh.get_group("dp")
-    loss(model, batch).backward()
+    mean_square(model, batch).backward()
     for each in model.parameters():
         assert each.grad is not None
         parts = [torch.empty_like(each.grad) for _ in range(group.size())]
@@ -84,23 +66,9 @@ def added(
     update(optimizer)
 
 
-def play(step: Callable[..., None], layout: str = "dp=4", **more: Any) -> Parity:
-    return parity(
-        build,
-        unchanged,
-        batch,
-        loss,
-        step=step,
-        optimizer=sgd,
-        layouts=[layout],
-        device="cpu",
-        **more,
-    )
-
-
 def test_an_owner_that_keeps_its_value_from_before_the_cast_is_a_mistake() -> None:
     own = functools.partial(gathered, dtype=torch.float32, owner_keeps=True)
-    result = play(own, layout="dp=2")
+    result = compare(step=own)
     (mistake,) = result.mistakes
     cause = CopiesRoundedApart((0, 1), frozenset({"dp"}))
     assert mistake.finding.cause == cause
@@ -120,17 +88,19 @@ def test_an_owner_that_keeps_its_value_from_before_the_cast_is_a_mistake() -> No
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_owner_that_keeps_what_it_sends_is_right(dtype: torch.dtype) -> None:
     own = functools.partial(gathered, dtype=dtype, owner_keeps=False)
-    result = play(own, dtype=torch.float32)
+    result = compare(step=own, layouts=["dp=4"], dtype=torch.float32)
     assert result.is_right, str(result)
 
 
 def test_ranks_that_add_in_different_orders_are_a_mistake() -> None:
-    result = play(functools.partial(added, own_first=True))
+    own = functools.partial(added, own_first=True)
+    result = compare(step=own, layouts=["dp=4"])
     (mistake,) = result.mistakes
     assert isinstance(mistake.finding.cause, CopiesRoundedApart)
     assert mistake.finding.quantity is Quantity.STEPPED
 
 
 def test_ranks_that_add_in_one_order_are_right() -> None:
-    result = play(functools.partial(added, own_first=False))
+    own = functools.partial(added, own_first=False)
+    result = compare(step=own, layouts=["dp=4"])
     assert result.is_right, str(result)

@@ -78,14 +78,6 @@ class NobodyWaits(Right):
     def join(self) -> None: ...
 
 
-class ScaledInFlight(Right):
-    def reduce(self) -> None:
-        work = dist.all_reduce(self.gradient, async_op=True)
-        with torch.cuda.stream(self.other):
-            work.wait()
-        self.gradient.div_(2)
-
-
 class ZeroedElsewhere(Right):
     def zero_grad(self) -> None:
         with torch.cuda.stream(self.other):
@@ -265,13 +257,6 @@ def test_each_missing_wait_leads_to_its_wrong_gradient(made: Any) -> None:
     assert witness.expected == (own(step) + own(step, 1)).tolist()
     # By their texts, as NaN is not equal to itself.
     assert repr(witness.observed) == repr(observed.tolist())
-
-
-@pytest.mark.slow
-def test_a_result_that_is_divided_in_flight_stays_undivided() -> None:
-    found = witnesses(of(ScaledInFlight, reduction="mean"))
-    witness = only(found, "touched_in_flight")
-    assert witness.observed == (own(0) + own(0, 1)).tolist()
 
 
 @pytest.mark.parametrize("made", [Right, HoldsATemporary])

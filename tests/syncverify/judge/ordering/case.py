@@ -1,11 +1,13 @@
-"""A micro-trace and the verdict that it should get."""
+"""Micro-traces with the verdicts that they should get, as text."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 Label = Literal["legal", "race", "early free"]
+Semantics = Literal["stream", "host"]
 
 
 @dataclass(frozen=True)
@@ -22,4 +24,21 @@ class Case:
     name: str
     label: Label
     programs: tuple[str, ...]
-    semantics: Literal["stream", "host"] = "stream"
+    semantics: Semantics = "stream"
+
+
+def cases(text: str, semantics: Semantics = "stream") -> list[Case]:
+    """Read cases: each is a line `label: name`, and the programs of its ranks below it.
+
+    A program begins with the number of its rank where there are several.
+    """
+    blocks = re.split(r"\n(?=\S)", text.strip())
+    return [_case(*block.partition("\n")[::2], semantics) for block in blocks]
+
+
+def _case(head: str, body: str, semantics: Semantics) -> Case:
+    label, _, name = head.partition(": ")
+    body = re.sub(r"#.*", "", body)
+    alone, *of_ranks = re.split(r"^    \d(?= |$)", body, flags=re.MULTILINE)
+    programs = tuple(" ".join(each.split()) for each in of_ranks or [alone])
+    return Case(name, label, programs, semantics)  # type: ignore[arg-type]  # a literal

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from syncverify.judge.ordering.clocks import Clock, CollectiveClock, Lane, join
+from syncverify.judge.ordering.clocks import Clock, Lane
 from syncverify.judge.ordering.happens_before import walk
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.trace.records import CollectiveLaunch, MemoryUse
@@ -96,24 +96,3 @@ def test_a_rank_comes_after_the_ranks_that_it_receives_from(
     ]
     found = judge_orderings(changed).races
     assert [each.rank for each in found] == [0] * num_races
-
-
-def test_entries_are_numbered_from_one() -> None:
-    lane = Lane(3, 0, "side", {3: 0, 1: 7})
-    assert (lane.push(), lane.push()) == (1, 2)
-    assert lane.clock == {3: 2, 1: 7}
-
-
-def test_join_keeps_the_later_of_each_lane() -> None:
-    clock = {0: 3, 1: 1}
-    join(clock, {0: 2, 1: 5, 2: 4})
-    assert clock == {0: 3, 1: 5, 2: 4}
-
-
-def test_a_collective_starts_after_all_that_came_before_on_some_rank() -> None:
-    collective = CollectiveClock(num_absent=2)
-    collective.arrive({0: 1, 1: 2})
-    assert collective.num_absent == 1
-    collective.arrive({1: 3, 2: 1})
-    assert collective.num_absent == 0
-    assert collective.starts == {0: 1, 1: 3, 2: 1}

@@ -34,14 +34,6 @@ def test_race_names_both_events_and_the_bytes_in_common() -> None:
     assert race.region == region("b[4:8]")
 
 
-def test_early_free_names_the_last_use_and_the_free() -> None:
-    ranks = traces("r b[0:8] side; r b[8:16] side; free b default; w c[0:8] default")
-    (early,) = judge_orderings(ranks).early_frees
-    assert (early.rank, early.use_index, early.free_index) == (0, 1, 2)
-    assert early.use is ranks[0][1]
-    assert early.freed is ranks[0][2]
-
-
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
@@ -89,51 +81,6 @@ def test_one_pair_of_events_is_one_race_however_much_they_share() -> None:
 def test_freed_memory_is_forgotten() -> None:
     """A number never comes back, so a trace that says otherwise is of no interest."""
     assert pairs("w b[0:8] default; free b default; w b[0:8] side") == []
-
-
-def test_many_overlapping_lengths_are_all_found() -> None:
-    """Short and long regions are kept apart; overlaps must not depend on that."""
-    regions = [
-        MemoryRegion(0, start, start + length)
-        for length in (1, 2, 3, 4, 7, 8, 9, 64)
-        for start in range(0, 64, 5)
-    ]
-    (event,) = traces("w b[0:1] default")[0]
-    events = [
-        Access(event.moment, stream, "fill_", (), (each,), NoLine.UNKNOWN)
-        for stream in ("default", "side")
-        for each in regions
-    ]
-    found = judge_orderings([events]).races
-    racing = {
-        race.second_index - len(regions)
-        for race in found
-        if race.first_index < len(regions)
-    }
-    assert racing == set(range(len(regions)))
-    assert [race for race in found if race.first.stream == race.second.stream] == []
-    exact = {
-        (a, b)
-        for a, left in enumerate(regions)
-        for b, right in enumerate(regions)
-        if left.overlaps(right)
-    }
-    pairs_found = {
-        (race.first_index, race.second_index - len(regions)) for race in found
-    }
-    assert pairs_found == exact
-
-
-def test_one_lane_is_nothing_to_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncverify.judge.ordering.races.walk", None)
-    single = "w b[0:8] default; reduce c b[0:8] default>default; await c default; free b default"
-    assert judge_orderings(traces(single, single)).races == ()
-
-
-def test_free_to_another_pool_counts_as_a_lane() -> None:
-    freed = traces("w b[0:8] default; free b side; w c[0:8] side")
-    assert isinstance(freed[0][1], StorageFreed)
-    assert len(judge_orderings(freed).early_frees) == 1
 
 
 @pytest.mark.parametrize(

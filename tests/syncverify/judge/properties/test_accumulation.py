@@ -15,7 +15,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.trace.records import CollectiveLaunch, Moment, SubjectReturn
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.run import Observation, RankRun, Run
-from syncverify.trace.source_lines import SourceLine
+from tests.syncverify.judge.properties.handmade_traces import launch
 
 WEIGHT = ParameterSpec("w", (4,), ("R",))
 SCENARIO = Scenario(MeshSpec((2,), ("dp",)), (WEIGHT,), (2,), 2**20)
@@ -28,20 +28,10 @@ def summed(*micro_batches: int, ranks: tuple[int, ...] = (0, 1)) -> torch.Tensor
     return torch.stack(parts).sum(dim=0)
 
 
-def launch(moment: Moment, sent: torch.Tensor) -> CollectiveLaunch:
-    return CollectiveLaunch(
-        moment=moment,
-        ranks=(0, 1),
-        sequence=0,
-        operation="all_reduce",
-        reduce_op="SUM",
-        dtype="float32",
-        numel=4,
-        regions=(MemoryRegion(0, 0, 16),),
-        parameters=(),
-        source=SourceLine("a.py", 7, "launch"),
-        contents=(sent.float().numpy().tobytes(),),
-    )
+def launched(moment: Moment, sent: torch.Tensor) -> CollectiveLaunch:
+    contents = (sent.float().numpy().tobytes(),)
+    region = MemoryRegion(0, 0, 16)
+    return launch("dp", (0, 1), 7, moment=moment, regions=(region,), contents=contents)
 
 
 def found(*events: CollectiveLaunch, **seen: torch.Tensor) -> list[Violation]:
@@ -70,8 +60,8 @@ def test_zeros_without_such_an_end_were_never_written(
 
 
 def on_arrival(last: torch.Tensor) -> list[CollectiveLaunch]:
-    each = [launch(Moment("backward", 0, m), summed(m, ranks=(0,))) for m in (0, 1)]
-    return [*each, launch(IN_WAIT, last)]
+    each = [launched(Moment("backward", 0, m), summed(m, ranks=(0,))) for m in (0, 1)]
+    return [*each, launched(IN_WAIT, last)]
 
 
 def test_sums_that_are_summed_again_are_not_early() -> None:
@@ -79,7 +69,7 @@ def test_sums_that_are_summed_again_are_not_early() -> None:
     assert twice.cause == "reduced_twice"
     assert twice.summary == (
         "rank 0 reduced in micro-batch 0 of 2 (step 0), and later reduced the result again: "
-        "all_reduce SUM of 4 x float32 over ranks [0, 1], at a.py:7 in launch"
+        "all_reduce SUM of 4 x float32 over ranks [0, 1], at a.py:7 in dp"
     )
 
 

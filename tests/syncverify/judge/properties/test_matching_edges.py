@@ -10,7 +10,6 @@ import pytest
 
 from syncverify.judge.evidence import Event
 from syncverify.judge.properties.matching import collectives_match_across_ranks
-from syncverify.trace.run import Fault
 from tests.syncverify.judge.properties.handmade_traces import causes, judgement, launch
 
 Slots = Sequence[tuple[str, int]]
@@ -72,13 +71,3 @@ def test_each_communicator_tells_its_first_disagreement() -> None:
         ("collective_mismatch", 0),
         ("collective_mismatch", 1),
     ] * 2
-
-
-@pytest.mark.parametrize("kind", ["collective_mismatch", "deadlock"])
-def test_what_the_backend_says_is_reported_if_it_is_a_mismatch(kind: Any) -> None:
-    one = launch("dp", (0, 1), 0, operation="all_to_all")
-    fault = Fault(kind, (1,), "they disagree", ("rank 0: a",))
-    judged = judgement([one], [one], fault=fault)
-    findings = list(collectives_match_across_ranks(judged))
-    expected = [] if kind == "deadlock" else [(kind, "they disagree", 1, None)]
-    assert [(e.cause, e.summary, e.rank, e.parameter) for e in findings] == expected

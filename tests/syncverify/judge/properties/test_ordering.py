@@ -181,20 +181,6 @@ def evidence_in_report(found: Violation) -> dict[str, str]:
     return {name: seen[name] for name in ("first", "second", "memory", "remedy")}
 
 
-def test_traces_are_judged_once_for_all_properties(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls: list[tuple[object, ...]] = []
-
-    def count(*given: object) -> list[object]:
-        calls.append(given)
-        return []
-
-    monkeypatch.setattr("syncverify.judge.traced.disorders", count)
-    assert violations(STEPS, STEPS) == []
-    assert [semantics for _, semantics in calls] == ["stream", "host"]
-
-
 def test_a_use_of_gradients_after_unbind_counts_as_a_read() -> None:
     program = (
         "call unbind 2; w b[0:16] side; return; call after_unbind 3; rw b[0:16] default"

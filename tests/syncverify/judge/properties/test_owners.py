@@ -59,12 +59,6 @@ def test_one_rank_that_is_right_in_all_steps_is_enough(
     assert found(judged({0, 1}, {1}, owned_by=owned_by)) == []
 
 
-def test_a_contract_for_all_ranks_asks_for_more() -> None:
-    causes = {each.cause for each in found(judged({1}, {1}, capabilities=ALL))}
-    assert "replicas_differ" in causes
-    assert len(causes) > 1
-
-
 @pytest.mark.parametrize(("owned_by", "owner"), [(None, 0), ({0}, 0), ({1}, 1)])
 def test_another_owner_in_a_later_step_is_found(
     owned_by: set[int] | None, owner: int

@@ -58,13 +58,6 @@ def test_the_same_bytes_of_one_parameter_may_be_reduced_once() -> None:
     )
 
 
-def test_parameters_of_both_are_named_in_order() -> None:
-    both = [("q", 0), ("p", 8)]
-    one, other = (launch("dp", PAIR, n, both, regions=BYTES) for n in range(2))
-    (finding,) = found(one, other)
-    assert finding.parameters == ("p", "q")
-
-
 @pytest.mark.parametrize(
     "changes",
     [

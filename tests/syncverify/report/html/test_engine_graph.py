@@ -1,56 +1,24 @@
 """The graph that the engine ran: order, streams, hooks, and the edge that is missing."""
 
-from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
 
-from syncverify.backends.sim import SimBackend
-from syncverify.judge.violation import Violation
-from syncverify.report.html.page import page_model
 from syncverify.report.html.render import rendered
-from syncverify.report.report import Report
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.found_violation import FoundViolation
-from syncverify.search.replayed import shown_again
-from syncverify.subjects.subject import resolve
+from tests.syncverify.report.html.test_page import RACE, TOO_OFTEN, model
 
 pytestmark = pytest.mark.slow
 
-SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)),
-    (ParameterSpec("p", (2,), ("R",)), ParameterSpec("q", (), ("R",))),
-    (2,),
-    2**20,
-)
-NEVER_FORKS = "syncverify.bugbank.ordering.comm_stream_not_after_producer:NeverForks"
 NEVER_JOINS = "syncverify.bugbank.ordering.final_join_missing:NeverJoins"
-TOO_OFTEN = "examples.reduces_too_often:ReducesTooOften"
 DIVIDES = "syncverify.bugbank.numerics.avg_divides_by_numel:DividesByElements"
 
 
-@cache
-def page(
-    subject_name: str, name: str, cause: str, scenario: Scenario = SCENARIO
-) -> Any:
-    subject = resolve(subject_name)
-    entry = FoundViolation(Violation(name, cause, "", (0, 1), ("p",)), scenario)
-    report = Report(subject_name, "sim", 0, 1, 0.0, {}, (entry,), is_replay=True)
-    run = shown_again(entry, subject, SimBackend())
-    return page_model(report, subject.capabilities, [run])
-
-
 def graph(*of: Any) -> Any:
-    return page(*of)["violations"][0]["graph"]
+    return model(*of)["violations"][0]["graph"]
 
 
 def guilty(drawn: Any) -> list[str]:
     return [node["name"] for node in drawn["nodes"] if node["guilty"]]
-
-
-RACE = (NEVER_FORKS, "reduce_reads_after_accumulation", "reduced_before_accumulated")
 
 
 def test_race_is_an_edge_from_the_accumulation_to_the_hook_that_launches() -> None:
@@ -88,15 +56,6 @@ def test_nodes_have_the_order_in_which_the_engine_ran_them() -> None:
     assert all(depth[orders[a]] < depth[orders[b]] for a, b in drawn["edges"])
 
 
-def test_nodes_name_the_stream_that_they_run_on() -> None:
-    scenario = replace(SCENARIO, launch="step_on_side_stream")
-    drawn = graph(*RACE, scenario)
-    streams = {node["name"]: node["stream"] for node in drawn["ran"]}
-    # Stream 1 is the subject's, and stream 2 the training program's.
-    assert streams["AddBackward0"] == streams["p"] == "stream 2"
-    assert set(streams.values()) == set(drawn["streams"])
-
-
 def test_end_of_a_race_outside_of_the_backward_is_a_node_of_its_own() -> None:
     drawn = graph(NEVER_JOINS, "wait_orders_reads_after_reduce", "read_before_reduced")
     (missing,) = drawn["missing"]
@@ -125,7 +84,7 @@ def test_wrong_gradient_marks_the_accumulation_of_its_parameter() -> None:
 
 
 def test_page_lists_what_the_engine_did_in_words() -> None:
-    text = rendered(page(*RACE))
+    text = rendered(model(*RACE))
     assert "What the engine did, in order" in text
     assert "AccumulateGrad</th>" not in text  # never without its parameter
     assert "post-accumulate hook on_accumulated" in text

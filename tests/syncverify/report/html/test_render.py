@@ -3,7 +3,6 @@
 import json
 from functools import cache
 from html.parser import HTMLParser
-from typing import Any
 
 import pytest
 
@@ -71,12 +70,8 @@ def test_hostile_words_add_no_element(words: str) -> None:
     assert names == [sorted(attributes) for _, attributes in plain.elements]
     assert hostile.scripts[1:] == plain.scripts[1:]
     assert words in hostile.text.replace("\n", "")
-
-
-@pytest.mark.parametrize("words", HOSTILE)
-def test_model_comes_back_as_it_was(words: str) -> None:
     model = page_model(report(words), Capabilities(), [None])
-    assert json.loads(Page(rendered(model)).scripts[0]) == model
+    assert json.loads(hostile.scripts[0]) == model
 
 
 def test_page_asks_nothing_of_a_network() -> None:
@@ -89,22 +84,3 @@ def test_page_asks_nothing_of_a_network() -> None:
     (policy,) = [a["content"] for _, a in parsed.elements if "http-equiv" in a]
     assert policy is not None
     assert policy.startswith("default-src 'none'")
-
-
-def test_report_without_a_run_says_so() -> None:
-    assert "This scenario was not played again" in Page(page("plain")).text
-
-
-def elements(values: Any, numel: int) -> str:
-    gradient = {"parameter": "p", "rank": 0, "step": 0, "numel": numel}
-    shown = {"expected": values, "observed": None, "wrong": True, "why": "it is gone"}
-    model = page_model(report("plain"), Capabilities(), [None])
-    model["violations"][0]["gradients"] = [{**gradient, **shown}]
-    return Page(rendered(model)).text
-
-
-def test_gradients_are_written_as_numbers() -> None:
-    text = elements([1.0, -0.5, "inf"], 2003)
-    assert "1, -0.5, inf, and 2,000 more" in text
-    assert "no gradient" in text
-    assert "it is gone" in text

@@ -167,18 +167,6 @@ def test_virtual_gpus_count_where_tests_ask(pytester: pytest.Pytester) -> None:
     )
 
 
-@pytest.mark.nightly
-def test_values_alone_are_judged_in_processes_of_xdist(
-    pytester: pytest.Pytester,
-) -> None:
-    pytester.makepyfile(_TESTS)
-    options = ("--simulate-ranks", "--simulate-judged=values", "-n2", "-W", "ignore")
-    shown = pytester.runpytest_subprocess(
-        *options, "-k", "late or expected or number_3"
-    )
-    shown.assert_outcomes(passed=2, xfailed=1)
-
-
 def test_torch_has_the_names_that_are_changed() -> None:
     from torch.testing._internal import common_distributed as cases
 

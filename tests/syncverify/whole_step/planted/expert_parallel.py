@@ -16,9 +16,7 @@ from tests.syncverify.whole_step.planted.collectives import (
     own_slice,
     take_slice,
 )
-from tests.syncverify.whole_step.planted.steps import (
-    add,
-)
+from tests.syncverify.whole_step.planted.steps import add
 
 NUM_EXPERTS = 4
 OWN = {"experts": {"ep": 0}}
@@ -86,6 +84,16 @@ def right_norm(model: Experts, mesh: DeviceMesh) -> torch.Tensor:
     squares = model.experts.grad.square().sum()
     dist.all_reduce(squares, group=mesh.get_group("ep"))
     return (squares + squares_of(model.layer)).sqrt()
+
+
+TRAINING = {
+    "build": Experts,
+    "parallelize": split,
+    "batch": batch,
+    "loss": loss,
+    "split": ["dp", "ep"],
+    "own": OWN,
+}
 
 
 def norm_of_own(model: Experts, mesh: DeviceMesh) -> torch.Tensor:

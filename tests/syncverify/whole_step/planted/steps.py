@@ -1,15 +1,35 @@
-"""Parts of a training step that the planted mistakes share."""
+"""Parts of a training, and of its step, that the planted mistakes share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from syncverify import parity
+from syncverify.whole_step.parity import Parity
+
 Optimizer = torch.optim.Optimizer
+
+
+def layers() -> nn.Module:
+    """Make two layers."""
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def rows() -> torch.Tensor:
+    """Make 8 rows."""
+    return torch.randn(8, 3)
+
+
+def mean_square(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    """Return the mean square of the distances from 1."""
+    out: torch.Tensor = model(batch)
+    return (out - 1).square().mean()
 
 
 def sgd(parameters: list[nn.Parameter]) -> Optimizer:
@@ -19,6 +39,20 @@ def sgd(parameters: list[nn.Parameter]) -> Optimizer:
 
 def unchanged(model: nn.Module, mesh: DeviceMesh) -> None:
     """Leave a model as it is, on each rank."""
+
+
+def compare(**changes: Any) -> Parity:
+    """Compare a training of two layers on two ranks with one rank."""
+    training = {
+        "build": layers,
+        "parallelize": unchanged,
+        "batch": rows,
+        "loss": mean_square,
+        "layouts": ["dp=2"],
+        "optimizer": sgd,
+        "device": "cpu",
+    }
+    return parity(**(training | changes))
 
 
 def add(parameters: Iterable[nn.Parameter], mesh: DeviceMesh, *axes: str) -> None:
@@ -37,6 +71,12 @@ def average(parameters: Iterable[nn.Parameter], mesh: DeviceMesh, *axes: str) ->
         for axis in axes:
             if parameter.grad is not None:
                 parameter.grad /= mesh[axis].size()
+
+
+def averaged_backward(model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh) -> None:
+    """Make the gradients of the mean square, and average them over `dp`."""
+    mean_square(model, batch).backward()
+    average(model.parameters(), mesh, "dp")
 
 
 def update(optimizer: Optimizer) -> None:

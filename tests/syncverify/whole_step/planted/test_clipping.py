@@ -1,4 +1,4 @@
-"""Mistakes between right gradients and the optimizer."""
+"""Unscaling after clipping, between right gradients and the optimizer."""
 
 from __future__ import annotations
 
@@ -10,39 +10,19 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify import parity
-from syncverify.whole_step.causes import NotClipped, Scaled
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.causes import Scaled
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     average,
-    sgd,
-    unchanged,
-    update,
+    compare,
+    mean_square,
 )
 
 LIMIT = 0.1
 
 
-def build(width: int = 4) -> nn.Module:
-    return nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 2))
-
-
-def batch() -> torch.Tensor:
-    return torch.randn(4, 4)
-
-
-def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    out: torch.Tensor = model(batch)
-    return 3 * (out - 1).square().mean()
-
-
-def scaler() -> GradScaler:
-    return GradScaler("cpu", init_scale=1024.0)
-
-
-def scaled_step(
+def step(
     model: nn.Module,
     batch: torch.Tensor,
     mesh: DeviceMesh,
@@ -51,7 +31,7 @@ def scaled_step(
     *,
     unscales_late: bool = False,
 ) -> None:
-    scaler.scale(loss(model, batch)).backward()
+    scaler.scale(mean_square(model, batch)).backward()
     average(model.parameters(), mesh, "dp")
     if not unscales_late:
         scaler.unscale_(optimizer)
@@ -61,57 +41,14 @@ def scaled_step(
     optimizer.zero_grad()
 
 
-def clipped_step(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    applies: bool = True,
-) -> dict[str, torch.Tensor]:
-    loss(model, batch).backward()
-    average(model.parameters(), mesh, "dp")
-    gradients = [each.grad for each in model.parameters() if each.grad is not None]
-    norm = nn.utils.get_total_norm(gradients)
-    if applies:
-        nn.utils.clip_grads_with_norm_(model.parameters(), LIMIT, norm)
-    update(optimizer)
-    return {"norm": norm}
-
-
-def step_that_clips_copies(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
-    """Give clipping gradients where it expects parameters, as in transformers#46113."""
-    loss(model, batch).backward()
-    average(model.parameters(), mesh, "dp")
-    gradients = [each.grad for each in model.parameters() if each.grad is not None]
-    copies = [nn.Parameter(each.clone()) for each in gradients]
-    for copy, gradient in zip(copies, gradients, strict=True):
-        copy.grad = gradient.clone()
-    nn.utils.clip_grad_norm_(copies, LIMIT)
-    update(optimizer)
-
-
-def _play(step: object, **more: object) -> Parity:
-    return parity(
-        build,
-        unchanged,
-        batch,
-        loss,
-        layouts=["dp=2"],
-        step=step,
-        clip=LIMIT,
-        optimizer=sgd,
-        device="cpu",
-        **more,  # type: ignore[arg-type]
-    )
+play = functools.partial(
+    compare, clip=LIMIT, scaler=lambda: GradScaler("cpu", init_scale=1024.0)
+)
 
 
 @pytest.mark.slow
 def test_unscaling_after_clipping_is_named() -> None:
-    late = functools.partial(scaled_step, unscales_late=True)
-    result = _play(late, scaler=scaler)
+    result = play(step=functools.partial(step, unscales_late=True))
     (mistake,) = result.mistakes
     cause = mistake.finding.cause
     assert isinstance(cause, Scaled)
@@ -124,24 +61,5 @@ def test_unscaling_after_clipping_is_named() -> None:
 
 @pytest.mark.slow
 def test_unscaling_before_clipping_is_silent() -> None:
-    result = _play(scaled_step, scaler=scaler)
-    assert result.is_right, str(result)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "wrong", [functools.partial(clipped_step, applies=False), step_that_clips_copies]
-)
-def test_a_coefficient_that_is_never_applied_is_named(wrong: object) -> None:
-    result = _play(wrong)
-    (mistake,) = result.mistakes
-    assert isinstance(mistake.finding.cause, NotClipped)
-    assert mistake.finding.quantity is Quantity.STEPPED
-    assert len(mistake.finding.differences) == 4
-    assert "of clipping is not applied" in str(result)
-
-
-@pytest.mark.slow
-def test_a_coefficient_that_is_applied_is_silent() -> None:
-    result = _play(clipped_step)
+    result = play(step=step)
     assert result.is_right, str(result)

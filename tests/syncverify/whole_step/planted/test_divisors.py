@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify import parity
 from syncverify.whole_step.causes import LacksSum, RanksScaled, Scaled, Weighted
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
@@ -18,8 +18,8 @@ from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     add,
     average,
-    sgd,
-    unchanged,
+    compare,
+    mean_square,
     update,
 )
 
@@ -44,17 +44,9 @@ def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
     return summed_loss(model, batch) / batch["mask"].sum()
 
 
-def _play(step: object, layout: str) -> Parity:
-    return parity(
-        build,
-        unchanged,
-        batch,
-        loss,
-        layouts=[layout],
-        step=step,
-        optimizer=sgd,
-        device="cpu",
-    )
+def play(step: object, layout: str = "dp=2", **more: Any) -> Parity:
+    training = {"build": build, "batch": batch, "loss": loss, **more}
+    return compare(step=step, layouts=[layout], **training)
 
 
 def global_tokens(
@@ -107,14 +99,14 @@ def divided_twice(
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["dp=2", "dp=2,tp=2"])
 def test_the_right_divisor_is_silent(layout: str) -> None:
-    result = _play(global_tokens, layout)
+    result = play(global_tokens, layout)
     assert result.is_right, str(result)
     assert result.plays[0].worst_error < 1e-13
 
 
 @pytest.mark.slow
 def test_tokens_that_are_counted_on_ranks_with_the_same_ones_are_named() -> None:
-    result = _play(tokens_of_all_ranks, "dp=1,tp=2")
+    result = play(tokens_of_all_ranks, "dp=1,tp=2")
     (mistake,) = result.mistakes
     assert mistake.finding.cause == Scaled(0.5, frozenset({frozenset({"tp"})}))
     assert len(mistake.finding.differences) == 4
@@ -123,7 +115,7 @@ def test_tokens_that_are_counted_on_ranks_with_the_same_ones_are_named() -> None
 
 @pytest.mark.slow
 def test_a_mean_of_means_of_unequal_numbers_of_tokens_is_named() -> None:
-    result = _play(mean_of_means, "dp=2")
+    result = play(mean_of_means)
     (mistake,) = result.mistakes
     cause = mistake.finding.cause
     assert isinstance(cause, Weighted)
@@ -135,15 +127,6 @@ def test_a_mean_of_means_of_unequal_numbers_of_tokens_is_named() -> None:
     assert "a mean of means" in str(result)
 
 
-@pytest.mark.slow
-def test_a_wrong_divide_factor_is_named() -> None:
-    result = _play(divided_twice, "dp=2")
-    (mistake,) = result.mistakes
-    assert mistake.finding.quantity is Quantity.GRADIENT
-    assert mistake.finding.cause == Scaled(0.5, frozenset({frozenset({"dp"})}))
-    assert "divided by 2, the number of ranks of `dp`" in str(result)
-
-
 def loss_of_whole_batch(
     model: nn.Module, batch: Batch, mesh: DeviceMesh | None = None
 ) -> torch.Tensor:
@@ -153,17 +136,8 @@ def loss_of_whole_batch(
 
 @pytest.mark.slow
 def test_a_loss_that_needs_the_whole_batch_names_a_factor_all_the_same() -> None:
-    result = parity(
-        build,
-        unchanged,
-        batch,
-        loss_of_whole_batch,
-        layouts=["dp=2"],
-        step=divided_twice,
-        optimizer=sgd,
-        device="cpu",
-    )
-    (mistake,) = result.mistakes
+    (mistake,) = play(divided_twice, loss=loss_of_whole_batch).mistakes
+    assert mistake.finding.quantity is Quantity.GRADIENT
     assert mistake.finding.cause == Scaled(0.5, frozenset({frozenset({"dp"})}))
 
 
@@ -186,17 +160,7 @@ def whole_batch() -> Batch:
 
 @pytest.mark.slow
 def test_a_divisor_that_leaves_out_the_micro_batches_is_named() -> None:
-    result = parity(
-        build,
-        unchanged,
-        whole_batch,
-        loss,
-        layouts=["dp=2"],
-        step=undivided_micro_batches,
-        micro_batches=[3],
-        optimizer=sgd,
-        device="cpu",
-    )
+    result = play(undivided_micro_batches, batch=whole_batch, micro_batches=[3])
     (mistake,) = result.mistakes
     assert mistake.finding.cause == Scaled(3.0, is_number_of_parts=True)
     assert "multiplied by 3, the number of micro-batches" in str(result)
@@ -213,7 +177,7 @@ def scaled_by_rank(
     reduces: bool = True,
 ) -> None:
     """Multiply the gradients of each rank by a factor of its own."""
-    model(batch).square().mean().backward()
+    mean_square(model, batch).backward()
     if reduces:
         average(model.parameters(), mesh, "dp")
     for each in model.parameters():
@@ -234,7 +198,7 @@ def test_a_factor_of_some_ranks_is_no_lacking_sum(
     factors: list[float], wrong: tuple[tuple[int, float], ...], words: str
 ) -> None:
     step = functools.partial(scaled_by_rank, factors=factors)
-    result = _plain(step, len(factors))
+    result = compare(step=step)
     (mistake,) = result.mistakes
     assert mistake.finding.cause == RanksScaled(wrong)
     assert words in str(result)
@@ -242,19 +206,5 @@ def test_a_factor_of_some_ranks_is_no_lacking_sum(
 
 def test_a_lacking_sum_may_need_any_factor() -> None:
     step = functools.partial(scaled_by_rank, factors=[0.8, 0.8], reduces=False)
-    (mistake,) = _plain(step, 2).mistakes
+    (mistake,) = compare(step=step).mistakes
     assert mistake.finding.cause == LacksSum(frozenset({"dp"}), 0.625)
-
-
-def _plain(step: object, size: int) -> Parity:
-    """Play with rows that count alike."""
-    return parity(
-        functools.partial(nn.Linear, 4, 3),
-        unchanged,
-        lambda: torch.randn(4, 4),
-        lambda model, batch: model(batch).square().mean(),
-        layouts=[f"dp={size}"],
-        step=step,
-        optimizer=sgd,
-        device="cpu",
-    )

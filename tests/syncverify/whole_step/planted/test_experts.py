@@ -11,13 +11,12 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify import parity
 from syncverify.whole_step.causes import NormOf, OtherCoefficient, ReducedOver
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.expert_parallel import Experts
-from tests.syncverify.whole_step.planted.steps import Optimizer, sgd, update
+from tests.syncverify.whole_step.planted.steps import Optimizer, compare, update
 
 Norm = Callable[[Experts, DeviceMesh], torch.Tensor]
 LIMIT = 0.5
@@ -43,24 +42,13 @@ def step(
 
 
 def play(wrong: object, layout: str = "dp=2,ep=2") -> Parity:
-    return parity(
-        Experts,
-        expert_parallel.split,
-        expert_parallel.batch,
-        expert_parallel.loss,
-        layouts=[layout],
-        split=["dp", "ep"],
-        own=expert_parallel.OWN,
-        step=wrong,
-        clip=LIMIT,
-        optimizer=sgd,
-        device="cpu",
-    )
+    return compare(**expert_parallel.TRAINING, layouts=[layout], step=wrong, clip=LIMIT)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["dp=2,ep=2", "dp=1,ep=4", "dp=2,ep=1"])
-@pytest.mark.parametrize("is_seen", [True, False])
+@pytest.mark.parametrize(
+    ("layout", "is_seen"), [("dp=2,ep=2", True), ("dp=1,ep=4", False)]
+)
 def test_right_experts_are_silent(layout: str, *, is_seen: bool) -> None:
     result = play(functools.partial(step, is_seen=is_seen), layout)
     assert result.is_right, str(result)

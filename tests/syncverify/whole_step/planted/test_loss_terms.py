@@ -10,16 +10,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
-from syncverify import parity
 from syncverify.whole_step.causes import TermsWeighted
-from syncverify.whole_step.parity import Parity
-from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
-    add,
-    sgd,
-    unchanged,
-    update,
-)
+from tests.syncverify.whole_step.planted.steps import Optimizer, add, compare, update
 
 
 class Routed(nn.Module):
@@ -68,23 +60,14 @@ def step(
     update(optimizer)
 
 
-def _play(wrong: object) -> Parity:
-    return parity(
-        Routed,
-        unchanged,
-        batch,
-        loss,
-        layouts=["dp=2"],
-        micro_batches=[2],
-        step=wrong,
-        optimizer=sgd,
-        device="cpu",
-    )
+play = functools.partial(
+    compare, build=Routed, batch=batch, loss=loss, micro_batches=[2]
+)
 
 
 @pytest.mark.slow
 def test_an_auxiliary_loss_with_another_count_is_named() -> None:
-    result = _play(functools.partial(step, divides_all=False))
+    result = play(step=functools.partial(step, divides_all=False))
     (mistake,) = result.mistakes
     cause = mistake.finding.cause
     assert isinstance(cause, TermsWeighted)
@@ -101,5 +84,5 @@ def test_an_auxiliary_loss_with_another_count_is_named() -> None:
 
 @pytest.mark.slow
 def test_an_auxiliary_loss_with_the_right_count_is_silent() -> None:
-    result = _play(step)
+    result = play(step=step)
     assert result.is_right, str(result)

@@ -12,14 +12,13 @@ from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
-from syncverify import parity
 from syncverify.whole_step.causes import Decided
 from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.expert_parallel import Experts
-from tests.syncverify.whole_step.planted.steps import Optimizer, sgd
+from tests.syncverify.whole_step.planted.steps import Optimizer, compare, update
 
 
 class LocalScaler(GradScaler):
@@ -66,25 +65,13 @@ def step_without_a_scaler(
     optimizer: Optimizer,
 ) -> None:
     expert_parallel.backward(model, batch, mesh)
-    optimizer.step()
-    optimizer.zero_grad()
+    update(optimizer)
 
 
 def _play(kind: type[GradScaler], made: object = step, **more: Any) -> Parity:
-    return parity(
-        Experts,
-        expert_parallel.split,
-        expert_parallel.batch,
-        expert_parallel.loss,
-        layouts=["dp=1,ep=2"],
-        split=["dp", "ep"],
-        own=expert_parallel.OWN,
-        step=made,
-        scaler=functools.partial(make, kind),
-        optimizer=sgd,
-        device="cpu",
-        **more,
-    )
+    scaler = functools.partial(make, kind)
+    training = expert_parallel.TRAINING | {"layouts": ["dp=1,ep=2"], **more}
+    return compare(**training, step=made, scaler=scaler)
 
 
 @pytest.mark.slow

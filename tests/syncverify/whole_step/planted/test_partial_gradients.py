@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +12,8 @@ from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
-from syncverify import parity
 from syncverify.whole_step.causes import LacksSum
+from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.collectives import (
     add_up,
@@ -25,8 +26,7 @@ from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     add,
     average,
-    sgd,
-    unchanged,
+    compare,
     update,
 )
 
@@ -121,21 +121,17 @@ def split_with_a_partial_gate(model: Gated, mesh: DeviceMesh) -> None:
 
 
 OWN = {"up": {"tp": 1}, "down": {"tp": 0}}
+GATED = {"build": Gated, "parallelize": split_experts, "step": gated_step, "own": OWN}
+
+
+def play(**training: Any) -> Parity:
+    return compare(batch=batch, loss=loss, layouts=["dp=2,tp=2"], **training)
 
 
 @pytest.mark.slow
 def test_norm_weights_that_are_not_summed_over_tp_are_named() -> None:
     wrong = functools.partial(step, sums_norms=False)
-    result = parity(
-        SequenceParallel,
-        unchanged,
-        batch,
-        loss,
-        layouts=["dp=2,tp=2"],
-        step=wrong,
-        optimizer=sgd,
-        device="cpu",
-    )
+    result = play(build=SequenceParallel, step=wrong)
     (mistake,) = result.mistakes
     assert mistake.finding.cause == LacksSum(frozenset({"tp"}))
     assert mistake.finding.quantity is Quantity.GRADIENT
@@ -148,32 +144,13 @@ def test_norm_weights_that_are_not_summed_over_tp_are_named() -> None:
 
 @pytest.mark.slow
 def test_norm_weights_that_are_summed_are_silent() -> None:
-    result = parity(
-        SequenceParallel,
-        unchanged,
-        batch,
-        loss,
-        layouts=["dp=2,tp=2"],
-        step=step,
-        optimizer=sgd,
-        device="cpu",
-    )
+    result = play(build=SequenceParallel, step=step)
     assert result.is_right, str(result)
 
 
 @pytest.mark.slow
 def test_a_router_gate_that_is_partial_and_labelled_whole_is_named() -> None:
-    result = parity(
-        Gated,
-        split_with_a_partial_gate,
-        batch,
-        loss,
-        layouts=["dp=2,tp=2"],
-        step=gated_step,
-        optimizer=sgd,
-        own=OWN,
-        device="cpu",
-    )
+    result = play(**GATED | {"parallelize": split_with_a_partial_gate})
     (mistake,) = result.mistakes
     assert mistake.finding.cause == LacksSum(frozenset({"tp"}))
     names = {each.name for each in mistake.finding.differences}
@@ -185,15 +162,5 @@ def test_a_router_gate_that_is_partial_and_labelled_whole_is_named() -> None:
 
 @pytest.mark.slow
 def test_a_router_gate_that_is_summed_is_silent() -> None:
-    result = parity(
-        Gated,
-        split_experts,
-        batch,
-        loss,
-        layouts=["dp=2,tp=2"],
-        step=gated_step,
-        optimizer=sgd,
-        own=OWN,
-        device="cpu",
-    )
+    result = play(**GATED)
     assert result.is_right, str(result)

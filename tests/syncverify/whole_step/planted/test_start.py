@@ -10,14 +10,15 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from syncverify import parity
 from syncverify.whole_step.causes import LacksSum, RanksDiffer
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     average,
-    sgd,
+    averaged_backward,
+    compare,
+    mean_square,
     unchanged,
     update,
 )
@@ -42,38 +43,23 @@ def batch() -> torch.Tensor:
     return torch.randn(4, 4)
 
 
-def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    out: torch.Tensor = model(batch)
-    return (out - 1).square().mean()
-
-
 def right(
     model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
 ) -> None:
-    loss(model, batch).backward()
-    average(model.parameters(), mesh, "dp")
+    averaged_backward(model, batch, mesh)
     update(optimizer)
 
 
 def without_the_first_factor(
     model: Adapted, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
 ) -> None:
-    loss(model, batch).backward()
+    mean_square(model, batch).backward()
     average([model.second], mesh, "dp")
     update(optimizer)
 
 
 def ddp(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     return DistributedDataParallel(model)
-
-
-def ddp_before_the_adapter(model: Adapted, mesh: DeviceMesh) -> nn.Module:
-    """Wrap a model, and add a parameter that the wrapper does not know."""
-    first = model.first
-    del model.first
-    wrapped = DistributedDataParallel(model)
-    model.first = first
-    return wrapped
 
 
 def of_own_seed(model: nn.Module, mesh: DeviceMesh) -> None:
@@ -84,17 +70,8 @@ def of_own_seed(model: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def _play(parallelize: object, step: object = None, steps: int = 2) -> Parity:
-    return parity(
-        Adapted,
-        parallelize,
-        batch,
-        loss,
-        layouts=["dp=2"],
-        step=step,
-        steps=steps,
-        optimizer=sgd,
-        device="cpu",
-    )
+    training = {"build": Adapted, "batch": batch, "step": step, "steps": steps}
+    return compare(parallelize=parallelize, **training)
 
 
 @pytest.mark.slow
@@ -119,14 +96,6 @@ def test_a_right_adapter_is_silent(wiring: object, step: object) -> None:
     result = _play(wiring, step)
     assert result.is_right, str(result)
     assert not result.plays[0].zero
-
-
-@pytest.mark.slow
-def test_a_parameter_that_is_added_after_wrapping_is_named() -> None:
-    result = _play(ddp_before_the_adapter)
-    (mistake,) = result.mistakes
-    assert [each.name for each in mistake.finding.differences] == ["first"]
-    assert mistake.finding.cause == LacksSum(frozenset({"dp"}), 0.5)
 
 
 @pytest.mark.slow

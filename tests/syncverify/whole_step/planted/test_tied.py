@@ -6,24 +6,21 @@ import functools
 
 import pytest
 
-from syncverify import parity
 from syncverify.whole_step.causes import LacksSum
 from tests.syncverify.whole_step import right_programs
-from tests.syncverify.whole_step.planted.steps import sgd
+from tests.syncverify.whole_step.planted.steps import compare
 
 
 @pytest.mark.slow
 def test_tied_weights_that_are_not_summed_over_stages_are_named() -> None:
     wrong = functools.partial(right_programs.staged_step, adds_tied=False)
-    result = parity(
-        right_programs.Tied,
-        right_programs.own_stage,
-        right_programs.rows,
-        right_programs.loss,
+    result = compare(
+        build=right_programs.Tied,
+        parallelize=right_programs.own_stage,
+        batch=right_programs.rows,
+        loss=right_programs.loss,
         layouts=["pp=2"],
         step=wrong,
-        optimizer=sgd,
-        device="cpu",
     )
     (mistake,) = result.mistakes
     assert [each.name for each in mistake.finding.differences] == ["embedding.weight"]

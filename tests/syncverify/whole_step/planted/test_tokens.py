@@ -8,7 +8,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify import parity
 from syncverify.errors import UsageError
 from syncverify.whole_step.causes import NotANumber, Weighted
 from syncverify.whole_step.data import EmptyPart, UnequalTokens
@@ -17,8 +16,7 @@ from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     add,
     average,
-    sgd,
-    unchanged,
+    compare,
     update,
 )
 
@@ -90,18 +88,8 @@ def divided_by_own_count(
 def _play(
     step: object, *, key: str = "mask", numbers: tuple[int, ...] = (2,)
 ) -> Parity:
-    return parity(
-        build,
-        unchanged,
-        batch,
-        loss,
-        layouts=["dp=2"],
-        micro_batches=numbers,
-        step=step,
-        weights=key,
-        optimizer=sgd,
-        device="cpu",
-    )
+    training = {"build": build, "batch": batch, "loss": loss, "step": step}
+    return compare(**training, micro_batches=numbers, weights=key)
 
 
 @pytest.mark.slow

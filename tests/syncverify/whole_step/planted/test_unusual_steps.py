@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from typing import Any
 
@@ -22,13 +23,12 @@ from syncverify.whole_step.causes import (
     Unexplained,
     Weighted,
 )
-from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
-    average,
-    sgd,
-    unchanged,
+    averaged_backward,
+    compare,
+    mean_square,
     update,
 )
 
@@ -51,30 +51,14 @@ def batch() -> torch.Tensor:
     return torch.randn(4, 4)
 
 
-def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    out: torch.Tensor = model(batch)
-    return (out - batch).square().mean()
-
-
 def averaged(
     model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
 ) -> None:
-    loss(model, batch).backward()
-    average(model.parameters(), mesh, "dp")
+    averaged_backward(model, batch, mesh)
     update(optimizer)
 
 
-def play(**changes: Any) -> Parity:
-    values = {
-        "build": build,
-        "parallelize": unchanged,
-        "batch": batch,
-        "loss": loss,
-        "step": averaged,
-        "layouts": ["dp=2"],
-        "optimizer": sgd,
-    }
-    return parity(**{"device": "cpu", **values, **changes})
+play = functools.partial(compare, build=build, batch=batch, step=averaged)
 
 
 def of_this_rank(model: nn.Module) -> Optimizer:
@@ -88,7 +72,7 @@ def sent_by_owners(
     model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
 ) -> None:
     """Reduce each gradient to its owner, and send what the owner makes of it."""
-    loss(model, batch).backward()
+    mean_square(model, batch).backward()
     owned = [(each, i % mesh.size()) for i, each in enumerate(model.parameters())]
     for each, owner in owned:
         assert each.grad is not None
@@ -141,7 +125,7 @@ def test_the_default_optimizer_takes_dtensors_and_tensors() -> None:
         lambda: build().cuda(),
         partly_split,
         lambda: batch().cuda(),
-        loss,
+        mean_square,
         layouts=["tp=2"],
     )
     assert result.is_right, str(result)

@@ -11,20 +11,15 @@ from tests.syncverify.whole_step.reports.by_hand import summed
 from tests.syncverify.whole_step.reports.mixture import (
     Mixture,
     average,
-    batch,
-    build,
     loss,
     send_rows,
     squares,
 )
 
-__all__ = ["batch", "build", "loss"]
-
 layouts = ["ep=2"]
 split = ["ep"]
 own = {"experts": {"ep": 0}}
 clip = 0.1
-device = "cpu"
 
 
 def parallelize(model: Mixture, mesh: DeviceMesh) -> None:

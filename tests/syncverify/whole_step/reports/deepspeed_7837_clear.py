@@ -6,22 +6,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
-from tests.syncverify.whole_step.reports.mixture import (
-    Mixture,
-    average,
-    batch,
-    build,
-    loss,
-)
-
-__all__ = ["batch", "build", "loss"]
-
-layouts = ["dp=2"]
-device = "cpu"
-
-
-def parallelize(model: Mixture, mesh: DeviceMesh) -> None:
-    """Leave the model whole on each rank."""
+from tests.syncverify.whole_step.reports.mixture import Mixture, average, loss
 
 
 def step(

@@ -7,27 +7,12 @@ from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
-from tests.syncverify.whole_step.reports.mixture import (
-    Mixture,
-    average,
-    batch,
-    build,
-    loss,
-)
-
-__all__ = ["batch", "build", "loss"]
-
-layouts = ["dp=2"]
-device = "cpu"
+from tests.syncverify.whole_step.reports.mixture import Mixture, average, loss
 
 
 def scaler() -> GradScaler:
     """Make the scaler of the loss."""
     return GradScaler("cpu")
-
-
-def parallelize(model: Mixture, mesh: DeviceMesh) -> None:
-    """Leave the model whole on each rank."""
 
 
 def step(

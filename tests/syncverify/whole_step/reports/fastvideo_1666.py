@@ -6,13 +6,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from tests.syncverify.whole_step.reports.mixture import batch, loss
-
-__all__ = ["batch", "loss"]
-
-layouts = ["dp=2"]
-device = "cpu"
-
 
 def build(width: int = 4) -> nn.Sequential:
     """Make the model: the second layer is the one that is added."""

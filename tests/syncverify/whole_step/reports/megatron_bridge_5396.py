@@ -7,18 +7,10 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
-from tests.syncverify.whole_step.reports.mixture import (
-    Mixture,
-    batch,
-    loss,
-    split_experts,
-)
-
-__all__ = ["batch", "loss"]
+from tests.syncverify.whole_step.reports.mixture import Mixture, split_experts
 
 layouts = ["ep=2"]
 own = {"experts": {"ep": 0}}
-device = "cpu"
 
 
 class Adapted(Mixture):

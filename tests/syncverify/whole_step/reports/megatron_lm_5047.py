@@ -10,13 +10,9 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from tests.syncverify.whole_step.reports.by_hand import summed
-from tests.syncverify.whole_step.reports.mixture import batch
-
-__all__ = ["batch"]
 
 layouts = ["tp=2"]
 split = ["tp"]
-device = "cpu"
 
 
 class Router(nn.Module):
@@ -50,10 +46,6 @@ def loss(model: Router, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """Return the mean loss of a row, with that of the gate."""
     main, auxiliary = _losses(model, batch)
     return (main + auxiliary) / len(batch["x"])
-
-
-def parallelize(model: Router, mesh: DeviceMesh) -> None:
-    """Leave the model whole: each `tp` rank has other rows."""
 
 
 def step(

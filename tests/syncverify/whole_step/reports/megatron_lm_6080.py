@@ -9,18 +9,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
 from tests.syncverify.whole_step.reports.by_hand import joins, splits, summed
-from tests.syncverify.whole_step.reports.mixture import (
-    Mixture,
-    average,
-    batch,
-    build,
-    loss,
-)
-
-__all__ = ["batch", "build", "loss"]
+from tests.syncverify.whole_step.reports.mixture import Mixture, average, loss
 
 layouts = ["dp=2,tp=2"]
-device = "cpu"
 
 
 def parallelize(model: Mixture, mesh: DeviceMesh) -> None:

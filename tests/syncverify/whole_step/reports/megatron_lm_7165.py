@@ -9,18 +9,13 @@ from torch.optim import Optimizer
 from tests.syncverify.whole_step.reports.mixture import (
     Mixture,
     average,
-    batch,
-    build,
     loss,
     send_rows,
 )
 
-__all__ = ["batch", "build", "loss"]
-
 layouts = ["dp=1,gtp=4"]
 split = ["dp", "gtp"]
 own = {"experts": {"gtp": 0}}
-device = "cpu"
 
 
 def parallelize(model: Mixture, mesh: DeviceMesh) -> None:

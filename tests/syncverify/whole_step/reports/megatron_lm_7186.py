@@ -11,13 +11,10 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
-from tests.syncverify.whole_step.reports.mixture import Mixture, batch, build, loss
-
-__all__ = ["batch", "build", "loss"]
+from tests.syncverify.whole_step.reports.mixture import Mixture, loss
 
 layouts = ["dp_outer=2,dp_inner=2"]
 micro_batches = 2
-device = "cpu"
 
 
 class Sums:

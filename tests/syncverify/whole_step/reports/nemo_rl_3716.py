@@ -10,13 +10,10 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from tests.syncverify.whole_step.reports.by_hand import gathers, splits, summed, sums
-from tests.syncverify.whole_step.reports.mixture import batch, loss
-
-__all__ = ["batch", "loss"]
+from tests.syncverify.whole_step.reports.mixture import loss
 
 layouts = ["tp=2"]
 own = {"up.*": {"tp": 0}, "down.weight": {"tp": 1}}
-device = "cpu"
 
 
 class Block(nn.Module):

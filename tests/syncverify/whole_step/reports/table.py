@@ -24,6 +24,7 @@ from syncverify.whole_step.causes import (
 )
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
+from tests.syncverify.whole_step.reports import mixture
 
 # The names of a module that `parity` takes.
 _NAMES: Final = inspect.signature(parity).parameters
@@ -73,7 +74,7 @@ def play(report: Report, *, is_repaired: bool) -> Parity:
     """Compare a report's training with one rank, as it was reported or repaired."""
     values = {
         name: _repaired(value, is_repaired=is_repaired)
-        for name, value in vars(report.module).items()
+        for name, value in (vars(mixture) | vars(report.module)).items()
         if name in _NAMES
     }
     return parity(**values)

@@ -7,19 +7,10 @@ from typing import Any
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_module
 
-from tests.syncverify.whole_step.reports.mixture import (
-    Mixture,
-    batch,
-    build,
-    loss,
-    split_experts,
-)
-
-__all__ = ["batch", "build", "loss"]
+from tests.syncverify.whole_step.reports.mixture import Mixture, split_experts
 
 layouts = ["tp=2"]
 own = {"experts": {"tp": 0}}
-device = "cpu"
 
 
 def parallelize(model: Mixture, mesh: DeviceMesh, *, is_repaired: bool = False) -> None:

@@ -8,20 +8,10 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from tests.syncverify.whole_step.reports.by_hand import summed
-from tests.syncverify.whole_step.reports.mixture import (
-    Mixture,
-    average,
-    batch,
-    build,
-    loss,
-    split_experts,
-)
-
-__all__ = ["batch", "build", "loss"]
+from tests.syncverify.whole_step.reports.mixture import Mixture, average, split_experts
 
 layouts = ["dp=2,tp=2"]
 own = {"experts": {"tp": 0}}
-device = "cpu"
 
 
 def parallelize(model: Mixture, mesh: DeviceMesh) -> None:

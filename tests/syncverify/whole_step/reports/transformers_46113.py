@@ -7,23 +7,9 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
-from tests.syncverify.whole_step.reports.mixture import (
-    Mixture,
-    average,
-    batch,
-    build,
-    loss,
-)
+from tests.syncverify.whole_step.reports.mixture import Mixture, average, loss
 
-__all__ = ["batch", "build", "loss"]
-
-layouts = ["dp=2"]
 clip = 0.1
-device = "cpu"
-
-
-def parallelize(model: Mixture, mesh: DeviceMesh) -> None:
-    """Leave the model whole on each rank."""
 
 
 def step(

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from torch.distributed.device_mesh import DeviceMesh
 
-from tests.syncverify.whole_step.reports.mixture import (
-    Mixture,
-    batch,
-    build,
-    loss,
-    split_experts,
-)
-
-__all__ = ["batch", "build", "loss"]
+from tests.syncverify.whole_step.reports.mixture import Mixture, split_experts
 
 layouts = ["ep=2"]
 own = {"experts": {"ep": 0}}
-device = "cpu"
 
 
 def parallelize(model: Mixture, mesh: DeviceMesh, *, is_repaired: bool = False) -> None:

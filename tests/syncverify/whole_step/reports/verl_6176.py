@@ -8,12 +8,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from tests.syncverify.whole_step.reports.mixture import Mixture, batch, build, loss
-
-__all__ = ["batch", "build", "loss"]
-
-layouts = ["dp=2"]
-device = "cpu"
+from tests.syncverify.whole_step.reports.mixture import Mixture
 
 
 def parallelize(model: Mixture, mesh: DeviceMesh) -> None:
