@@ -6,7 +6,6 @@ moved it away from its value.
 """
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +14,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # A name says what a value is: `result`, `message`, `violations`, `capabilities`.
 RIDDLES = {"able", "said", "told"}
-FOLDERS = ("examples", "studies", "syncverify", "tests")
-# A bracket that starts a line, and its comment; a comment for a tool stands at the end.
-LEFT_BEHIND = re.compile(r"^[ ]*[])}]+[,:]?  # (?!fmt: |noqa|type: ).*", re.MULTILINE)
 
 
 def problems(source: str) -> Iterator[tuple[int, str]]:
@@ -77,26 +73,3 @@ def test_planted_riddle_is_found(source: str) -> None:
 )
 def test_a_plain_statement_is_fine(source: str) -> None:
     assert [*problems(source)] == []
-
-
-def test_comments_stand_above_their_statements() -> None:
-    found = [
-        f"{file.relative_to(ROOT)}: {match.group()}"
-        for folder in FOLDERS
-        for file in sorted((ROOT / folder).rglob("*.py"))
-        for match in LEFT_BEHIND.finditer(file.read_text())
-    ]
-    assert found == []
-
-
-@pytest.mark.parametrize("line", [")  # a reason", "    ],  # a reason"])
-def test_planted_comment_behind_a_bracket_is_found(line: str) -> None:
-    assert LEFT_BEHIND.search(line)
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["x = f()  # a reason", ")  # fmt: skip", ")  # type: ignore[misc]  # a reason"],
-)
-def test_a_comment_behind_a_value_or_for_a_tool_is_fine(line: str) -> None:
-    assert not LEFT_BEHIND.search(line)

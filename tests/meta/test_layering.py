@@ -158,10 +158,6 @@ def test_table_names_what_exists() -> None:
     assert [entry for entry in MAY_IMPORT if not (ROOT / entry).exists()] == []
 
 
-def test_at_most_ten_loose_modules() -> None:
-    assert len([*(ROOT / "syncverify").glob("*.py")]) <= 10
-
-
 @pytest.mark.long
 def test_imports_follow_the_table_of_folders() -> None:
     linted = lint_imports(ROOT)

@@ -9,10 +9,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("syncverify", "synchronizer", "strategies", "studies", "examples")
 
-DATACLASS = re.compile(
-    r"^@dataclass\b.*\n(?:@.*\n)*class (\w+).*:\n((?: {4}.*\n|\n)*)", re.MULTILINE
-)
-FIELD = re.compile(r"^ {4}[a-z]\w*: ", re.MULTILINE)
 LEANS = re.compile(
     r"^(?!\s*#).*\n\s*# (?:The same|Likewise|As above|It|They)\b", re.MULTILINE
 )
@@ -33,25 +29,12 @@ def matches(pattern: re.Pattern[str]) -> Callable[[str], Iterator[int]]:
     return lambda text: (match.start() for match in pattern.finditer(text))
 
 
-def without_attributes(text: str) -> Iterator[int]:
-    """Yield dataclasses with two or more public fields and no word on them.
-
-    Options of a command and `Settings` have their words in the help.
-    """
-    for found in DATACLASS.finditer(text):
-        name, body = found.groups()
-        is_explained = "Attributes:" in body or re.fullmatch("Settings|.*Options", name)
-        if len(FIELD.findall(body)) > 1 and not is_explained:
-            yield found.start()
-
-
 RULES = {
     "say 'different from'": matches(OTHER_THAN),
     "name the subject of the comment": matches(LEANS),
     "choose before the loop": matches(CHOICE_IN_LOOP),
     "give the noun, not `told`, `said` or `able`": matches(NOUNLESS),
     "'Tell whether', not 'Whether'": matches(WHETHER),
-    "describe the fields under `Attributes:`": without_attributes,
 }
 PLANTED = {
     "say 'different from'": "# another stream than this one\n",
@@ -59,9 +42,6 @@ PLANTED = {
     "choose before the loop": "    for each in found if is_right else ():\n",
     "give the noun, not `told`, `said` or `able`": "    told = 1\n",
     "'Tell whether', not 'Whether'": 'def f() -> bool:\n    """Whether it is."""\n',
-    "describe the fields under `Attributes:`": (
-        '@dataclass\nclass A:\n    """A."""\n\n    a: int\n    b: int\n'
-    ),
 }
 
 

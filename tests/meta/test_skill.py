@@ -41,10 +41,3 @@ def test_each_command_and_its_options_exist(line: str) -> None:
     assert helped.exit_code == 0
     options = {word for word in words if word.startswith("--")}
     assert options <= {*re.findall(r"^ +(--[\w-]+)", helped.output, re.MULTILINE)}
-
-
-@pytest.mark.parametrize("option", ["--json", "--sarif", "--format", "--seed"])
-def test_options_of_run_that_are_named_alone_exist(option: str) -> None:
-    assert f"`{option}" in PAGE
-    helped = CliRunner().invoke(cli, ["run", "--help"])
-    assert re.search(rf"^ +{option}\b", helped.output, re.MULTILINE)

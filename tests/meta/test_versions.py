@@ -101,11 +101,6 @@ def test_the_newest_pair_was_played_not_long_ago() -> None:
     assert num_commits <= MOST_COMMITS, "play it: make versions TESTS=quick"
 
 
-def test_commits_are_counted_where_there_is_a_history() -> None:
-    assert versions.num_commits_since("no-such-commit") is None
-    assert versions.num_commits_since("HEAD") in {0, None}  # None in an archive
-
-
 def test_ci_plays_tests_on_the_newest_pair() -> None:
     script = (ROOT / ".ci" / "newest").read_text()
     tests = re.findall(r"^  (tests/[\w/]+\.py)(?:::(\w+))?", script, re.MULTILINE)
@@ -113,12 +108,6 @@ def test_ci_plays_tests_on_the_newest_pair() -> None:
     for file, name in tests:
         assert f"def {name}" in (ROOT / file).read_text()
     assert "\n.ci/newest\n" in (ROOT / ".ci" / "run").read_text()
-
-
-@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
-def test_workflow_has_runnable_steps(workflow: Path) -> None:
-    assert all("runs-on" in job for job in jobs(workflow).values())
-    assert all(("run" in step) != ("uses" in step) for step in steps(workflow))
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -45,19 +44,6 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = ("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target")
     python(*pip, folder, wheel, cwd=folder)
     return folder
-
-
-@pytest.mark.long
-def test_tools_list_the_same_packages() -> None:
-    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
-    wheel = tools["hatch"]["build"]["targets"]["wheel"]
-    assert wheel["packages"] == ["syncverify"]
-    assert tools["hatch"]["build"]["exclude"] == [f"/{name}" for name in sorted(INNER)]
-    assert tools["check-wheel-contents"]["toplevel"] == ["syncverify"]
-    assert tools["check-wheel-contents"]["package"] == ["syncverify"]
-    assert tools["coverage"]["run"]["source_pkgs"] == ["syncverify"]
-    included = {f"{name}/*" for name in ("syncverify", *INNER)}
-    assert {*tools["coverage"]["report"]["include"]} == included
 
 
 @pytest.mark.long
