@@ -1,29 +1,15 @@
 """Megatron-core's DDP as a subject, where it is installed."""
 
-import sys
-
 import pytest
 
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
-from syncverify.errors import SubjectError
 from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.subjects.subject import Subject, resolve
+from syncverify.subjects.subject import Subject
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Megatron warns on import
-
-
-def test_megatron_that_is_missing_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "megatron.core.distributed", None)
-    monkeypatch.setitem(sys.modules, "megatron", None)
-    monkeypatch.delitem(sys.modules, "syncverify.subjects.megatron", raising=False)
-    with pytest.raises(SubjectError, match="pip install --no-deps megatron") as message:
-        resolve("megatron")
-    assert "\n" not in str(message.value)
 
 
 @pytest.mark.slow

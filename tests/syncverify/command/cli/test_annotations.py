@@ -117,12 +117,6 @@ def test_a_writer_runs_without_violations(
         assert "SHOWN 0: \n" in outcome.out
 
 
-def test_each_format_but_text_has_something_to_print() -> None:
-    wrong = [Annotation("wrong", "why")]
-    printing = {name for name, writer in WRITERS.items() if [*writer(wrong)]}
-    assert printing == REPORT_FORMATS.keys() - {"text"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "replay", "probe"])
 def test_a_violation_has_an_annotation_before_the_text(
@@ -137,14 +131,6 @@ def test_a_violation_has_an_annotation_before_the_text(
     assert "%0Areplay: syncverify replay sv2-" in line
     assert outcome.out.splitlines()[-1] != line  # the verdict is the last line
     assert not annotations(in_clone(*arguments).out)
-
-
-@pytest.mark.slow
-def test_a_right_subject_has_none(call: Call) -> None:
-    arguments = ("synchronizer", "--examples", "1", "--seed", "0", "--ranks", "1")
-    outcome = call("run", *arguments, "--format", "github")
-    assert outcome.code == 0
-    assert not annotations(outcome.out)
 
 
 def test_dumps_are_annotated_where_the_checkout_has_the_file(

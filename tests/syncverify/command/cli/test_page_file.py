@@ -44,13 +44,3 @@ def test_replay_writes_a_page(call: Call, tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir() if "page" in each.name] == [
         page.name
     ]
-
-
-@pytest.mark.parametrize("command", [("run", *FEW), ("replay", "sv2-none")])
-def test_folder_of_the_page_has_to_exist(call: Call, command: tuple[str, ...]) -> None:
-    name, *rest = command
-    outcome = call(name, *rest, "cli_subjects:Doubles", "--html", "missing/page.html")
-    assert outcome.code == 2
-    assert outcome.complaint == (
-        "cannot write 'missing/page.html': its folder does not exist"
-    )
