@@ -48,6 +48,7 @@ MAY_IMPORT = {
     "syncverify/subjects/": set(),  # and the `PACKAGE` of each module
     "syncverify/whole_step/input_checks.py": {"psutil"},
     "studies/": {"click", "pytest", "rich"},
+    "studies/benchmarks/covered_alone.py": {"coverage", "pytest"},
     "studies/gpu/": {"click", "hypothesis"},
     "studies/in_d9d/": {"click", "d9d", "pytest"},
     "studies/kills/": {"click", "psutil"},
@@ -170,14 +171,6 @@ TURNED_AROUND = {
         "syncverify/backends/sim.py", "syncverify.judge.reference",
         "folders", "syncverify.backends.sim -> syncverify.judge.reference",
     ),
-    "judging knows playing": (
-        "syncverify/judge/reference.py", "syncverify.backends.sim",
-        "folders", "syncverify.judge.reference -> syncverify.backends.sim",
-    ),
-    "core knows strategies": (
-        "syncverify/scenario/layout.py", "syncverify.strategies.meshes",
-        "folders", "syncverify.scenario.layout -> syncverify.strategies.meshes",
-    ),
     "turns know the network": (
         "syncverify/sim/turns/turn_log.py", "syncverify.sim.network.store",
         "rooms of the simulated machine",
@@ -191,10 +184,6 @@ TURNED_AROUND = {
     "two files know each other": (
         "strategies/word_choices.py", "syncverify.strategies.parameter_uses",
         "no cycle, of folders or of files", ".word_choices -> .parameter_uses",
-    ),
-    "harness knows its subject": (
-        "syncverify/trace/run.py", "syncverify.synchronizer",
-        "folders", "syncverify.trace.run -> syncverify.synchronizer",
     ),
     "subject knows its harness": (
         "synchronizer/errors.py", "syncverify.scenario",
