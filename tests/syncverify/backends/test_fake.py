@@ -19,6 +19,7 @@ from syncverify.sim.network.threaded_world import init_fake_process_group
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.verification.reported_search import run_search
+from tests.programs import one_parameter
 
 WIDE = Scenario(
     MeshSpec((8, 2), ("dp", "tp")),
@@ -26,9 +27,7 @@ WIDE = Scenario(
     (2, 1),
     2**20,
 )
-ONE_PARAMETER = Scenario(
-    MeshSpec((16,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
-)
+ONE_PARAMETER = one_parameter(16, "w", (5,))
 
 
 HUGE = Scenario(

@@ -16,13 +16,10 @@ from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from tests.programs import one_parameter
 
-SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20
-)
+SCENARIO = one_parameter(2, "p", (3,))
 Ask = Callable[[Any], Any]
 # Its thread starts in one run, and lives on in the next.
 OLD_POOL = ThreadPoolExecutor(1)

@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.specs import ParameterSpec
 from syncverify.scenario.token import Reproducer, decode, encode, load
 from syncverify.strategies import scenarios, schedules
+from tests.programs import one_parameter
 
-SMALLEST = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 2**20
-)
+SMALLEST = one_parameter(2, "p0", ())
 REPRODUCER = Reproducer(
     "gradient_equals_reference", "rank_contribution_missing", SMALLEST
 )

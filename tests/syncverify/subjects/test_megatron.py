@@ -5,9 +5,8 @@ import pytest
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject
+from tests.programs import one_parameter
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Megatron warns on import
 
@@ -28,9 +27,7 @@ def test_shards_that_are_not_gathered_are_found() -> None:
         synchronize = MegatronSubject.synchronize
 
     subject = Subject("shards", GathersNothing, GathersNothing.capabilities)
-    scenario = Scenario(
-        MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (300,), ("R",)),), (1,), 2**20
-    )
+    scenario = one_parameter(2, "p0", (300,))
     run = SimBackend().run(scenario, subject)
     found = check(scenario, run, subject.capabilities)
     assert "gradient_equals_reference" in {violation.property for violation in found}

@@ -12,14 +12,13 @@ from syncverify.command.options import cli
 from syncverify.dumps.writing import dumps_of
 from syncverify.report.annotations import _WRITERS as WRITERS
 from syncverify.report.annotations import Annotation
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, encode
 from syncverify.settings import REPORT_FORMATS
+from tests.programs import one_parameter
 from tests.syncverify.judge.properties.handmade_traces import launch
 
 Call = Callable[..., Any]
-ALONE = Scenario(MeshSpec((1,), ("dp",)), (ParameterSpec("p", (2,), ("R",)),), (1,), 64)
+ALONE = one_parameter(1, "p", (2,), cap_bytes=64)
 TOKEN = encode(Reproducer("every_rank_finishes", "raised_ValueError", ALONE))
 RAISES = """
 class NeverBinds:

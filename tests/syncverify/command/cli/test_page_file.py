@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, encode
+from tests.programs import one_parameter
 
 Call = Callable[..., Any]
 FEW = ("--examples", "1", "--seed", "0", "--ranks", "2", "--no-database")
-SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (2,), ("R",)),), (1,), 64
-)
+SCENARIO = one_parameter(2, "p", (2,), cap_bytes=64)
 TOKEN = encode(Reproducer("gradient_equals_reference", "scaled", SCENARIO))
 
 
