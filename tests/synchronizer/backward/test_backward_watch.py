@@ -41,6 +41,15 @@ def x() -> torch.Tensor:
     return torch.ones(2, requires_grad=True)
 
 
+def test_every_backward_ends_once(a) -> None:
+    follower = Follower(a)
+    for _ in range(2):
+        (a * a).sum().backward()
+        assert not follower.watch.is_open
+        assert not follower.watch.was_interrupted
+    assert follower.log == ["gradient", "end"] * 2
+
+
 def test_checkpoints_within_checkpoints_belong_to_the_outermost_backward(a, x) -> None:
     def inner(v: torch.Tensor) -> torch.Tensor:
         return checkpoint(lambda w: w * a, v, use_reentrant=True)

@@ -13,6 +13,7 @@ from syncverify.synchronizer import (
     GradientSynchronizer,
     LateAccumulationError,
     ReplacedGradientError,
+    SynchronizerConfig,
 )
 from tests.programs import accumulate, lines, parameter, value
 
@@ -204,3 +205,13 @@ def test_a_synchronizer_from_a_module_may_have_groups() -> None:
         "  got:      bias 0, weight 0",
         "  where:    rank 0 of 1, bucket 0, bucket 1",
     ]
+
+
+def test_a_synchronizer_from_a_module_takes_options() -> None:
+    module = nn.Linear(2, 2)
+    config = SynchronizerConfig(unused="zeros")
+    made = GradientSynchronizer.from_module(module, 1, 1, config=config)
+    with made as synchronizer:
+        module.weight.sum().backward()
+        synchronizer.wait()
+        assert torch.equal(module.bias.grad, torch.zeros(2))
