@@ -33,9 +33,3 @@ def test_the_step_of_the_readme_is_that_of_the_example() -> None:
 def test_the_step_of_the_readme_has_the_result_that_it_shows() -> None:
     (shown,) = re.findall(r"NO VIOLATION: \S+simulated_step.py:step .*", README)
     assert str(simulate(step, ranks=4)) == shown
-
-
-def test_readme_is_short() -> None:
-    assert len(README.splitlines()) <= 180
-    prose = re.sub(r"^ *```.*?^ *```$", "", README, flags=re.DOTALL | re.MULTILINE)
-    assert [line for line in prose.splitlines() if len(line) > 140] == []

@@ -19,10 +19,6 @@ NAMED = re.findall(
 )
 
 
-def test_page_is_short() -> None:
-    assert len(PAGE.splitlines()) <= 120
-
-
 @pytest.mark.long(20)
 def test_page_shows_real_output_and_real_exit_codes(tmp_path: Path) -> None:
     shown = followed(PAGE, tmp_path, page_output)
