@@ -12,6 +12,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject, resolve
 
 
@@ -64,3 +65,14 @@ def identities(
 ) -> set[tuple[str, str]]:
     """Play a scenario and judge it; return property and cause of each violation."""
     return {each.identity for each in violations(subject, scenario, backend)}
+
+
+def one_parameter(
+    num_ranks: int,
+    name: str = "p0",
+    shape: tuple[int, ...] = (3,),
+    cap_bytes: int = 2**20,
+) -> Scenario:
+    """Return a scenario of one replicated parameter, and one step of one micro-batch."""
+    spec = ParameterSpec(name, shape, ("R",))
+    return Scenario(MeshSpec((num_ranks,), ("dp",)), (spec,), (1,), cap_bytes)

@@ -19,11 +19,6 @@ from syncverify.subjects.subject import resolve
 EVERYTHING = [*map(str, OPTIONAL)]
 
 
-def test_every_feature_is_a_row() -> None:
-    rows = re.findall(r"^\| `(\w+=.+?)` \|", PAGE.file.read_text(), re.MULTILINE)
-    assert sorted(rows) == sorted(EVERYTHING)
-
-
 def test_every_link_of_a_cell_leads_to_a_heading() -> None:
     headings = re.findall(r"^### (.+)$", SCENARIOS_PAGE.file.read_text(), re.MULTILINE)
     anchors = {

@@ -21,16 +21,6 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed == {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
 
 
-def test_architecture_names_each_package_of_the_studies() -> None:
-    page = (ROOT / "ARCHITECTURE.md").read_text()
-    row_of = {
-        row.split("`")[1]: row for row in page.splitlines() if row.startswith("| `")
-    }
-    names = {init.parent.name for init in ROOT.glob("studies/*/__init__.py")}
-    assert names
-    assert {name for name in names if f"`{name}`" not in row_of["studies/"]} == set()
-
-
 def test_block_of_the_page_about_modules_provides_a_layer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -18,10 +18,6 @@ def test_every_feature_stands_in_it_once() -> None:
     assert sorted([*listed, *NOT_SHOWN]) == sorted(EVERYTHING)
 
 
-def test_every_defect_says_what_it_does() -> None:
-    assert [row.feature for row in rows() if not (row.subjects[0].__doc__ or "")] == []
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "file", sorted({row.test.partition("::")[0] for row in rows()})

@@ -95,23 +95,6 @@ def test_each_scenario_that_was_drawn_is_small(shown: str, test: str) -> None:
     assert "@reproduce_failure('" in failure
 
 
-@PLAYS_THE_PAGE
-@pytest.mark.parametrize("test", [*SHRUNK, KEPT])
-def test_no_line_of_the_harness_stands_above_a_failure(shown: str, test: str) -> None:
-    failure = part_of(shown, test)
-    assert "/syncverify/" not in failure
-    assert "one_play.py" not in failure
-
-
-@PLAYS_THE_PAGE
-def test_statistics_are_those_of_the_user(shown: str) -> None:
-    _, _, statistics = shown.partition("Hypothesis Statistics")
-    tests = re.findall(r"(?m)^test_edges\.py::(\w+):$", statistics)
-    assert sorted({*tests}) == ["test_a_scenario_is_never_empty", *sorted(SHRUNK)]
-    assert len(tests) == 3
-    assert "label='collectives per step'" in statistics
-
-
 @pytest.mark.nightly  # plays the whole page once more
 def test_failures_of_both_lines_play_again(shown: str, tmp_path: Path) -> None:
     failure = part_of(shown, "test_bucket_edges")

@@ -158,10 +158,6 @@ def test_table_names_what_exists() -> None:
     assert [entry for entry in MAY_IMPORT if not (ROOT / entry).exists()] == []
 
 
-def test_at_most_ten_loose_modules() -> None:
-    assert len([*(ROOT / "syncverify").glob("*.py")]) <= 10
-
-
 @pytest.mark.long
 def test_imports_follow_the_table_of_folders() -> None:
     linted = lint_imports(ROOT)
@@ -173,14 +169,6 @@ TURNED_AROUND = {
     "playing knows judging": (
         "syncverify/backends/sim.py", "syncverify.judge.reference",
         "folders", "syncverify.backends.sim -> syncverify.judge.reference",
-    ),
-    "judging knows playing": (
-        "syncverify/judge/reference.py", "syncverify.backends.sim",
-        "folders", "syncverify.judge.reference -> syncverify.backends.sim",
-    ),
-    "core knows strategies": (
-        "syncverify/scenario/layout.py", "syncverify.strategies.meshes",
-        "folders", "syncverify.scenario.layout -> syncverify.strategies.meshes",
     ),
     "turns know the network": (
         "syncverify/sim/turns/turn_log.py", "syncverify.sim.network.store",
@@ -195,10 +183,6 @@ TURNED_AROUND = {
     "two files know each other": (
         "strategies/word_choices.py", "syncverify.strategies.parameter_uses",
         "no cycle, of folders or of files", ".word_choices -> .parameter_uses",
-    ),
-    "harness knows its subject": (
-        "syncverify/trace/run.py", "syncverify.synchronizer",
-        "folders", "syncverify.trace.run -> syncverify.synchronizer",
     ),
     "subject knows its harness": (
         "synchronizer/errors.py", "syncverify.scenario",

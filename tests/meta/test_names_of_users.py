@@ -103,13 +103,6 @@ def test_packages_on_the_path(python: Path, tmp_path: Path) -> None:
     run(python, "-c", BOTH, cwd=tmp_path, path=folder)
 
 
-@pytest.mark.nightly
-def test_synchronizer_is_verified_beside_them(python: Path, tmp_path: Path) -> None:
-    folder = write_mine(tmp_path)
-    answer = run(python, *PLAY, *FEW, cwd=folder, path=folder)
-    assert "held all properties" in answer
-
-
 @pytest.fixture
 def installed(python: Path, tmp_path: Path) -> Iterator[Path]:
     """Packages of a user in `mine`, installed as editable ones, whose line comes last."""

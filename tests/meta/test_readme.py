@@ -13,10 +13,6 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 
-def test_readme_shows_a_diagnosis_of_a_real_release() -> None:
-    assert "VIOLATION: " in README.partition("<!-- front -->")[2]
-
-
 @pytest.mark.long
 def test_the_example_of_the_readme_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # subjects are found from there
@@ -37,15 +33,3 @@ def test_the_step_of_the_readme_is_that_of_the_example() -> None:
 def test_the_step_of_the_readme_has_the_result_that_it_shows() -> None:
     (shown,) = re.findall(r"NO VIOLATION: \S+simulated_step.py:step .*", README)
     assert str(simulate(step, ranks=4)) == shown
-
-
-def test_readme_is_short() -> None:
-    assert len(README.splitlines()) <= 180
-    prose = re.sub(r"^ *```.*?^ *```$", "", README, flags=re.DOTALL | re.MULTILINE)
-    assert [line for line in prose.splitlines() if len(line) > 140] == []
-
-
-def test_the_first_screen_says_how_to_check_a_class_of_ones_own() -> None:
-    screen = "\n".join(README.splitlines()[:40])
-    for word in ("pip install", "class MySynchronizer", "syncverify run mysync.py:"):
-        assert word in screen

@@ -19,10 +19,6 @@ NAMED = re.findall(
 )
 
 
-def test_page_is_short() -> None:
-    assert len(PAGE.splitlines()) <= 120
-
-
 @pytest.mark.long(20)
 def test_page_shows_real_output_and_real_exit_codes(tmp_path: Path) -> None:
     shown = followed(PAGE, tmp_path, page_output)
@@ -41,10 +37,3 @@ def test_each_command_and_its_options_exist(line: str) -> None:
     assert helped.exit_code == 0
     options = {word for word in words if word.startswith("--")}
     assert options <= {*re.findall(r"^ +(--[\w-]+)", helped.output, re.MULTILINE)}
-
-
-@pytest.mark.parametrize("option", ["--json", "--sarif", "--format", "--seed"])
-def test_options_of_run_that_are_named_alone_exist(option: str) -> None:
-    assert f"`{option}" in PAGE
-    helped = CliRunner().invoke(cli, ["run", "--help"])
-    assert re.search(rf"^ +{option}\b", helped.output, re.MULTILINE)

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -48,19 +47,6 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-def test_tools_list_the_same_packages() -> None:
-    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
-    wheel = tools["hatch"]["build"]["targets"]["wheel"]
-    assert wheel["packages"] == ["syncverify"]
-    assert tools["hatch"]["build"]["exclude"] == [f"/{name}" for name in sorted(INNER)]
-    assert tools["check-wheel-contents"]["toplevel"] == ["syncverify"]
-    assert tools["check-wheel-contents"]["package"] == ["syncverify"]
-    assert tools["coverage"]["run"]["source_pkgs"] == ["syncverify"]
-    included = {f"{name}/*" for name in ("syncverify", *INNER)}
-    assert {*tools["coverage"]["report"]["include"]} == included
-
-
-@pytest.mark.long
 def test_wheel_ships_one_name_and_nothing_else(wheel: Path) -> None:
     names = ZipFile(wheel).namelist()
     assert len({*names}) == len(names)
@@ -83,27 +69,6 @@ def test_wheel_ships_every_file_of_the_packages(wheel: Path) -> None:
         if file.is_file() and "__pycache__" not in file.parts
     }
     assert sources - {*ZipFile(wheel).namelist()} == set()
-
-
-@pytest.mark.long
-def test_installed_modules_come_from_the_wheel(installed: Path) -> None:
-    """None of our modules that a search loads is that of the checkout."""
-    script = (
-        "import sys, syncverify.verification.reported_search, syncverify.synchronizer\n"
-        "for name, module in sys.modules.items():\n"
-        "    if name.partition('.')[0] == 'syncverify': print(module.__file__)"
-    )
-    output = python("-c", script, cwd=installed.parent, path=installed)
-    files = [Path(line) for line in output.splitlines()]
-    packages = {installed / "syncverify" / name / "__init__.py" for name in INNER}
-    assert packages <= {*files}
-    assert [file for file in files if installed not in file.parents] == []
-
-
-@pytest.mark.long
-def test_installed_command_line_answers(installed: Path) -> None:
-    answer = python("-m", "syncverify", "--help", cwd=installed.parent, path=installed)
-    assert answer.startswith("Usage:")
 
 
 @pytest.mark.long

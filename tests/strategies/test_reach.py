@@ -18,7 +18,7 @@ from syncverify.scenario.features import features_of
 from syncverify.scenario.layout import local_shape, reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.specs import ParameterSpec
 from syncverify.search.drawing import Drawing
 from syncverify.strategies import (
     accumulations,
@@ -31,6 +31,7 @@ from syncverify.strategies import (
 )
 from syncverify.strategies.combined_scenarios import combined_scenarios
 from syncverify.subjects.subject import resolve
+from tests.programs import one_parameter
 
 PLAIN_STEPS = Capabilities(varying_accumulations=True)
 
@@ -202,9 +203,7 @@ def test_a_pair_that_is_never_together_is_not_combined(
     table = {each: events for each in OPTIONAL if each.topic == "launch"}
     monkeypatch.setattr("syncverify.strategies.combined_scenarios.NEVER_WITH", table)
     capabilities = Capabilities(features=frozenset({"launch", "event"}))
-    plain = Scenario(
-        MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 8
-    )
+    plain = one_parameter(2, "p0", (), cap_bytes=8)
     listed: list[Scenario] = []
 
     @seed(0)

@@ -1,7 +1,7 @@
 """The table "In your training loop" of docs/adopting.md, on two gloo processes.
 
 Run with arguments, this file is one rank. Each program plays a row of the table or a part of
-one. The rows of ZeRO-2, ZeRO-3 and FSDP2 have no program here.
+one; rows that tests of single steps play, and those of ZeRO-2, ZeRO-3 and FSDP2, have none.
 """
 
 import copy
@@ -23,9 +23,7 @@ from torch import nn
 from syncverify import synchronizer as package
 from syncverify.synchronizer import (
     GradientSynchronizer,
-    LateAccumulationError,
     SynchronizerConfig,
-    UnfrozenParameterError,
 )
 
 PAGE = Path(__file__).parents[2] / "docs" / "adopting.md"
@@ -99,33 +97,6 @@ def train(
         synchronizer.zero_grad()
 
 
-def zero_grad_of_the_optimizer_starts_no_step(rank: int) -> None:
-    model = network()
-    optimizer = sgd(model)
-    with averaged(model) as synchronizer:
-        loss_of(model, INPUTS[rank]).backward()
-        synchronizer.wait()
-        optimizer.step()
-        optimizer.zero_grad()
-        with pytest.raises(
-            LateAccumulationError, match=r"then synchronizer\.zero_grad\(\) before"
-        ):
-            loss_of(model, INPUTS[rank]).backward()
-
-
-def zero_grad_of_both_is_harmless(rank: int) -> None:
-    model = network()
-    optimizer = sgd(model)
-    with averaged(model) as synchronizer:
-        for step in range(4):
-            loss_of(model, INPUTS[rank]).backward()
-            synchronizer.wait()
-            optimizer.step()
-            for each in (optimizer, synchronizer)[:: 1 if step % 2 else -1]:
-                each.zero_grad()
-        same(model, trained_alone(4))
-
-
 def a_compiled_model_is_trained(rank: int) -> None:
     for compiled_first in (True, False):
         model = network()
@@ -136,46 +107,6 @@ def a_compiled_model_is_trained(rank: int) -> None:
             trained = compiled or torch.compile(model, backend="aot_eager")
             train(trained, sgd(model), synchronizer, rank, 3)
         same(model, trained_alone(3))
-
-
-def a_scaler_skips_a_step_on_all_ranks(rank: int) -> None:
-    model = network()
-    optimizer, scaler = sgd(model), torch.amp.GradScaler("cpu", init_scale=2.0**10)
-    with averaged(model) as synchronizer:
-        for step in range(3):
-            loss = loss_of(model, INPUTS[rank])
-            if step == 1 and rank == 1:  # one rank overflows
-                loss = loss * torch.inf
-            scaler.scale(loss).backward()
-            synchronizer.wait()
-            scaler.unscale_(optimizer)
-            synchronizer.clip_grad_norm_(100.0)
-            scaler.step(optimizer)
-            scaler.update()
-            synchronizer.zero_grad()
-        assert scaler.get_scale() == 2.0**9
-        same(model, trained_alone(2))
-
-
-def an_unfrozen_parameter_needs_another_bind(rank: int) -> None:
-    model = network()
-    optimizer = sgd(model)
-    frozen = [*model[0].parameters()]
-    for each in frozen:
-        each.requires_grad_(requires_grad=False)
-    with averaged(model) as synchronizer:
-        train(model, optimizer, synchronizer, rank, 1)
-        for each in frozen:
-            each.requires_grad_(requires_grad=True)
-        loss_of(model, INPUTS[rank]).backward()
-        with pytest.raises(UnfrozenParameterError, match="unfrozen after bind"):
-            synchronizer.wait()
-        synchronizer.unbind()
-        for each in model.parameters():
-            each.grad = None  # gradients of the refused step
-        synchronizer.bind()
-        train(model, optimizer, synchronizer, rank, 1)
-        equal_on_both_ranks(model)
 
 
 def training_resumes_from_a_checkpoint(rank: int) -> None:
@@ -239,24 +170,6 @@ def wide_bfloat16() -> nn.Module:
     return model
 
 
-def optimizers_take_gradients_in_float32_or_refuse_them(rank: int) -> None:
-    kinds = torch.optim
-    model = wide_bfloat16()
-    parameters = [*model.parameters()]
-    with averaged(model) as synchronizer:
-        loss_of(model, INPUTS[rank].bfloat16()).backward()
-        synchronizer.wait()
-        assert all(each.grad.dtype is torch.float32 for each in parameters)
-        for taking in (kinds.SGD, kinds.RMSprop, kinds.Adagrad, kinds.Adafactor):
-            taking(parameters).step()
-        for refusing in (kinds.Adam, kinds.AdamW):
-            with pytest.raises(RuntimeError, match="expected dtype"):
-                refusing(parameters).step()
-        for fused in (kinds.SGD, kinds.Adagrad, kinds.Adam, kinds.AdamW):
-            with pytest.raises(RuntimeError, match="expected scalar type"):
-                fused(parameters, fused=True).step()
-
-
 def adam_steps_on_copies_in_float32(rank: int) -> None:
     model = wide_bfloat16()
     before = weights(model)
@@ -269,15 +182,10 @@ def adam_steps_on_copies_in_float32(rank: int) -> None:
 
 
 ROWS = (
-    zero_grad_of_the_optimizer_starts_no_step,
-    zero_grad_of_both_is_harmless,
     a_compiled_model_is_trained,
-    a_scaler_skips_a_step_on_all_ranks,
-    an_unfrozen_parameter_needs_another_bind,
     training_resumes_from_a_checkpoint,
     a_rank_without_data_takes_part,
     zero_redundancy_optimizer_steps,
-    optimizers_take_gradients_in_float32_or_refuse_them,
     adam_steps_on_copies_in_float32,
 )
 

@@ -10,8 +10,6 @@ from syncverify.plain_text import (
     in_one_line,
     kind_of,
     message_of,
-    named,
-    noun_of,
     plain,
 )
 
@@ -81,10 +79,3 @@ def test_a_number_has_its_noun() -> None:
         "1 rank",
         "2 ranks",
     ]
-
-
-def test_a_noun_goes_with_its_number() -> None:
-    assert noun_of(1.0, "rank") == "rank"
-    assert noun_of(1.5, "rank") == "ranks"
-    assert named("rank", [2]) == "rank 2"
-    assert named("rank", [0, 1]) == "ranks 0, 1"

@@ -71,13 +71,6 @@ def test_the_table_shows_what_is_averaged_and_sent_in_another_dtype(
     assert ranks.run(4, program)[1] == AVERAGED_TABLE.splitlines()
 
 
-def test_the_axes_of_an_unnamed_mesh_are_numbers(ranks) -> None:
-    def program(_: int) -> list[tuple[str, ...]]:
-        return [bucket.axes for bucket in make(None).explain().buckets]
-
-    assert ranks.run(4, program)[0] == [(), ("0",), ("0", "1")]
-
-
 @pytest.mark.parametrize(("config", "expected"), [(DEFAULT_CONFIG, 2), (AVERAGED, 1)])
 def test_the_predicted_collectives_are_those_that_happen(
     ranks, monkeypatch, config, expected

@@ -9,12 +9,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
-from torch.distributed.tensor.placement_types import _StridedShard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer import SynchronizerConfig, UnsupportedPlacementError
 from syncverify.synchronizer.plan.grouping import BucketPlan, local_tensor, plan_buckets
-from syncverify.synchronizer.ranks.scope import reduce_axes, spanned_ranks
+from syncverify.synchronizer.ranks.scope import spanned_ranks
 
 
 def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> nn.Parameter:
@@ -55,11 +54,6 @@ def shard(mesh: DeviceMesh, numel: int, *placements: object) -> nn.Parameter:
     return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
 
 
-def test_parameters_are_taken_last_to_first() -> None:
-    a, b, c = parameter(2), parameter(3), parameter(4)
-    assert same(members(plan([a, b, c])), [[c, b, a]])
-
-
 def test_a_bucket_closes_when_the_next_parameter_would_exceed_the_cap() -> None:
     a, b, c = parameter(2), parameter(2), parameter(2)
     assert same(members(plan([a, b, c], cap_bytes=16)), [[c, b], [a]])
@@ -89,12 +83,6 @@ def test_an_unset_gradient_dtype_falls_back_to_the_parameter_dtype() -> None:
 def test_groups_and_dtypes_do_not_share_buckets() -> None:
     a, b, c = parameter(1), parameter(1, dtype=torch.float64), parameter(1)
     assert same(members(plan([a, b], [c])), [[c], [b], [a]])
-
-
-def test_frozen_parameters_are_left_out_and_tied_ones_counted_once() -> None:
-    a, frozen, b = parameter(1), parameter(1), parameter(1)
-    frozen.requires_grad_(False)
-    assert same(members(plan([a, frozen, b, a], [b])), [[b, a]])
 
 
 def test_a_bucket_is_placed_by_its_last_member() -> None:
@@ -144,27 +132,6 @@ def test_parameters_are_called_by_name_or_by_position() -> None:
     assert names == ["bias", "group 0 parameter 0 of shape (4, 5)"]
 
 
-def test_replicated_axes_of_size_two_or_more_are_reduced(
-    on_rank: Callable[[int, int], None],
-) -> None:
-    on_rank(5, 8)
-    mesh = init_device_mesh("cpu", (2, 1, 4))
-    split = _StridedShard(0, split_factor=2)
-    assert reduce_axes(mesh, [Replicate(), Replicate(), Replicate()]) == (0, 2)
-    assert reduce_axes(mesh, [Shard(0), Replicate(), Replicate()]) == (2,)
-    assert reduce_axes(mesh, [split, Replicate(), Shard(0)]) == ()
-
-
-def test_spanned_ranks_vary_along_the_given_axes_only(
-    on_rank: Callable[[int, int], None],
-) -> None:
-    on_rank(5, 8)
-    mesh = init_device_mesh("cpu", (2, 2, 2))  # rank 5 sits at (1, 0, 1)
-    assert spanned_ranks(mesh, (0,)) == (1, 5)
-    assert spanned_ranks(mesh, (0, 2)) == (0, 1, 4, 5)
-    assert spanned_ranks(mesh, ()) == (5,)
-
-
 def test_spanned_ranks_ascend_whatever_order_the_mesh_has_them_in(
     on_rank: Callable[[int, int], None],
 ) -> None:
@@ -188,19 +155,6 @@ def test_a_mesh_without_this_rank_needs_no_communication(
             config=SynchronizerConfig(axis_reductions={0: word}),
         )
         assert bucket.scope is None
-
-
-def test_a_rank_set_is_the_key_whatever_the_mesh(
-    on_rank: Callable[[int, int], None],
-) -> None:
-    on_rank(0, 4)
-    square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    line = init_device_mesh("cpu", (4,), mesh_dim_names=("world",))
-    a = shard(square, 4, Replicate(), Replicate())
-    b = shard(line, 4, Replicate())
-    (bucket,) = plan([a, b])
-    assert bucket.scope is not None
-    assert bucket.scope.ranks == (0, 1, 2, 3)
 
 
 def test_a_bucket_of_empty_shards_needs_no_communication(

@@ -8,7 +8,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 
 from syncverify.synchronizer import (
-    BucketNotReadyError,
     GradientMismatchError,
     GradientSynchronizer,
     LateAccumulationError,
@@ -37,19 +36,6 @@ def test_gradients_accumulate_into_one_aligned_buffer() -> None:
         assert buffer.count_nonzero() == 5, "padding stays zero"
 
 
-def test_steps_start_from_zero_and_keep_the_same_gradient_object() -> None:
-    a = parameter(3)
-    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-        first = a.grad
-        for step in range(1, 4):
-            accumulate(a, step)
-            synchronizer.wait()
-            assert a.grad is first
-            assert torch.equal(first, torch.full((3,), float(step)))
-            synchronizer.zero_grad()
-            assert torch.equal(first, torch.zeros(3))
-
-
 def test_gradients_accumulate_in_the_gradient_dtype() -> None:
     a = parameter(4, dtype=torch.bfloat16)
     a.grad_dtype = torch.float32
@@ -59,37 +45,6 @@ def test_gradients_accumulate_in_the_gradient_dtype() -> None:
         synchronizer.wait()
         assert a.grad is not None
         assert torch.equal(a.grad, torch.full((4,), 258.0))
-
-
-def test_scalars_empty_and_strided_parameters_work() -> None:
-    scalar, empty = parameter(), parameter(0, 4)
-    image = nn.Parameter(torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last))
-    with GradientSynchronizer([[scalar, empty, image]], 1, 1) as synchronizer:
-        weights = torch.arange(120.0).view(2, 3, 4, 5)
-        (scalar * 2 + empty.sum() + (image * weights).sum()).backward()
-        synchronizer.wait()
-        assert image.grad is not None
-        assert image.grad.stride() == image.stride()
-        assert torch.equal(image.grad, weights)
-        assert torch.equal(scalar.grad, torch.tensor(2.0))
-        assert empty.grad.shape == (0, 4)
-
-
-def test_a_weight_used_twice_in_one_graph_counts_once() -> None:
-    a = parameter(2)
-    with GradientSynchronizer([[a, a]], 1, 1) as synchronizer:
-        (a * 2 + a * 3).sum().backward()
-        synchronizer.wait()
-        assert torch.equal(a.grad, torch.full((2,), 5.0))
-
-
-def test_a_sparse_gradient_is_accumulated_into_the_view() -> None:
-    embedding = nn.Embedding(4, 2, sparse=True)
-    with GradientSynchronizer([[embedding.weight]], 1, 1) as synchronizer:
-        embedding(torch.tensor([1, 1, 3])).sum().backward()
-        synchronizer.wait()
-        expected = torch.tensor([[0.0, 0], [2, 2], [0, 0], [1, 1]])
-        assert torch.equal(embedding.weight.grad, expected)
 
 
 def test_an_existing_gradient_is_kept() -> None:
@@ -149,19 +104,6 @@ def test_a_replaced_gradient_is_taken_over_by_the_next_backward(replace) -> None
         assert a.grad.untyped_storage().data_ptr() == buffer
 
 
-@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
-def test_create_graph_keeps_what_was_accumulated() -> None:
-    a = parameter(3)
-    with GradientSynchronizer([[a]], 1, 2) as synchronizer:
-        buffer = a.grad.untyped_storage().data_ptr()
-        accumulate(a, 7)
-        (a * 2).sum().backward(create_graph=True)
-        synchronizer.wait()
-        assert torch.equal(a.grad, torch.full((3,), 9.0))
-        assert a.grad.untyped_storage().data_ptr() == buffer
-        assert not a.grad.requires_grad
-
-
 def test_a_replacement_that_does_not_fit_is_refused_by_name() -> None:
     a = parameter(3)
     a.grad_dtype = None
@@ -210,30 +152,6 @@ def test_one_accumulation_too_many_is_refused_and_fails_the_step() -> None:
         accumulate(b, 2)
         synchronizer.wait()
         assert torch.equal(b.grad, torch.full((3,), 2.0))
-
-
-def test_wait_names_what_is_missing_and_changes_nothing() -> None:
-    a, b, c = parameter(3), parameter(4), parameter(1, dtype=torch.float64)
-    names = {a: "a", c: "c"}
-    groups = [[a, b, c]]
-    with GradientSynchronizer(groups, 1, 2, parameter_names=names) as synchronizer:
-        accumulate(a, 1)
-        accumulate(a, 1)
-        accumulate(b, 1)
-        with pytest.raises(BucketNotReadyError) as caught:
-            synchronizer.wait()
-        assert lines(caught) == [
-            "wait() was called before every gradient was accumulated",
-            "  expected: 2 accumulations each (require_accumulations=2)",
-            "  got:      c 0, group 0 parameter 1 of shape (4,) 1",
-            "  where:    rank 0 of 1, bucket 0, bucket 1",
-            f"  hint: {BucketNotReadyError.hint}",
-        ]
-        accumulate(b, 1)
-        accumulate(c, 1)
-        accumulate(c, 1)
-        synchronizer.wait()
-        assert torch.equal(b.grad, torch.full((4,), 2.0))
 
 
 @pytest.mark.parametrize("replace", [set_to_none, assign_another, swap_storage])

@@ -246,13 +246,6 @@ def test_flags_of_unused_parameters_are_not_measured(ranks) -> None:
     assert ranks.run(2, program) == [4.0] * 2
 
 
-def test_there_is_a_norm_without_parameters(one_rank) -> None:
-    with GradientSynchronizer([[]], 1, 1) as sums:
-        sums.wait()
-        assert sums.grad_norm().item() == 0.0
-        assert sums.clip_grad_norm_(1).item() == 0.0
-
-
 def test_a_large_buffer_is_measured_chunk_by_chunk(monkeypatch) -> None:
     assert CHUNK_NUMEL == 2**24
     monkeypatch.setattr("syncverify.synchronizer.step.gradient_norm.CHUNK_NUMEL", 10)

@@ -38,21 +38,6 @@ def test_a_bucket_size_that_is_no_positive_number_is_refused(size) -> None:
     ]
 
 
-@pytest.mark.parametrize("count", [0, -1, 1.0, True, "1"])
-def test_an_accumulation_count_that_is_no_positive_integer_is_refused(count) -> None:
-    synchronizer = GradientSynchronizer([], 1, 1)
-    for call in (
-        lambda: GradientSynchronizer([], 1, count),
-        lambda: synchronizer.set_required_accumulations(count),
-    ):
-        with pytest.raises(InvalidArgumentError, match="require_accumulations is not"):
-            call()
-
-
-def test_an_invalid_argument_is_a_value_error_too() -> None:
-    assert issubclass(InvalidArgumentError, ValueError)
-
-
 def test_bucket_size_is_in_mib() -> None:
     quarter = [parameter(2**16) for _ in range(4)]  # 256 KiB each
     with GradientSynchronizer([quarter], 0.5, 1):
@@ -60,12 +45,6 @@ def test_bucket_size_is_in_mib() -> None:
         assert len(storages) == 2
     with GradientSynchronizer([quarter], math.inf, 1):
         assert len({p.grad.untyped_storage().data_ptr() for p in quarter}) == 1
-
-
-def test_no_parameters_are_fine() -> None:
-    with GradientSynchronizer([[], []], 1, 1) as synchronizer:
-        synchronizer.wait()
-        synchronizer.zero_grad()
 
 
 def test_unbind_restores_plain_backward_and_may_be_repeated() -> None:
@@ -91,23 +70,6 @@ def test_unbind_leaves_a_gradient_that_the_user_assigned() -> None:
     with GradientSynchronizer([[a]], 1, 1):
         a.grad = mine = torch.ones(3)
     assert a.grad is mine
-
-
-def test_a_synchronizer_can_be_bound_again() -> None:
-    a = parameter(3)
-    synchronizer = GradientSynchronizer([[a]], 1, 1)
-    for value in (1.0, 2.0):
-        with synchronizer:
-            (a * value).sum().backward()
-            synchronizer.wait()
-            assert torch.equal(a.grad, torch.full((3,), value))
-
-
-def test_the_context_unbinds_after_an_error() -> None:
-    a = parameter(3)
-    with pytest.raises(ZeroDivisionError), GradientSynchronizer([[a]], 1, 1):
-        raise ZeroDivisionError
-    assert a.grad is None
 
 
 def test_an_exception_in_the_context_waits_for_no_sum_that_a_peer_has_not_begun() -> (
@@ -146,22 +108,6 @@ def test_a_dropped_synchronizer_takes_its_hooks_along() -> None:
     assert torch.equal(a.grad, torch.full((3,), 2.0))
 
 
-def test_required_accumulations_change_between_steps() -> None:
-    a = parameter(3)
-    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-        for count in (2, 1, 3):
-            synchronizer.set_required_accumulations(count)
-            for _ in range(count):
-                a.sum().backward()
-            synchronizer.wait()
-            assert torch.equal(a.grad, torch.full((3,), float(count)))
-            synchronizer.zero_grad()
-    synchronizer.set_required_accumulations(4)
-    assert (
-        repr(synchronizer) == "GradientSynchronizer(unbound, require_accumulations=4)"
-    )
-
-
 def test_errors_survive_pickling() -> None:
     error = LifecycleError("headline", expected="x", got="y", where="z")
     again = pickle.loads(pickle.dumps(error))
@@ -192,12 +138,3 @@ def test_a_parameter_that_is_unfrozen_is_refused_until_the_next_bind(end) -> Non
     assert frozen.grad.tolist() == [2, 2, 2]
     frozen.requires_grad_(False)
     synchronizer.unbind()
-
-
-def test_a_parameter_that_stays_frozen_is_no_reason_to_refuse() -> None:
-    trained, frozen = parameter(2), parameter(3)
-    frozen.requires_grad_(False)
-    with GradientSynchronizer([[trained, frozen, frozen]], 1, 1) as synchronizer:
-        trained.sum().backward()
-        synchronizer.wait()
-        assert frozen.grad is None

@@ -8,7 +8,6 @@ from torch import nn
 from syncverify.synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
-    LateAccumulationError,
     SynchronizerConfig,
 )
 
@@ -71,14 +70,6 @@ def test_a_mark_in_no_sync_counts_for_nothing(one_rank) -> None:
         synchronizer.mark_ready(parameter)
         synchronizer.wait()
         assert parameter.grad.tolist() == [3, 3]
-
-
-def test_a_mark_too_many_is_refused(one_rank) -> None:
-    parameter, other = (nn.Parameter(torch.zeros(2)) for _ in range(2))
-    with GradientSynchronizer([[parameter, other]], 1, 1) as synchronizer:
-        synchronizer.mark_ready(parameter)
-        with pytest.raises(LateAccumulationError):
-            synchronizer.mark_ready(parameter)
 
 
 def test_a_parameter_without_a_place_is_refused_and_nothing_has_changed(

@@ -16,7 +16,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
 from syncverify import synchronizer
-from syncverify.sim.machine import SimulatedMachine
 from syncverify.synchronizer import (
     GradientSynchronizer,
     PlanMismatchError,
@@ -358,20 +357,3 @@ def test_a_rank_that_never_completed_the_step_is_named(ranks) -> None:
         "  where:    rank 1 of 2, bind() number 1",
         f"  hint: {PlanMismatchError.hint}",
     ]
-
-
-def test_simulated_ranks_agree_as_well() -> None:
-    found: dict[int, tuple[list[str], float]] = {}
-
-    def program(rank: int) -> None:
-        group = replicated(init_device_mesh("cpu", (2,)), "abcd")
-        with make(group) as sums:
-            step(sums, group, ("acbd", "dbca")[rank])
-            for each in group.values():
-                accumulate(each, 10**rank)
-            sums.wait()
-            found[rank] = (buckets(sums), value(group["c"]))
-
-    threads, stall = SimulatedMachine(2).run(program)
-    assert (stall, [thread.error for thread in threads]) == (None, [None, None])
-    assert found == {rank: (["ac", "bd"], 11) for rank in range(2)}

@@ -11,7 +11,6 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
-    InvalidArgumentError,
     PlanMismatchError,
     SynchronizerConfig,
 )
@@ -153,12 +152,3 @@ def test_ranks_agree_about_unequal_replicas(ranks) -> None:
 
     headlines = {error.partition("\n")[0] for error in bound(ranks, 2, make)}
     assert headlines == {"ranks disagree about unequal_replicas"}
-
-
-def test_parameters_without_memory_have_their_own_refusal(ranks) -> None:
-    def make(_: int) -> Any:
-        parameter = nn.Parameter(torch.zeros(2, device="meta"))
-        return {"p": parameter}, SynchronizerConfig(process_group=dist.group.WORLD)
-
-    with pytest.raises(InvalidArgumentError, match="p has no memory"):
-        bound(ranks, 2, make)

@@ -56,15 +56,6 @@ def test_the_count_is_set_by_a_call_alone(*, is_first: bool) -> None:
     sums.unbind()
 
 
-def test_a_module_needs_no_count_either() -> None:
-    model = nn.Linear(3, 1)
-    with GradientSynchronizer.from_module(model, 1) as sums:
-        sums.set_required_accumulations(1)
-        model(torch.ones(3)).sum().backward()
-        sums.wait()
-    assert repr(sums) == "GradientSynchronizer(unbound, require_accumulations=1)"
-
-
 @pytest.mark.parametrize("rebind", ["unbind", "reset"])
 @pytest.mark.parametrize("given", [None, 1])
 def test_the_count_is_kept_over_a_rebind(rebind: str, given: int | None) -> None:

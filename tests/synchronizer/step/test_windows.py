@@ -144,36 +144,6 @@ def test_one_rank_may_flush_while_another_completes_its_step(ranks):
     assert ranks.run(2, program) == [31, 31]
 
 
-def test_flush_of_a_complete_step_changes_nothing() -> None:
-    a = plain()
-    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-        accumulate(a, 1)
-        synchronizer.wait()
-        synchronizer.flush()
-        synchronizer.wait()
-        assert value(a) == 1
-
-
-def test_flush_names_parameters_without_any_gradient_and_changes_nothing() -> None:
-    a, b = plain(), plain()
-    names = {a: "a", b: "b"}
-    with GradientSynchronizer([[a, b]], 1, 2, parameter_names=names) as synchronizer:
-        accumulate(a, 1)
-        with pytest.raises(BucketNotReadyError) as caught:
-            synchronizer.flush()
-        assert lines(caught) == [
-            "flush() was called before every parameter had a gradient",
-            "  expected: 1 accumulation or more each (require_accumulations=2)",
-            "  got:      b 0",
-            "  where:    rank 0 of 1, bucket 0",
-            f"  hint: {BucketNotReadyError.hint}",
-        ]
-        for each in (a, b, b):
-            accumulate(each, 1)
-        synchronizer.wait()
-        assert (value(a), value(b)) == (2, 2)
-
-
 def test_a_gradient_after_flush_is_late() -> None:
     a = plain()
     with GradientSynchronizer([[a]], 1, 2, parameter_names={a: "a"}) as synchronizer:
@@ -213,46 +183,6 @@ def test_reset_leads_back_from_a_reduction_in_flight(ranks):
             return [*found, value(a), value(b)]
 
     assert ranks.run(2, program) == [[0, 0, 3, 3]] * 2
-
-
-def test_reset_leads_back_from_every_other_state() -> None:
-    a = plain()
-    a.grad_dtype = None
-    synchronizer = GradientSynchronizer([[a]], 1, 1)
-
-    def exceed() -> None:
-        for _ in range(2):
-            accumulate(a, 1)
-
-    def misfit() -> None:
-        a.grad = torch.ones(3, dtype=torch.float64)
-
-    def interrupt() -> None:
-        x = torch.ones(3, requires_grad=True)
-        late = x * 1
-        late.register_hook(lambda _: 1 // 0)
-        (a + late).sum().backward()
-
-    for damage, error in (
-        (synchronizer.unbind, None),
-        (lambda: accumulate(a, 1), None),
-        (synchronizer.flush, BucketNotReadyError),
-        (exceed, LateAccumulationError),
-        (misfit, None),
-        (interrupt, ZeroDivisionError),
-    ):
-        if error is None:
-            damage()
-        else:
-            with pytest.raises(error):
-                damage()
-        synchronizer.reset()
-        assert value(a) == 0
-        accumulate(a, 5)
-        synchronizer.wait()
-        assert value(a) == 5
-        synchronizer.reset()
-    synchronizer.unbind()
 
 
 def test_a_synchronizer_from_a_module_names_its_parameters() -> None:

@@ -11,7 +11,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from syncverify.sim.machine import SimulatedMachine
 from syncverify.synchronizer import (
     GradientSynchronizer,
     InFlightWriteError,
@@ -150,17 +149,3 @@ def test_gloo_writes_its_results_uncounted(one_rank) -> None:
     view = tensor[:2]
     dist.all_reduce(tensor, async_op=True).wait()
     assert (tensor._version, view._version) == (0, 0)
-
-
-def test_simulated_ranks_raise_no_false_alarm() -> None:
-    def program(rank: int) -> None:
-        sums, group = make(dtensor, "abc")
-        with sums:
-            for _ in range(3):
-                backward(group, ("abc", "bca")[rank])
-                sums.wait()
-                assert group["a"].grad.to_local().unique().tolist() == [2]
-                sums.zero_grad()
-
-    threads, stall = SimulatedMachine(2).run(program)
-    assert (stall, [thread.error for thread in threads]) == (None, [None, None])

@@ -217,16 +217,6 @@ def test_a_future_that_fails_is_a_failed_reduction(two_ranks) -> None:
         assert "connection closed by peer" in lines(caught)[2]
 
 
-def test_a_hook_does_not_go_with_scattered_sums() -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
-        SynchronizerConfig(comm_hook=bf16_error_feedback, mode="reduce_scatter")
-    assert lines(caught)[:3] == [
-        "mode is not 'all_reduce', which a comm_hook requires",
-        "  expected: 'all_reduce', which a comm_hook requires",
-        "  got:      mode='reduce_scatter'",
-    ]
-
-
 FEEDBACK = {"comm_hook": bf16_error_feedback}
 
 

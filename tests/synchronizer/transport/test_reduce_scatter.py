@@ -10,7 +10,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
-    InvalidArgumentError,
     LateAccumulationError,
     OwnedGradient,
     PlanMismatchError,
@@ -232,31 +231,6 @@ def test_ranks_that_scatter_and_ranks_that_do_not_refuse_to_bind(ranks) -> None:
             expected,
             f"  got:      {parts}, on this rank; {full}, on rank 0",
         ],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected", "got"),
-    [
-        (
-            {"mode": "scatter"},
-            "one of 'all_reduce', 'reduce_scatter'",
-            "mode='scatter'",
-        ),
-        (
-            {"mode": "reduce_scatter", "unused": "keep_none"},
-            "'all_reduce', which unused='keep_none' requires",
-            "mode='reduce_scatter'",
-        ),
-    ],
-)
-def test_a_mode_that_cannot_be_is_refused(options, expected: str, got: str) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
-        SynchronizerConfig(**options)
-    assert str(caught.value).splitlines()[:3] == [
-        f"mode is not {expected}",
-        f"  expected: {expected}",
-        f"  got:      {got}",
     ]
 
 

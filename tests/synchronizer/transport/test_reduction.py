@@ -13,7 +13,6 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from syncverify.synchronizer import (
     GradientMismatchError,
     GradientSynchronizer,
-    ReplacedGradientError,
     SynchronizerConfig,
 )
 from tests.programs import accumulate, parameter, value
@@ -131,41 +130,6 @@ def test_buckets_are_launched_in_plan_order_whatever_becomes_ready_first(
         assert [numel for r, numel in launches if r == rank] == [768, 512, 256]
 
 
-def test_nothing_is_launched_before_the_last_required_accumulation(
-    ranks, launches
-) -> None:
-    def program(rank: int) -> list[int]:
-        mesh = init_device_mesh("cpu", (2,))
-        a, b = parameter(mesh, Replicate()), parameter(mesh, Replicate())
-        counts = []
-        with GradientSynchronizer([[a, b]], 1, 2) as synchronizer:
-            for each in (a, b, b, a):
-                counts.append(sum(r == rank for r, _ in launches))
-                accumulate(each, 1)
-            counts.append(sum(r == rank for r, _ in launches))
-            synchronizer.wait()
-        return counts
-
-    assert ranks.run(2, program) == [[0, 0, 0, 0, 1]] * 2
-
-
-def test_parameters_of_two_meshes_with_the_same_ranks_share_an_all_reduce(
-    ranks, launches
-) -> None:
-    def program(rank: int) -> list[float]:
-        line = init_device_mesh("cpu", (4,))
-        square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-        a, b = parameter(line, Replicate()), parameter(square, Replicate(), Replicate())
-        with GradientSynchronizer([[a, b]], 1, 1) as synchronizer:
-            accumulate(a, 2**rank)
-            accumulate(b, 2**rank)
-            synchronizer.wait()
-            return [value(a), value(b)]
-
-    assert ranks.run(4, program) == [[15, 15]] * 4
-    assert len(launches) == 4, "one for each rank"
-
-
 def test_groups_for_several_axes_are_created_once_and_destroyed(ranks) -> None:
     def program(rank: int) -> list[int]:
         mesh = init_device_mesh("cpu", (2, 2))
@@ -203,19 +167,6 @@ def test_a_bind_that_fails_leaves_no_group_and_no_hook(ranks) -> None:
     assert ranks.run(4, program) == [0] * 4
 
 
-def test_a_gradient_replaced_after_launch_is_refused_by_wait(ranks) -> None:
-    def program(rank: int) -> None:
-        mesh = init_device_mesh("cpu", (2,))
-        a = parameter(mesh, Replicate())
-        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-            accumulate(a, 1)
-            a.grad = None
-            with pytest.raises(ReplacedGradientError):
-                synchronizer.wait()
-
-    ranks.run(2, program)
-
-
 def test_unbind_in_mid_step_leaves_plain_tensors_behind(ranks) -> None:
     def program(rank: int) -> list[Any]:
         mesh = init_device_mesh("cpu", (2,))
@@ -229,18 +180,6 @@ def test_unbind_in_mid_step_leaves_plain_tensors_behind(ranks) -> None:
         return [*found, value(b)]
 
     assert ranks.run(2, program) == [[None, None, {}, 1], [None, None, {}, 2]]
-
-
-def test_plain_parameters_are_summed_over_a_process_group(ranks) -> None:
-    def program(rank: int) -> list[float]:
-        config = SynchronizerConfig(process_group=dist.group.WORLD)
-        a = nn.Parameter(torch.zeros(3))
-        with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
-            (a * 10**rank).sum().backward()
-            synchronizer.wait()
-            return a.grad.tolist()
-
-    assert ranks.run(3, program) == [[111.0] * 3] * 3
 
 
 def test_an_error_in_the_block_gives_back_gradients_that_are_in_flight(

@@ -8,10 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from syncverify.backends.choice import open_backend
 from syncverify.backends.fake import FakeBackend, _build_own_mesh
-from syncverify.errors import UsageError
-from syncverify.judge.properties import ALL_PROPERTIES, check
+from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.distribution import build_mesh
 from syncverify.scenario.scenario import Scenario
@@ -21,6 +19,7 @@ from syncverify.sim.network.threaded_world import init_fake_process_group
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.verification.reported_search import run_search
+from tests.programs import one_parameter
 
 WIDE = Scenario(
     MeshSpec((8, 2), ("dp", "tp")),
@@ -28,9 +27,7 @@ WIDE = Scenario(
     (2, 1),
     2**20,
 )
-ONE_PARAMETER = Scenario(
-    MeshSpec((16,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
-)
+ONE_PARAMETER = one_parameter(16, "w", (5,))
 
 
 HUGE = Scenario(
@@ -153,38 +150,6 @@ def test_an_exception_names_its_rank() -> None:
     assert violations(RaisesOnRank9) == [
         ("every_rank_finishes", "raised_ValueError", (9,))
     ]
-
-
-def test_values_and_accesses_are_not_judged() -> None:
-    skipped = {entry.name for entry in ALL_PROPERTIES if entry.needs_data}
-    assert skipped == {
-        "gradient_equals_reference", "gradient_is_within_rounding", "replicas_agree",
-        "unreduced_stay_local", "reduce_reads_after_accumulation", "bucket_is_exclusive_while_reducing",
-        "wait_orders_reads_after_reduce", "zero_grad_waits_for_reduce",
-        "memory_outlives_its_streams", "overlap_is_possible",
-        "memory_is_written_before_it_is_read",
-    }  # fmt: skip
-
-
-@pytest.mark.slow
-def test_world_is_left_as_it_was() -> None:
-    FakeBackend().run(ONE_PARAMETER, resolve(NeverReduces))
-    assert not dist.is_initialized()
-
-
-def test_subject_that_needs_data_is_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        open_backend("fake", resolve("ddp"))
-    assert str(caught.value) == (
-        "subject 'ddp' does not run on the fake backend: it needs the results of "
-        "collectives"
-    )
-
-
-def test_other_subjects_are_taken() -> None:
-    assert not resolve(NeverReduces).capabilities.needs_data
-    assert Capabilities() == resolve(NeverReduces).capabilities
-    assert isinstance(open_backend("fake", resolve(NeverReduces)), FakeBackend)
 
 
 @pytest.mark.slow

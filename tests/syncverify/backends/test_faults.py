@@ -8,13 +8,10 @@ from typing_extensions import override
 from syncverify.backends.faults import stall_fault
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from tests.programs import one_parameter
 
-SCENARIO = Scenario(
-    MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 64
-)
+SCENARIO = one_parameter(1, "p0", (), cap_bytes=64)
 
 
 class SaysMuch(PlainGrads):

@@ -102,11 +102,6 @@ class Forks(Naive):
         os.fork()
 
 
-class LeavesByExit(Naive):
-    def wait(self) -> None:
-        raise SystemExit(3)
-
-
 class LeavesOnePeerless(Naive):
     """Rank 0 issues a collective that rank 1 does not, and waits for nothing."""
 
@@ -214,12 +209,6 @@ def test_an_exception_of_the_subject_is_a_fault_with_its_line(
     assert fault.identity == "KeyError"
     assert fault.summary == "rank 1 raised KeyError in step 0, zero_grad: 'lost'"
     assert str(fault.details[-1]).endswith('in zero_grad: raise KeyError("lost")')
-
-
-def test_leaving_by_exit_is_an_exception_like_any_other(backend: GlooBackend) -> None:
-    fault = play(backend, LeavesByExit).fault
-    assert fault is not None
-    assert (fault.kind, fault.identity) == ("raised", "SystemExit")
 
 
 @pytest.mark.parametrize("leaving", [LeavesOnePeerless, LeavesOneOnAFault])

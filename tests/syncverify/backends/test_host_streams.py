@@ -12,14 +12,11 @@ import torch.distributed as dist
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim.device.host_streams import HostStreams, host_streams
 from syncverify.subjects.subject import resolve
+from tests.programs import one_parameter
 
-SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20
-)
+SCENARIO = one_parameter(2, "p", (3,))
 BACKENDS = [
     pytest.param(GlooBackend, marks=pytest.mark.long),
     FakeBackend,

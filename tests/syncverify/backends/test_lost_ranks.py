@@ -13,14 +13,11 @@ from torch import nn
 
 from syncverify.backends.gloo import GlooBackend
 from syncverify.processes.process_state import words_of_silence
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from syncverify.trace.source_lines import CodeLine, shown_path
+from tests.programs import one_parameter
 
-PAIR = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
-)
+PAIR = one_parameter(2, "w", (5,))
 
 
 class Naive:

@@ -23,16 +23,13 @@ from syncverify.errors import (
 from syncverify.processes.process_state import Work
 from syncverify.processes.supervised import HungUp
 from syncverify.processes.wire import Wire
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.run import Fault, RankRun, Run
 from syncverify.trace.source_lines import CodeLine, SourceLine
+from tests.programs import one_parameter
 
-PAIR = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
-)
+PAIR = one_parameter(2, "w", (5,))
 WINDOW_SECONDS = 0.01
 JOB = 2
 ENDED = JobOutcome(pack_result(RankRun()))

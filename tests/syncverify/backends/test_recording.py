@@ -244,18 +244,6 @@ def test_bytes_and_their_owners_are_recorded() -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_group_of_a_mesh_axis_is_named_by_its_ranks() -> None:
-    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
-    found = record(
-        lambda: [
-            dist.all_reduce(ones(1), group=mesh.get_group(axis))
-            for axis in ("dp", "tp")
-        ]
-    )
-    assert [launch.ranks for launch in found] == [(0,), (0,)]
-
-
-@pytest.mark.usefixtures("alone")
 def test_collectives_of_a_backward_are_recorded() -> None:
     """As those of a hook, and of DDP's reducer in C++."""
     weight = ones(3).requires_grad_()

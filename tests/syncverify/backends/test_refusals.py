@@ -16,13 +16,10 @@ from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from tests.programs import one_parameter
 
-SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20
-)
+SCENARIO = one_parameter(2, "p", (3,))
 Ask = Callable[[Any], Any]
 # Its thread starts in one run, and lives on in the next.
 OLD_POOL = ThreadPoolExecutor(1)
@@ -214,8 +211,13 @@ def refusal_on(
     return str(caught.value)
 
 
-@pytest.mark.parametrize("handling", HANDLINGS)
-@pytest.mark.parametrize("name", ON_THE_RANK)
+@pytest.mark.parametrize(
+    ("name", "handling"),
+    [
+        *((name, Swallows) for name in ON_THE_RANK),
+        *(("recv from any rank", handling) for handling in HANDLINGS),
+    ],
+)
 def test_a_feature_that_is_not_simulated_is_not_judged(
     name: str, handling: type[Reduces]
 ) -> None:
@@ -234,8 +236,13 @@ THREADS: dict[str, Ask] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("handling", HANDLINGS)
-@pytest.mark.parametrize("name", [*THREADS, *STREAMS_ON_A_THREAD])
+@pytest.mark.parametrize(
+    ("name", "handling"),
+    [
+        *((name, Swallows) for name in (*THREADS, *STREAMS_ON_A_THREAD)),
+        *(("collective", handling) for handling in HANDLINGS),
+    ],
+)
 def test_a_thread_beside_its_rank_is_not_judged(
     name: str, handling: type[Reduces]
 ) -> None:
@@ -263,12 +270,9 @@ def test_a_thread_without_a_line_is_named_by_the_line_that_started_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("handling", [Reduces, Hides, SwallowsAndReducesNothing])
 @pytest.mark.parametrize("name", THREADS)
-def test_a_thread_that_communicates_is_not_judged_without_data(
-    name: str, handling: type[Reduces]
-) -> None:
-    refusal = refusal_on(FakeBackend(), handling, THREADS[name])
+def test_a_thread_that_communicates_is_not_judged_without_data(name: str) -> None:
+    refusal = refusal_on(FakeBackend(), SwallowsAndReducesNothing, THREADS[name])
     assert refusal.startswith(
         "the fake backend does not simulate threads that communicate beside their rank, as "
         "at "

@@ -52,17 +52,6 @@ def test_progress_takes_few_lines(
     ]
 
 
-def test_one_scenario_and_one_feature_are_singular(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with SearchProgress(CommandConsole(), 1, "mine:Sync", "sim") as progress:
-        progress.played(1, 0)
-        progress.observed("use=twice", 1, 1, None)
-    assert capsys.readouterr().out == (
-        "0 violations of the contract in 1 scenario; observing 1 feature beyond it\n"
-    )
-
-
 def test_a_campaign_tells_its_pace(capsys: pytest.CaptureFixture[str]) -> None:
     clock = iter(range(0, 1000, 60))
     progress = SearchProgress(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.syncverify.command.played_commands import BLOCKS, DIES, PLAYS, played, start
+from tests.syncverify.command.played_commands import BLOCKS, PLAYS, played, start
 
 pytestmark = [
     pytest.mark.long,
@@ -115,8 +115,3 @@ def test_both_children_end_with_the_owner(number: int) -> None:
         running.communicate()
         assert ours.read() == b""
     assert running.returncode == (130 if number == signal.SIGINT else -number)
-
-
-def test_a_death_is_no_silence() -> None:
-    code, out, _ = played(DIES, DIES, patience=NO_END)
-    assert (code, "(process_died)" in out) == (1, True)

@@ -9,15 +9,12 @@ import torch
 
 from syncverify.backends.sim import SimBackend
 from syncverify.program.exact_arithmetic import exact_arithmetic
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from syncverify.synchronizer import GradientSynchronizer
+from tests.programs import one_parameter
 
 PRODUCTS: Any = torch.backends.cuda.matmul
-ALONE = Scenario(
-    MeshSpec((1,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
-)
+ALONE = one_parameter(1, "w", (5,))
 
 
 def positions() -> dict[str, Any]:

@@ -11,7 +11,6 @@ from syncverify.judge.reference import MicroBatches, MicroBatchKey, reference
 from syncverify.program.model import build_model
 from syncverify.program.modules import MODELS, module_parameters
 from syncverify.program.modules.model import initial_value
-from syncverify.report.text import scenario_lines
 from syncverify.scenario.feature_table import OWN_LAYERS, WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
@@ -49,17 +48,6 @@ def test_parts_of_a_parameter_make_up_the_whole() -> None:
     parts = [initial_value(GRID, up, rank) for rank in range(3)]
     assert [len(part) for part in parts] == [2, 2, 0]
     assert torch.equal(torch.cat(parts), whole)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_model_draws_its_batch_on_the_device_of_its_parameters(name: str) -> None:
-    """Tensors of meta and of the CPU do not mix, as tensors of a GPU and of the CPU."""
-    meta = torch.device("meta")
-    model = build_model(scenario_of(name), rank=1, device=meta, meshes=None)
-    model.loss(step=0, micro_batch=0).backward()
-    gradients = model.local_gradients()
-    assert gradients.keys() == model.parameters.keys()
-    assert {gradient.device for gradient in gradients.values()} == {meta}
 
 
 @pytest.mark.slow
@@ -126,14 +114,6 @@ def test_module_of_a_program_is_known_by_its_word(
     build_model(scenario, rank=0, device=torch.device("cpu"), meshes=None)
 
 
-@pytest.mark.parametrize("name", ["llm", "syncverify.program.modules.mlp:MLP"])
-def test_word_that_is_no_module_is_refused(name: str) -> None:
-    with pytest.raises(
-        ScenarioFormatError, match=r"^malformed scenario: module is one of"
-    ):
-        replace(scenario_of("mlp"), module=name)
-
-
 @pytest.mark.parametrize("change", [{"global_shape": (4, 4)}, {"dtype": "bfloat16"}])
 def test_parameters_that_the_module_does_not_have_are_refused(
     change: dict[str, object],
@@ -146,10 +126,4 @@ def test_parameters_that_the_module_does_not_have_are_refused(
     assert str(caught.value) == (
         "malformed scenario: parameters of module 'mlp' are up.weight, up.bias, "
         "down.weight, down.bias, placed as the module says and of one dtype"
-    )
-
-
-def test_report_names_the_module() -> None:
-    assert "  module: mlp: two linear layers" in list(
-        scenario_lines(scenario_of("mlp"))
     )

@@ -13,14 +13,6 @@ from syncverify.scenario.contract import Capabilities
     [
         (Capabilities(), "the plain contract"),
         (
-            Capabilities(reduction="mean"),
-            "the plain contract for means of DTensors",
-        ),
-        (
-            Capabilities(tensors="local"),
-            "the plain contract for sums of ordinary tensors",
-        ),
-        (
             Capabilities(reduction="mean", tensors="local"),
             "the plain contract for means of ordinary tensors",
         ),

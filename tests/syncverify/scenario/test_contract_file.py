@@ -62,11 +62,6 @@ def test_features_of_a_file_replace_those_of_the_subject(tmp_path: Path) -> None
             "expected `reduction` of a contract as 'sum' or 'mean', got 'max'",
         ),
         (
-            "device = 'gpu'",
-            "expected `device` of a contract as 'cpu' or 'cuda', got 'gpu'",
-        ),
-        ("devise = 'cuda'", "unknown key 'devise'; the nearest key is 'device'"),
-        (
             "layers = 'a:B'",
             "expected layers as a list of 'module:attribute', got 'a:B'",
         ),
@@ -90,11 +85,3 @@ def test_a_mistake_is_named(tmp_path: Path, text: str, complaint: str) -> None:
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_contract(tmp_path / "contract.toml", OWN)
-
-
-def test_python_code_gets_the_values_of_a_field() -> None:
-    with pytest.raises(UsageError) as caught:
-        Capabilities(device="gpu")
-    assert str(caught.value) == (
-        "expected `device` of a contract as 'cpu' or 'cuda', got 'gpu'"
-    )

@@ -39,17 +39,6 @@ def test_an_axis_is_cut_where_local_parts_change(
     assert [*coordinate_classes(*cut(scenario((8,), sharded)), 0)] == parts
 
 
-def test_a_replicated_axis_is_one_class() -> None:
-    assert coordinate_classes(*cut(scenario((8,), REPLICATED)), 0) == (range(8),)
-
-
-def test_cuts_of_all_parameters_count() -> None:
-    both = scenario(
-        (8,), ParameterSpec("a", (3,), ("S0",)), ParameterSpec("b", (2, 5), ("S1",))
-    )
-    assert coordinate_classes(*cut(both), 0) == (range(3), range(3, 5), range(5, 8))
-
-
 def test_a_dim_may_be_cut_by_several_axes() -> None:
     """Five over two is 3 and 2; over two again 2 and 1, and 1 and 1."""
     twice = scenario((2, 2), ParameterSpec("a", (5,), ("S0", "S0")))

@@ -37,45 +37,6 @@ def nonzero(coverage: Coverage) -> dict[str, dict[str, int]]:
     }
 
 
-def test_nothing_covered_shows_zeros() -> None:
-    names = {
-        "ranks": ["1", "2", "3", "4"],
-        "mesh": ["1 axis", "2 axes", "axis of size 1"],
-        "parameters": [
-            "replicated", "sharded", "uneven or empty shard", "ordinary", "frozen", "scalar",
-        ],
-        "dtype": ["float32", "bfloat16", "float16", "several"],
-        "reduction": ["none", "over 1 axis", "over 2 axes"],
-        "accumulations": ["1", "2", "3", "4", "varying"],
-        "steps": ["1", "2", "3"],
-        "buckets": ["cap splits", "cap does not split", "2 groups", "3 groups"],
-        "gradient": ["inf", "nan", "cancelling", "zero"],
-        "size": [
-            "many parameters", "many elements", "many steps", "many micro-batches",
-            "huge parameter", "vast parameter", "many buckets", "many ranks",
-            "unequal axes", "long training",
-        ],
-        "evaluation": ["before_steps"],
-    }  # fmt: skip
-    table = Coverage(Space(PLAIN, 4)).table()
-    assert table == {topic: dict.fromkeys(of, 0) for topic, of in names.items()}
-
-
-def test_small_scenario_counts_each_of_its_values() -> None:
-    coverage = Coverage()
-    coverage.add(SMALL)
-    assert nonzero(coverage) == {
-        "ranks": {"4": 1},
-        "mesh": {"1 axis": 1},
-        "parameters": {"replicated": 1, "scalar": 1},
-        "dtype": {"float32": 1},
-        "reduction": {"over 1 axis": 1},
-        "accumulations": {"1": 1},
-        "steps": {"1": 1},
-        "buckets": {"cap does not split": 1},
-    }
-
-
 def test_large_scenario_counts_each_of_its_values() -> None:
     coverage = Coverage()
     coverage.add(LARGE)
@@ -127,15 +88,6 @@ def test_cap_splits_counts_trainable_local_bytes_of_one_group() -> None:
     assert (split(47, dtype="bfloat16"), split(48, dtype="bfloat16")) == (1, 0)
     assert (split(31, group=1), split(32, group=1)) == (1, 0)
     assert (split(31, requires_grad=False), split(32, requires_grad=False)) == (1, 0)
-
-
-def test_a_value_is_missing_until_a_scenario_has_it() -> None:
-    coverage = Coverage(Space(PLAIN, 4))
-    coverage.add(SMALL)
-    assert ("mesh", "2 axes") in coverage.missing_values()
-    assert ("mesh", "1 axis") not in coverage.missing_values()
-    coverage.add(LARGE)
-    assert ("mesh", "2 axes") not in coverage.missing_values()
 
 
 def test_a_pair_is_missing_until_a_scenario_has_both_values() -> None:

@@ -13,7 +13,6 @@ from syncverify.scenario.layout import (
     contributing_ranks,
     coordinates,
     local_shape,
-    ranks_along,
     reduce_axes,
 )
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -57,18 +56,6 @@ def test_local_shape_is_torchs(drawn: tuple[MeshSpec, ParameterSpec]) -> None:
     mesh, spec = drawn
     for rank in range(mesh.num_ranks):
         assert local_shape(mesh, spec, rank) == torch_local_shape(mesh, spec, rank)
-
-
-def test_local_shape_of_uneven_shards() -> None:
-    mesh = MeshSpec((4,), ("dp",))
-    spec = ParameterSpec("p", (5, 2), ("S0",))
-    assert [local_shape(mesh, spec, rank) for rank in range(4)] == [
-        (2, 2), (2, 2), (1, 2), (0, 2),
-    ]  # fmt: skip
-
-
-def test_local_shape_of_a_plain_tensor_is_whole() -> None:
-    assert local_shape(GRID, ParameterSpec("p", (5,), None), 3) == (5,)
 
 
 @given(meshes(max_ranks=12))
@@ -120,7 +107,3 @@ def test_contributing_ranks_of_rank_4(
 def test_axes_of_size_1_are_not_reduced_over() -> None:
     mesh = MeshSpec((1, 2), ("dp", "tp"))
     assert reduce_axes(mesh, ParameterSpec("p", (), ("R", "R"))) == (1,)
-
-
-def test_ranks_along_no_axis_is_the_rank_alone() -> None:
-    assert ranks_along(GRID, (), 5) == (5,)

@@ -49,10 +49,6 @@ def test_an_event_changes_the_number_of_backwards_of_its_step(
     assert step_plan.num_agreed_micro_batches(with_event(event), 0) == 2
 
 
-def test_one_plain_backward_follows_unbind() -> None:
-    assert step_plan.num_micro_batches(with_event("empty_step", 1), 2) == 1
-
-
 @pytest.mark.parametrize(
     ("used", "places"),
     [
@@ -72,17 +68,6 @@ def test_each_word_names_the_ranks_and_micro_batches_that_use_a_parameter(
     found = {p for p in everywhere if step_plan.is_used(scenario, spec, p[0], 0, p[1])}
     assert found == places
     assert step_plan.has_gradient(scenario, spec, (0, 1), 0) == bool(places)
-
-
-def test_odd_ranks_leave_a_parameter_out() -> None:
-    spec = with_used("not_on_odd_ranks").parameters[0]
-    used = [step_plan.is_used(PLAIN, spec, rank, 0, 0) for rank in range(6)]
-    assert used == [True, False] * 3
-
-
-def test_forward_comes_to_parameters_in_order_on_every_rank() -> None:
-    assert step_plan.used_parameters(PLAIN, 0, 0, 0) == PLAIN.parameters
-    assert step_plan.used_parameters(PLAIN, 1, 0, 0) == PLAIN.parameters
 
 
 def test_a_micro_batch_that_does_not_run_contributes_nothing() -> None:
@@ -109,15 +94,6 @@ def test_every_second_trainable_parameter_freezes_and_stays_frozen() -> None:
     spec = scenario.parameters[1]
     assert step_plan.has_gradient(scenario, spec, (0,), 0)
     assert not step_plan.has_gradient(scenario, spec, (0,), 1)
-
-
-def test_parameters_that_are_trained_later_are_frozen_before() -> None:
-    first, second, third = PLAIN.parameters
-    scenario = with_event("unfreeze", 1)
-    frozen = [step_plan.is_frozen(scenario, second, s) for s in (-1, 0, 1, 2)]
-    assert frozen == [True, True, False, False]
-    others = [step_plan.is_frozen(scenario, s, -1) for s in (first, third)]
-    assert others == [False, False]
 
 
 @pytest.mark.parametrize(

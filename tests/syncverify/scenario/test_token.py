@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.specs import ParameterSpec
 from syncverify.scenario.token import Reproducer, decode, encode, load
 from syncverify.strategies import scenarios, schedules
+from tests.programs import one_parameter
 
-SMALLEST = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 2**20
-)
+SMALLEST = one_parameter(2, "p0", ())
 REPRODUCER = Reproducer(
     "gradient_equals_reference", "rank_contribution_missing", SMALLEST
 )
@@ -97,12 +96,6 @@ def test_token_of_another_version_is_refused(version: str, tmp_path: Path) -> No
         assert load_refusal(file) == message
 
 
-def test_equal_reproducers_have_equal_tokens() -> None:
-    assert encode(Reproducer("p", "c", SMALLEST)) == encode(
-        Reproducer("p", "c", Scenario.from_json(SMALLEST.to_json()))
-    )
-
-
 def refusal(token: str) -> str:
     with pytest.raises(ScenarioFormatError) as caught:
         decode(token)
@@ -123,21 +116,16 @@ BAD_TOKENS = {
     "not base64": "sv2-$$$$",
     "not ascii": "sv2-é",
     "newline inside": TOKEN[:20] + "\n" + TOKEN[20:],
-    "space inside": TOKEN[:20] + " " + TOKEN[20:],
     "one character": "sv2-a",
     "not compressed": "sv2-" + base64.urlsafe_b64encode(b"[1, 2, 3]").decode(),
     "not json": token_of(None, text=b"hello"),
-    "not utf-8": token_of(None, text=b"\xff\xfe\xfd"),
     "nested deeply": token_of(None, text=b"[" * 100_000),
     "far too long": token_of(None, text=b"[" + b" " * 2**21 + b"]"),
     "none": token_of(None),
     "number": token_of(7),
-    "object": token_of({"a": 1, "b": 2, "c": 3}),
-    "two entries": token_of(["p", "c"]),
     "five entries": token_of([*packed(), 1]),
     "schedule is none": token_of([*packed()[:3], None]),
     "schedule of text": token_of([*packed()[:3], "12"]),
-    "choices of text": token_of([*packed()[:3], ["1"]]),
     "choice is true": token_of([*packed()[:3], [True]]),
     "choice is negative": token_of([*packed()[:3], [0, -1]]),
     "property is a number": token_of([1, *packed()[1:]]),
@@ -145,14 +133,9 @@ BAD_TOKENS = {
     "scenario is text": token_of(["p", "c", "abcde", []]),
     "scenario of three": token_of(["p", "c", [1, 2, 3], []]),
     "mesh is none": token_of(packed(shape=None)),
-    "mesh of nothing": token_of(packed(shape=[])),
-    "mesh of zero": token_of(packed(shape=[0])),
-    "mesh of text": token_of(packed(shape="2")),
-    "mesh of halves": token_of(packed(shape=[2.5])),
     "mesh of infinity": token_of(
         None, text=b'["p","c",[[Infinity],["dp"],[],[1],1],[]]'
     ),
-    "no parameter": token_of(packed(parameters=[])),
     "parameter too short": token_of(packed(parameters=[["p0", []]])),
     "dtype out of range": token_of(
         packed(parameters=[["p", [], ["R"], 9, None, 1, 0]])
@@ -162,13 +145,9 @@ BAD_TOKENS = {
     "grad dtype out of range": token_of(
         packed(parameters=[["p", [], ["R"], 0, 4, 1, 0]])
     ),
-    "placement unknown": token_of(packed(parameters=[["p", [], ["Q"], 0, None, 1, 0]])),
     "placement is a list": token_of(
         packed(parameters=[["p", [], [["R"]], 0, None, 1, 0]])
     ),
-    "no steps": token_of(packed(accumulations=[])),
-    "steps of text": token_of(packed(accumulations=["1"])),
-    "no cap": token_of(packed(cap=None)),
 }
 
 
@@ -264,11 +243,6 @@ def test_cut_token_is_refused(length: int) -> None:
     assert "\n" not in refusal(TOKEN[:length])
 
 
-@given(st.text(ALPHABET, min_size=1, max_size=8))
-def test_continued_token_is_refused(tail: str) -> None:
-    assert "\n" not in refusal(TOKEN + tail)
-
-
 @pytest.mark.slow  # in a fresh checkout Hypothesis computes its table of Unicode: 2 s, once
 @given(st.text())
 def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
@@ -286,10 +260,6 @@ def written(folder: Path, content: str | bytes) -> str:
 
 def report(*tokens: str) -> str:
     return json.dumps({"version": 1, "violations": [{"token": t} for t in tokens]})
-
-
-def test_load_reads_a_token() -> None:
-    assert load(TOKEN) == REPRODUCER
 
 
 @pytest.mark.parametrize(
@@ -329,7 +299,7 @@ def test_load_asks_which_of_several(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("index", ["4", "0", "-1", "x", "", "1.0", "²"])
+@pytest.mark.parametrize("index", ["4", "0", "x", "²"])
 def test_load_refuses_a_violation_that_is_not_there(tmp_path: Path, index: str) -> None:
     file = written(tmp_path, report(TOKEN, TOKEN, TOKEN))
     assert load_refusal(f"{file}#{index}") == (
@@ -355,18 +325,6 @@ def test_load_says_that_a_report_has_no_violation(tmp_path: Path) -> None:
 def test_load_refuses_another_file(tmp_path: Path, content: str | bytes) -> None:
     file = written(tmp_path, content)
     assert load_refusal(file) == f"{file!r} holds neither a token nor a report"
-
-
-def test_load_refuses_a_bad_token_in_a_report(tmp_path: Path) -> None:
-    file = written(tmp_path, json.dumps({"token": None}))
-    assert load_refusal(file) == (
-        "not a token or file: 'None' (tokens of this version start with 'sv2-')"
-    )
-
-
-def test_load_refuses_a_folder(tmp_path: Path) -> None:
-    shown = repr(str(tmp_path)[:40] + "...") if len(str(tmp_path)) > 40 else tmp_path
-    assert load_refusal(str(tmp_path)).startswith(f"not a token or file: {shown}")
 
 
 def test_load_refuses_a_file_that_may_not_be_read(

@@ -7,7 +7,7 @@ import pytest
 
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
-from syncverify.subjects.contract_choice import chosen_contract, contract_names
+from syncverify.subjects.contract_choice import chosen_contract
 from syncverify.subjects.subject import resolve
 
 OWN = Capabilities(reduction="mean", features=frozenset({"event"}))
@@ -44,10 +44,6 @@ def test_a_built_in_subject_lends_its_whole_contract() -> None:
     assert chosen.covers("event", "rebind") == ddp.covers("event", "rebind")
 
 
-def test_a_value_is_taken_as_it_is() -> None:
-    assert resolve(Declared, Capabilities()).capabilities == Capabilities()
-
-
 def test_a_project_chooses_for_classes_that_declare_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,10 +73,3 @@ def test_a_project_that_cannot_be_read_is_named(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"pyproject\.toml"):
         resolve(Undeclared)
-
-
-def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError) as caught:
-        chosen_contract("plane", OWN)
-    assert "unknown contract 'plane'" in str(caught.value)
-    assert ", ".join(contract_names()) in str(caught.value)

@@ -1,6 +1,5 @@
 """DeepSpeed's ZeRO as a subject, where it is installed, and what its contract means."""
 
-import sys
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from syncverify.backends.choice import open_backend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
-from syncverify.errors import SubjectError, UsageError
+from syncverify.errors import UsageError
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
@@ -25,16 +24,6 @@ SEVERAL_DTYPES = Scenario(
     (2, 1),
     64,
 )
-
-
-def test_deepspeed_that_is_missing_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "deepspeed", None)
-    monkeypatch.delitem(sys.modules, "syncverify.subjects.deepspeed", raising=False)
-    with pytest.raises(SubjectError, match="pip install deepspeed") as message:
-        resolve("deepspeed-zero1")
-    assert "\n" not in str(message.value)
 
 
 @pytest.mark.parametrize("backend", ["sim", "fake"])

@@ -13,6 +13,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.fsdp2 import FullyShardedSubject
 from syncverify.subjects.subject import resolve
 from syncverify.verification.verify import PropertyViolation
+from tests.programs import one_parameter
 
 # The second group is sharded in two halves (HSDP); 3 rows do not divide by 2 or 4.
 IN_HALVES = Scenario(
@@ -90,9 +91,7 @@ def test_a_wrong_use_of_it_is_found(subject: type[FullyShardedSubject]) -> None:
 
 
 def test_scalars_are_outside_of_its_contract() -> None:
-    scalar = Scenario(
-        MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 64
-    )
+    scalar = one_parameter(2, "p0", (), cap_bytes=64)
     outside = features_outside(scalar, FSDP2.capabilities)
     assert outside == [("parameters", "scalar")]
     run = SimBackend().run(scalar, FSDP2)

@@ -1,29 +1,14 @@
 """Megatron-core's DDP as a subject, where it is installed."""
 
-import sys
-
 import pytest
 
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
-from syncverify.errors import SubjectError
 from syncverify.judge.properties import check
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.subjects.subject import Subject, resolve
+from syncverify.subjects.subject import Subject
+from tests.programs import one_parameter
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Megatron warns on import
-
-
-def test_megatron_that_is_missing_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "megatron.core.distributed", None)
-    monkeypatch.setitem(sys.modules, "megatron", None)
-    monkeypatch.delitem(sys.modules, "syncverify.subjects.megatron", raising=False)
-    with pytest.raises(SubjectError, match="pip install --no-deps megatron") as message:
-        resolve("megatron")
-    assert "\n" not in str(message.value)
 
 
 @pytest.mark.slow
@@ -42,9 +27,7 @@ def test_shards_that_are_not_gathered_are_found() -> None:
         synchronize = MegatronSubject.synchronize
 
     subject = Subject("shards", GathersNothing, GathersNothing.capabilities)
-    scenario = Scenario(
-        MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (300,), ("R",)),), (1,), 2**20
-    )
+    scenario = one_parameter(2, "p0", (300,))
     run = SimBackend().run(scenario, subject)
     found = check(scenario, run, subject.capabilities)
     assert "gradient_equals_reference" in {violation.property for violation in found}

@@ -15,25 +15,28 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # the packages warn on import
 
 
 @pytest.mark.parametrize(
-    ("name", "module", "package"),
+    ("name", "module", "command"),
     [
-        ("fairscale", "fairscale.nn.data_parallel", "fairscale`"),
-        ("megatron-fsdp", "megatron_fsdp", "megatron-fsdp`"),
-        ("megatron-training", "megatron.core.distributed", "megatron-core`"),
+        ("fairscale", "fairscale.nn.data_parallel", "--no-deps fairscale`"),
+        ("megatron-fsdp", "megatron_fsdp", "--no-deps megatron-fsdp`"),
+        ("megatron-training", "megatron.core.distributed", "--no-deps megatron-core`"),
+        ("megatron", "megatron.core.distributed", "--no-deps megatron-core`"),
+        ("d9d", "d9d.internals.grad_sync", "--no-deps d9d"),
+        ("deepspeed-zero1", "deepspeed", "deepspeed"),
     ],
 )
 def test_a_package_that_is_missing_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch, name: str, module: str, package: str
+    monkeypatch: pytest.MonkeyPatch, name: str, module: str, command: str
 ) -> None:
     for part in (module, module.partition(".")[0]):
         monkeypatch.setitem(sys.modules, part, None)
-    for adapter in ("fairscale", "megatron", "megatron_fsdp", "megatron_training"):
+    for adapter in (
+        "d9d", "deepspeed", "fairscale", "megatron", "megatron_fsdp", "megatron_training"
+    ):  # fmt: skip
         monkeypatch.delitem(
             sys.modules, f"syncverify.subjects.{adapter}", raising=False
         )
-    with pytest.raises(
-        SubjectError, match=f"pip install --no-deps {package}"
-    ) as message:
+    with pytest.raises(SubjectError, match=f"pip install {command}") as message:
         resolve(name)
     assert "\n" not in str(message.value)
 

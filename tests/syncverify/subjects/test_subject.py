@@ -16,12 +16,9 @@ from torch import nn
 from syncverify.errors import SubjectError, UsageError
 from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
 from syncverify.search.observation import features_beyond
-from syncverify.subjects.ddp import DistributedDataParallelSubject
 from syncverify.subjects.own_synchronizer import OwnSynchronizer
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS, resolve
 from syncverify.subjects.subject_api import (
-    RunsMicroBatches,
-    VariesAccumulations,
     check_methods,
 )
 from syncverify.subjects.subject_path import imported, path_of
@@ -71,10 +68,6 @@ class KeywordOnly(Complete):
     ) -> None: ...
 
 
-class Holder:
-    Inner = Complete
-
-
 def factory(groups: Any, bucket_size_mb: float, count: int) -> Complete:
     return Complete(groups, bucket_size_mb, count)
 
@@ -108,22 +101,6 @@ def test_our_synchronizer_is_built_in_and_promises_all_but_one_event() -> None:
     assert inspect.getmro(ours.factory)[:2] == (OwnSynchronizer, GradientSynchronizer)
     assert features_beyond(ours.capabilities) == ["event=unbind_early"]
     assert ours.capabilities.overlaps_backward
-
-
-def test_ddp_is_built_in_with_its_contract() -> None:
-    ddp = resolve("ddp")
-    assert ddp.factory is DistributedDataParallelSubject
-    assert ddp.capabilities == Capabilities(
-        reduction="mean",
-        tensors="local",
-        varying_accumulations=True,
-        needs_data=True,
-        overlaps_backward=True,
-        right=ddp.capabilities.right,
-        refused=ddp.capabilities.refused,
-    )
-    assert ddp.capabilities.covers("readiness", "by_rank")
-    assert not ddp.capabilities.covers("used", "never")
 
 
 def test_class_of_the_working_directory_is_found() -> None:
@@ -213,12 +190,6 @@ def test_names_of_features_are_checked() -> None:
         f"contract of subject {path_of(NamesWrongFeatures)!r}: unknown feature 'dtype=flaot16' in "
         "`outside`, expected `topic` or `topic=value`; the nearest is 'dtype=float16'"
     )
-
-
-def test_optional_methods_are_known_by_their_presence() -> None:
-    assert isinstance(Varying([], 1.0, 1), VariesAccumulations)
-    assert not isinstance(Complete([], 1.0, 1), VariesAccumulations)
-    assert isinstance(DistributedDataParallelSubject([], 1.0, 1), RunsMicroBatches)
 
 
 @pytest.mark.parametrize("text", ["nothing", "", ":", "module:", ":Class", "a.b.c"])
@@ -327,11 +298,6 @@ def test_a_count_may_come_by_a_call_alone(subject: Callable[..., Any]) -> None:
     assert not resolve(subject).takes_count
 
 
-def test_a_constructor_may_take_the_count() -> None:
-    assert resolve("synchronizer").takes_count
-    assert resolve(Complete).takes_count
-
-
 def test_what_a_function_makes_has_to_take_a_count() -> None:
     with pytest.raises(SubjectError) as caught:
         check_methods(TwoArguments([], 1.0), "made", takes_count=False)
@@ -354,16 +320,6 @@ def test_what_a_class_leaves_out_has_to_be_features() -> None:
     assert hidden <= {*resolve("fsdp2").not_observed}
 
 
-def test_instances_are_checked_like_classes() -> None:
-    check_methods(Complete([], 1.0, 1), "good")
-    with pytest.raises(SubjectError) as caught:
-        check_methods(object(), "bad")
-    assert str(caught.value) == (
-        "subject 'bad' lacks bind(), wait(), zero_grad(), unbind(): "
-        "a subject has bind(), wait(), zero_grad(), unbind()"
-    )
-
-
 class Planned(Complete):
     @abstractmethod
     def start(self) -> None: ...
@@ -383,12 +339,6 @@ def test_abstract_methods_are_missing_ones(subject: type[Planned]) -> None:
         f"subject {path_of(subject)!r} lacks start(): Planned leaves it to its subclasses"
     )
     resolve(Started)
-
-
-def test_abstract_methods_of_what_a_function_makes_are_missing() -> None:
-    with pytest.raises(SubjectError, match=r"'made' lacks start\(\)"):
-        check_methods(Planned([], 1.0, 1), "made")
-    check_methods(Started([], 1.0, 1), "made")
 
 
 def test_a_file_without_a_class_names_its_classes(tmp_path: Path) -> None:

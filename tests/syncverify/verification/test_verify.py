@@ -10,8 +10,6 @@ from syncverify.judge.violation import Violation
 from syncverify.report.observed_table import in_one_line
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.observation import ObservationPlan, RatedFeature, Rating
 from syncverify.subjects.subject import resolve
@@ -20,6 +18,7 @@ from syncverify.verification.reported_search import (
     with_features,
 )
 from syncverify.verification.verify import PropertyViolation
+from tests.programs import one_parameter
 
 PLAN = ObservationPlan(max_ranks=2, num_scenarios=1, num_simpler=0, random_seed=0)
 FEATURES = ["event=rebind", "use=twice", "use=masked"]
@@ -88,9 +87,7 @@ def test_an_interrupt_keeps_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_first_line_of_the_error_tells_the_first_violation() -> None:
-    scenario = Scenario(
-        MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (1,), ("R",)),), (1,), 64
-    )
+    scenario = one_parameter(1, "p0", (1,), cap_bytes=64)
     violation = Violation("replicas_agree", "replicas_differ", "they differ")
     entry = FoundViolation(violation, scenario)
     assert _first_line(entry) == "replicas_agree: they differ"

@@ -6,14 +6,11 @@ from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.command.bank.guilt import guilty_lines, shows_guilty_line
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.trace.source_lines import SourceLine
+from tests.programs import one_parameter
 
-SCENARIO = Scenario(
-    MeshSpec((1,), ("dp",)), (ParameterSpec("p", (2,), ("R",)),), (1,), 8
-)
+SCENARIO = one_parameter(1, "p", (2,), cap_bytes=8)
 
 
 def texts(entry_id: str) -> set[str]:

@@ -118,10 +118,3 @@ def test_a_twin_of_two_entries_is_searched_once(
     assert [row.twin_played_for for row in rows] == [QUICK.id, QUICK.id]
     *_, last = summary(rows)
     assert last == "twins silent: 2 of 2 (100.0 %), over 3 scenarios in all"
-
-
-def test_summary_counts(caught: EntryResult) -> None:
-    missed = replace(caught, caught=None, is_cause_right=False, alarm=caught.caught)
-    first, *_, last = summary([caught, missed])
-    assert first == "caught: 1 of 2 (50.0 %)"
-    assert last == "twins silent: 1 of 2 (50.0 %), over 6 scenarios in all"

@@ -12,14 +12,13 @@ from syncverify.command.options import cli
 from syncverify.dumps.writing import dumps_of
 from syncverify.report.annotations import _WRITERS as WRITERS
 from syncverify.report.annotations import Annotation
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, encode
 from syncverify.settings import REPORT_FORMATS
+from tests.programs import one_parameter
 from tests.syncverify.judge.properties.handmade_traces import launch
 
 Call = Callable[..., Any]
-ALONE = Scenario(MeshSpec((1,), ("dp",)), (ParameterSpec("p", (2,), ("R",)),), (1,), 64)
+ALONE = one_parameter(1, "p", (2,), cap_bytes=64)
 TOKEN = encode(Reproducer("every_rank_finishes", "raised_ValueError", ALONE))
 RAISES = """
 class NeverBinds:
@@ -117,12 +116,6 @@ def test_a_writer_runs_without_violations(
         assert "SHOWN 0: \n" in outcome.out
 
 
-def test_each_format_but_text_has_something_to_print() -> None:
-    wrong = [Annotation("wrong", "why")]
-    printing = {name for name, writer in WRITERS.items() if [*writer(wrong)]}
-    assert printing == REPORT_FORMATS.keys() - {"text"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "replay", "probe"])
 def test_a_violation_has_an_annotation_before_the_text(
@@ -137,14 +130,6 @@ def test_a_violation_has_an_annotation_before_the_text(
     assert "%0Areplay: syncverify replay sv2-" in line
     assert outcome.out.splitlines()[-1] != line  # the verdict is the last line
     assert not annotations(in_clone(*arguments).out)
-
-
-@pytest.mark.slow
-def test_a_right_subject_has_none(call: Call) -> None:
-    arguments = ("synchronizer", "--examples", "1", "--seed", "0", "--ranks", "1")
-    outcome = call("run", *arguments, "--format", "github")
-    assert outcome.code == 0
-    assert not annotations(outcome.out)
 
 
 def test_dumps_are_annotated_where_the_checkout_has_the_file(

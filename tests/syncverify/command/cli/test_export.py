@@ -7,13 +7,12 @@ import pytest
 
 from studies.bank_rows import caught
 from syncverify.bugbank.catalogue import entry_of
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, encode
+from tests.programs import one_parameter
 
 ROOT = Path(__file__).parents[4]
 CAUGHT = caught()
-ALONE = Scenario(MeshSpec((1,), ("dp",)), (ParameterSpec("w", (2,), ("R",)),), (1,), 64)
+ALONE = one_parameter(1, "w", (2,), cap_bytes=64)
 DOUBLED = encode(Reproducer("unreduced_stay_local", "scaled", ALONE))
 
 

@@ -21,11 +21,8 @@ REPORT = {
     ("field", "value"),
     [
         ("subject", ["cli_subjects:Right"]),
-        ("subject", {"a": 1}),
-        ("backend", ["sim"]),
         ("backend", "nothing"),
         ("contract_choice", 7),
-        ("contract_choice", {"features": []}),
     ],
 )
 def test_a_report_with_a_field_of_another_kind_is_refused(

@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, encode
+from tests.programs import one_parameter
 
 Call = Callable[..., Any]
 FEW = ("--examples", "1", "--seed", "0", "--ranks", "2", "--no-database")
-SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (2,), ("R",)),), (1,), 64
-)
+SCENARIO = one_parameter(2, "p", (2,), cap_bytes=64)
 TOKEN = encode(Reproducer("gradient_equals_reference", "scaled", SCENARIO))
 
 
@@ -44,13 +41,3 @@ def test_replay_writes_a_page(call: Call, tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir() if "page" in each.name] == [
         page.name
     ]
-
-
-@pytest.mark.parametrize("command", [("run", *FEW), ("replay", "sv2-none")])
-def test_folder_of_the_page_has_to_exist(call: Call, command: tuple[str, ...]) -> None:
-    name, *rest = command
-    outcome = call(name, *rest, "cli_subjects:Doubles", "--html", "missing/page.html")
-    assert outcome.code == 2
-    assert outcome.complaint == (
-        "cannot write 'missing/page.html': its folder does not exist"
-    )

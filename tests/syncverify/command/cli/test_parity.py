@@ -134,15 +134,6 @@ def test_a_mistyped_name_is_answered_with_the_right_one(
     assert "has a function 'paralellize': is 'parallelize' meant?" in outcome.err
 
 
-def test_a_singular_name_is_answered_with_the_plural(
-    call: Call, tmp_path: Path
-) -> None:
-    (tmp_path / "singular.py").write_text(TRAINING.replace("layouts =", "layout ="))
-    outcome = call("parity", "singular.py", "--layouts", "dp=2")
-    assert outcome.code == 2
-    assert "has 'layout': is 'layouts' meant?" in outcome.err
-
-
 def test_the_layouts_before_bad_input_are_reported(call: Call) -> None:
     outcome = call("parity", "train.py", "--layouts", "dp=2", "--layouts", "tp=2")
     assert outcome.code == 2

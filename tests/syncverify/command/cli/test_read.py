@@ -8,16 +8,13 @@ from typing import Any
 import pytest
 
 from syncverify.dumps.writing import dumps_of
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, encode
+from tests.programs import one_parameter
 from tests.syncverify.judge.properties.handmade_traces import launch
 
 Call = Callable[..., Any]
 BOTH = (0, 1)
-SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (2,), ("R",)),), (1,), 64
-)
+SCENARIO = one_parameter(2, "p", (2,), cap_bytes=64)
 TOKEN = encode(Reproducer("gradient_equals_reference", "scaled", SCENARIO))
 
 

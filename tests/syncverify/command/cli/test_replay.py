@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, encode
+from tests.programs import one_parameter
 
 CHANGES = '''
 import torch.distributed as dist
@@ -39,9 +38,7 @@ def test_replay_of_a_difference_between_two_runs_plays_two(
     call: Callable[..., Any],
 ) -> None:
     Path("changing.py").write_text(CHANGES)
-    scenario = Scenario(
-        MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (4,), ("R",)),), (1,), 2**20
-    )
+    scenario = one_parameter(2, "p0", (4,))
     token = encode(Reproducer("subject_is_deterministic", "acts_otherwise", scenario))
     outcome = call("replay", token, "changing:Changes")
     assert (outcome.code, outcome.err) == (1, "")

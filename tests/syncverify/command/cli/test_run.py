@@ -317,17 +317,3 @@ def test_a_gap_in_coverage_fails_with_a_code_of_its_own(call: Call) -> None:
 def test_a_violation_outweighs_a_gap(call: Call) -> None:
     outcome = call("run", "cli_subjects:Doubles", *SEARCH, "--require-coverage", "95")
     assert outcome.code == 1
-
-
-@pytest.mark.long
-def test_coverage_takes_a_line_and_a_table_where_it_is_asked_for(call: Call) -> None:
-    brief = call("run", "synchronizer", *SEARCH)
-    assert re.search(
-        r"^coverage: \d+ of \d+ feature values, [\d,]+ of [\d,]+ pairs$",
-        brief.out,
-        re.MULTILINE,
-    )
-    assert "never together" not in brief.out
-    table = call("run", "synchronizer", *SEARCH, "--tables")
-    assert "never together: " in table.out
-    assert "every_rank_finishes: 12" in " ".join(table.out.split())

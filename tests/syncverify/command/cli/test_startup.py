@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[4]
 # Calls that click answers alone, and their exit codes.
 LIGHT = {
-    "": 2, "--help": 0, "--version": 0, "run --help": 0, "replay --help": 0, "bank --help": 0,
+    "": 2, "--help": 0, "-h": 0, "--version": 0, "run --help": 0, "replay --help": 0, "bank --help": 0,
     "init --help": 0, "init": 2, "init x": 2, "init x --like fsdp": 2,
     "walk": 2, "--fast": 2, "run": 2, "run ddp --fast": 2, "run ddp extra": 2,
     "run ddp --backend mpi": 2, "run ddp --ranks 0": 2, "run ddp --examples -1": 2,

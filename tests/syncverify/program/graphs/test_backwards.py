@@ -16,7 +16,6 @@ from syncverify.program.graphs.losses import (
     not_told,
     one_thread,
 )
-from syncverify.program.graphs.products import dot
 from syncverify.program.graphs.uses import USES
 from syncverify.scenario import feature_table
 from syncverify.scenario.feature_row import Feature
@@ -69,14 +68,6 @@ def test_every_parameter_gets_its_gradient(word: str) -> None:
     for count in (1, 2):
         run_backward(word, model.losses())
         assert model.gradients() == model.expected(count)
-
-
-@every_backward
-def test_gradients_are_on_the_device_of_their_parameters(word: str) -> None:
-    parameter = nn.Parameter(torch.ones(3, device="meta"))
-    term = dot(parameter, torch.ones(3, device="meta"))
-    run_backward(word, Losses({"a": term}, {"a": parameter}, one_thread))
-    assert parameter.grad.device.type == "meta"
 
 
 @every_backward
@@ -139,19 +130,6 @@ def test_uses_compose_with_backwards_unless_torch_forbids(word: str, use: str) -
 def test_every_word_has_a_function() -> None:
     assert [*BACKWARDS] == [*WORDS["backward"]]
     assert [*USES] == [*WORDS["use"]]
-
-
-def test_terms_of_one_name_are_left_out() -> None:
-    model = Model()
-    assert [*model.losses().without({"b"}).terms] == ["a", "c"]
-
-
-def test_total_is_the_sum_of_all_terms() -> None:
-    model = Model()
-    assert torch.equal(
-        model.losses().total(),
-        sum(dot(p, model.constants[n]) for n, p in model.parameters.items()),
-    )
 
 
 @every_backward

@@ -11,12 +11,6 @@ IN_CPP = ("cpp_function", "cpp_kernel")
 COMPILED = ("compiled_region",)
 # The constants of a dtype reach as far as it holds integers exactly.
 BITS = {"float32": 16, "bfloat16": 8, "float16": 11, "float64": 16}
-# Words that a GPU can run and meta cannot, and torch's reason.
-ONLY_ON_META = {
-    "inference_branch": "cannot be called on meta",
-    "offloaded": "Cannot copy out of meta tensor",
-    "autocast": "unsupported autocast device_type 'meta'",
-}
 SHAPES = [(), (1,), (5,), (2, 3), (0,), (3, 0), (2, 1, 3, 2)]
 
 
@@ -119,18 +113,3 @@ def test_a_use_leaves_no_hook_on_the_parameter(word: str) -> None:
     USES[word](parameter, constant_of((3,), "float32")).backward()
     assert not parameter._backward_hooks
     assert not parameter._post_accumulate_grad_hooks
-
-
-@every_use
-def test_a_use_stays_on_the_device_of_its_parameter(word: str) -> None:
-    """Tensors of meta and of the CPU do not mix, as tensors of a GPU and of the CPU."""
-    for shape in SHAPES:
-        parameter = nn.Parameter(torch.ones(shape, device="meta"))
-        constant = torch.ones(shape, device="meta")
-        if word in ONLY_ON_META:
-            with pytest.raises(RuntimeError, match=ONLY_ON_META[word]):
-                USES[word](parameter, constant).backward()
-            continue
-        term = USES[word](parameter, constant)
-        term.backward()
-        assert term.device.type == parameter.grad.device.type == "meta"

@@ -13,12 +13,11 @@ from torch.torch_version import TorchVersion
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.settings import NCCL_NAMES
 from syncverify.sim.device import nccl_names
 from syncverify.sim.device.nccl_names import Promises, known_libraries, promises_of
 from syncverify.subjects.subject import Subject
+from tests.programs import one_parameter
 
 OnRanks = Callable[[int, Callable[[int], Any]], list[Any]]
 LEGACY = Promises(orders_by_future=False, keeps_results=True, orders_messages=False)
@@ -26,9 +25,7 @@ NCCL2 = Promises(orders_by_future=True, keeps_results=False, orders_messages=Tru
 EITHER = Promises(orders_by_future=False, keeps_results=False, orders_messages=False)
 CHOICE = "TORCH_DIST_USE_NCCL2"
 SEES_CUDA = Capabilities(tensors="local", device="cuda")
-SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20
-)
+SCENARIO = one_parameter(2, "p", (3,))
 
 
 @pytest.fixture

@@ -18,17 +18,14 @@ from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim.device.device_modules import virtual_device_modules
 from syncverify.sim.device.seen_names import seen_names
 from syncverify.subjects.subject import Subject, resolve
+from tests.programs import one_parameter
 
 SEES_CUDA = Capabilities(tensors="local", device="cuda")
 SEES_CPU = replace(SEES_CUDA, device="cpu")
-SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20
-)
+SCENARIO = one_parameter(2, "p", (3,))
 
 
 class Sums:

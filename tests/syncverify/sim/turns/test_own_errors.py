@@ -18,8 +18,6 @@ from syncverify import parity, simulate
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import InternalError
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scripts.recording import record
 from syncverify.scripts.script import Script
 from syncverify.sim.device import device_statistics
@@ -29,6 +27,7 @@ from syncverify.sim.turns.own_errors import own_error_behind
 from syncverify.simulation.program import Device
 from syncverify.simulation.simulation import Simulation
 from syncverify.subjects.subject import Subject
+from tests.programs import one_parameter
 
 
 @pytest.fixture
@@ -125,9 +124,7 @@ class Waiting:
 
 @pytest.mark.usefixtures("broken")
 def test_a_synchronizer_is_not_accused_of_an_error_of_the_machine() -> None:
-    scenario = Scenario(
-        MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 64
-    )
+    scenario = one_parameter(2, "p", (3,), cap_bytes=64)
     with pytest.raises(InternalError, match=r"streams\.py:"):
         SimBackend().run(
             scenario, Subject("waiting", Waiting, Capabilities(tensors="local"))
