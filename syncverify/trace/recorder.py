@@ -25,7 +25,7 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
-from syncverify.trace.regions import MemoryRegion, tensor_region
+from syncverify.trace.regions import MemoryRegion, has_memory, tensor_region
 from syncverify.trace.slots import ParameterSlot, find_slots
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 from syncverify.trace.stacks import calling_line
@@ -292,20 +292,16 @@ def _contents(
     dispatch modes, and appear in the trace.
     """
     num_bytes = sum(region.end_byte - region.start_byte for region in regions)
-    if num_bytes > _MAX_CONTENT_BYTES or not all(map(_is_readable, tensors, regions)):
+    if num_bytes > _MAX_CONTENT_BYTES or not all(map(_is_readable, tensors)):
         return ()
     return tuple(
-        ctypes.string_at(
-            tensor.untyped_storage().data_ptr() + region.start_byte,
-            region.end_byte - region.start_byte,
-        )
+        ctypes.string_at(tensor.data_ptr(), region.end_byte - region.start_byte)
         for tensor, region in zip(tensors, regions, strict=True)
     )
 
 
-def _is_readable(tensor: torch.Tensor, region: MemoryRegion) -> bool:
+def _is_readable(tensor: torch.Tensor) -> bool:
     """Tell whether host memory holds the bytes, which wrapper and fake tensors lack."""
     if type(tensor) not in _PLAIN_TENSORS or tensor.layout is not torch.strided:
         return False
-    storage = tensor.untyped_storage()
-    return storage.device.type == "cpu" and storage.nbytes() >= region.end_byte
+    return tensor.untyped_storage().device.type == "cpu" and has_memory(tensor)
