@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 
 from syncverify.judge.forgotten_handles import ForgottenHandle, forgotten_handles
+from syncverify.judge.ignored_tags import IgnoredTag, ignored_tags
 from syncverify.judge.swapped_collectives import (
     SwappedCollectives,
     swapped_collectives,
 )
 from syncverify.trace.run import Run
 
-Remark = ForgottenHandle | SwappedCollectives
+Remark = ForgottenHandle | IgnoredTag | SwappedCollectives
 
 
 def remarks_on(run: Run, guilty_lines: Set[object]) -> Iterator[Remark]:
     """Yield the remarks on a run that name no line of a violation."""
-    found: list[Remark] = [*forgotten_handles(run), *swapped_collectives(run)]
+    found: list[Remark] = [
+        *forgotten_handles(run),
+        *swapped_collectives(run),
+        *ignored_tags(run),
+    ]
     for each in found:
         if guilty_lines.isdisjoint(each.lines):
             yield each

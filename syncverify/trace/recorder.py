@@ -194,13 +194,15 @@ class Recorder:
         written: Iterable[torch.Tensor] = (),
         communication_stream: str = DEFAULT_STREAM,
         is_batched: bool | None = None,
+        tag: int = 0,
+        is_told_by_tag: bool = False,
         is_functional: bool = False,
         meets_on_host: bool = False,
     ) -> CollectiveLaunch:
         """Return the record of a collective, which is made at the time of the call.
 
         `tensors` is this rank's contribution, and `written` receives results. With
-        `meets_on_host`, hosts alone wait for each other, which a subclass may note. The other
+        `is_told_by_tag`, messages of another tag are others, as on gloo. With `meets_on_host`, hosts alone wait for each other, which a subclass may note. The other
         arguments are fields of `CollectiveLaunch`.
         """
         regions = tuple(self._numbers.region(tensor) for tensor in tensors)
@@ -208,6 +210,8 @@ class Recorder:
             # On a communicator of two ranks, a message and a collective have the same
             # ranks. Counted apart, one cannot be taken for the other.
             communicator = f"{communicator}, messages"
+            if is_told_by_tag and tag:
+                communicator = f"{communicator} with tag {tag}"
         # A rank that sends to itself is sender and receiver of one message.
         counted = (communicator, ranks, operation == "recv")
         sequence = self._sequences.get(counted, 0)
@@ -234,6 +238,7 @@ class Recorder:
             slots=slots,
             written=tuple(self._numbers.region(tensor) for tensor in written),
             is_batched=is_batched,
+            tag=tag,
             is_functional=is_functional,
             contents=_contents(tensors, regions),
             in_tensor_hook=is_in_tensor_hook(self._parameters.values()),
