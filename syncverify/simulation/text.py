@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from syncverify.judge.cause import is_exception
+from syncverify.judge.compared_clocks import ComparedClock
 from syncverify.judge.forgotten_handles import ForgottenHandle
 from syncverify.judge.ignored_tags import IgnoredTag
 from syncverify.judge.properties.any_program import STATEMENTS
@@ -58,6 +59,12 @@ def text_of(simulation: Outcome) -> str:
 def remark(found: Remark) -> str:
     """Return a remark in words: what the program does, and what may come of that."""
     match found:
+        case ComparedClock():
+            return (
+                f"a clock decides at {found.source} ({named('rank', found.ranks)}): on a cluster "
+                "the clocks of ranks differ, and other times were not tried; let one rank "
+                "decide, and broadcast its choice"
+            )
         case ForgottenHandle():
             return _forgotten(found)
         case SwappedCollectives():

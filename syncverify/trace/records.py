@@ -417,6 +417,21 @@ class UnwrittenRead:
     source: Origin
 
 
+@dataclass(frozen=True, slots=True)
+class ClockCompared:
+    """The program compared a time that a clock of the host gave.
+
+    Attributes:
+        moment: Moment of the first time.
+        stream: Current stream at that moment.
+        source: Line that compared.
+    """
+
+    moment: Moment
+    stream: str
+    source: Origin
+
+
 TraceRecord = (
     SubjectCall
     | SubjectReturn
@@ -429,6 +444,7 @@ TraceRecord = (
     | HostWait
     | StorageFreed
     | UnwrittenRead
+    | ClockCompared
 )
 # A record of memory that is used: its `reads` and `writes`.
 MemoryUse = Access | CollectiveLaunch

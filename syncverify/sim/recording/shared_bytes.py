@@ -19,7 +19,7 @@ Source:
 from __future__ import annotations
 
 import bisect
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 
@@ -39,7 +39,7 @@ class Memory:
     end: int
     number: int
     origin: int
-    members: set[Hashable] = field(default_factory=set)
+    members: set[int] = field(default_factory=set)
 
 
 class Addresses:
@@ -48,10 +48,10 @@ class Addresses:
     def __init__(self) -> None:
         # They share no byte with each other.
         self._memories: list[Memory] = []
-        self._of: dict[Hashable, Memory] = {}
+        self._of: dict[int, Memory] = {}
 
     def place(
-        self, key: Hashable, number: int, address: int, num_bytes: int
+        self, key: int, number: int, address: int, num_bytes: int
     ) -> list[Memory]:
         """Add a storage to the memories with which it shares a byte, or as a new one.
 
@@ -85,7 +85,7 @@ class Addresses:
         bisect.insort(self._memories, memory, key=_start)
         return found
 
-    def remove(self, key: Hashable) -> bool:
+    def remove(self, key: int) -> bool:
         """Remove a storage; tell whether its memory is free now."""
         memory = self._of.pop(key, None)
         if memory is None:

@@ -185,12 +185,12 @@ def test_an_array_that_goes_to_the_device_is_copied() -> None:
 
 def test_storages_that_overlap_are_one_memory() -> None:
     addresses = Addresses()
-    assert addresses.place("a", 0, 100, 10) == []
-    assert addresses.place("b", 1, 110, 10) == []
-    assert addresses.place("empty", 2, 100, 0) == []
-    found = addresses.place("c", 3, 105, 100)
+    assert addresses.place(10, 0, 100, 10) == []
+    assert addresses.place(11, 1, 110, 10) == []
+    assert addresses.place(15, 2, 100, 0) == []
+    found = addresses.place(12, 3, 105, 100)
     assert [(one.number, one.origin) for one in found] == [(0, 100), (1, 110)]
-    (whole,) = addresses.place("d", 4, 190, 1)
+    (whole,) = addresses.place(13, 4, 190, 1)
     assert (whole.start, whole.end, whole.number, whole.origin) == (100, 205, 0, 100)
-    assert [addresses.remove(key) for key in "abcde"] == [False] * 3 + [True, True]
-    assert addresses.place("e", 5, 100, 10) == []
+    assert [addresses.remove(key) for key in range(10, 15)] == [False] * 3 + [True, True]
+    assert addresses.place(14, 5, 100, 10) == []
