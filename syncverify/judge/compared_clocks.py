@@ -27,6 +27,11 @@ class ComparedClock:
     ranks: tuple[int, ...]
 
     @property
+    def operation(self) -> str:
+        """The action of the line."""
+        return "clock"
+
+    @property
     def lines(self) -> tuple[Origin, ...]:
         """The lines that the remark names."""
         return (self.source,)

@@ -36,6 +36,11 @@ class IgnoredTag:
     ranks: tuple[int, int]
     lines: tuple[Origin, Origin]
 
+    @property
+    def operation(self) -> str:
+        """The action of the lines."""
+        return "message"
+
 
 def ignored_tags(run: Run) -> list[IgnoredTag]:
     """Find the messages of a run that came to its end, one for each pair of lines."""

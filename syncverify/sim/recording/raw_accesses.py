@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from syncverify.sim.recording.storages import NO_MOVES, Moves, Storage
+from syncverify.sim.recording.storages import NO_PARTS, PartsOfMemory, Storage
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,
@@ -101,7 +101,7 @@ class RawPlace:
 def merged(
     events: Sequence[TraceRecord],
     raw: Iterable[RawAccess | RawFree | RawPlace],
-    moved: Moves = NO_MOVES,
+    moved: PartsOfMemory = NO_PARTS,
     *,
     keeps_everything: bool = False,
 ) -> list[TraceRecord]:
@@ -154,7 +154,7 @@ class _FinalNumbers:
         moved: Memories that are parts of others; see `StorageTable.moved`.
     """
 
-    def __init__(self, moved: Moves) -> None:
+    def __init__(self, moved: PartsOfMemory) -> None:
         self._numbers: dict[int, int] = {}
         self._moved = moved
 

@@ -46,7 +46,7 @@ class Addresses:
     """The memories of living storages, in the order of their addresses."""
 
     def __init__(self) -> None:
-        # They share no byte with each other.
+        # Memories share no byte with each other.
         self._memories: list[Memory] = []
         self._of: dict[int, Memory] = {}
 

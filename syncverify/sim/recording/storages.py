@@ -24,8 +24,8 @@ from syncverify.trace.source_lines import NoLine, Origin
 from syncverify.trace.stacks import RawFrames, ordering_line, subject_frames
 
 # The number of a memory, and the position of a byte in it.
-Moves = Mapping[int, tuple[int, int]]
-NO_MOVES: Moves = {}
+PartsOfMemory = Mapping[int, tuple[int, int]]
+NO_PARTS: PartsOfMemory = {}
 _NOWHERE = "nowhere"
 
 

@@ -74,7 +74,8 @@ def test_tags_in_one_order_and_a_tag_on_one_side_are_no_remark() -> None:
 
 def crosses_on_gloo(rank: int) -> None:
     tensor = torch.ones(2)
-    for tag in (1, 2) if rank else (2, 1):
+    tags = (1, 2) if rank else (2, 1)
+    for tag in tags:
         if rank:
             dist.recv(tensor, 0, tag=tag)
         else:

@@ -179,8 +179,8 @@ def copies_of_one_array(_: int) -> list[torch.Tensor]:
 def test_an_array_that_goes_to_the_device_is_copied() -> None:
     simulation = simulate(copies_of_one_array, 2)
     simulation.check()
-    for tensors in simulation.results:
-        assert [tensor.tolist() for tensor in tensors] == [[2.0] * 4] * 6
+    first, second = simulation.results
+    assert [tensor.tolist() for tensor in first + second] == [[2.0] * 4] * 12
 
 
 def test_storages_that_overlap_are_one_memory() -> None:
@@ -192,5 +192,8 @@ def test_storages_that_overlap_are_one_memory() -> None:
     assert [(one.number, one.origin) for one in found] == [(0, 100), (1, 110)]
     (whole,) = addresses.place(13, 4, 190, 1)
     assert (whole.start, whole.end, whole.number, whole.origin) == (100, 205, 0, 100)
-    assert [addresses.remove(key) for key in range(10, 15)] == [False] * 3 + [True, True]
+    assert [addresses.remove(key) for key in range(10, 15)] == [False] * 3 + [
+        True,
+        True,
+    ]
     assert addresses.place(14, 5, 100, 10) == []
