@@ -17,6 +17,7 @@ from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.late_imports import import_dynamo
 from syncverify.program.rank_environment import one_machine
 from syncverify.program.subject_error import SubjectRaisedError
+from syncverify.scripts.kept_warnings import warnings_kept
 from syncverify.scripts.script import RankJob, take_job
 from syncverify.sim.apart.messages import Begun, RankEnded
 from syncverify.sim.apart.rank_machine import RankMachine, rank_machine
@@ -66,6 +67,7 @@ def main(wire: Wire) -> None:
     with (
         one_machine(job.num_ranks),
         rank_machine(wire, job.place) as machine,
+        warnings_kept() as kept,
     ):
         machine.recorder.moment = Moment("", 0)
         signal.signal(signal.SIGINT, machine.turns.interrupt)
@@ -83,6 +85,7 @@ def main(wire: Wire) -> None:
                 machine.world.mismatch,
                 machine.turns.stack,
                 tuple(machine.turns.updates),
+                tuple(kept),
             )
         )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from syncverify.backends.hub_faults import hub_fault
 from syncverify.errors import InternalError
 from syncverify.processes.forked_process import start
+from syncverify.scripts.kept_warnings import show_warnings
 from syncverify.scripts.rank import CameTo
 from syncverify.scripts.script import RankJob, Script
 from syncverify.settings import SCRIPT_HANG_TIMEOUT_SECONDS
@@ -92,6 +93,8 @@ def record(
         was_interrupted = True
     finally:
         hub.end_processes()
+    ended = {own.rank: own.ended for own in hub.ranks if own.ended is not None}
+    show_warnings({rank: last.warnings for rank, last in ended.items()})
     return _Heard(hub, script, device).recording(was_interrupted=was_interrupted)
 
 

@@ -83,4 +83,5 @@ def _changes(queued: Values, other: Values) -> Iterator[Harm]:
 
 
 def _elements(value: torch.Tensor) -> list[float]:
-    return value.flatten()[:_NUM_SHOWN].tolist()
+    parts = torch.view_as_real(value) if value.is_complex() else value
+    return [float(element) for element in parts.flatten()[:_NUM_SHOWN]]

@@ -5,6 +5,8 @@ sleep gives the turn away, so that other ranks move meanwhile, and is short: no 
 the simulated machine. A name that a program imported before, as in `from time import sleep`,
 keeps its meaning.
 
+The clocks note where a program decides by them.
+
 `torch.distributed.checkpoint.async_save` may start a process for each rank, and these processes
 would be ranks of another group. Such a call is refused.
 """
@@ -22,6 +24,7 @@ from syncverify.sim.device.torch_internals import saver_in_a_process
 from syncverify.sim.turns.refusals import refusal
 from syncverify.sim.turns.scheduler import own_rank
 from syncverify.sim.turns.turn_taking import TurnTaking
+from syncverify.simulation.read_clocks import clocks_noted
 from syncverify.trace.stacks import is_subject_above
 
 # A program may wait for another process, and look for it after each sleep.
@@ -59,5 +62,6 @@ def calls_on_ranks(scheduler: TurnTaking) -> Iterator[None]:
         patch.object(os, "_exit", leave_rank),
         patch.object(time, "sleep", sleep_shortly),
         patch.object(*saver_in_a_process(), _REFUSE_SAVER),
+        clocks_noted(),
     ):
         yield

@@ -8,11 +8,13 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from syncverify.judge.cause import is_exception
+from syncverify.judge.compared_clocks import ComparedClock
 from syncverify.judge.forgotten_handles import ForgottenHandle
+from syncverify.judge.ignored_tags import IgnoredTag
 from syncverify.judge.properties.any_program import STATEMENTS
 from syncverify.judge.remarks import Remark
 from syncverify.judge.swapped_collectives import SwappedCollectives
-from syncverify.judge.violation import Violation
+from syncverify.judge.traced import launches_of
 from syncverify.plain_text import counted, named
 from syncverify.report.evidence import evidence_json, titled_events
 from syncverify.report.hints import hint_of
@@ -23,10 +25,21 @@ from syncverify.trace.source_lines import CodeLine, with_code
 
 _TIMINGS: Final = {
     SAME: "timing cannot matter",
-    FIRST: "the default timing; other timings may differ, see schedules=",
+    FIRST: "the default timing; other timings may differ, see --schedules all",
     COMPLETE: "every timing that can matter",
     RANDOM: "random timings",
 }
+# torch's error, which says nothing of the way out.
+_NO_BACKEND: Final = "No backend type associated with device type cpu"
+_HINT_OF_BACKEND: Final = (
+    "the tensors lie in memory of the CPU, and the group's backend is nccl: move them to the device, "
+    'as by `.cuda()`, or communicate over a group of gloo, as by `new_group(backend="gloo")`; '
+    "`--device cpu` plays a program without GPUs"
+)
+_HINT_OF_SENDS: Final = (
+    "let one of the two ranks receive first, or use `batch_isend_irecv` or `isend`: a send ends "
+    "when its peer receives"
+)
 
 
 def text_of(simulation: Outcome) -> str:
@@ -46,10 +59,18 @@ def text_of(simulation: Outcome) -> str:
 def remark(found: Remark) -> str:
     """Return a remark in words: what the program does, and what may come of that."""
     match found:
+        case ComparedClock():
+            return (
+                f"a clock decides at {found.source} ({named('rank', found.ranks)}): on a cluster "
+                "the clocks of ranks differ, and other times were not tried; let one rank "
+                "decide, and broadcast its choice"
+            )
         case ForgottenHandle():
             return _forgotten(found)
         case SwappedCollectives():
             return _swapped(found)
+        case IgnoredTag():
+            return _ignored_tag(found)
 
 
 def _forgotten(handle: ForgottenHandle) -> str:
@@ -72,6 +93,16 @@ def _swapped(swap: SwappedCollectives) -> str:
     return (
         f"{met} {which} on rank {peer}, and the other way round: ranks {rank} and {peer} issue "
         "the same collectives in different orders; unless that is meant, they exchange their values"
+    )
+
+
+def _ignored_tag(found: IgnoredTag) -> str:
+    (sent, received), (sender, receiver) = found.tags, found.ranks
+    sends, receives = found.lines
+    return (
+        f"the message with tag {sent} at {sends} on rank {sender} meets the receive with tag "
+        f"{received} at {receives} on rank {receiver}: NCCL matches messages by their order, and "
+        "does not look at tags; receive them in the order in which they are sent"
     )
 
 
@@ -121,18 +152,30 @@ def _lines(found: FoundInProgram, title: str) -> Iterator[str]:
     for number, line in enumerate(harm_lines(found)):
         yield f"  {'' if number else 'harm:':<11} {line}"
     yield f"  seen on:    {named('rank', violation.ranks) if violation.ranks else 'all ranks'}"
-    if words := _hint(violation):
+    if words := _hint(found):
         yield f"  hint:       {words}"
 
 
-def _hint(violation: Violation) -> str:
+def _hint(found: FoundInProgram) -> str:
     """Return the repair to try first; "" where a remedy or the program's own error says more."""
+    violation = found.violation
+    if _NO_BACKEND in violation.summary:
+        return _HINT_OF_BACKEND
+    if violation.cause == "deadlock" and _all_send(found):
+        return _HINT_OF_SENDS
     says_more = violation.evidence.unordered is not None or is_exception(
         violation.cause
     )
     if says_more or violation.cause == "process_died":
         return ""
     return hint_of(violation.cause)
+
+
+def _all_send(found: FoundInProgram) -> bool:
+    """Tell whether the ranks that stand still, and are several, all send a message."""
+    traces = (found.run.ranks[rank].trace for rank in found.violation.ranks)
+    last = [[*launches_of(trace)][-1:] for trace in traces]
+    return len(last) > 1 and all(own and own[0].operation == "send" for own in last)
 
 
 def verdict(simulation: Outcome) -> str:

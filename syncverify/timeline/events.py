@@ -9,6 +9,7 @@ from syncverify.timeline.ticks import Ticks
 from syncverify.timeline.timeline import CALLS, EventKind, LanePoint, TimelineEvent
 from syncverify.trace.records import (
     Access,
+    ClockCompared,
     CollectiveKey,
     CollectiveLaunch,
     CollectiveWait,
@@ -29,6 +30,7 @@ _ACCESS_KINDS: Final[Mapping[Origin, EventKind]] = {
     NoLine.AUTOGRAD: "accumulate",
     NoLine.OPTIMIZER: "optimizer",
 }
+_WITHOUT_EVENT = SubjectReturn | UnwrittenRead | ClockCompared
 # Records of one tick each.
 _Point = CollectiveWait | Mark | StreamWait | HostWait | StreamCreated | StorageFreed
 
@@ -41,13 +43,14 @@ def lanes_of(trace: Sequence[TraceRecord]) -> tuple[str, ...]:
 def events_of(
     rank: int, trace: Sequence[TraceRecord], ticks: Ticks
 ) -> Iterator[tuple[int, TimelineEvent]]:
-    """Yield position and event of each record of a rank, except of two kinds.
+    """Yield position and event of each record of a rank, except of three kinds.
 
-    A return is the end of its call's event. A read of unwritten memory is a fact about an access.
+    A return is the end of its call's event. A read of unwritten memory is a fact about an access,
+    and a time that was compared is one about the host.
     """
     events = _RankEvents(rank, trace, ticks)
     for index, record in enumerate(trace):
-        if not isinstance(record, SubjectReturn | UnwrittenRead):
+        if not isinstance(record, _WITHOUT_EVENT):
             yield index, events.event(index, record)
 
 
@@ -73,7 +76,7 @@ class _RankEvents:
             case SubjectCall():
                 return self._call(at, record, self._returns.get(index))
             case _:
-                assert not isinstance(record, SubjectReturn | UnwrittenRead)
+                assert not isinstance(record, _WITHOUT_EVENT)
                 return _point(at, record)
 
     def _call(

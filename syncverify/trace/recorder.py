@@ -25,7 +25,7 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
-from syncverify.trace.regions import MemoryRegion, tensor_region
+from syncverify.trace.regions import MemoryRegion, has_memory, tensor_region
 from syncverify.trace.slots import ParameterSlot, find_slots
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 from syncverify.trace.stacks import calling_line
@@ -194,13 +194,15 @@ class Recorder:
         written: Iterable[torch.Tensor] = (),
         communication_stream: str = DEFAULT_STREAM,
         is_batched: bool | None = None,
+        tag: int = 0,
+        is_told_by_tag: bool = False,
         is_functional: bool = False,
         meets_on_host: bool = False,
     ) -> CollectiveLaunch:
         """Return the record of a collective, which is made at the time of the call.
 
         `tensors` is this rank's contribution, and `written` receives results. With
-        `meets_on_host`, hosts alone wait for each other, which a subclass may note. The other
+        `is_told_by_tag`, messages of another tag are others, as on gloo. With `meets_on_host`, hosts alone wait for each other, which a subclass may note. The other
         arguments are fields of `CollectiveLaunch`.
         """
         regions = tuple(self._numbers.region(tensor) for tensor in tensors)
@@ -208,6 +210,8 @@ class Recorder:
             # On a communicator of two ranks, a message and a collective have the same
             # ranks. Counted apart, one cannot be taken for the other.
             communicator = f"{communicator}, messages"
+            if is_told_by_tag and tag:
+                communicator = f"{communicator} with tag {tag}"
         # A rank that sends to itself is sender and receiver of one message.
         counted = (communicator, ranks, operation == "recv")
         sequence = self._sequences.get(counted, 0)
@@ -234,6 +238,7 @@ class Recorder:
             slots=slots,
             written=tuple(self._numbers.region(tensor) for tensor in written),
             is_batched=is_batched,
+            tag=tag,
             is_functional=is_functional,
             contents=_contents(tensors, regions),
             in_tensor_hook=is_in_tensor_hook(self._parameters.values()),
@@ -292,20 +297,16 @@ def _contents(
     dispatch modes, and appear in the trace.
     """
     num_bytes = sum(region.end_byte - region.start_byte for region in regions)
-    if num_bytes > _MAX_CONTENT_BYTES or not all(map(_is_readable, tensors, regions)):
+    if num_bytes > _MAX_CONTENT_BYTES or not all(map(_is_readable, tensors)):
         return ()
     return tuple(
-        ctypes.string_at(
-            tensor.untyped_storage().data_ptr() + region.start_byte,
-            region.end_byte - region.start_byte,
-        )
+        ctypes.string_at(tensor.data_ptr(), region.end_byte - region.start_byte)
         for tensor, region in zip(tensors, regions, strict=True)
     )
 
 
-def _is_readable(tensor: torch.Tensor, region: MemoryRegion) -> bool:
+def _is_readable(tensor: torch.Tensor) -> bool:
     """Tell whether host memory holds the bytes, which wrapper and fake tensors lack."""
     if type(tensor) not in _PLAIN_TENSORS or tensor.layout is not torch.strided:
         return False
-    storage = tensor.untyped_storage()
-    return storage.device.type == "cpu" and storage.nbytes() >= region.end_byte
+    return tensor.untyped_storage().device.type == "cpu" and has_memory(tensor)

@@ -287,6 +287,7 @@ class CollectiveLaunch:
         is_functional: Whether it is a functional collective: a tensor is waited for, no handle.
         data_names: Name of the data in each of `regions`, or of `written` if there are none, alike
             on ranks that run the same lines; "" for unknown data. Empty if data was not named.
+        tag: Tag of a message.
     """
 
     moment: Moment
@@ -311,6 +312,7 @@ class CollectiveLaunch:
     in_tensor_hook: bool = field(default=False, repr=False, compare=False)
     is_functional: bool = field(default=False, repr=False, compare=False)
     data_names: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    tag: int = field(default=0, repr=False)
 
     @property
     def key(self) -> CollectiveKey:
@@ -415,6 +417,21 @@ class UnwrittenRead:
     source: Origin
 
 
+@dataclass(frozen=True, slots=True)
+class ClockCompared:
+    """The program compared a time that a clock of the host gave.
+
+    Attributes:
+        moment: Moment of the first time.
+        stream: Current stream at that moment.
+        source: Line that compared.
+    """
+
+    moment: Moment
+    stream: str
+    source: Origin
+
+
 TraceRecord = (
     SubjectCall
     | SubjectReturn
@@ -427,6 +444,7 @@ TraceRecord = (
     | HostWait
     | StorageFreed
     | UnwrittenRead
+    | ClockCompared
 )
 # A record of memory that is used: its `reads` and `writes`.
 MemoryUse = Access | CollectiveLaunch

@@ -56,13 +56,27 @@ class MemoryRegion:
         return sorted((start, start + length) for start in starts)
 
 
-def tensor_region(tensor: torch.Tensor, storage: int) -> MemoryRegion:
-    """Return the bytes that a strided tensor of any shape consists of."""
+def tensor_region(
+    tensor: torch.Tensor, storage: int, first_byte: int = 0
+) -> MemoryRegion:
+    """Return the bytes that a strided tensor of any shape consists of.
+
+    Args:
+        tensor: The tensor.
+        storage: Number of its storage.
+        first_byte: Position of the first byte of the storage.
+
+    Returns:
+        The bytes.
+    """
     width = tensor.element_size()
-    start = int(tensor.storage_offset())
+    offset = int(tensor.storage_offset())
     if tensor.is_contiguous():
-        return MemoryRegion(storage, start * width, (start + tensor.numel()) * width)
-    return strided_region(storage, start, tensor.shape, tensor.stride(), width)
+        start = first_byte + offset * width
+        return MemoryRegion(storage, start, start + tensor.numel() * width)
+    return strided_region(
+        storage, offset, tensor.shape, tensor.stride(), width, first_byte
+    )
 
 
 def has_memory(tensor: torch.Tensor) -> bool:
@@ -77,9 +91,10 @@ def strided_region(
     shape: Sequence[int],
     strides: Sequence[int],
     width_bytes: int,
+    first_byte: int = 0,
 ) -> MemoryRegion:
     """Return the bytes of a tensor of a known layout; strides are in elements, one per dim."""
-    start = offset_numel * width_bytes
+    start = first_byte + offset_numel * width_bytes
     if 0 in shape:
         return MemoryRegion(storage, start, start)
     dims = [

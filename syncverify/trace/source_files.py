@@ -132,6 +132,11 @@ def is_subject_line(filename: str) -> bool:
     return filename.startswith(_PACKAGES) or not filename.startswith(_RUNTIME)
 
 
+def is_own_line(filename: str) -> bool:
+    """Tell whether a file is the program's own, and of no package that is installed."""
+    return is_subject(filename) and not filename.startswith(_PACKAGES + os.sep)
+
+
 def is_harness_line(filename: str) -> bool:
     """Tell whether a file is the harness's, without the subjects that come with it."""
     return filename.startswith(_HARNESS) and not filename.startswith(_SUBJECTS)

@@ -165,6 +165,7 @@ class RankEnded:
         mismatch: A disagreement in a collective that it met; None if it met none.
         stack: Lines that it stood at when it was interrupted, the outermost first.
         updates: Its changes of the shared state since its last turn.
+        warnings: Its warnings, each once, as Python shows them.
     """
 
     came_to: Any
@@ -172,3 +173,4 @@ class RankEnded:
     mismatch: Mismatch | None = None
     stack: tuple[CodeLine, ...] = ()
     updates: tuple[SharedChange, ...] = ()
+    warnings: tuple[str, ...] = ()

@@ -98,6 +98,12 @@ _MAKERS = (
     "rand_like", "randint_like", "randn_like", "zeros_like",
 )  # fmt: skip
 _OF_DATA = ("as_tensor", "asarray", "tensor")
+_OF_BYTES = (
+    (torch, "from_dlpack"),
+    (torch, "from_numpy"),
+    (torch, "frombuffer"),
+    (torch.utils.dlpack, "from_dlpack"),
+)
 _NEW = ("empty", "empty_strided", "full", "ones", "tensor", "zeros")
 
 
@@ -159,6 +165,8 @@ def _places() -> Iterator[tuple[Any, str, Replacement]]:
         yield torch, name, _make
     for name in _OF_DATA:
         yield torch, name, _take_data
+    for owner, name in _OF_BYTES:
+        yield owner, name, _take_bytes
     for name in _NEW:
         yield torch.Tensor, f"new_{name}", _make
     yield torch.Tensor, "cpu", _to_host
@@ -335,11 +343,32 @@ def _take_data(original: Replacement, line: _Line, *args: Any, **options: Any) -
     source, device = _tensor_in(args), options.pop("device", None)
     wanted = None if device is None else _device(device)
     if source is None or (wanted and wanted.type not in {"cpu", "cuda"}):
-        return _make(original, line, *args, device=device, **options)
+        made = _make(original, line, *args, device=device, **options)
+        is_lent = wanted is not None and wanted.type == "cuda" and _is_lent(made)
+        return _to_device(original, line, _lend(made, line)) if is_lent else made
     made = original(*args, **options)
     if wanted is None or not line.sees or wanted.type == line.seen.of(source).type:
         return made
     return made.cpu() if wanted.type == "cpu" else torch.empty_like(made).copy_(made)
+
+
+def _take_bytes(original: Replacement, line: _Line, *args: Any, **options: Any) -> Any:
+    """Make a tensor over the bytes of another object; those of a tensor stay where they are."""
+    made = original(*args, **options)
+    is_tensors = _tensor_in(args) is not None or "PyCapsule" in str(type(args[0]))
+    return made if is_tensors else _lend(made, line)
+
+
+def _lend(made: Any, line: _Line) -> Any:
+    if line.sees:
+        line.seen.keep_on_host(made)
+    return made
+
+
+def _is_lent(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor lies over bytes that torch has not allocated."""
+    is_strided = tensor.layout is torch.strided and not tensor.is_meta
+    return is_strided and not tensor.untyped_storage().resizable()
 
 
 def _to_host(

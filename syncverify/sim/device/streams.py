@@ -24,6 +24,7 @@ from syncverify.sim.turns.refusals import is_own_thread, refuse_thread
 from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.records import (
     DEFAULT_STREAM,
+    ClockCompared,
     HostWait,
     Mark,
     Moment,
@@ -95,6 +96,7 @@ class RankStreams:
         self.scheduler: TurnTaking | None = None
         self.engine_watch: PassObserver | None = None
         self._reached = ReachedMarks()
+        self._clock_lines = set[Origin]()
 
     def tell(self, device: torch.device, num_devices: int | None = None) -> None:
         """Tell the subject of a device that its tensors and streams are on.
@@ -238,6 +240,15 @@ class RankStreams:
     def note_resized(self, storage: torch.UntypedStorage, had_bytes: int) -> None:
         """Note that `resize_` gave the memory of a storage back, or allocated other memory."""
         self._recorder.note_resized(storage, had_bytes)
+
+    def note_clock(self) -> None:
+        """Note that the calling line compares a time of a clock; each line once."""
+        line, recorder = calling_line(), self._recorder
+        if line not in self._clock_lines:
+            self._clock_lines.add(line)
+            recorder.trace.append(
+                ClockCompared(recorder.moment, self.current().name, line)
+            )
 
     def mark(self, stream: VirtualStream, origin: Origin | None = None) -> int:
         """Put a mark after the work that a stream holds now, and return its number."""

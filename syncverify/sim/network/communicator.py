@@ -29,7 +29,7 @@ from syncverify.sim.device.nccl_names import (
     promises_of,
     uses_nccl2,
 )
-from syncverify.sim.device.streams import own_streams
+from syncverify.sim.device.streams import RankStreams, own_streams
 from syncverify.sim.network.agreement import agree
 from syncverify.sim.network.collectives import CollectiveCall, taken
 from syncverify.sim.network.gloo_layouts import as_moved_by_gloo
@@ -219,7 +219,10 @@ class SimulatedCommunicator(dist.ProcessGroup):
         return self._coalesced is not None or is_called_by("batch_isend_irecv")
 
     def _issue(
-        self, call: CollectiveCall, peers: tuple[int, int] | None = None
+        self,
+        call: CollectiveCall,
+        peers: tuple[int, int] | None = None,
+        tag: int = 0,
     ) -> dist.Work:
         """Issue a collective, or a message if there are `peers`, by group rank."""
         call = self._as_taken(call)
@@ -248,6 +251,8 @@ class SimulatedCommunicator(dist.ProcessGroup):
             written=written,
             communication_stream=stream,
             is_batched=is_batched,
+            tag=tag,
+            is_told_by_tag=streams is not None and self._library(streams) == "gloo",
             is_functional=self._is_async and _is_of_functional_collective(),
             meets_on_host=call.operation == "barrier" and not self.is_of_nccl,
         )
@@ -306,12 +311,14 @@ class SimulatedCommunicator(dist.ProcessGroup):
             ranks = tuple(ranks[each] for each in sorted(pair))
             name = f"{name}, messages of ranks {list(ranks)}"
         streams = own_streams()
-        library = "nccl"
-        if streams is not None:
-            library = streams.backends.library_of(self.group_name)
+        library = "nccl" if streams is None else self._library(streams)
         return self.recorder.communication_stream(
             name, ranks, is_async=self._is_async, library=library
         )
+
+    def _library(self, streams: RankStreams) -> str:
+        """Return the name of the group's library: NCCL's, unless the program has another one."""
+        return streams.backends.library_of(self.group_name)
 
     def _arrive(
         self,

@@ -223,12 +223,12 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     @override
     def send(self, tensors: Any, dst_rank: int, tag: int) -> dist.Work:
         call = CollectiveCall("send", "", _listed(tensors), [])
-        return self._issue(call, peers=(self.rank(), dst_rank))
+        return self._issue(call, peers=(self.rank(), dst_rank), tag=tag)
 
     @override
     def recv(self, tensors: Any, src_rank: int, tag: int) -> dist.Work:
         call = CollectiveCall("recv", "", [], _listed(tensors))
-        return self._issue(call, peers=(src_rank, self.rank()))
+        return self._issue(call, peers=(src_rank, self.rank()), tag=tag)
 
     @override
     def _get_backend(self, device: Any) -> Any:

@@ -1,7 +1,7 @@
 """Rendezvous: the calls of all ranks for the n-th collective of a communicator.
 
 A message from rank to rank is a rendezvous of two. NCCL pairs messages by their order alone
-and ignores their tags, and so does this module.
+and ignores their tags. gloo pairs those of one tag, which have a communicator of their own here.
 """
 
 from __future__ import annotations

@@ -330,7 +330,8 @@ class SimulatedWork(dist.Work):
 
 
 def _bytes_of(tensor: torch.Tensor) -> MemoryRegion:
-    return tensor_region(tensor, tensor.untyped_storage().data_ptr())
+    # Two storages may lie over the same bytes.
+    return tensor_region(tensor, 0, tensor.untyped_storage().data_ptr())
 
 
 @refusing_rest_of_work

@@ -132,7 +132,7 @@ class RankRecorder(Recorder):
 
     def recorded_so_far(self) -> list[TraceRecord]:
         """Return the trace that `finish()` would leave now."""
-        return merged(self.trace, self._raw)
+        return merged(self.trace, self._raw, self.storages.moved)
 
     def finish(self) -> None:
         """End the recording, and turn raw accesses into records of the trace."""
@@ -153,12 +153,13 @@ class RankRecorder(Recorder):
 
     def _finished(self, raw: list[RawAccess | RawFree | RawPlace]) -> list[TraceRecord]:
         """Return the trace of all events."""
+        moved = self.storages.moved
         if self._keeps_everything:
-            return merged(self.trace, raw, keeps_everything=True)
+            return merged(self.trace, raw, moved, keeps_everything=True)
         if self.streams.is_alone:
             places = [each for each in raw if isinstance(each, RawPlace)]
-            return merged(without_order(self.trace, places), places)
-        return merged(self.trace, raw)
+            return merged(without_order(self.trace, places), places, moved)
+        return merged(self.trace, raw, moved)
 
     @override
     def current_stream(self) -> str:
@@ -609,7 +610,10 @@ class RankRecorder(Recorder):
 
 
 def _byte_regions(raw: Iterable[RawRegion]) -> list[MemoryRegion]:
-    return [strided_region(each.storage.number, *each[1:]) for each in raw]
+    return [
+        strided_region(each.storage.number, *each[1:], each.storage.first_byte)
+        for each in raw
+    ]
 
 
 def _origin(line: RawFrames | NoLine) -> Origin:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from syncverify.sim.recording.storages import Storage
+from syncverify.sim.recording.storages import NO_PARTS, PartsOfMemory, Storage
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,
@@ -101,6 +101,7 @@ class RawPlace:
 def merged(
     events: Sequence[TraceRecord],
     raw: Iterable[RawAccess | RawFree | RawPlace],
+    moved: PartsOfMemory = NO_PARTS,
     *,
     keeps_everything: bool = False,
 ) -> list[TraceRecord]:
@@ -111,7 +112,7 @@ def merged(
     of storages. Else such an operator is left out, unless it is the first one on the stream of
     a pool since memory came back there: it may get that memory.
     """
-    numbers = _GivenNumbers() if keeps_everything else _FinalNumbers()
+    numbers = (_GivenNumbers if keeps_everything else _FinalNumbers)(moved)
     found, done = list[TraceRecord](), 0
     given_back = set[str]()
     for entry in sorted(raw, key=lambda entry: entry.position):
@@ -147,13 +148,30 @@ def without_order(
 
 
 class _FinalNumbers:
-    """Numbers storages anew, in order of their first use in the finished trace."""
+    """Numbers storages anew, in order of their first use in the finished trace.
 
-    def __init__(self) -> None:
+    Args:
+        moved: Memories that are parts of others; see `StorageTable.moved`.
+    """
+
+    def __init__(self, moved: PartsOfMemory) -> None:
         self._numbers: dict[int, int] = {}
+        self._moved = moved
 
     def of(self, number: int) -> int:
-        return self._numbers.setdefault(number, len(self._numbers))
+        whole, _ = self._whole(number)
+        return self._numbers.setdefault(whole, len(self._numbers))
+
+    def first_byte(self, storage: Storage) -> int:
+        return storage.first_byte + self._whole(storage.number)[1]
+
+    def _whole(self, number: int) -> tuple[int, int]:
+        """Return the memory of which another one is a part, and where that part begins."""
+        position = 0
+        while number in self._moved:
+            number, begin = self._moved[number]
+            position += begin
+        return number, position
 
     def renumber(self, event: TraceRecord) -> TraceRecord:
         if isinstance(event, SubjectReturn):
@@ -168,7 +186,9 @@ class _FinalNumbers:
         )
 
     def _region(self, region: MemoryRegion) -> MemoryRegion:
-        return dataclasses.replace(region, storage=self.of(region.storage))
+        number, position = self.of(region.storage), self._whole(region.storage)[1]
+        ends = region.start_byte + position, region.end_byte + position
+        return MemoryRegion(number, *ends, region.repeats)
 
 
 class _GivenNumbers(_FinalNumbers):
@@ -176,7 +196,7 @@ class _GivenNumbers(_FinalNumbers):
 
     @override
     def of(self, number: int) -> int:
-        return number
+        return self._whole(number)[0]
 
 
 def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
@@ -224,7 +244,14 @@ def _regions(
     raw_regions: Iterable[RawRegion], numbers: _FinalNumbers
 ) -> tuple[MemoryRegion, ...]:
     regions = [
-        strided_region(numbers.of(storage.number), offset, shape, strides, width)
+        strided_region(
+            numbers.of(storage.number),
+            offset,
+            shape,
+            strides,
+            width,
+            numbers.first_byte(storage),
+        )
         for storage, offset, shape, strides, width in raw_regions
         if storage.is_shared and 0 not in shape
     ]

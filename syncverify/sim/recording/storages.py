@@ -11,17 +11,21 @@ Note [When a storage goes away]
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from typing_extensions import override
 
+from syncverify.sim.recording.shared_bytes import Addresses
 from syncverify.trace.recorder import StorageNumbers
 from syncverify.trace.records import DEFAULT_STREAM
 from syncverify.trace.regions import MemoryRegion, tensor_region
 from syncverify.trace.source_lines import NoLine, Origin
 from syncverify.trace.stacks import RawFrames, ordering_line, subject_frames
 
+# The number of a memory, and the position of a byte in it.
+PartsOfMemory = Mapping[int, tuple[int, int]]
+NO_PARTS: PartsOfMemory = {}
 _NOWHERE = "nowhere"
 
 
@@ -29,7 +33,8 @@ class Storage(weakref.ref[torch.UntypedStorage]):
     """A storage, referred to weakly.
 
     Attributes:
-        number: Number of the storage on its rank, in order of appearance.
+        number: Number of the memory on its rank, in order of appearance.
+        first_byte: Position of its first byte in that memory; see Note [Two storages, one memory].
         key: `id` of the storage object, unique while the storage lives.
         stream: Stream that allocated the memory; the memory goes back to its pool.
         is_on_device: Whether a GPU would hold the memory. Integer storages count as host
@@ -45,6 +50,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
 
     __slots__ = (
         "engine_streams",
+        "first_byte",
         "is_on_device",
         "is_shared",
         "key",
@@ -57,6 +63,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
     )
 
     number: int
+    first_byte: int
     key: int
     stream: str
     is_on_device: bool
@@ -92,12 +99,20 @@ class Storage(weakref.ref[torch.UntypedStorage]):
 
 
 class StorageTable(StorageNumbers):
-    """All storages that a rank has used; `on_freed` is called when one goes away."""
+    """All storages that a rank has used; `on_freed` is called when memory goes away.
+
+    Attributes:
+        moved: By number of a memory that turned out to be a part of another one: the number of
+            that one, and the position of its first byte there.
+    """
 
     def __init__(self, on_freed: Callable[[Storage], None]) -> None:
         super().__init__()
         self._living: dict[int, Storage] = {}
         self._count = 0
+        # None until a storage lies over the bytes of others.
+        self._addresses: Addresses | None = None
+        self.moved: dict[int, tuple[int, int]] = {}
         # Stands for the memory of tensors without any: meta tensors and other layouts.
         self._no_memory = torch.UntypedStorage(0)
         self._nowhere = self.add(self._no_memory, _NOWHERE)
@@ -112,18 +127,20 @@ class StorageTable(StorageNumbers):
         return self._living.get(id(storage)) or self._register(tensor, storage, stream)
 
     def known(self, storage: torch.UntypedStorage) -> Storage | None:
-        """Return a storage that operators have used; None for any other."""
-        return self._living.get(id(storage))
+        """Return a storage whose bytes operators have used; None for any other."""
+        known = self._living.get(id(storage))
+        if known is None and self._addresses is not None and not storage.resizable():
+            return self.add(storage, DEFAULT_STREAM)
+        return known
 
     def _register(
         self, tensor: torch.Tensor, storage: torch.UntypedStorage, stream: str
     ) -> Storage:
         if tensor.is_meta:  # there is no memory
             return self._nowhere
-        added = self.add(storage, stream)
         # Where an integer came from is not known here: see `Storage.is_on_device`.
-        added.is_on_device = tensor.is_floating_point() or tensor.is_complex()
-        return added
+        is_on_device = tensor.is_floating_point() or tensor.is_complex()
+        return self.add(storage, stream, is_on_device=is_on_device)
 
     @property
     def num_seen(self) -> int:
@@ -137,7 +154,8 @@ class StorageTable(StorageNumbers):
 
     @override
     def region(self, tensor: torch.Tensor) -> MemoryRegion:
-        return tensor_region(tensor, self.of(tensor).number)
+        storage = self.of(tensor)
+        return tensor_region(tensor, storage.number, storage.first_byte)
 
     def resized(self, storage: torch.UntypedStorage, stream: str) -> None:
         """Note that `resize_` gave the memory back, or allocated other memory."""
@@ -152,24 +170,61 @@ class StorageTable(StorageNumbers):
         self._on_freed = None
         self._living.clear()
 
-    def add(self, storage: torch.UntypedStorage, stream: str) -> Storage:
-        """Number a storage that is new, or whose memory is; it counts as the device's."""
+    def add(
+        self,
+        storage: torch.UntypedStorage,
+        stream: str,
+        *,
+        is_on_device: bool = True,
+    ) -> Storage:
+        """Number a storage that is new, or whose memory is."""
         added = Storage(storage, self._forget)
-        added.number = self._count
+        added.number, added.first_byte = self._count, 0
         added.key = id(storage)
         added.stream = stream
-        added.is_on_device = True
+        added.is_on_device = is_on_device
         added.is_shared = False
         added.recorded_streams = added.engine_streams = ()
         added.recorded_at = ()
         added.num_bytes = storage.nbytes()
         added.made_at = NoLine.UNKNOWN
-        self._count += 1
+        if self._addresses is not None or not storage.resizable():
+            self._place(added)
+        if added.number == self._count:
+            self._count += 1
         self._living[added.key] = added
         return added
+
+    def _place(self, added: Storage) -> None:
+        """Give a storage the number of the memory in which it lies, if that has one."""
+        if self._addresses is None:
+            self._addresses = Addresses()
+            for earlier in self._living.values():
+                self._addresses.place(*_bytes_of(earlier))
+        key, number, address, num_bytes = _bytes_of(added)
+        memories = self._addresses.place(key, number, address, num_bytes)
+        if not memories:
+            return
+        whole, *parts = memories
+        added.number, added.first_byte = whole.number, address - whole.origin
+        for part in parts:
+            self.moved[part.number] = whole.number, part.origin - whole.origin
+        twins = [self._living[k] for one in memories for k in one.members if k != key]
+        added.stream, added.is_on_device = twins[0].stream, twins[0].is_on_device
+        for storage in (added, *twins):
+            storage.is_shared = True
 
     def _forget(self, storage: weakref.ref[torch.UntypedStorage]) -> None:
         assert isinstance(storage, Storage)
         if self._on_freed is not None and self._living.get(storage.key) is storage:
             del self._living[storage.key]
-            self._on_freed(storage)
+            if self._addresses is None or self._addresses.remove(storage.key):
+                self._on_freed(storage)
+
+
+def _bytes_of(storage: Storage) -> tuple[int, int, int, int]:
+    """Return the key of a storage, its number, its address and its size."""
+    own = storage()
+    if own is None or own.device.type != "cpu" or not own.nbytes():
+        return storage.key, storage.number, 0, 0
+    return storage.key, storage.number, own.data_ptr(), own.nbytes()

@@ -1,0 +1,66 @@
+"""Warnings and clocks of recorded scripts."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from syncverify.scripts.judging import judge
+from syncverify.scripts.kept_warnings import show_warnings, warnings_kept
+from syncverify.scripts.recording import record
+from syncverify.scripts.script import Script
+from syncverify.simulation.text import remark
+
+SCRIPT = """
+import warnings
+from time import monotonic
+
+import torch
+import torch.distributed as dist
+
+start = monotonic()
+dist.init_process_group("nccl")
+warnings.warn("of every rank")
+if dist.get_rank() == 1:
+    warnings.warn("of one rank")
+dist.all_reduce(torch.ones(4, device="cuda"))
+if monotonic() - start > 1e6:
+    dist.barrier()
+print(f"{monotonic() - start:.1f} s")
+"""
+
+
+def test_a_warning_is_kept_once_and_shown_with_its_ranks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show = warnings.showwarning
+    with warnings_kept() as kept:
+        for words in ("again", "again", "once"):
+            warnings.showwarning(UserWarning(words), UserWarning, "gone.py", 7)
+    assert warnings.showwarning is show
+    assert [*kept] == [
+        "gone.py:7: UserWarning: again\n",
+        "gone.py:7: UserWarning: once\n",
+    ]
+    show_warnings({0: [*kept], 2: [*kept][:1]})
+    assert capsys.readouterr().err.splitlines() == [
+        "ranks 0, 2: gone.py:7: UserWarning: again",
+        "rank 0: gone.py:7: UserWarning: once",
+    ]
+
+
+@pytest.mark.long
+def test_a_script_shows_its_warnings_once_and_has_a_remark_on_its_clock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    simulation = judge(record(Script(str(path)), 2))
+    simulation.check()
+    (found,) = map(remark, simulation.remarks)
+    assert found.startswith(f"a clock decides at {path}:14 in <module> (ranks 0, 1)")
+    shown = [line for line in capsys.readouterr().err.splitlines() if "rank" in line]
+    assert [line.partition(": ")[0] for line in shown if "UserWarning" in line] == [
+        "ranks 0, 1",
+        "rank 1",
+    ]
