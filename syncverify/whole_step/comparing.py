@@ -73,7 +73,7 @@ def compare(
     check_values(training, ranks, reference.values)
     check_batches(training, layout, ranks, reference.values)
     is_poisoned = isinstance(training.variation, NotFinite)
-    if is_poisoned and not all(each.is_poisoned for each in ranks):
+    if not _is_tried(training, ranks):
         return replace(played, is_tried=False)
     values, reference = _compared(training, layout, ranks, reference, device)
     apart = [each for each in values if training.loss is None and is_apart(each)]
@@ -102,6 +102,18 @@ def compare(
         absent=_absent(reference.values, ranks),
         added=_names(ranks, without=[reference.values]),
     )
+
+
+def _is_tried(training: Training, ranks: Sequence[RankValues]) -> bool:
+    """Tell whether a gradient was no number, and the scaler had to find it."""
+    match training.variation:
+        case NotFinite(is_local=True):
+            # A rank that skips by its own decision may not unscale, and others do.
+            looks = any(each.is_poisoned or not each.num_steps for each in ranks)
+            return looks and any(each.has_infinite_loss for each in ranks)
+        case NotFinite():
+            return all(each.is_poisoned for each in ranks)
+    return True
 
 
 def is_apart(value: ComparedValue) -> bool:

@@ -370,7 +370,13 @@ def _varied(
     gradients = reference.values.tensors(Quantity.STEPPED, 0).items()
     names = [name for name, gradient in gradients if gradient is not None]
     described = reference.described
-    listed = variations(setup, num_parts, names)
+    listed = variations(
+        setup,
+        num_parts,
+        names,
+        scales=bool(reference.values.tensors(Quantity.SCALE, 0)),
+        is_split=layout.size(setup.split_axes(layout)) > 1,
+    )
     for variation in (each for each in listed if described.has(each.word)):
         # One step shows the decision: in the second one there is no overflow.
         num_steps = 1 if isinstance(variation, NotFinite) else setup.num_steps

@@ -158,6 +158,8 @@ def _variation_text(variation: Variation) -> str:
             return f"the last micro-batch is padding ({key!r} is 0)"
         case AllOnes():
             return "all elements of gradients are one number"
+        case NotFinite(is_local=True):
+            return "the scaled loss is infinity on the ranks with the last part of the batch alone"
         case NotFinite(name, value):
             return f"{value} in the last element of the gradient of {name}, before unscaling"
     return variation.word
@@ -211,6 +213,8 @@ def _why_not_tried(variation: Variation | None) -> str:
     match variation:
         case AllOnes():
             return "parameters are clipped apart, or autograd and FSDP2 do not make each gradient"
+        case NotFinite(is_local=True):
+            return "the step does not call scale() and unscale_() of the scaler"
     return "the step does not call unscale_() of the scaler"
 
 

@@ -104,6 +104,7 @@ class RankValues:
         first_names: First name of each parameter of the plain model, by all of its names.
         is_poisoned: Whether the scaler unscaled, which puts infinity or NaN into a gradient as the
             variation says.
+        has_infinite_loss: Whether the scaled loss is infinity as the variation says.
         kept: Parts of tensors of a mesh, which are put together after the run.
         options: Options of the optimizers before the first step.
         lowered: Dtypes to which operators rounded tensors of a higher dtype.
@@ -118,11 +119,23 @@ class RankValues:
     frozen: frozenset[str] = frozenset()
     first_names: Mapping[str, str] = field(default_factory=dict)
     is_poisoned: bool = False
+    has_infinite_loss: bool = False
     kept: KeptParts = field(default_factory=dict)
     options: Options = field(default_factory=dict)
     lowered: frozenset[torch.dtype] = frozenset()
     lowered_scalars: frozenset[torch.dtype] = frozenset()
     overflows: frozenset[int] = frozenset()
+
+    @property
+    def scales(self) -> bool:
+        """Tell whether a scaler multiplies the loss."""
+        return any(each.tensors.get(Quantity.SCALE) for each in self.steps)
+
+    @property
+    def num_steps(self) -> float:
+        """Number of steps of the optimizer."""
+        numbers = (e.tensors[Quantity.SKIPPED]["steps"] for e in self.steps)
+        return sum(float(each) for each in numbers if each is not None)
 
     def shown_tensors(self) -> Iterator[torch.Tensor]:
         """Yield the values of all steps."""
