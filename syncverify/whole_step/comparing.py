@@ -22,6 +22,7 @@ from syncverify.whole_step.playing import play_on
 from syncverify.whole_step.replicas import copies_apart
 from syncverify.whole_step.rounding import roundings_of
 from syncverify.whole_step.training import Training
+from syncverify.whole_step.unreached_clip import unreached_clip
 from syncverify.whole_step.unread import unread
 from syncverify.whole_step.value_checks import check_batches, check_values
 from syncverify.whole_step.values import (
@@ -101,6 +102,9 @@ def compare(
         zero=_zero(reference.values),
         absent=_absent(reference.values, ranks),
         added=_names(ranks, without=[reference.values]),
+        unclipped=None
+        if is_poisoned
+        else unreached_clip(training, ranks, reference.values),
     )
 
 

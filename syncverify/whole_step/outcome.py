@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from syncverify.judge.remarks import Remark
 from syncverify.simulation.simulation import Simulation
 from syncverify.trace.source_lines import SourceLine
+from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.rounding import Roundings
 from syncverify.whole_step.training import Beside, Variation
+from syncverify.whole_step.unreached_clip import UnreachedClip
 from syncverify.whole_step.values import Quantity, RankValues
 
 
@@ -84,6 +86,7 @@ class LayoutPlay:
         saved_on: Layout that wrote the checkpoint from which the training goes on; None for a
             training without a pause.
         roundings: The dtypes whose rounding gives the tolerances; None for those of float64.
+        unclipped: The largest norm that no gradient norm reaches; None if one does, or none is known.
         not_judged: Values with so wide a bound that a factor of 2 might not be seen.
     """
 
@@ -105,6 +108,7 @@ class LayoutPlay:
     is_split: bool = True
     saved_on: Layout | None = None
     roundings: Roundings | None = None
+    unclipped: UnreachedClip | None = None
     not_judged: tuple[ComparedValue, ...] = ()
 
     @property
@@ -218,6 +222,20 @@ class Comparison:
             for each in played.simulation.remarks:
                 first.setdefault((each.operation, each.lines), each)
         return tuple(first.values())
+
+    @property
+    def unclipped(self) -> tuple[LayoutPlay, ...]:
+        """The right plays of layouts on which clipping changes nothing in any play."""
+        tried = [e for e in self.plays if e.is_tried]
+        plays = [e for e in tried if not isinstance(e.variation, NotFinite)]
+        reached = {e.layout for e in plays if e.unclipped is None}
+        base = [e for e in plays if e.is_right and e.variation is None]
+        return tuple(
+            each
+            for each in base
+            if each.unclipped is not None
+            if each.layout.num_ranks > 1 and each.layout not in reached
+        )
 
     def differing(self, found: FoundMistake) -> list[Beside]:
         """Return where the own step differs from itself by a mistake."""

@@ -314,8 +314,8 @@ def _base_of_closed_form(
 ) -> LayoutPlay | None:
     """Return the play of the batch as it is, if gradients of all ones may show more than it.
 
-    They do where it is right, and gradients are zero, a user asks for these data, or an own step is
-    compared with itself. The first number of micro-batches is enough.
+    They do where it is right, and gradients are zero or too small to be clipped, a user asks for
+    these data, or an own step is compared with itself. The first number of micro-batches is enough.
     """
     is_listed = layout in described.layouts and described.has(ALL_ONES)
     if not is_listed or setup.num_micro_batches != described.numbers[0]:
@@ -323,7 +323,8 @@ def _base_of_closed_form(
     own = [each for each in plays if each.layout == layout]
     base = next(each for each in own if each.variation is None)
     clips = setup.clip is not None or base.has_norm
-    is_wanted = bool(base.zero) or ALL_ONES in described.data
+    shows_less = bool(base.zero) or base.unclipped is not None
+    is_wanted = shows_less or ALL_ONES in described.data
     is_new = setup.loss is None or (clips and is_wanted)
     return base if is_new and all(e.is_right for e in own) else None
 

@@ -522,6 +522,7 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
             n for n, p in parameters.items() if p in watch.is_read_elsewhere
         ),
         copied=frozenset(copies.values()),
+        max_norm=watch.max_norm,
     )
 
 

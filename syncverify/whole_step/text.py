@@ -16,6 +16,7 @@ from syncverify.whole_step.data import AllOnes, EmptyPart, NotFinite, UnequalTok
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.grouped_names import grouped_names, some_names
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
+from syncverify.whole_step.printed import printed
 from syncverify.whole_step.rounding import dtype_names
 from syncverify.whole_step.shown import shown_part, shown_ranks
 from syncverify.whole_step.training import Beside, Variation
@@ -65,7 +66,8 @@ def _table(outcome: Comparison) -> list[str]:
     ]
     if not lines:
         return []
-    notes = dict.fromkeys([*_unshown(outcome.plays), *unjudged(outcome)])
+    unshown = [*_unshown(outcome.plays), *_unclipped(outcome)]
+    notes = dict.fromkeys([*unshown, *unjudged(outcome)])
     return ["\n".join(["layouts:", *lines, *notes])]
 
 
@@ -105,6 +107,17 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
             yield f"  not compared: {some_names(played.absent)}: no rank has a parameter of this name"
         if played.added:
             yield f"  not compared: {some_names(played.added)}: build() makes no such parameter"
+
+
+def _unclipped(outcome: Comparison) -> Iterator[str]:
+    """Yield the layouts on which clipping changes no gradient."""
+    for played in outcome.unclipped:
+        assert played.unclipped is not None
+        norm, limit = played.unclipped.norm, played.unclipped.max_norm
+        yield (
+            f"  not shown: clipping on {played.layout} never clipped: norms up to "
+            f"{printed(norm, limit)}, max_norm {printed(limit, norm)}; take a smaller max_norm"
+        )
 
 
 def _of_lower_dtypes(played: LayoutPlay) -> Iterator[str]:

@@ -77,6 +77,7 @@ class StepValues:
         read_elsewhere: Parameters that an optimizer may update from a tensor that is not their
             gradient, as it has tensors of its own.
         copied: Parameters that an optimizer has a copy of.
+        max_norm: Largest norm of torch's clipping; None where it was not called, or with several norms.
     """
 
     tensors: Mapping[Quantity, NamedTensors]
@@ -89,6 +90,7 @@ class StepValues:
     left: NamedTensors = field(default_factory=dict)
     read_elsewhere: frozenset[str] = frozenset()
     copied: frozenset[str] = frozenset()
+    max_norm: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ class StepWatch:
         begun: Gradients of the model when an optimizer with tensors of its own begins its step.
         read: Gradients as the optimizer reads them, by parameter.
         norm: The norm of the last clipping; None if torch's clipping was not called.
+        max_norms: The largest norms that the calls of torch's clipping were given.
         has_one_norm: Whether all calls of torch's clipping were given one norm.
         optimizers: The optimizers that stepped, one entry a step.
         options: Options with which they update each parameter.
@@ -78,6 +79,7 @@ class StepWatch:
         self.begun = dict[nn.Parameter, torch.Tensor]()
         self.read = dict[torch.Tensor, torch.Tensor]()
         self.norm: torch.Tensor | None = None
+        self.max_norms = set[float]()
         self.has_one_norm = True
         self.optimizers = list[Any]()
         self.options = dict[torch.Tensor, dict[str, object]]()
@@ -100,6 +102,12 @@ class StepWatch:
         read = {each for each in self.read if each in self._parameters}
         is_of_others = self.before_clip and self.before_clip.keys() != read
         return not self.has_one_norm or bool(is_of_others)
+
+    @property
+    def max_norm(self) -> float | None:
+        """Return the one largest norm of torch's clipping; None where there are several, or none."""
+        is_one = self.has_one_norm and len(self.max_norms) == 1
+        return next(iter(self.max_norms)) if is_one else None
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -130,8 +138,12 @@ class StepWatch:
 
         return step
 
-    def sees_clip(self, parameters: Iterable[Any], norm: torch.Tensor) -> None:
-        """Copy the gradients that are clipped, and the norm."""
+    def sees_clip(
+        self, parameters: Iterable[Any], norm: torch.Tensor, max_norm: float
+    ) -> None:
+        """Copy the gradients that are clipped, their norm, and the largest one."""
+        with without_dispatch_modes():  # the program does not read it
+            self.max_norms.add(float(max_norm))
         if self.norm is not None:
             self.has_one_norm &= _is_same_number(self.norm, norm)
         self.norm = norm.detach().clone()
@@ -305,7 +317,7 @@ def watched_clipping() -> Iterator[None]:
         is_one = isinstance(parameters, torch.Tensor)
         listed = [parameters] if is_one else [*parameters]
         if (watch := getattr(_rank, "watch", None)) is not None:
-            watch.sees_clip(listed, total_norm)
+            watch.sees_clip(listed, total_norm, max_norm)
         original(listed, max_norm, total_norm, *rest, **more)
 
     with (

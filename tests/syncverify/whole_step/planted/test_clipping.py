@@ -145,3 +145,58 @@ def test_a_coefficient_that_is_never_applied_is_named(wrong: object) -> None:
 def test_a_coefficient_that_is_applied_is_silent() -> None:
     result = _play(clipped_step)
     assert result.is_right, str(result)
+
+
+TOO_LARGE = 1000.0
+
+
+def step_with_a_limit(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    clips: bool = True,
+) -> None:
+    """Clip by a limit that no norm reaches."""
+    loss(model, batch).backward()
+    average(model.parameters(), mesh, "dp")
+    if clips:
+        nn.utils.clip_grad_norm_(model.parameters(), TOO_LARGE)
+    update(optimizer)
+
+
+def _play_limit(
+    step: object, plain: object = loss, clip: float | None = None
+) -> Parity:
+    return parity(
+        build,
+        unchanged,
+        batch,
+        plain,  # type: ignore[arg-type]
+        layouts=["dp=2"],
+        step=step,  # type: ignore[arg-type]
+        clip=clip,
+        optimizer=sgd,
+        device="cpu",
+    )
+
+
+@pytest.mark.slow
+def test_clipping_that_no_norm_reaches_is_tried_with_large_gradients() -> None:
+    forgets = functools.partial(step_with_a_limit, clips=False)
+    (mistake,) = _play_limit(forgets, clip=TOO_LARGE).mistakes
+    assert isinstance(mistake.finding.cause, NotClipped)
+    right = _play_limit(step_with_a_limit, clip=TOO_LARGE)
+    assert right.is_right, str(right)
+    assert "never clipped" not in str(right)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plain", [loss, None])
+def test_clipping_that_is_never_tried_is_said_to_be_not_shown(plain: object) -> None:
+    text = str(_play_limit(step_with_a_limit, plain))
+    assert "not shown: clipping on dp=2 never clipped: norms up to " in text
+    assert "max_norm 1000" in text
+    without = functools.partial(step_with_a_limit, clips=False)
+    assert "never clipped" not in str(_play_limit(without, plain))
