@@ -122,11 +122,17 @@ def _(cause: Scaled, _quantity: Quantity) -> CauseWords:
             if is_larger
             else "multiply the loss by the scale, or leave gradients as they are",
         )
-    number = _number(cause.axes, is_number_of_parts=cause.is_number_of_parts)
+    number = _number(
+        cause.axes, is_number_of_parts=cause.is_number_of_parts, rows=cause.rows
+    )
+    change = (
+        f"divide the loss, or the sum of gradients, by {number}"
+        if is_larger and number and " or " not in number
+        else f"{'divide' if is_larger else 'multiply'} by the right number; look where the "
+        "divisor comes from"
+    )
     return CauseWords(
-        ", ".join(filter(None, [f"{word} by {factor:g}", number])),
-        f"{'divide' if is_larger else 'multiply'} by the right number; look where the divisor "
-        "comes from",
+        ", ".join(filter(None, [f"{word} by {factor:g}", number])), change
     )
 
 
@@ -352,10 +358,16 @@ def _ranks(ranks: tuple[int, ...], one: str, several: str) -> str:
     return f"{named('rank', ranks)} {one if len(ranks) == 1 else several}"
 
 
-def _number(axes: Iterable[frozenset[str]], *, is_number_of_parts: bool) -> str:
+def _number(
+    axes: Iterable[frozenset[str]],
+    *,
+    is_number_of_parts: bool,
+    rows: Iterable[str] = (),
+) -> str:
     """Return "the number of ranks of `dp`" and the like; "" where the factor is no such number."""
     ways = [f"of ranks of {each}" for each in sorted(map(_axes, axes))]
     ways += ["of micro-batches"] if is_number_of_parts else []
+    ways += [f"of {each}" for each in rows]
     return f"the number {' or '.join(ways)}" if ways else ""
 
 

@@ -23,6 +23,7 @@ from syncverify.whole_step.differences import OneRank
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.json_values import json_of
 from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.numbers_of_factors import with_its_number
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.outvoted import outvoting
 from syncverify.whole_step.places import places_of
@@ -43,7 +44,7 @@ from syncverify.whole_step.training import (
     Training,
     adamw,
 )
-from syncverify.whole_step.values import Quantity
+from syncverify.whole_step.values import Quantity, RankValues
 
 # Axes and sizes of meshes, one or several, or a number of ranks.
 Layouts = int | str | Mapping[str, int] | Sequence[Mapping[str, int] | str]
@@ -404,15 +405,16 @@ def _note(
             continue
         best = shrunk(setup, played, finding, device)
         check_same_again(best.training, best.played, device)
+        named = with_its_number(setup, played, finding, best, device)
         found = FoundMistake(
-            finding=best.finding,
+            finding=named,
             layout=best.played.layout,
             num_micro_batches=best.training.num_micro_batches,
             sizes=tuple(best.training.sizes.items()),
             num_rows=best.training.num_rows,
             layouts=(played.layout,),
             variation=best.training.variation,
-            places=_places(best.finding, best.training, best.played),
+            places=_places(named, best.training, best.played),
         )
         mistakes.append(found)
 
@@ -439,7 +441,11 @@ def _note_layout(
 def _places(
     finding: WrongQuantity, training: Training, played: LayoutPlay
 ) -> tuple[SourceLine, ...]:
-    return places_of(finding, training, played.layout, played.simulation.run)
+    ranks = [e for e in played.simulation.results if isinstance(e, RankValues)]
+    steps = (each.steps[finding.step] for each in ranks)
+    backwards = tuple(dict.fromkeys(line for each in steps for line in each.backwards))
+    run = played.simulation.run
+    return places_of(finding, training, played.layout, run, backwards)
 
 
 def _note_as_it_is(

@@ -523,6 +523,7 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
         ),
         copied=frozenset(copies.values()),
         max_norm=watch.max_norm,
+        backwards=(*watch.backwards,),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import torch
 
+from syncverify.trace.source_lines import SourceLine
 from syncverify.whole_step.shards import KeptParts
 
 # Name of a parameter to its tensor, whole unless an ordinary tensor is a shard; None where it
@@ -77,6 +78,7 @@ class StepValues:
         read_elsewhere: Parameters that an optimizer may update from a tensor that is not their
             gradient, as it has tensors of its own.
         copied: Parameters that an optimizer has a copy of.
+        backwards: Lines of the program that call `backward()`.
         max_norm: Largest norm of torch's clipping; None where it was not called, or with several norms.
     """
 
@@ -91,6 +93,7 @@ class StepValues:
     read_elsewhere: frozenset[str] = frozenset()
     copied: frozenset[str] = frozenset()
     max_norm: float | None = None
+    backwards: tuple[SourceLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ from torch.optim.optimizer import (
 )
 
 from syncverify.trace.dispatch_modes import without_dispatch_modes
+from syncverify.trace.source_lines import SourceLine, lines_among
+from syncverify.trace.stacks import calling_line
 
 _rank: Final = threading.local()
 # Not options of an update: parameters, ways to compute the same, and the start of a schedule.
@@ -59,6 +61,7 @@ class StepWatch:
         read: Gradients as the optimizer reads them, by parameter.
         norm: The norm of the last clipping; None if torch's clipping was not called.
         max_norms: The largest norms that the calls of torch's clipping were given.
+        backwards: Lines of the program that call `backward()`.
         has_one_norm: Whether all calls of torch's clipping were given one norm.
         optimizers: The optimizers that stepped, one entry a step.
         options: Options with which they update each parameter.
@@ -80,6 +83,7 @@ class StepWatch:
         self.read = dict[torch.Tensor, torch.Tensor]()
         self.norm: torch.Tensor | None = None
         self.max_norms = set[float]()
+        self.backwards = dict[SourceLine, None]()
         self.has_one_norm = True
         self.optimizers = list[Any]()
         self.options = dict[torch.Tensor, dict[str, object]]()
@@ -304,7 +308,7 @@ def watch_bases(optimizer: Any) -> None:
 
 @contextmanager
 def watched_clipping() -> Iterator[None]:
-    """Let the watch of each thread see torch's clipping within a block."""
+    """Let the watch of each thread see torch's clipping and calls of backward within a block."""
     original = clip_grad._clip_grads_with_norm_
 
     def seen(
@@ -320,9 +324,17 @@ def watched_clipping() -> Iterator[None]:
             watch.sees_clip(listed, total_norm, max_norm)
         original(listed, max_norm, total_norm, *rest, **more)
 
+    make_gradients = torch.autograd.backward
+
+    def backward(*args: Any, **more: Any) -> None:
+        if (watch := getattr(_rank, "watch", None)) is not None:
+            watch.backwards |= dict.fromkeys(lines_among([calling_line()]))
+        make_gradients(*args, **more)
+
     with (
         patch.object(clip_grad, "_clip_grads_with_norm_", seen),
         patch.object(nn.utils, "clip_grads_with_norm_", seen),
+        patch.object(torch.autograd, "backward", backward),
     ):
         yield
 
