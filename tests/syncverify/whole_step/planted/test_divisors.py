@@ -244,6 +244,15 @@ def test_a_factor_of_some_ranks_is_no_lacking_sum(
     assert words in str(result)
 
 
+@pytest.mark.parametrize("factors", [[1 + 1e-10] * 2, [1, 1 + 1e-10]])
+def test_a_tiny_difference_is_no_factor_of_1(factors: list[float]) -> None:
+    step = functools.partial(scaled_by_rank, factors=factors)
+    text = str(_plain(step, 2))
+    assert "MISTAKE" in text
+    assert "by 1 " not in text
+    assert "by 1," not in text
+
+
 def test_a_lacking_sum_may_need_any_factor() -> None:
     step = functools.partial(scaled_by_rank, factors=[0.8, 0.8], reduces=False)
     (mistake,) = _plain(step, 2).mistakes
