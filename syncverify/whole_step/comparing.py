@@ -10,6 +10,7 @@ from syncverify.whole_step.batches import num_rows
 from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.differences import ComparedValue, OneRank, compared
 from syncverify.whole_step.findings import WrongQuantity, findings
+from syncverify.whole_step.gathered_late import gathered_late
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.lower_dtypes import (
     check_judged,
@@ -71,6 +72,7 @@ def compare(
     ranks = [each for each in simulation.results if isinstance(each, RankValues)]
     if len(ranks) < layout.num_ranks:  # `sys.exit(0)` ends a rank, and is no fault
         return played
+    ranks = [gathered_late(training, each) for each in ranks]
     check_values(training, ranks, reference.values)
     check_batches(training, layout, ranks, reference.values)
     is_poisoned = isinstance(training.variation, NotFinite)
@@ -99,6 +101,7 @@ def compare(
         worst=worst_errors(values),
         returned_apart=tuple(dict.fromkeys(each.name for each in apart)),
         unread=tuple(dict.fromkeys(parameter_of(each.name) for each in ignored)),
+        late=tuple(sorted({name for each in ranks for name in each.late})),
         zero=_zero(reference.values),
         absent=_absent(reference.values, ranks),
         added=_names(ranks, without=[reference.values]),

@@ -73,6 +73,7 @@ class LayoutPlay:
         variation: The other data of this play; None for the batch as it is.
         zero: Parameters whose gradients are zero on one rank in all steps: no mistake in
             their gradients can show.
+        late: Parameters whose values after the last step only a next forward would gather.
         absent: Parameters of one rank that no rank of the mesh has.
         added: Parameters of the mesh that one rank has not.
         is_tried: Whether the variation could be played: not without a call of `unscale_()`, and
@@ -99,6 +100,7 @@ class LayoutPlay:
     worst: Mapping[str, WorstError] = field(default_factory=dict)
     variation: Variation | None = None
     zero: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     is_tried: bool = True

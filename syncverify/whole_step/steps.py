@@ -524,6 +524,7 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
         copied=frozenset(copies.values()),
         max_norm=watch.max_norm,
         backwards=(*watch.backwards,),
+        used={n: watch.used[p] for n, p in parameters.items() if p in watch.used},
     )
 
 

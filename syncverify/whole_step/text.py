@@ -102,6 +102,11 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
                 f"{played.layout} is {part.text(first.got[rank])}, and not "
                 f"{part.text(first.expected[rank])}: another norm, or a mistake"
             )
+        if played.late and played.variation is None:
+            yield (
+                f"  not compared: {some_names(played.late)} after the last step of {played.layout}: "
+                "the forward of a next step would gather them; make one step more"
+            )
         yield from _of_lower_dtypes(played)
         if played.absent:
             yield f"  not compared: {some_names(played.absent)}: no rank has a parameter of this name"

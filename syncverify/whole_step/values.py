@@ -79,6 +79,7 @@ class StepValues:
             gradient, as it has tensors of its own.
         copied: Parameters that an optimizer has a copy of.
         backwards: Lines of the program that call `backward()`.
+        used: Parameters that no optimizer has, as the backward sees them.
         max_norm: Largest norm of torch's clipping; None where it was not called, or with several norms.
     """
 
@@ -94,6 +95,7 @@ class StepValues:
     copied: frozenset[str] = frozenset()
     max_norm: float | None = None
     backwards: tuple[SourceLine, ...] = ()
+    used: NamedTensors = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class RankValues:
         lowered: Dtypes to which operators rounded tensors of a higher dtype.
         lowered_scalars: Dtypes below float64 of scalars that were rounded, or that the host read.
         overflows: Numbers of the steps in which a value of float16 overflowed.
+        late: Parameters of the last step that only a next forward would gather.
     """
 
     start: NamedTensors
@@ -130,6 +133,7 @@ class RankValues:
     lowered: frozenset[torch.dtype] = frozenset()
     lowered_scalars: frozenset[torch.dtype] = frozenset()
     overflows: frozenset[int] = frozenset()
+    late: frozenset[str] = frozenset()
 
     @property
     def scales(self) -> bool:

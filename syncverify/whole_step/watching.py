@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
@@ -26,7 +26,7 @@ from torch.optim.optimizer import (
 )
 
 from syncverify.trace.dispatch_modes import without_dispatch_modes
-from syncverify.trace.source_lines import SourceLine, lines_among
+from syncverify.trace.source_lines import Origin, SourceLine, lines_among
 from syncverify.trace.stacks import calling_line
 
 _rank: Final = threading.local()
@@ -62,6 +62,7 @@ class StepWatch:
         norm: The norm of the last clipping; None if torch's clipping was not called.
         max_norms: The largest norms that the calls of torch's clipping were given.
         backwards: Lines of the program that call `backward()`.
+        used: Parameters that no optimizer has, as the first backward sees them; no DTensors.
         has_one_norm: Whether all calls of torch's clipping were given one norm.
         optimizers: The optimizers that stepped, one entry a step.
         options: Options with which they update each parameter.
@@ -75,7 +76,7 @@ class StepWatch:
     def __init__(
         self,
         parameters: Iterable[nn.Parameter],
-        optimizers: Iterable[Any],
+        optimizers: Sequence[Any],
         copies: dict[torch.Tensor, nn.Parameter],
     ) -> None:
         self.before_clip = dict[nn.Parameter, torch.Tensor]()
@@ -84,6 +85,7 @@ class StepWatch:
         self.norm: torch.Tensor | None = None
         self.max_norms = set[float]()
         self.backwards = dict[SourceLine, None]()
+        self.used = dict[nn.Parameter, torch.Tensor]()
         self.has_one_norm = True
         self.optimizers = list[Any]()
         self.options = dict[torch.Tensor, dict[str, object]]()
@@ -92,6 +94,13 @@ class StepWatch:
         self.copies = copies
         self.is_read_elsewhere = dict[torch.Tensor, None]()
         self._parameters = dict.fromkeys(parameters)
+        held = {each for optimizer in optimizers for each in parameters_of(optimizer)}
+        self._elsewhere = [
+            each
+            for each in self._parameters
+            if each.requires_grad
+            if each not in held and not isinstance(each, DTensor)
+        ]
         self._others = [e for e in optimizers if not isinstance(e, Optimizer)]
         self._running = list[Any]()
 
@@ -141,6 +150,14 @@ class StepWatch:
             return result
 
         return step
+
+    def sees_backward(self, line: Origin) -> None:
+        """Note the line that calls backward, and the parameters that another tensor updates."""
+        self.backwards |= dict.fromkeys(lines_among([line]))
+        with without_dispatch_modes():  # the program does not read it
+            for each in self._elsewhere:
+                if each not in self.used:
+                    self.used[each] = each.detach().clone()
 
     def sees_clip(
         self, parameters: Iterable[Any], norm: torch.Tensor, max_norm: float
@@ -328,7 +345,7 @@ def watched_clipping() -> Iterator[None]:
 
     def backward(*args: Any, **more: Any) -> None:
         if (watch := getattr(_rank, "watch", None)) is not None:
-            watch.backwards |= dict.fromkeys(lines_among([calling_line()]))
+            watch.sees_backward(calling_line())
         make_gradients(*args, **more)
 
     with (
