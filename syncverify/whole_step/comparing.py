@@ -24,7 +24,7 @@ from syncverify.whole_step.replicas import copies_apart
 from syncverify.whole_step.rounding import roundings_of
 from syncverify.whole_step.training import Training
 from syncverify.whole_step.unreached_clip import unreached_clip
-from syncverify.whole_step.unread import unread
+from syncverify.whole_step.unread import left_steps, unread
 from syncverify.whole_step.value_checks import check_batches, check_values
 from syncverify.whole_step.values import (
     Quantity,
@@ -81,7 +81,7 @@ def compare(
     values, reference = _compared(training, layout, ranks, reference, device)
     apart = [each for each in values if training.loss is None and is_apart(each)]
     values = [each for each in values if not any(each is other for other in apart)]
-    ignored = unread(values, ranks)
+    ignored = [*unread(values, ranks), *left_steps(values)]
     values = [each for each in values if not any(each is other for other in ignored)]
     if not is_poisoned:
         check_judged(values, reference)
@@ -100,7 +100,13 @@ def compare(
         not_judged=tuple(each for each in values if not each.is_judged),
         worst=worst_errors(values),
         returned_apart=tuple(dict.fromkeys(each.name for each in apart)),
-        unread=tuple(dict.fromkeys(parameter_of(each.name) for each in ignored)),
+        unread=tuple(
+            dict.fromkeys(
+                parameter_of(each.name)
+                for each in ignored
+                if each.quantity is not Quantity.SKIPPED
+            )
+        ),
         late=tuple(sorted({name for each in ranks for name in each.late})),
         zero=_zero(reference.values),
         absent=_absent(reference.values, ranks),
