@@ -53,7 +53,7 @@ NEAR = 1 + 2e-9
     ],
 )
 def test_a_wrong_number_has_another_text_than_the_right_one(cause: StepMistake) -> None:
-    said = words_of(cause, Quantity.GRADIENT).said
-    numbers = re.findall(r"[0-9]+(?:[.][0-9]+)?", said.replace("rank 0", "rank"))
-    assert max(len(each) for each in numbers) > 9, said
-    assert "1" not in numbers or "rank 1" in said
+    text = words_of(cause, Quantity.GRADIENT).said
+    numbers = re.findall(r"[0-9]+(?:[.][0-9]+)?", text.replace("rank 0", "rank"))
+    assert max(len(each) for each in numbers) > 9, text
+    assert "1" not in numbers or "rank 1" in text
