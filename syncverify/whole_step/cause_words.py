@@ -38,6 +38,7 @@ from syncverify.whole_step.causes import (
     Weighted,
 )
 from syncverify.whole_step.grouped_names import some_names
+from syncverify.whole_step.printed import printed
 from syncverify.whole_step.values import Quantity
 
 _LISTED = "compare the listed values with those of one rank"
@@ -78,7 +79,9 @@ def words_of(cause: StepMistake, quantity: Quantity) -> CauseWords:
 @words_of.register
 def _(cause: LacksSum, _quantity: Quantity) -> CauseWords:
     axes = _axes(cause.axes)
-    factor = "" if cause.factor == 1 else f", and then a factor of {cause.factor:g}"
+    factor = (
+        "" if cause.factor == 1 else f", and then a factor of {_factor(cause.factor)}"
+    )
     return CauseWords(
         f"lacks the sum over {axes}{factor}",
         f"reduce these gradients over {axes}, or mark them as partial there",
@@ -89,7 +92,7 @@ def _(cause: LacksSum, _quantity: Quantity) -> CauseWords:
 def _(cause: ReducedOver, _quantity: Quantity) -> CauseWords:
     right = _axes(cause.right)
     place = f", and not over {right}" if right else ""
-    factor = "" if cause.factor == 1 else f", and multiplied by {cause.factor:g}"
+    factor = "" if cause.factor == 1 else f", and multiplied by {_factor(cause.factor)}"
     return CauseWords(
         f"added over {_axes(cause.axes)}{place}{factor}",
         f"reduce these gradients over {right} alone"
@@ -100,7 +103,7 @@ def _(cause: ReducedOver, _quantity: Quantity) -> CauseWords:
 
 @words_of.register
 def _(cause: TermsWeighted, _quantity: Quantity) -> CauseWords:
-    counts = [f"{n} counts {f:g} times" for n, f in cause.factors if f != 1]
+    counts = [f"{n} counts {_factor(f)} times" for n, f in cause.factors if f != 1]
     text = f"the term {' and '.join(counts)} what it should"
     number = _number(cause.axes, is_number_of_parts=cause.is_number_of_parts)
     return CauseWords(
@@ -122,11 +125,17 @@ def _(cause: Scaled, _quantity: Quantity) -> CauseWords:
             if is_larger
             else "multiply the loss by the scale, or leave gradients as they are",
         )
-    number = _number(cause.axes, is_number_of_parts=cause.is_number_of_parts)
+    number = _number(
+        cause.axes, is_number_of_parts=cause.is_number_of_parts, rows=cause.rows
+    )
+    change = (
+        f"divide the loss, or the sum of gradients, by {number}"
+        if is_larger and number and " or " not in number
+        else f"{'divide' if is_larger else 'multiply'} by the right number; look where the "
+        "divisor comes from"
+    )
     return CauseWords(
-        ", ".join(filter(None, [f"{word} by {factor:g}", number])),
-        f"{'divide' if is_larger else 'multiply'} by the right number; look where the divisor "
-        "comes from",
+        ", ".join(filter(None, [f"{word} by {_factor(factor)}", number])), change
     )
 
 
@@ -135,7 +144,7 @@ def _(cause: RanksScaled, _quantity: Quantity) -> CauseWords:
     ranks = dict[float, list[int]]()
     for rank, factor in cause.factors:
         ranks.setdefault(factor, []).append(rank)
-    listed = [f"by {each:g} on {named('rank', ranks[each])}" for each in ranks]
+    listed = [f"by {_factor(each)} on {named('rank', ranks[each])}" for each in ranks]
     return CauseWords(
         f"multiplied {', '.join(listed)}",
         "multiply by the same number on all ranks; look for code that depends on the rank",
@@ -165,7 +174,7 @@ def _(_cause: NotCleared, _quantity: Quantity) -> CauseWords:
 
 @words_of.register
 def _(cause: Weighted, _quantity: Quantity) -> CauseWords:
-    weights = ", ".join(f"{each:g}" for each in cause.weights)
+    weights = ", ".join(map(_factor, cause.weights))
     if not cause.are_equal:
         return CauseWords(
             f"parts of the batch count wrongly ({weights} times the right weights)"
@@ -179,7 +188,7 @@ def _(cause: Weighted, _quantity: Quantity) -> CauseWords:
 
 @words_of.register
 def _(cause: MicroBatchesWeighted, _quantity: Quantity) -> CauseWords:
-    factors = ", ".join(f"{each:g}" for each in cause.factors)
+    factors = ", ".join(map(_factor, cause.factors))
     return CauseWords(
         f"the micro-batches of a rank count {factors} times what they should",
         "keep the gradients of all micro-batches until the step: finish and clear them after "
@@ -262,15 +271,17 @@ def _(cause: NormWithout, _quantity: Quantity) -> CauseWords:
 @words_of.register
 def _(cause: NotClipped, _quantity: Quantity) -> CauseWords:
     return CauseWords(
-        f"the coefficient {cause.coefficient:g} of clipping is not applied",
+        f"the coefficient {_factor(cause.coefficient)} of clipping is not applied",
         "clip the parameters' gradients on all ranks by one norm",
     )
 
 
 @words_of.register
 def _(cause: OtherCoefficient, quantity: Quantity) -> CauseWords:
-    listed = ", ".join(f"rank {r}: {c:g}" for r, c in cause.coefficients.items())
-    text = f"clipped by a coefficient different from {cause.expected:g} ({listed})"
+    right, wrong = cause.expected, cause.coefficients
+    listed = ", ".join(f"rank {r}: {printed(c, right)}" for r, c in wrong.items())
+    expected = printed(right, *wrong.values())
+    text = f"clipped by a coefficient different from {expected} ({listed})"
     if cause.norm is None:
         return CauseWords(
             text, "clip the parameters' gradients on all ranks by one norm"
@@ -352,11 +363,22 @@ def _ranks(ranks: tuple[int, ...], one: str, several: str) -> str:
     return f"{named('rank', ranks)} {one if len(ranks) == 1 else several}"
 
 
-def _number(axes: Iterable[frozenset[str]], *, is_number_of_parts: bool) -> str:
+def _number(
+    axes: Iterable[frozenset[str]],
+    *,
+    is_number_of_parts: bool,
+    rows: Iterable[str] = (),
+) -> str:
     """Return "the number of ranks of `dp`" and the like; "" where the factor is no such number."""
     ways = [f"of ranks of {each}" for each in sorted(map(_axes, axes))]
     ways += ["of micro-batches"] if is_number_of_parts else []
+    ways += [f"of {each}" for each in rows]
     return f"the number {' or '.join(ways)}" if ways else ""
+
+
+def _factor(number: float) -> str:
+    """Return a factor as text: one that is not 1 is not printed as 1."""
+    return printed(number, 1.0)
 
 
 def _axes(axes: Iterable[str]) -> str:

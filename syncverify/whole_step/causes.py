@@ -70,12 +70,14 @@ class Scaled:
         axes: Sets of axes whose number of ranks is the factor, or its reciprocal.
         is_scale: Whether the factor is the scale of the loss, or its reciprocal.
         is_number_of_parts: Whether it is the number of micro-batches, or its reciprocal.
+        rows: What else has this number, such as "rows of a rank"; or its reciprocal.
     """
 
     factor: float
     axes: frozenset[frozenset[str]] = frozenset()
     is_scale: bool = False
     is_number_of_parts: bool = False
+    rows: tuple[str, ...] = ()
     word: str = field(default="scaled", init=False)
 
 

@@ -91,6 +91,7 @@ def closed_form(
     case = _Case(small, elements, training, reference, device)
     values = case.norm_values()
     wrong = [(each, case.norm_cause()) for each in values if each.wrong_ranks]
+    clipped = list[ComparedValue]()
     if not wrong:
         clipped = case.coefficients()
         values += clipped
@@ -118,6 +119,7 @@ def closed_form(
         unexplained=tuple(e for e in mistakes if isinstance(e.cause, Unexplained)),
         num_values=len(values),
         worst=worst_errors(values),
+        unclipped=None if clipped else base.unclipped,
     )
 
 

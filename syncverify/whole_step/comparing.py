@@ -10,6 +10,7 @@ from syncverify.whole_step.batches import num_rows
 from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.differences import ComparedValue, OneRank, compared
 from syncverify.whole_step.findings import WrongQuantity, findings
+from syncverify.whole_step.gathered_late import gathered_late
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.lower_dtypes import (
     check_judged,
@@ -22,7 +23,8 @@ from syncverify.whole_step.playing import play_on
 from syncverify.whole_step.replicas import copies_apart
 from syncverify.whole_step.rounding import roundings_of
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.unread import unread
+from syncverify.whole_step.unreached_clip import unreached_clip
+from syncverify.whole_step.unread import left_steps, unread
 from syncverify.whole_step.value_checks import check_batches, check_values
 from syncverify.whole_step.values import (
     Quantity,
@@ -70,15 +72,16 @@ def compare(
     ranks = [each for each in simulation.results if isinstance(each, RankValues)]
     if len(ranks) < layout.num_ranks:  # `sys.exit(0)` ends a rank, and is no fault
         return played
+    ranks = [gathered_late(training, each) for each in ranks]
     check_values(training, ranks, reference.values)
     check_batches(training, layout, ranks, reference.values)
     is_poisoned = isinstance(training.variation, NotFinite)
-    if is_poisoned and not all(each.is_poisoned for each in ranks):
+    if not _is_tried(training, ranks):
         return replace(played, is_tried=False)
     values, reference = _compared(training, layout, ranks, reference, device)
     apart = [each for each in values if training.loss is None and is_apart(each)]
     values = [each for each in values if not any(each is other for other in apart)]
-    ignored = unread(values, ranks)
+    ignored = [*unread(values, ranks), *left_steps(values)]
     values = [each for each in values if not any(each is other for other in ignored)]
     if not is_poisoned:
         check_judged(values, reference)
@@ -97,11 +100,33 @@ def compare(
         not_judged=tuple(each for each in values if not each.is_judged),
         worst=worst_errors(values),
         returned_apart=tuple(dict.fromkeys(each.name for each in apart)),
-        unread=tuple(dict.fromkeys(parameter_of(each.name) for each in ignored)),
+        unread=tuple(
+            dict.fromkeys(
+                parameter_of(each.name)
+                for each in ignored
+                if each.quantity is not Quantity.SKIPPED
+            )
+        ),
+        late=tuple(sorted({name for each in ranks for name in each.late})),
         zero=_zero(reference.values),
         absent=_absent(reference.values, ranks),
         added=_names(ranks, without=[reference.values]),
+        unclipped=None
+        if is_poisoned
+        else unreached_clip(training, ranks, reference.values),
     )
+
+
+def _is_tried(training: Training, ranks: Sequence[RankValues]) -> bool:
+    """Tell whether a gradient was no number, and the scaler had to find it."""
+    match training.variation:
+        case NotFinite(is_local=True):
+            # A rank that skips by its own decision may not unscale, and others do.
+            looks = any(each.is_poisoned or not each.num_steps for each in ranks)
+            return looks and any(each.has_infinite_loss for each in ranks)
+        case NotFinite():
+            return all(each.is_poisoned for each in ranks)
+    return True
 
 
 def is_apart(value: ComparedValue) -> bool:

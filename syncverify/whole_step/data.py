@@ -13,6 +13,7 @@ import torch
 from syncverify.errors import UsageError
 from syncverify.whole_step.data_words import (
     ALL_ONES,
+    LOCAL_OVERFLOW,
     NAN,
     OVERFLOW,
     PADDING,
@@ -72,14 +73,19 @@ class NotFinite:
     Attributes:
         name: Name of the parameter.
         value: Infinity, or NaN.
+        is_local: Whether the scaled loss is infinity instead, on the ranks that have the last part
+            of the batch. Other ranks have finite gradients until these are reduced.
     """
 
     name: str
     value: float
+    is_local: bool = False
 
     @property
     def word(self) -> str:
         """A short name."""
+        if self.is_local:
+            return LOCAL_OVERFLOW
         return NAN if math.isnan(self.value) else OVERFLOW
 
     def changed(self, batch: Any) -> Any:
@@ -115,7 +121,12 @@ class AllOnes:
 
 
 def variations(
-    training: Training, num_parts: int, names: Iterable[str]
+    training: Training,
+    num_parts: int,
+    names: Iterable[str],
+    *,
+    scales: bool,
+    is_split: bool,
 ) -> list[Variation]:
     """Return the variations that a training can be played with.
 
@@ -123,6 +134,8 @@ def variations(
         training: Model, data, loss and parallelism that the user describes.
         num_parts: Number of micro-batches of all ranks.
         names: The parameters that have a gradient.
+        scales: Whether a scaler multiplies the loss.
+        is_split: Whether axes split the batch over ranks.
     """
     found = list[Variation]()
     if training.weights is not None:
@@ -130,8 +143,9 @@ def variations(
             UnequalTokens(training.weights),
             EmptyPart(training.weights, num_parts),
         ]
-    if training.scaler is not None and (name := _last_shard(training, names)):
+    if scales and (name := _last_shard(training, names)):
         found += [NotFinite(name, value) for value in (math.inf, math.nan)]
+        found += [NotFinite(name, math.inf, is_local=True)] if is_split else []
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from syncverify.errors import UsageError
 from syncverify.simulation.program import Device
 from syncverify.whole_step.data_words import (
+    LOCAL_OVERFLOW,
     NAN,
     OVERFLOW,
     PADDING,
@@ -31,6 +32,7 @@ _NEEDED_BY_DATA: Final = {
     UNEQUAL_TOKENS: "weights",
     PADDING: "weights",
     OVERFLOW: "scaler",
+    LOCAL_OVERFLOW: "scaler",
     NAN: "scaler",
 }
 # Names that are easily written for others. Other typing errors are looked for in functions alone.

@@ -135,7 +135,8 @@ def _scaled(found: ComparedValue, known: Known) -> StepMistake | None:
     if len(factors) < len(found.got):
         return None
     factor = common_factor([*factors.values()], RELATIVE + found.relative_slack)
-    return None if factor is None else scaled_by(factor, known)
+    # A wrong value differs from the right one: rounded digits hide by how much.
+    return None if factor is None or factor == 1 else scaled_by(factor, known)
 
 
 def _own_factors(found: ComparedValue) -> dict[int, float | None]:
@@ -150,7 +151,9 @@ def _own_factors(found: ComparedValue) -> dict[int, float | None]:
 
 def _ranks_scaled(found: ComparedValue, _: Known) -> StepMistake | None:
     factors = _own_factors(found)
-    known = [(rank, each) for rank, each in factors.items() if each is not None]
+    known = [
+        (rank, each) for rank, each in factors.items() if each is not None and each != 1
+    ]
     return RanksScaled(tuple(known)) if len(known) == len(factors) else None
 
 

@@ -51,17 +51,17 @@ def reference_in_lower_dtypes(
     if training.loss is None:
         own = reference_of(training, layout, device, pairs_of_noises(roundings))
         return replace(own, roundings=roundings)
-    return lower_reference(training, roundings, device, _skips(training, ranks))
+    return lower_reference(training, roundings, device, _skips(ranks))
 
 
-def _skips(training: Training, ranks: Sequence[RankValues]) -> frozenset[int]:
+def _skips(ranks: Sequence[RankValues]) -> frozenset[int]:
     """Return the steps that a scaler skips on a rank, since a value overflows on one.
 
     Raises:
         UsageError: A gradient overflows, and there is no scaler.
     """
     overflows = sorted({step for each in ranks for step in each.overflows})
-    if training.scaler is None:
+    if not any(each.scales for each in ranks):
         for step in overflows:
             if not all(map(_is_finite, ranks, [step] * len(ranks))):
                 raise UsageError(

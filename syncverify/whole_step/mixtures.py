@@ -38,7 +38,8 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
         axes = axes_with(known.layout, first) if first > 0 else frozenset()
         factors = tuple(zip(known.terms, ratios, strict=True))
         is_parts = first > 0 and known.is_number_of_parts(first)
-        yield TermsWeighted(factors, axes, is_parts), explained
+        if {*ratios} != {1.0}:
+            yield TermsWeighted(factors, axes, is_parts), explained
     yield from _micro_batches(found, known)
     parts = usable(known.parts)
     num_empty = len(known.parts) - len(parts)
@@ -46,7 +47,8 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
         ratios = [rounded_weight(float(each)) for each in wrong / right]
         # Parts without tokens count in a mean of means, and nowhere else.
         are_equal = _are_equal(wrong) and (bool(num_empty) or not _are_equal(right))
-        yield Weighted(tuple(ratios), are_equal), explained
+        if {*ratios} != {1.0}:
+            yield Weighted(tuple(ratios), are_equal), explained
     if len(parts) > 1 and (weights := _only_wrong(found, parts, known)) is not None:
         yield OwnParts(), [each for each in found if _fits(each, parts, weights, known)]
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from syncverify.judge.remarks import Remark
 from syncverify.simulation.simulation import Simulation
 from syncverify.trace.source_lines import SourceLine
+from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.rounding import Roundings
 from syncverify.whole_step.training import Beside, Variation
+from syncverify.whole_step.unreached_clip import UnreachedClip
 from syncverify.whole_step.values import Quantity, RankValues
 
 
@@ -71,6 +73,7 @@ class LayoutPlay:
         variation: The other data of this play; None for the batch as it is.
         zero: Parameters whose gradients are zero on one rank in all steps: no mistake in
             their gradients can show.
+        late: Parameters whose values after the last step only a next forward would gather.
         absent: Parameters of one rank that no rank of the mesh has.
         added: Parameters of the mesh that one rank has not.
         is_tried: Whether the variation could be played: not without a call of `unscale_()`, and
@@ -84,6 +87,7 @@ class LayoutPlay:
         saved_on: Layout that wrote the checkpoint from which the training goes on; None for a
             training without a pause.
         roundings: The dtypes whose rounding gives the tolerances; None for those of float64.
+        unclipped: The largest norm that no gradient norm reaches; None if one does, or none is known.
         not_judged: Values with so wide a bound that a factor of 2 might not be seen.
     """
 
@@ -96,6 +100,7 @@ class LayoutPlay:
     worst: Mapping[str, WorstError] = field(default_factory=dict)
     variation: Variation | None = None
     zero: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     is_tried: bool = True
@@ -105,6 +110,7 @@ class LayoutPlay:
     is_split: bool = True
     saved_on: Layout | None = None
     roundings: Roundings | None = None
+    unclipped: UnreachedClip | None = None
     not_judged: tuple[ComparedValue, ...] = ()
 
     @property
@@ -218,6 +224,20 @@ class Comparison:
             for each in played.simulation.remarks:
                 first.setdefault((each.operation, each.lines), each)
         return tuple(first.values())
+
+    @property
+    def unclipped(self) -> tuple[LayoutPlay, ...]:
+        """The right plays of layouts on which clipping changes nothing in any play."""
+        tried = [e for e in self.plays if e.is_tried]
+        plays = [e for e in tried if not isinstance(e.variation, NotFinite)]
+        reached = {e.layout for e in plays if e.unclipped is None}
+        base = [e for e in plays if e.is_right and e.variation is None]
+        return tuple(
+            each
+            for each in base
+            if each.unclipped is not None
+            if each.layout.num_ranks > 1 and each.layout not in reached
+        )
 
     def differing(self, found: FoundMistake) -> list[Beside]:
         """Return where the own step differs from itself by a mistake."""

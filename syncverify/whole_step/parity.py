@@ -23,6 +23,7 @@ from syncverify.whole_step.differences import OneRank
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.json_values import json_of
 from syncverify.whole_step.layout import Layout
+from syncverify.whole_step.numbers_of_factors import with_its_number
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.outvoted import outvoting
 from syncverify.whole_step.places import places_of
@@ -43,7 +44,7 @@ from syncverify.whole_step.training import (
     Training,
     adamw,
 )
-from syncverify.whole_step.values import Quantity
+from syncverify.whole_step.values import Quantity, RankValues
 
 # Axes and sizes of meshes, one or several, or a number of ranks.
 Layouts = int | str | Mapping[str, int] | Sequence[Mapping[str, int] | str]
@@ -314,8 +315,8 @@ def _base_of_closed_form(
 ) -> LayoutPlay | None:
     """Return the play of the batch as it is, if gradients of all ones may show more than it.
 
-    They do where it is right, and gradients are zero, a user asks for these data, or an own step is
-    compared with itself. The first number of micro-batches is enough.
+    They do where it is right, and gradients are zero or too small to be clipped, a user asks for
+    these data, or an own step is compared with itself. The first number of micro-batches is enough.
     """
     is_listed = layout in described.layouts and described.has(ALL_ONES)
     if not is_listed or setup.num_micro_batches != described.numbers[0]:
@@ -323,7 +324,8 @@ def _base_of_closed_form(
     own = [each for each in plays if each.layout == layout]
     base = next(each for each in own if each.variation is None)
     clips = setup.clip is not None or base.has_norm
-    is_wanted = bool(base.zero) or ALL_ONES in described.data
+    shows_less = bool(base.zero) or base.unclipped is not None
+    is_wanted = shows_less or ALL_ONES in described.data
     is_new = setup.loss is None or (clips and is_wanted)
     return base if is_new and all(e.is_right for e in own) else None
 
@@ -370,7 +372,13 @@ def _varied(
     gradients = reference.values.tensors(Quantity.STEPPED, 0).items()
     names = [name for name, gradient in gradients if gradient is not None]
     described = reference.described
-    listed = variations(setup, num_parts, names)
+    listed = variations(
+        setup,
+        num_parts,
+        names,
+        scales=bool(reference.values.tensors(Quantity.SCALE, 0)),
+        is_split=layout.size(setup.split_axes(layout)) > 1,
+    )
     for variation in (each for each in listed if described.has(each.word)):
         # One step shows the decision: in the second one there is no overflow.
         num_steps = 1 if isinstance(variation, NotFinite) else setup.num_steps
@@ -397,15 +405,16 @@ def _note(
             continue
         best = shrunk(setup, played, finding, device)
         check_same_again(best.training, best.played, device)
+        named = with_its_number(setup, played, finding, best, device)
         found = FoundMistake(
-            finding=best.finding,
+            finding=named,
             layout=best.played.layout,
             num_micro_batches=best.training.num_micro_batches,
             sizes=tuple(best.training.sizes.items()),
             num_rows=best.training.num_rows,
             layouts=(played.layout,),
             variation=best.training.variation,
-            places=_places(best.finding, best.training, best.played),
+            places=_places(named, best.training, best.played),
         )
         mistakes.append(found)
 
@@ -432,7 +441,11 @@ def _note_layout(
 def _places(
     finding: WrongQuantity, training: Training, played: LayoutPlay
 ) -> tuple[SourceLine, ...]:
-    return places_of(finding, training, played.layout, played.simulation.run)
+    ranks = [e for e in played.simulation.results if isinstance(e, RankValues)]
+    steps = (each.steps[finding.step] for each in ranks)
+    backwards = tuple(dict.fromkeys(line for each in steps for line in each.backwards))
+    run = played.simulation.run
+    return places_of(finding, training, played.layout, run, backwards)
 
 
 def _note_as_it_is(

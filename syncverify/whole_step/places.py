@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from syncverify.judge.traced import shared_launches
@@ -39,7 +39,11 @@ _OF_LOADING: Final = {
 
 
 def places_of(
-    finding: WrongQuantity, training: Training, layout: Layout, run: Run | None
+    finding: WrongQuantity,
+    training: Training,
+    layout: Layout,
+    run: Run | None,
+    backwards: Sequence[SourceLine] = (),
 ) -> tuple[SourceLine, ...]:
     """Return where to look: collectives that the mistake is about, then functions.
 
@@ -48,15 +52,33 @@ def places_of(
         training: Model, data, loss and parallelism that the user describes.
         layout: Its layout.
         run: Its run; None if there is none.
+        backwards: Lines of the program that call `backward()` in the step.
     """
     collectives = [] if run is None else [*_collectives(finding.cause, layout, run)]
     if isinstance(finding.cause, CopiesRoundedApart):
         collectives = [*dict.fromkeys(collectives)]
         if finding.quantity is Quantity.PARAMETER:  # sent after the optimizer's step
             collectives.reverse()
+    if divisors := _divisors(finding, collectives, backwards):
+        return divisors
     functions = [getattr(training, name) for name in _functions(finding)]
     lines = (_first_line(each) for each in functions if each is not None)
     listed = [*collectives[:_MAX_COLLECTIVES], *(each for each in lines if each)]
+    return tuple(dict.fromkeys(listed))
+
+
+def _divisors(
+    finding: WrongQuantity,
+    collectives: Sequence[SourceLine],
+    backwards: Sequence[SourceLine],
+) -> tuple[SourceLine, ...]:
+    """Return the lines that a divisor belongs to: reductions, or the backward of a loss."""
+    cause = finding.cause
+    if not isinstance(cause, Scaled) or finding.quantity is not Quantity.GRADIENT:
+        return ()
+    is_of_loss = cause.is_number_of_parts or bool(cause.rows)
+    listed = [*collectives[:_MAX_COLLECTIVES]]
+    listed += backwards[:_MAX_COLLECTIVES] if is_of_loss else []
     return tuple(dict.fromkeys(listed))
 
 

@@ -21,6 +21,7 @@ from syncverify.simulation.simulation import Simulation
 from syncverify.whole_step.batches import is_same_batch
 from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.differences import OneRank
+from syncverify.whole_step.gathered_late import gathered_late
 from syncverify.whole_step.input_checks import (
     check_same_on_ranks,
     check_training,
@@ -221,6 +222,7 @@ def _own_values(
     if len(ranks) < layout.num_ranks:
         place = "one rank" if layout.num_ranks == 1 else str(layout)
         raise UsageError(f"the step on {place} does not end: {_why(simulation)}")
+    ranks = [gathered_late(training, each) for each in ranks]
     one = as_one_rank(ranks, layout, training.own)
     if layout.num_ranks == 1:
         return one

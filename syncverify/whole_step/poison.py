@@ -1,18 +1,72 @@
-"""A gradient with an element that is no number, put there when the scaler unscales."""
+"""Gradients that are no numbers: put there when the scaler unscales, or by an infinite loss."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+from unittest.mock import patch
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_map
 
 from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.differences import own_axes
 from syncverify.whole_step.training import Own
+
+
+class Poisoned(Protocol):
+    """Values that are no numbers, in one step of a rank.
+
+    Attributes:
+        is_called: Whether the scaler unscaled.
+        has_infinite_loss: Whether the loss that was scaled on this rank became infinity.
+    """
+
+    is_called: bool
+    has_infinite_loss: bool
+
+    def placed(self, scaler: Any) -> AbstractContextManager[None]:
+        """Place the values when a scaler is called within a block."""
+
+
+class InfiniteLoss:
+    """Make the scaled loss infinity on some ranks, so that their own gradients are no numbers.
+
+    Args:
+        is_here: Whether this rank is one of them.
+
+    Attributes:
+        is_called: Whether the scaler unscaled.
+        has_infinite_loss: Whether the loss that was scaled on this rank became infinity.
+    """
+
+    def __init__(self, *, is_here: bool) -> None:
+        self._factor = math.inf if is_here else 1.0
+        self.is_called = False
+        self.has_infinite_loss = False
+
+    @contextmanager
+    def placed(self, scaler: Any) -> Iterator[None]:
+        """Make each loss infinity that a scaler scales within a block: one may be of one optimizer."""
+        scale, unscale = scaler.scale, scaler.unscale_
+
+        def scaled(outputs: Any) -> Any:
+            self.has_infinite_loss = self._factor == math.inf
+            return tree_map(lambda each: each * self._factor, scale(outputs))
+
+        def unscaled(*args: Any, **kwargs: Any) -> Any:
+            self.is_called = True
+            return unscale(*args, **kwargs)
+
+        with (
+            patch.object(scaler, "scale", scaled),
+            patch.object(scaler, "unscale_", unscaled),
+        ):
+            yield
 
 
 class Poison:
@@ -25,6 +79,7 @@ class Poison:
 
     Attributes:
         is_called: Whether the scaler unscaled.
+        has_infinite_loss: False: the loss stays as it is.
     """
 
     def __init__(
@@ -39,6 +94,7 @@ class Poison:
         self._index = None if self._parameter is None else _last_index(self._parameter)
         self._is_last = is_last
         self.is_called = False
+        self.has_infinite_loss = False
 
     @contextmanager
     def placed(self, scaler: Any) -> Iterator[None]:

@@ -8,12 +8,10 @@ from typing import Any, Final
 import torch
 
 from syncverify.whole_step.differences import ComparedValue
+from syncverify.whole_step.printed import FEWEST_DIGITS, MOST_DIGITS
 
 _NUM_SHOWN: Final = 3
 _MAX_RANKS: Final = 4
-# 17 digits tell any two numbers of float64 apart.
-_FEWEST_DIGITS: Final = 6
-_MOST_DIGITS: Final = 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,7 @@ class ShownPart:
     """
 
     indices: tuple[int, ...]
-    digits: int = _FEWEST_DIGITS
+    digits: int = FEWEST_DIGITS
 
     def text(self, value: torch.Tensor | None) -> str:
         """Return the elements as text, with dots where some are left out."""
@@ -61,11 +59,9 @@ def shown_part(value: ComparedValue) -> ShownPart:
     elif len(firsts) < _NUM_SHOWN:
         firsts |= {start + 1, start + 2}
     indices = tuple(sorted(firsts))
-    parts = (
-        ShownPart(indices, digits) for digits in range(_FEWEST_DIGITS, _MOST_DIGITS)
-    )
+    parts = (ShownPart(indices, digits) for digits in range(FEWEST_DIGITS, MOST_DIGITS))
     apart = (e for e in parts if all(e.text(a) != e.text(b) for a, b in pairs))
-    return next(apart, ShownPart(indices, _MOST_DIGITS))
+    return next(apart, ShownPart(indices, MOST_DIGITS))
 
 
 def shown_ranks(value: ComparedValue) -> list[int]:

@@ -24,7 +24,12 @@ from syncverify.whole_step.constant_gradients import constant_gradients
 from syncverify.whole_step.data import AllOnes, NotFinite
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.noise import NoiseOfSteps
-from syncverify.whole_step.poison import Poison, is_last_shard
+from syncverify.whole_step.poison import (
+    InfiniteLoss,
+    Poison,
+    Poisoned,
+    is_last_shard,
+)
 from syncverify.whole_step.rounding import LoweredDtypes
 from syncverify.whole_step.shards import KeptParts, whole
 from syncverify.whole_step.training import Training
@@ -78,6 +83,13 @@ class Wired:
             "schedule": self.schedule,
             "mesh": self.mesh,
         }
+
+    @property
+    def scales(self) -> bool:
+        """Tell whether the scaler multiplies the loss; one with `enabled=False` does nothing."""
+        is_enabled = getattr(self.scaler, "is_enabled", None)
+        is_off = callable(is_enabled) and not is_enabled()
+        return self.scaler is not None and not is_off
 
 
 def train_on_mesh(
@@ -152,7 +164,7 @@ def train_plainly(
     """
     wired = _plain(training)
     start = _start(wired)
-    poison = _poison(wired, {}, {})
+    poison = _poison(wired, None)
     steps, batches = list[StepValues](), list[Any]()
     for index in range(training.num_steps):
         batch = training.whole_batch(index)
@@ -306,7 +318,7 @@ def trained(
     """Make some steps on this rank of a mesh, and return the values that it has."""
     start, options = _start(wired), _options(wired)
     split_over = {name: axes_of(each) for name, each in wired.parameters.items()}
-    poison = _poison(wired, layout.coordinate(dist.get_rank()), dict(layout.axes))
+    poison = _poison(wired, layout)
     steps, batches = list[StepValues](), list[Any]()
     lowered = list[LoweredDtypes]()
     for index in indices:
@@ -315,7 +327,6 @@ def trained(
         lowered.append(LoweredDtypes(wired.optimizers))
         with _placed(poison, wired, index), lowered[-1].noting():
             steps.append(_step(wired, batch, index, _mode(noise, index)))
-    is_poisoned = poison is not None and poison.is_called
     return RankValues(
         start,
         tuple(steps),
@@ -323,7 +334,8 @@ def trained(
         split_over,
         _frozen(wired),
         first_names=wired.names,
-        is_poisoned=is_poisoned,
+        is_poisoned=poison is not None and poison.is_called,
+        has_infinite_loss=poison is not None and poison.has_infinite_loss,
         kept=wired.kept,
         options=options,
         lowered=frozenset().union(*(each.found for each in lowered)),
@@ -347,20 +359,23 @@ def _frozen(wired: Wired) -> frozenset[str]:
     return frozenset(name for name, each in named if not each.requires_grad)
 
 
-def _poison(
-    wired: Wired, coordinate: Mapping[str, int], sizes: Mapping[str, int]
-) -> Poison | None:
-    """Return the poison of a gradient, where the variation says so."""
+def _poison(wired: Wired, layout: Layout | None) -> Poisoned | None:
+    """Return the poison of a gradient, where the variation says so; one rank has no layout."""
     variation = wired.training.variation
     if not isinstance(variation, NotFinite):
         return None
+    sizes = {} if layout is None else dict(layout.axes)
+    coordinate = {} if layout is None else layout.coordinate(dist.get_rank())
+    if variation.is_local:
+        axes = () if layout is None else wired.training.split_axes(layout)
+        return InfiniteLoss(is_here=all(coordinate[a] == sizes[a] - 1 for a in axes))
     own = wired.training.own
     is_last = is_last_shard(variation.name, own, coordinate, sizes)
     return Poison(variation, wired.parameters, is_last=is_last)
 
 
 def _placed(
-    poison: Poison | None, wired: Wired, index: int
+    poison: Poisoned | None, wired: Wired, index: int
 ) -> AbstractContextManager[None]:
     """Return the block of a step: the variation changes gradients in it."""
     if isinstance(variation := wired.training.variation, AllOnes):
@@ -483,7 +498,7 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
         quantity: _wholes(each, quantity, index, wired.kept)
         for quantity, each in found.items()
     }
-    if wired.scaler is not None:
+    if wired.scales:
         scale = float(wired.scaler.get_scale())
         tensors[Quantity.SCALE] = {"scale": torch.tensor(scale)}
     # Small gradients are not clipped, and the optimizer reads them unscaled.
@@ -507,6 +522,9 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
             n for n, p in parameters.items() if p in watch.is_read_elsewhere
         ),
         copied=frozenset(copies.values()),
+        max_norm=watch.max_norm,
+        backwards=(*watch.backwards,),
+        used={n: watch.used[p] for n, p in parameters.items() if p in watch.used},
     )
 
 
@@ -548,7 +566,7 @@ def held_values(wired: Wired, moment: int) -> dict[Quantity, NamedTensors]:
         Quantity.LOADED_RATE: _rates_of(wired),
         Quantity.LOADED_GENERATOR: {"generator": torch.get_rng_state()},
     }
-    if wired.scaler is not None:
+    if wired.scales:
         scale = float(wired.scaler.get_scale())
         held[Quantity.LOADED_SCALE] = {"scale": torch.tensor(scale)}
     return held

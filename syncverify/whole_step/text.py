@@ -16,6 +16,7 @@ from syncverify.whole_step.data import AllOnes, EmptyPart, NotFinite, UnequalTok
 from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.grouped_names import grouped_names, some_names
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
+from syncverify.whole_step.printed import printed
 from syncverify.whole_step.rounding import dtype_names
 from syncverify.whole_step.shown import shown_part, shown_ranks
 from syncverify.whole_step.training import Beside, Variation
@@ -65,7 +66,8 @@ def _table(outcome: Comparison) -> list[str]:
     ]
     if not lines:
         return []
-    notes = dict.fromkeys([*_unshown(outcome.plays), *unjudged(outcome)])
+    unshown = [*_unshown(outcome.plays), *_unclipped(outcome)]
+    notes = dict.fromkeys([*unshown, *unjudged(outcome)])
     return ["\n".join(["layouts:", *lines, *notes])]
 
 
@@ -100,11 +102,27 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
                 f"{played.layout} is {part.text(first.got[rank])}, and not "
                 f"{part.text(first.expected[rank])}: another norm, or a mistake"
             )
+        if played.late and played.variation is None:
+            yield (
+                f"  not compared: {some_names(played.late)} after the last step of {played.layout}: "
+                "the forward of a next step would gather them; make one step more"
+            )
         yield from _of_lower_dtypes(played)
         if played.absent:
             yield f"  not compared: {some_names(played.absent)}: no rank has a parameter of this name"
         if played.added:
             yield f"  not compared: {some_names(played.added)}: build() makes no such parameter"
+
+
+def _unclipped(outcome: Comparison) -> Iterator[str]:
+    """Yield the layouts on which clipping changes no gradient."""
+    for played in outcome.unclipped:
+        assert played.unclipped is not None
+        norm, limit = played.unclipped.norm, played.unclipped.max_norm
+        yield (
+            f"  not shown: clipping on {played.layout} never clipped: norms up to "
+            f"{printed(norm, limit)}, max_norm {printed(limit, norm)}; take a smaller max_norm"
+        )
 
 
 def _of_lower_dtypes(played: LayoutPlay) -> Iterator[str]:
@@ -158,6 +176,8 @@ def _variation_text(variation: Variation) -> str:
             return f"the last micro-batch is padding ({key!r} is 0)"
         case AllOnes():
             return "all elements of gradients are one number"
+        case NotFinite(is_local=True):
+            return "the scaled loss is infinity on the ranks with the last part of the batch alone"
         case NotFinite(name, value):
             return f"{value} in the last element of the gradient of {name}, before unscaling"
     return variation.word
@@ -211,6 +231,8 @@ def _why_not_tried(variation: Variation | None) -> str:
     match variation:
         case AllOnes():
             return "parameters are clipped apart, or autograd and FSDP2 do not make each gradient"
+        case NotFinite(is_local=True):
+            return "the step does not call scale() and unscale_() of the scaler"
     return "the step does not call unscale_() of the scaler"
 
 

@@ -57,6 +57,29 @@ def unread(
     ]
 
 
+def left_steps(values: Iterable[ComparedValue]) -> list[ComparedValue]:
+    """Return numbers of steps of ranks that leave the whole update to an owner, which sends it.
+
+    Args:
+        values: All compared values.
+    """
+    listed = [*values]
+    if any(e.wrong_ranks for e in listed if e.quantity is Quantity.PARAMETER):
+        return []
+    return [
+        each
+        for each in listed
+        if each.quantity is Quantity.SKIPPED
+        if 0 < len(each.wrong_ranks) < len(each.got)
+        if all(_is_none(each.got[rank]) for rank in each.wrong_ranks)
+        if not any(_is_none(each.expected[rank]) for rank in each.wrong_ranks)
+    ]
+
+
+def _is_none(number: torch.Tensor | None) -> bool:
+    return number is None or float(number) == 0
+
+
 def _is_read_elsewhere(
     value: ComparedValue, by_key: _Values, ranks: Sequence[RankValues]
 ) -> bool:

@@ -32,7 +32,7 @@ def check_values(
     _check_numbers(training, one_rank)
     _check_updated(training, one_rank)
     # A scaler may skip all steps, as a mistake of the training.
-    if training.scaler is None and not any(map(_num_steps, ranks)):
+    if not any(each.scales or each.num_steps for each in ranks):
         raise UsageError(
             "no rank calls step() of a torch.optim.Optimizer in any step; step() of the "
             "training has to make the whole step, with the optimizer's"
@@ -131,8 +131,3 @@ def check_batches(
 def _first(names: Iterable[str]) -> str:
     listed = [*names]
     return ", ".join(map(repr, listed[:3])) + (", ..." if len(listed) > 3 else "")
-
-
-def _num_steps(values: RankValues) -> float:
-    counts = (each.tensors[Quantity.SKIPPED]["steps"] for each in values.steps)
-    return sum(float(each) for each in counts if each is not None)

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import torch
 
+from syncverify.trace.source_lines import SourceLine
 from syncverify.whole_step.shards import KeptParts
 
 # Name of a parameter to its tensor, whole unless an ordinary tensor is a shard; None where it
@@ -77,6 +78,9 @@ class StepValues:
         read_elsewhere: Parameters that an optimizer may update from a tensor that is not their
             gradient, as it has tensors of its own.
         copied: Parameters that an optimizer has a copy of.
+        backwards: Lines of the program that call `backward()`.
+        used: Parameters that no optimizer has, as the backward sees them.
+        max_norm: Largest norm of torch's clipping; None where it was not called, or with several norms.
     """
 
     tensors: Mapping[Quantity, NamedTensors]
@@ -89,6 +93,9 @@ class StepValues:
     left: NamedTensors = field(default_factory=dict)
     read_elsewhere: frozenset[str] = frozenset()
     copied: frozenset[str] = frozenset()
+    max_norm: float | None = None
+    backwards: tuple[SourceLine, ...] = ()
+    used: NamedTensors = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +111,13 @@ class RankValues:
         first_names: First name of each parameter of the plain model, by all of its names.
         is_poisoned: Whether the scaler unscaled, which puts infinity or NaN into a gradient as the
             variation says.
+        has_infinite_loss: Whether the scaled loss is infinity as the variation says.
         kept: Parts of tensors of a mesh, which are put together after the run.
         options: Options of the optimizers before the first step.
         lowered: Dtypes to which operators rounded tensors of a higher dtype.
         lowered_scalars: Dtypes below float64 of scalars that were rounded, or that the host read.
         overflows: Numbers of the steps in which a value of float16 overflowed.
+        late: Parameters of the last step that only a next forward would gather.
     """
 
     start: NamedTensors
@@ -118,11 +127,24 @@ class RankValues:
     frozen: frozenset[str] = frozenset()
     first_names: Mapping[str, str] = field(default_factory=dict)
     is_poisoned: bool = False
+    has_infinite_loss: bool = False
     kept: KeptParts = field(default_factory=dict)
     options: Options = field(default_factory=dict)
     lowered: frozenset[torch.dtype] = frozenset()
     lowered_scalars: frozenset[torch.dtype] = frozenset()
     overflows: frozenset[int] = frozenset()
+    late: frozenset[str] = frozenset()
+
+    @property
+    def scales(self) -> bool:
+        """Tell whether a scaler multiplies the loss."""
+        return any(each.tensors.get(Quantity.SCALE) for each in self.steps)
+
+    @property
+    def num_steps(self) -> float:
+        """Number of steps of the optimizer."""
+        numbers = (e.tensors[Quantity.SKIPPED]["steps"] for e in self.steps)
+        return sum(float(each) for each in numbers if each is not None)
 
     def shown_tensors(self) -> Iterator[torch.Tensor]:
         """Yield the values of all steps."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
@@ -26,6 +26,8 @@ from torch.optim.optimizer import (
 )
 
 from syncverify.trace.dispatch_modes import without_dispatch_modes
+from syncverify.trace.source_lines import Origin, SourceLine, lines_among
+from syncverify.trace.stacks import calling_line
 
 _rank: Final = threading.local()
 # Not options of an update: parameters, ways to compute the same, and the start of a schedule.
@@ -58,6 +60,9 @@ class StepWatch:
         begun: Gradients of the model when an optimizer with tensors of its own begins its step.
         read: Gradients as the optimizer reads them, by parameter.
         norm: The norm of the last clipping; None if torch's clipping was not called.
+        max_norms: The largest norms that the calls of torch's clipping were given.
+        backwards: Lines of the program that call `backward()`.
+        used: Parameters that no optimizer has, as the first backward sees them; no DTensors.
         has_one_norm: Whether all calls of torch's clipping were given one norm.
         optimizers: The optimizers that stepped, one entry a step.
         options: Options with which they update each parameter.
@@ -71,13 +76,16 @@ class StepWatch:
     def __init__(
         self,
         parameters: Iterable[nn.Parameter],
-        optimizers: Iterable[Any],
+        optimizers: Sequence[Any],
         copies: dict[torch.Tensor, nn.Parameter],
     ) -> None:
         self.before_clip = dict[nn.Parameter, torch.Tensor]()
         self.begun = dict[nn.Parameter, torch.Tensor]()
         self.read = dict[torch.Tensor, torch.Tensor]()
         self.norm: torch.Tensor | None = None
+        self.max_norms = set[float]()
+        self.backwards = dict[SourceLine, None]()
+        self.used = dict[nn.Parameter, torch.Tensor]()
         self.has_one_norm = True
         self.optimizers = list[Any]()
         self.options = dict[torch.Tensor, dict[str, object]]()
@@ -86,6 +94,13 @@ class StepWatch:
         self.copies = copies
         self.is_read_elsewhere = dict[torch.Tensor, None]()
         self._parameters = dict.fromkeys(parameters)
+        held = {each for optimizer in optimizers for each in parameters_of(optimizer)}
+        self._elsewhere = [
+            each
+            for each in self._parameters
+            if each.requires_grad
+            if each not in held and not isinstance(each, DTensor)
+        ]
         self._others = [e for e in optimizers if not isinstance(e, Optimizer)]
         self._running = list[Any]()
 
@@ -100,6 +115,12 @@ class StepWatch:
         read = {each for each in self.read if each in self._parameters}
         is_of_others = self.before_clip and self.before_clip.keys() != read
         return not self.has_one_norm or bool(is_of_others)
+
+    @property
+    def max_norm(self) -> float | None:
+        """Return the one largest norm of torch's clipping; None where there are several, or none."""
+        is_one = self.has_one_norm and len(self.max_norms) == 1
+        return next(iter(self.max_norms)) if is_one else None
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -130,8 +151,20 @@ class StepWatch:
 
         return step
 
-    def sees_clip(self, parameters: Iterable[Any], norm: torch.Tensor) -> None:
-        """Copy the gradients that are clipped, and the norm."""
+    def sees_backward(self, line: Origin) -> None:
+        """Note the line that calls backward, and the parameters that another tensor updates."""
+        self.backwards |= dict.fromkeys(lines_among([line]))
+        with without_dispatch_modes():  # the program does not read it
+            for each in self._elsewhere:
+                if each not in self.used:
+                    self.used[each] = each.detach().clone()
+
+    def sees_clip(
+        self, parameters: Iterable[Any], norm: torch.Tensor, max_norm: float
+    ) -> None:
+        """Copy the gradients that are clipped, their norm, and the largest one."""
+        with without_dispatch_modes():  # the program does not read it
+            self.max_norms.add(float(max_norm))
         if self.norm is not None:
             self.has_one_norm &= _is_same_number(self.norm, norm)
         self.norm = norm.detach().clone()
@@ -292,7 +325,7 @@ def watch_bases(optimizer: Any) -> None:
 
 @contextmanager
 def watched_clipping() -> Iterator[None]:
-    """Let the watch of each thread see torch's clipping within a block."""
+    """Let the watch of each thread see torch's clipping and calls of backward within a block."""
     original = clip_grad._clip_grads_with_norm_
 
     def seen(
@@ -305,12 +338,20 @@ def watched_clipping() -> Iterator[None]:
         is_one = isinstance(parameters, torch.Tensor)
         listed = [parameters] if is_one else [*parameters]
         if (watch := getattr(_rank, "watch", None)) is not None:
-            watch.sees_clip(listed, total_norm)
+            watch.sees_clip(listed, total_norm, max_norm)
         original(listed, max_norm, total_norm, *rest, **more)
+
+    make_gradients = torch.autograd.backward
+
+    def backward(*args: Any, **more: Any) -> None:
+        if (watch := getattr(_rank, "watch", None)) is not None:
+            watch.sees_backward(calling_line())
+        make_gradients(*args, **more)
 
     with (
         patch.object(clip_grad, "_clip_grads_with_norm_", seen),
         patch.object(nn.utils, "clip_grads_with_norm_", seen),
+        patch.object(torch.autograd, "backward", backward),
     ):
         yield
 

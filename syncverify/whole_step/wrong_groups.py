@@ -82,7 +82,10 @@ def _common_factor(
     """Return the factor by which all ranks have the sum over a group; None for none."""
     factors = list[float | None]()
     for rank, value in found.got.items():
-        members = [locals_[each] for each in known.layout.group(rank, axes)]
+        group = known.layout.group(rank, axes)
+        if not {*group} <= {*locals_}:  # other ranks leave the parameter to its owner
+            return None
+        members = [locals_[each] for each in group]
         if any(each.shape != members[0].shape for each in members):
             return None
         summed = torch.stack(members).sum(0)

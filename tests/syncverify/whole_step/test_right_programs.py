@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:FSDP2-wrapped module"),
 ]
 
-SCALER_VARIATIONS = ["overflow", "nan"]
+SCALER_VARIATIONS = ["overflow", "nan", "local-overflow"]
 
 
 def play(right: Right, *functions: Function, **more: Any) -> Parity:

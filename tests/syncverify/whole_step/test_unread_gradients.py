@@ -19,6 +19,7 @@ from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
+    average,
     averaged_backward,
     compare,
     mean_square,
@@ -323,3 +324,34 @@ def test_unread_gradients_beside_a_mistake_are_no_mistakes(
     result = play(step, adam, **more)
     (mistake,) = result.mistakes
     assert isinstance(mistake.finding.cause, cause), str(result)
+
+
+def step_of_one_owner(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    sends: bool = True,
+    factor: float = 1.0,
+) -> None:
+    """Let the first rank make the step, and send its parameters."""
+    (factor * mean_square(model, batch)).backward()
+    average(model.parameters(), mesh, "dp")
+    if mesh["dp"].get_local_rank() == 0:
+        optimizer.step()
+    if sends:
+        for each in model.parameters():
+            dist.broadcast(each.data, 0, group=mesh.get_group("dp"))
+    optimizer.zero_grad()
+
+
+def test_one_rank_may_update_all_parameters() -> None:
+    result = compare(step=step_of_one_owner, layouts=["dp=4"])
+    assert result.is_right, str(result)
+
+
+@pytest.mark.parametrize("more", [{"sends": False}, {"factor": 2.0}])
+def test_one_rank_that_updates_wrongly_is_found(more: dict[str, Any]) -> None:
+    step = functools.partial(step_of_one_owner, **more)
+    assert compare(step=step, layouts=["dp=4"]).mistakes

@@ -63,5 +63,12 @@ def test_a_right_training_is_silent_with_all_variations() -> None:
     )
     assert result.is_right, str(result)
     words = [each.variation and each.variation.word for each in result.plays]
-    assert words == [None, "unequal-tokens", "padding", "overflow", "nan"]
+    assert words == [
+        None,
+        "unequal-tokens",
+        "padding",
+        "overflow",
+        "nan",
+        "local-overflow",
+    ]
     assert all(each.is_tried for each in result.plays)

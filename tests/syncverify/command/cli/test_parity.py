@@ -65,8 +65,8 @@ def test_a_wrong_training_is_played_again_by_its_replay_line(
     assert outcome.code == 1
     title = (
         "WRONG: gradient of {0,2}.weight, {0,2}.bias: multiplied by 2, the number of ranks of "
-        "`dp` (dp=2, step 1, all ranks)\n  change:   divide by the right number; look where the "
-        "divisor comes from (wrong.py:"
+        "`dp` (dp=2, step 1, all ranks)\n  change:   divide the loss, or the sum of gradients, "
+        "by the number of ranks of `dp` (wrong.py:"
     )
     assert outcome.out.startswith(title)
     (mistake,) = json.loads((tmp_path / "out.json").read_text())["mistakes"]

@@ -10,13 +10,16 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify.whole_step.causes import Scaled
+from syncverify.whole_step.causes import NotClipped, Scaled
+from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     average,
+    averaged_backward,
     compare,
     mean_square,
+    update,
 )
 
 LIMIT = 0.1
@@ -63,3 +66,47 @@ def test_unscaling_after_clipping_is_named() -> None:
 def test_unscaling_before_clipping_is_silent() -> None:
     result = play(step=step)
     assert result.is_right, str(result)
+
+
+TOO_LARGE = 1000.0
+
+
+def step_with_a_limit(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    clips: bool = True,
+) -> None:
+    """Clip by a limit that no norm reaches."""
+    averaged_backward(model, batch, mesh)
+    if clips:
+        nn.utils.clip_grad_norm_(model.parameters(), TOO_LARGE)
+    update(optimizer)
+
+
+def _play_limit(
+    step: object, plain: object = mean_square, clip: float | None = None
+) -> Parity:
+    return compare(loss=plain, step=step, clip=clip)
+
+
+@pytest.mark.slow
+def test_clipping_that_no_norm_reaches_is_tried_with_large_gradients() -> None:
+    forgets = functools.partial(step_with_a_limit, clips=False)
+    (mistake,) = _play_limit(forgets, clip=TOO_LARGE).mistakes
+    assert isinstance(mistake.finding.cause, NotClipped)
+    right = _play_limit(step_with_a_limit, clip=TOO_LARGE)
+    assert right.is_right, str(right)
+    assert "never clipped" not in str(right)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plain", [mean_square, None])
+def test_clipping_that_is_never_tried_is_said_to_be_not_shown(plain: object) -> None:
+    text = str(_play_limit(step_with_a_limit, plain))
+    assert "not shown: clipping on dp=2 never clipped: norms up to " in text
+    assert "max_norm 1000" in text
+    without = functools.partial(step_with_a_limit, clips=False)
+    assert "never clipped" not in str(_play_limit(without, plain))

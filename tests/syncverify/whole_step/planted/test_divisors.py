@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from syncverify.trace.source_lines import code_of_line
 from syncverify.whole_step.causes import LacksSum, RanksScaled, Scaled, Weighted
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
@@ -164,6 +165,9 @@ def test_a_divisor_that_leaves_out_the_micro_batches_is_named() -> None:
     (mistake,) = result.mistakes
     assert mistake.finding.cause == Scaled(3.0, is_number_of_parts=True)
     assert "multiplied by 3, the number of micro-batches" in str(result)
+    (place,) = mistake.places
+    assert "loss(model, each).backward()" in code_of_line(place)
+    assert "by the number of micro-batches (" in str(result)
     assert "(dp=2, 3 micro-batches, step 1, all ranks)" in str(result)
 
 
@@ -204,7 +208,109 @@ def test_a_factor_of_some_ranks_is_no_lacking_sum(
     assert words in str(result)
 
 
+@pytest.mark.parametrize("factors", [[1 + 1e-10] * 2, [1, 1 + 1e-10]])
+def test_a_tiny_difference_is_no_factor_of_1(factors: list[float]) -> None:
+    step = functools.partial(scaled_by_rank, factors=factors)
+    text = str(compare(step=step))
+    assert "MISTAKE" in text
+    assert "by 1 " not in text
+    assert "by 1," not in text
+
+
 def test_a_lacking_sum_may_need_any_factor() -> None:
     step = functools.partial(scaled_by_rank, factors=[0.8, 0.8], reduces=False)
     (mistake,) = compare(step=step).mistakes
     assert mistake.finding.cause == LacksSum(frozenset({"dp"}), 0.625)
+
+
+def layer_loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    out: torch.Tensor = model(batch)
+    return out.square().mean()
+
+
+def sum_over_ranks(
+    model: nn.Module,
+    micro_batches: list[torch.Tensor],
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+) -> None:
+    """Forget the number of ranks."""
+    for each in micro_batches:
+        (layer_loss(model, each) / len(micro_batches)).backward()
+    add(model.parameters(), mesh, "dp")
+    update(optimizer)
+
+
+def sum_over_micro_batches(
+    model: nn.Module,
+    micro_batches: list[torch.Tensor],
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+) -> None:
+    """Forget the number of micro-batches."""
+    for each in micro_batches:
+        layer_loss(model, each).backward()
+    average(model.parameters(), mesh, "dp")
+    update(optimizer)
+
+
+def sum_over_rows(
+    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    """Forget the number of rows of a rank."""
+    (layer_loss(model, batch) * len(batch)).backward()
+    average(model.parameters(), mesh, "dp")
+    update(optimizer)
+
+
+def twice(
+    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    """Multiply by a number that is none of the training."""
+    (layer_loss(model, batch) * 2).backward()
+    average(model.parameters(), mesh, "dp")
+    update(optimizer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("step", "number", "words"),
+    [
+        (sum_over_ranks, 2, "by 2, the number of ranks of `dp` ("),
+        (sum_over_micro_batches, 2, "by 2, the number of micro-batches ("),
+        (sum_over_rows, 1, "by 2, the number of rows of a rank ("),
+        (twice, 1, "multiplied by 2 ("),
+    ],
+)
+def test_a_factor_that_is_two_numbers_is_told_apart(
+    step: object, number: int, words: str
+) -> None:
+    """All of these numbers are 2 in a training of two ranks, with two parts or rows each."""
+    result = play_layer(step, number)
+    assert words in str(result)
+
+
+def play_layer(step: object, num_micro_batches: int) -> Parity:
+    return compare(
+        build=functools.partial(nn.Linear, 4, 3),
+        batch=lambda: torch.randn(4, 4),
+        loss=layer_loss,
+        step=step,
+        micro_batches=[num_micro_batches],
+    )
+
+
+def for_two_ranks_alone(
+    model: nn.Module,
+    micro_batches: list[torch.Tensor],
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+) -> None:
+    """Forget the number of ranks, in a step that needs two, and two micro-batches."""
+    assert mesh["dp"].size() == len(micro_batches) == 2
+    sum_over_ranks(model, micro_batches, mesh, optimizer)
+
+
+def test_a_factor_that_cannot_be_told_apart_is_all_numbers() -> None:
+    result = play_layer(for_two_ranks_alone, 2)
+    assert "by 2, the number of ranks of `dp` or of micro-batches" in str(result)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
 from typing_extensions import override
 
 from syncverify.whole_step.causes import Decided
@@ -18,7 +20,14 @@ from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.expert_parallel import Experts
-from tests.syncverify.whole_step.planted.steps import Optimizer, compare, update
+from tests.syncverify.whole_step.planted.steps import (
+    Optimizer,
+    average,
+    compare,
+    mean_square,
+    unchanged,
+    update,
+)
 
 
 class LocalScaler(GradScaler):
@@ -78,8 +87,8 @@ def _play(kind: type[GradScaler], made: object = step, **more: Any) -> Parity:
 def test_a_decision_of_each_rank_alone_is_named() -> None:
     result = _play(LocalScaler)
     words = [each.variation and each.variation.word for each in result.plays]
-    assert words == [None, "overflow", "nan"]
-    assert [each.is_right for each in result.plays] == [True, False, False]
+    assert words == [None, "overflow", "nan", "local-overflow"]
+    assert [each.is_right for each in result.plays] == [True, False, False, True]
     (mistake,) = result.mistakes
     assert mistake.variation == NotFinite("experts", float("inf"))
     assert mistake.finding.quantity is Quantity.SKIPPED
@@ -92,7 +101,7 @@ def test_a_decision_of_each_rank_alone_is_named() -> None:
 def test_a_decision_of_all_ranks_is_silent() -> None:
     result = _play(SharedScaler)
     assert result.is_right, str(result)
-    assert [each.is_tried for each in result.plays] == [True, True, True]
+    assert [each.is_tried for each in result.plays] == [True, True, True, True]
 
 
 def step_with_a_schedule(
@@ -114,11 +123,135 @@ def test_a_schedule_that_goes_on_after_a_skipped_step_is_silent() -> None:
     made = functools.partial(torch.optim.lr_scheduler.StepLR, step_size=1)
     result = _play(SharedScaler, step_with_a_schedule, schedule=made)
     assert result.is_right, str(result)
-    assert [each.is_tried for each in result.plays] == [True, True, True]
+    assert [each.is_tried for each in result.plays] == [True, True, True, True]
 
 
 @pytest.mark.slow
 def test_a_step_that_never_unscales_is_said_to_be_not_tried() -> None:
     result = _play(GradScaler, step_without_a_scaler)
-    assert [each.is_tried for each in result.plays] == [True, False, False]
+    assert [each.is_tried for each in result.plays] == [True, False, False, False]
     assert "overflow: not tried, since the step does not call unscale_()" in str(result)
+
+
+def unscaled_before_the_sum(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    scaler: GradScaler,
+) -> None:
+    """Look for infinity in the rank's own gradients, and add them later."""
+    scaler.scale(mean_square(model, batch)).backward()
+    scaler.unscale_(optimizer)
+    average(model.parameters(), mesh, "dp")
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+
+
+def without_a_scaled_loss(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    scaler: GradScaler,
+) -> None:
+    """Multiply the loss by the scale without a call of `scale()` of the scaler."""
+    scale = scaler.get_scale()
+    (mean_square(model, batch) * scale).backward()
+    average(model.parameters(), mesh, "dp")
+    for each in model.parameters():
+        assert each.grad is not None
+        each.grad /= scale
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def sharded(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Let FSDP2 shard a layer of 3 rows: the last rank of 4 has none."""
+    fully_shard(model, mesh=mesh["dp"])
+
+
+def off(mesh: DeviceMesh | None = None) -> GradScaler:
+    return GradScaler("cpu", enabled=False)
+
+
+def _play_layer(
+    made: object, scaler: object, parallelize: object = unchanged, **more: Any
+) -> Parity:
+    training = {
+        "build": functools.partial(nn.Linear, 4, 3),
+        "parallelize": parallelize,
+        "batch": lambda: torch.randn(4, 4),
+        "step": made,
+        "scaler": scaler,
+    }
+    return compare(**(training | more))
+
+
+@pytest.mark.slow
+def test_a_decision_by_own_gradients_before_the_sum_is_named() -> None:
+    result = _play_layer(unscaled_before_the_sum, functools.partial(make, LocalScaler))
+    (mistake,) = result.mistakes
+    assert mistake.finding.cause == Decided((0,), 0)
+    assert [each.is_right for each in result.plays] == [True, True, True, False]
+    assert "the ranks with the last part of the batch alone" in str(result)
+    alone = _play_layer(
+        unscaled_before_the_sum, functools.partial(make, LocalScaler), loss=None
+    )
+    assert not alone.is_right, "without a loss too"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("made", "kind", "parallelize", "layout"),
+    [
+        (unscaled_before_the_sum, SharedScaler, unchanged, "dp=2"),
+        (None, GradScaler, sharded, "dp=4"),
+    ],
+)
+def test_a_decision_of_all_ranks_on_a_local_overflow_is_silent(
+    made: object, kind: type[GradScaler], parallelize: object, layout: str
+) -> None:
+    scaler = functools.partial(make, kind)
+    result = _play_layer(made, scaler, parallelize, layouts=[layout])
+    assert result.is_right, str(result)
+    assert [each.is_tried for each in result.plays] == [True, True, True, True]
+
+
+@pytest.mark.slow
+def test_a_step_that_scales_by_hand_is_said_to_be_not_tried() -> None:
+    result = _play_layer(without_a_scaled_loss, functools.partial(make, GradScaler))
+    assert result.is_right
+    assert "local-overflow: not tried, since the step does not call scale()" in str(
+        result
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plain", [mean_square, None])
+def test_a_scaler_that_is_off_counts_as_none(plain: object) -> None:
+    made = step_of_a_scaler_that_is_off
+    result = _play_layer(made, off, loss=plain, clip=0.1)
+    assert result.is_right, str(result)
+    words = [each.variation and each.variation.word for each in result.plays]
+    assert {"overflow", "nan", "local-overflow"}.isdisjoint(words)
+    assert all(
+        not rank.scales for each in result.plays for rank in each.simulation.results
+    )
+
+
+def step_of_a_scaler_that_is_off(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    scaler: GradScaler,
+) -> None:
+    scaler.scale(mean_square(model, batch)).backward()
+    average(model.parameters(), mesh, "dp")
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
