@@ -17,6 +17,11 @@ _OF_ANOTHER_COUNT = (
 )
 _SET_BACK = "reset the left-over values in wait() or zero_grad()"
 
+_ROUND_UP = (
+    "round up, since the rest after an integer division is left out: `-(-n // k)` or "
+    "`math.ceil(n / k)`; pad an input of which all parts have to be equal"
+)
+
 _GROUPS = (
     "; {argument} is a list of lists of parameters, [[p0, p1], [p2]], and not a flat "
     "list or the dicts of an optimizer: `for group in {argument}: for parameter in "
@@ -73,11 +78,19 @@ def advice(entry: FoundViolation) -> str:
         is_set_back = entry.fix.sets_back or is_grown
     if entry.left_over and is_set_back:
         return _SET_BACK
+    if _is_rounded_down(entry):
+        return _ROUND_UP
     earlier = _of_the_step_before(entry) if entry.starts_wrongly else ""
     violation = entry.violation
     waits = violation.cause == "not_reduced" and _is_beside_frozen(entry)
     first = hint(violation.cause, violation.evidence)
     return f"{first}{_OF_FROZEN if waits else ''}{earlier}"
+
+
+def _is_rounded_down(entry: FoundViolation) -> bool:
+    if entry.fix is not None:
+        return entry.fix.rounds_up
+    return any(each.rounds_down for each in entry.left_out)
 
 
 def _of_the_step_before(entry: FoundViolation) -> str:
