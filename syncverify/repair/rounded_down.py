@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from syncverify.judge.evidence import WrongGradient
+from syncverify.judge.evidence import TooFewElements, WrongGradient
 from syncverify.repair.game import Game
 from syncverify.repair.source_edit import Edit, Source, source_of
 from syncverify.repair.step_lines import RanLines
@@ -116,6 +116,8 @@ def _sizes_left_out(found: FoundViolation) -> Iterator[int]:
             for spec in found.scenario.trainable
             if spec.name in violation.parameters
         )
+    if isinstance(evidence, TooFewElements):
+        yield evidence.owed_numel - evidence.exchanged_numel
     if isinstance(evidence, WrongGradient) and evidence.observed is not None:
         pairs = zip(evidence.expected or (), evidence.observed, strict=False)
         yield sum(right != seen for right, seen in pairs)

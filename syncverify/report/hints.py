@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from syncverify.judge.cause import VAGUE_CAUSES, VALUE_CAUSES, is_exception
 from syncverify.judge.evidence import Ended, Evidence, WrongGradient
+from syncverify.judge.properties.bucket_orders import UNPACKED_OTHERWISE
 from syncverify.judge.properties.registry import CAUSES
 from syncverify.search.found_violation import FoundViolation
 
@@ -44,6 +45,8 @@ def certainty(cause: str, evidence: Evidence) -> str:
         return (
             "likely: the run shows that nothing is sent, and that a hook acts too early"
         )
+    if cause == UNPACKED_OTHERWISE and isinstance(evidence, Ended):
+        return "likely: the error names the sizes of two gradients"
     if cause in VALUE_CAUSES and not evidence.is_proven:
         return "likely: no other known mistake gives this value"
     return "certain: the run shows it"

@@ -7,7 +7,7 @@ import torch
 from typing_extensions import override
 
 import syncverify
-from syncverify.report.hints import hint_of
+from syncverify.report.hints import certainty, hint_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
@@ -117,6 +117,15 @@ def test_sizes_in_another_order_are_the_cause(
     shapes: tuple[tuple[int, ...], ...],
 ) -> None:
     assert first(NarrowsByAnother, scenario(*shapes)).violation.cause == CAUSE
+
+
+def test_an_error_makes_another_order_likely_and_values_certain() -> None:
+    sizes, values = (
+        first(subject, scenario((2,), (3,))).violation
+        for subject in (SizesOfAnother, Reversed)
+    )
+    assert certainty(CAUSE, sizes.evidence).startswith("likely")
+    assert certainty(CAUSE, values.evidence).startswith("certain")
 
 
 def test_the_hint_asks_for_one_order() -> None:

@@ -287,13 +287,14 @@ def _reduced_early(facts: GradientFacts) -> Cause | None:
     if micro_batch is not None and micro_batch < count - 1:
         return _early(launch, f"not again, before the last of {count} micro-batches")
     for launch in _last_reductions(facts):
-        after = itertools.dropwhile(
-            lambda record, launch=launch: record is not launch, facts.trace
-        )
-        added = next(_accumulations(facts.expected, launch, after), None)
-        if added is not None:
+        if added := _added_after(facts, launch):
             return _early(launch, f"accumulated again after that ({added.moment})")
     return None
+
+
+def _added_after(facts: GradientFacts, launch: CollectiveLaunch) -> Access | None:
+    after = itertools.dropwhile(lambda record: record is not launch, facts.trace)
+    return next(_accumulations(facts.expected, launch, after), None)
 
 
 def _early(launch: CollectiveLaunch, then: str) -> Cause:

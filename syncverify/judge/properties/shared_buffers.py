@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from syncverify.judge.cause import VAGUE_CAUSES, Cause
 from syncverify.judge.ordering.races import Race
@@ -121,7 +121,7 @@ def _is_copy(record: TraceRecord, launch: CollectiveLaunch) -> bool:
     )
 
 
-def _is_write(record: TraceRecord, launch: CollectiveLaunch) -> bool:
+def _is_write(record: TraceRecord, launch: CollectiveLaunch) -> TypeGuard[Access]:
     """Tell whether a line of the subject writes other values into the memory of a launch."""
     return (
         isinstance(record, Access)
