@@ -65,10 +65,10 @@ def skipped_launches(
             elif source.passes_on(way, name) and _is_uncalled(sources, name):
                 uncalled.append(source.end_of(way))
         names = [each for each in dict.fromkeys(names) if each not in seen]
-    yield from _told(found, rightly) or uncalled
+    yield from _places_left(found, rightly) or uncalled
 
 
-def _told(
+def _places_left(
     found: Mapping[SourceLine, bool], rightly: Collection[SourceLine] | None
 ) -> list[SourceLine]:
     """Return places without the empty loops that give way to another place.
@@ -78,17 +78,17 @@ def _told(
         rightly: Places where all is right; None if they are not known.
     """
     others = {(at.path, at.function) for at, is_empty in found.items() if not is_empty}
-    told = [
+    places = [
         at
         for at, is_empty in found.items()
         if not is_empty or (at.path, at.function) not in others
     ]
     reasons = [
         at
-        for at in told
+        for at in places
         if not found[at] or (rightly is not None and at not in rightly)
     ]
-    return reasons or told
+    return reasons or places
 
 
 def _ways_in(sources: list[_Source], name: str) -> Iterator[tuple[_Source, _Way]]:
