@@ -20,6 +20,8 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import resolve
+from syncverify.trace.source_lines import SourceLine
+from syncverify.witness.fix import Fix
 
 pytestmark = pytest.mark.slow
 
@@ -149,14 +151,12 @@ def test_a_division_without_a_rest_is_not_shown() -> None:
     assert not any("rounds" in each for each in places(ForgetsTheFirst, 2, 3, 4))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("subject", "sizes"), [(InPairs, (2, 3, 4)), (InShards, (5,))])
-def test_a_rest_is_mended_by_rounding_up(subject: type, sizes: tuple[int, ...]) -> None:
-    played = syncverify.play(scenario(*sizes), subject).diagnosed()
-    found = played.violations[0]
-    assert found.fix is not None
-    assert found.fix.rounds_up
-    assert advice(found).startswith("round up")
+def test_the_hint_agrees_with_a_fix_that_rounds_up() -> None:
+    found, place = first(InShards, 5), SourceLine("file.py", 1, "length")
+    old, ceiling, less = "- n = a // b", "+ n = -(-a // b)", "+ n = a"
+    up, other = (Fix(place, (old, new), 1, 2) for new in (ceiling, less))
+    assert advice(replace(found, fix=up)).startswith("round up")
+    assert not advice(replace(found, fix=other)).startswith("round up")
 
 
 def test_the_hint_of_a_rest_says_how_to_round_up() -> None:
