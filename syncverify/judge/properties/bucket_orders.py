@@ -81,7 +81,7 @@ def unpacked_otherwise(facts: GradientFacts) -> Cause | None:
                 f"unpacked in the order {_listed(names)}{by}"
             )
             lines = (packed.line, line) if line else (packed.line,)
-            return Cause(UNPACKED_OTHERWISE, text, lines=lines)
+            return Cause("unpacked_in_other_order", text, lines=lines)
     return None
 
 
@@ -106,7 +106,9 @@ def refused_order(judgement: Judgement, cause: str) -> Cause | None:
                 f"unpacked in another order by {last.line}: the sizes are those of "
                 f"{_listed(pair)}"
             )
-            return Cause(UNPACKED_OTHERWISE, text, lines=(packed.line, last.line))
+            return Cause(
+                "unpacked_in_other_order", text, lines=(packed.line, last.line)
+            )
     return None
 
 

@@ -82,7 +82,7 @@ def refilled(facts: GradientFacts) -> Cause | None:
             if found is None:
                 return None
             text = f"{found.words()}, before its sum is copied back"
-            return Cause(BUFFER_SHARED, text, lines=found.lines)
+            return Cause("buffer_shared", text, lines=found.lines)
     return None
 
 
