@@ -9,6 +9,7 @@ from typing import Final
 
 from syncverify.backends.messages import JobOutcome
 from syncverify.backends.packed_outcomes import unpack_result
+from syncverify.backends.refused_sizes import refused_sizes
 from syncverify.errors import InternalError, RunEndedError, SyncverifyError
 from syncverify.plain_text import (
     in_one_line,
@@ -58,6 +59,7 @@ def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
         error=raised,
         is_of_hook_left=error.moment.phase == "after_unbind" and bool(lines),
         misused=_misused(error, raised, lines),
+        sizes=refused_sizes(message) if isinstance(original, RuntimeError) else (),
     )
 
 

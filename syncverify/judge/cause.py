@@ -196,6 +196,19 @@ OF_SEVERAL: Final = (
         is_of_value=True,
     ),
     Mistake(
+        "unpacked_in_other_order",
+        "gradients are packed into a bucket in one order, and unpacked in another one",
+        "walk the parameters of a bucket in the same order in both lines, such as by one list",
+    ),
+    Mistake(
+        "buffer_shared",
+        "a bucket is packed into memory that the launch of an earlier bucket still needs",
+        (
+            "make one buffer for each bucket, or copy the sums of the earlier bucket back before "
+            "the next one is packed: a wait alone loses them"
+        ),
+    ),
+    Mistake(
         "memory_shared",
         "two gradients lie in the same bytes",
         "give each parameter its own slice of a bucket, and count elements in one place only",

@@ -161,7 +161,8 @@ def _worse_than_wrong(measured: Measured, after: Cost, style: Style) -> Iterator
     least = min(before.overlap, 1 / needs.most_axes)
     if before.followed and after.followed and after.overlap < least:
         yield "less runs beside the reductions"
-    if after.delay > max(before.delay, _latest(measured, after)):
+    is_late = after.delay > max(before.delay, _latest(measured, after))
+    if is_late and not _fills_launches(before, after):
         yield "launches come late in backward"
     missing = max(0, needs.num_bytes - before.reduced_bytes)
     if after.peak_bytes > before.peak_bytes + missing + measured.spare_bytes:
@@ -178,10 +179,20 @@ def _more_than_needed(measured: Measured, after: Cost, style: Style) -> Iterator
         yield "more launches than the program needs"
 
 
+def _fills_launches(before: Cost, after: Cost) -> bool:
+    """Tell whether the same launches only have more bytes, which move the mean share."""
+    added = after.early_bytes - before.early_bytes
+    is_same = (before.launches, before.bursts) == (after.launches, after.bursts)
+    return is_same and after.waited <= before.waited + added
+
+
 def _at_the_rate(count: int, before: Cost, after: Cost) -> int:
-    """Return the launches that the bytes take with a change, if `count` took those before it."""
+    """Return the launches that the bytes take with a change, if `count` took those before it.
+
+    Launches without a byte, such as of parts that were rounded down to nothing, may get some.
+    """
     if not before.reduced_bytes:
-        return 0
+        return count
     return math.ceil(count * after.reduced_bytes / before.reduced_bytes)
 
 

@@ -6,14 +6,15 @@ Note [What keeps a line from running]
     left the block before. If no line of a function ran, the same holds for the lines that name
     the function, since a call or a hook would have led to it. If such a line ran, and it is all
     that there is, it made a hook that nobody called. A loop may be rightly empty: it gives way to
-    another statement of its function.
+    another statement of its function, and to those of all functions unless it is known to be
+    filled where all is right.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -38,8 +39,18 @@ _Decision = ast.If | ast.For | ast.AsyncFor | ast.While | ast.Match
 _MAX_FUNCTIONS: Final = 12
 
 
-def skipped_launches(ran: RanLines) -> Iterator[SourceLine]:
-    """Yield statements that ran, and kept some line with a collective from running."""
+def skipped_launches(
+    ran: RanLines, rightly: Collection[SourceLine] | None = None
+) -> Iterator[SourceLine]:
+    """Yield statements that ran, and kept some line with a collective from running.
+
+    Args:
+        ran: The lines that ran.
+        rightly: Statements that also do so where all is right; None if that is not known.
+
+    Yields:
+        Statements, the loops that are rightly empty only where there is no other one.
+    """
     sources = _sources(ran)
     names, seen = [*sorted(_COLLECTIVES)], set[str]()
     found, uncalled = dict[SourceLine, bool](), list[SourceLine]()
@@ -54,21 +65,30 @@ def skipped_launches(ran: RanLines) -> Iterator[SourceLine]:
             elif source.passes_on(way, name) and _is_uncalled(sources, name):
                 uncalled.append(source.end_of(way))
         names = [each for each in dict.fromkeys(names) if each not in seen]
-    yield from _told(found) or uncalled
+    yield from _places_left(found, rightly) or uncalled
 
 
-def _told(found: Mapping[SourceLine, bool]) -> list[SourceLine]:
-    """Return places without the empty loops of functions that have another place.
+def _places_left(
+    found: Mapping[SourceLine, bool], rightly: Collection[SourceLine] | None
+) -> list[SourceLine]:
+    """Return places without the empty loops that give way to another place.
 
     Args:
         found: Places, and whether each is a loop of which nothing ran.
+        rightly: Places where all is right; None if they are not known.
     """
     others = {(at.path, at.function) for at, is_empty in found.items() if not is_empty}
-    return [
+    places = [
         at
         for at, is_empty in found.items()
         if not is_empty or (at.path, at.function) not in others
     ]
+    reasons = [
+        at
+        for at in places
+        if not found[at] or (rightly is not None and at not in rightly)
+    ]
+    return reasons or places
 
 
 def _ways_in(sources: list[_Source], name: str) -> Iterator[tuple[_Source, _Way]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from syncverify.judge.cause import VAGUE_CAUSES, VALUE_CAUSES, is_exception
 from syncverify.judge.evidence import Ended, Evidence, WrongGradient
+from syncverify.judge.properties.bucket_orders import UNPACKED_OTHERWISE
 from syncverify.judge.properties.registry import CAUSES
 from syncverify.search.found_violation import FoundViolation
 
@@ -16,6 +17,11 @@ _OF_ANOTHER_COUNT = (
     "set_required_accumulations() changes"
 )
 _SET_BACK = "reset the left-over values in wait() or zero_grad()"
+
+_ROUND_UP = (
+    "round up, since the rest after an integer division is left out: `-(-n // k)` or "
+    "`math.ceil(n / k)`; pad an input of which all parts have to be equal"
+)
 
 _GROUPS = (
     "; {argument} is a list of lists of parameters, [[p0, p1], [p2]], and not a flat "
@@ -39,6 +45,8 @@ def certainty(cause: str, evidence: Evidence) -> str:
         return (
             "likely: the run shows that nothing is sent, and that a hook acts too early"
         )
+    if cause == UNPACKED_OTHERWISE and isinstance(evidence, Ended):
+        return "likely: the error names the sizes of two gradients"
     if cause in VALUE_CAUSES and not evidence.is_proven:
         return "likely: no other known mistake gives this value"
     return "certain: the run shows it"
@@ -73,11 +81,19 @@ def advice(entry: FoundViolation) -> str:
         is_set_back = entry.fix.sets_back or is_grown
     if entry.left_over and is_set_back:
         return _SET_BACK
+    if _is_rounded_down(entry):
+        return _ROUND_UP
     earlier = _of_the_step_before(entry) if entry.starts_wrongly else ""
     violation = entry.violation
     waits = violation.cause == "not_reduced" and _is_beside_frozen(entry)
     first = hint(violation.cause, violation.evidence)
     return f"{first}{_OF_FROZEN if waits else ''}{earlier}"
+
+
+def _is_rounded_down(entry: FoundViolation) -> bool:
+    if entry.fix is not None:
+        return entry.fix.rounds_up
+    return any(each.rounds_down for each in entry.left_out)
 
 
 def _of_the_step_before(entry: FoundViolation) -> str:

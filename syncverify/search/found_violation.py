@@ -43,10 +43,12 @@ class LeftOut(NamedTuple):
     Attributes:
         line: The line that kept the subject from it, or the line that had to do it.
         why: The reason, in words.
+        rounds_down: Whether the line leaves out the rest of a division.
     """
 
     line: CodeLine
     why: str
+    rounds_down: bool = False
 
     @override
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ enough: two columns of a matrix have overlapping ranges and share no byte.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -54,6 +54,11 @@ class MemoryRegion:
             for index in indices
         )
         return sorted((start, start + length) for start in starts)
+
+
+def overlap(some: Iterable[MemoryRegion], others: Sequence[MemoryRegion]) -> bool:
+    """Tell whether a region of the first ones shares a byte with one of the others."""
+    return any(one.overlaps(other) for one in some for other in others)
 
 
 def tensor_region(

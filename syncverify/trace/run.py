@@ -117,6 +117,7 @@ class Fault:
         is_of_hook_left: Whether a hook raised that still runs after `unbind()`.
         misused: The value that Python refused to use: a list, or a `.grad` that is None in a
             tensor hook; "" for any other.
+        sizes: Two sizes, in elements, that torch refused to use together; none for any other.
     """
 
     kind: FaultKind
@@ -131,6 +132,7 @@ class Fault:
     error: str = ""
     is_of_hook_left: bool = False
     misused: Misused = ""
+    sizes: tuple[int, ...] = ()
 
 
 class Held(NamedTuple):

@@ -39,6 +39,13 @@ class Fix:
         return [line[2:] for line in self.lines if not line.startswith("- ")]
 
     @property
+    def rounds_up(self) -> bool:
+        """Tell whether a number is rounded up that was rounded down."""
+        new = [line for line in self.lines if line.startswith("+ ")]
+        old = [line for line in self.lines if line.startswith("- ")]
+        return any("-(-" in line for line in new) and not any("-(-" in e for e in old)
+
+    @property
     def num_removed(self) -> int:
         """Number of lines that go."""
         return sum(line.startswith("- ") for line in self.lines)

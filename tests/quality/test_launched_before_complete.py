@@ -69,9 +69,15 @@ class WritesInFlight(ViewBuckets):
         bucket.buffer.add_(0)
 
 
-def related(subject: type, accumulations: int = 2) -> dict[object, set[object]]:
-    mesh = MeshSpec((2,), ("dp",))
-    scenario = Scenario(mesh, TWO_IN_A_BUCKET, (accumulations,), 1 << 20)
+def related(
+    subject: type, accumulations: int = 2, axes: tuple[str, ...] = ("dp",)
+) -> dict[object, set[object]]:
+    """Return the violations of a step on two ranks along each axis, with those that each explains."""
+    mesh = MeshSpec((2,) * len(axes), axes)
+    both = tuple(
+        replace(each, placements=("R",) * len(axes)) for each in TWO_IN_A_BUCKET
+    )
+    scenario = Scenario(mesh, both, (accumulations,), 1 << 20)
     played = syncverify.play(scenario, subject)
     return {
         each.violation.identity: {(one.property, one.cause) for one in each.related}
@@ -89,12 +95,26 @@ def test_the_early_reduction_comes_before_the_use_in_flight(
     assert TOUCHED in found[EARLY]
 
 
-def test_a_use_in_flight_of_a_complete_bucket_stays_one() -> None:
-    assert TOUCHED in related(WritesInFlight)
+@pytest.mark.parametrize("accumulations", [1, 2])
+@pytest.mark.parametrize("subject", [AnyForAll, LAUNCHES_ON_FIRST.defect().factory])
+def test_a_second_reduction_in_wait_hides_no_early_reduction(
+    subject: type, accumulations: int
+) -> None:
+    found = related(subject, accumulations, ("dp", "tp"))
+    assert [*found] == [EARLY]
+    assert TOUCHED in found[EARLY]
 
 
-def test_buckets_that_wait_for_all_gradients_are_right() -> None:
-    assert related(ViewBuckets) == {}
+@pytest.mark.parametrize("axes", [("dp",), ("dp", "tp")])
+def test_a_use_in_flight_of_a_complete_bucket_stays_one(
+    axes: tuple[str, ...],
+) -> None:
+    assert TOUCHED in related(WritesInFlight, axes=axes)
+
+
+@pytest.mark.parametrize("axes", [("dp",), ("dp", "tp")])
+def test_buckets_that_wait_for_all_gradients_are_right(axes: tuple[str, ...]) -> None:
+    assert related(ViewBuckets, axes=axes) == {}
 
 
 def test_a_second_reduction_of_an_early_sum_is_a_form_of_it() -> None:

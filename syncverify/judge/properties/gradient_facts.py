@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,6 +32,7 @@ class GradientFacts:
         kind: Kind of the cause that the value tells.
         trace: Trace of the rank, up to the observation.
         earlier: Observations of the rank before this one.
+        gradients: All gradients of the rank at this moment, by parameter.
     """
 
     expected: ExpectedGradient
@@ -39,6 +40,7 @@ class GradientFacts:
     kind: str
     trace: Sequence[TraceRecord]
     earlier: Sequence[Observation]
+    gradients: Mapping[str, torch.Tensor | None]
 
     @cached_property
     def launches(self) -> list[CollectiveLaunch]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from syncverify.judge.cause import Mistake
+from syncverify.judge.cause import Cause, Mistake
 from syncverify.judge.evidence import Evidence, ended
+from syncverify.judge.properties.bucket_orders import refused_order
 from syncverify.judge.properties.circumstances import (
     after_earlier_steps,
     after_like_step,
@@ -43,7 +44,8 @@ def every_rank_finishes(judgement: Judgement) -> Iterator[Violation]:
     """
     fault = judgement.run.fault
     if fault is None or judgement.refused_step is None:
-        yield from _fault(judgement, {"raised", "process_died"})
+        for found in _fault(judgement, {"raised", "process_died"}):
+            yield _named(found, refused_order(judgement, found.cause))
     elif not fault.is_clear:
         summary = f"expected an error that names the mistake, but {fault.summary}"
         for found in _fault(judgement, {"raised"}):
@@ -168,6 +170,15 @@ ZERO_GRAD_CLEARS = Property(
         ),
     ),
 )
+
+
+def _named(found: Violation, cause: Cause | None) -> Violation:
+    """Return an early end with the cause that the trace tells; None if it tells nothing more."""
+    if cause is None:
+        return found
+    evidence = replace(found.evidence, named=(*cause.lines, *found.evidence.named))
+    summary = f"{found.summary}; {cause.text}"
+    return replace(found, cause=cause.kind, summary=summary, evidence=evidence)
 
 
 def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Violation]:

@@ -24,6 +24,7 @@ import torch
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import as_float
 from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.bucket_orders import unpacked_otherwise
 from syncverify.judge.properties.gradient_facts import (
     GradientFacts,
     memory,
@@ -32,6 +33,7 @@ from syncverify.judge.properties.gradient_facts import (
 )
 from syncverify.judge.properties.lost_views import moved, view_lost
 from syncverify.judge.properties.sent import elements, senders, sends
+from syncverify.judge.properties.shared_buffers import refilled
 from syncverify.judge.properties.unsent import (
     hooked_early,
     not_reduced,
@@ -82,13 +84,16 @@ def mechanism(
     earlier = itertools.takewhile(
         lambda other: other is not observation, rank_run.observations
     )
-    facts = GradientFacts(expected, observed, cause.kind, trace, [*earlier])
+    gradients = observation.gradients
+    facts = GradientFacts(expected, observed, cause.kind, trace, [*earlier], gradients)
     proposals = (
         _failure_hidden,
         view_lost,
         moved,
         _shared,
         _in_tensor_hook,
+        refilled,
+        unpacked_otherwise,
         _not_awaited,
         _result_dropped,
         not_reset,
@@ -274,21 +279,33 @@ def _is_whole(name: str, launch: CollectiveLaunch) -> bool:
 
 
 def _reduced_early(facts: GradientFacts) -> Cause | None:
-    """Find an accumulation after the last reduction, made or still to come."""
+    """Find an accumulation after a reduction, made or still to come."""
     if facts.kind not in _LACKS_BACKWARDS or not facts.reductions:
         return None
     launch, count = facts.reductions[-1], facts.expected.count
     micro_batch = launch.moment.micro_batch
     if micro_batch is not None and micro_batch < count - 1:
-        text = f"not again, before the last of {count} micro-batches"
-    else:
-        after = itertools.dropwhile(lambda record: record is not launch, facts.trace)
-        added = next(_accumulations(facts.expected, launch, after), None)
-        if added is None:
-            return None
-        text = f"accumulated again after that ({added.moment})"
-    text = f"it was reduced {where(launch)}, and {text}"
+        return _early(launch, f"not again, before the last of {count} micro-batches")
+    for launch in _last_reductions(facts):
+        if added := _added_after(facts, launch):
+            return _early(launch, f"accumulated again after that ({added.moment})")
+    return None
+
+
+def _added_after(facts: GradientFacts, launch: CollectiveLaunch) -> Access | None:
+    after = itertools.dropwhile(lambda record: record is not launch, facts.trace)
+    return next(_accumulations(facts.expected, launch, after), None)
+
+
+def _early(launch: CollectiveLaunch, then: str) -> Cause:
+    text = f"it was reduced {where(launch)}, and {then}"
     return Cause("reduced_early", text, lines=(launch.source,))
+
+
+def _last_reductions(facts: GradientFacts) -> Iterator[CollectiveLaunch]:
+    """Yield the last reduction over each group of ranks, such as those of each mesh axis."""
+    last = {launch.ranks: launch for launch in facts.reductions}
+    return (each for each in reversed(facts.reductions) if last[each.ranks] is each)
 
 
 def _erased(facts: GradientFacts) -> Cause | None:

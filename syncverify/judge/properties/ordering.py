@@ -20,13 +20,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from syncverify.judge.cause import Mistake
+from syncverify.judge.evidence import Disordered
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
 from syncverify.judge.properties.circumstances import after_like_step
 from syncverify.judge.properties.judgement import Judgement, early_launches
 from syncverify.judge.properties.ordering_words import evidence, summary
 from syncverify.judge.properties.property import Property
-from syncverify.judge.signs import Early, Incomplete, Pair, Sign, Signs, Unawaited
+from syncverify.judge.properties.shared_buffers import (
+    BUFFER_SHARED,
+    Refill,
+    refill_in_flight,
+)
+from syncverify.judge.signs import (
+    Early,
+    Incomplete,
+    Pair,
+    Sign,
+    Signs,
+    Unawaited,
+)
 from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Violation, finding
 from syncverify.trace.records import (
@@ -45,6 +58,8 @@ _FAULTS = ("every_rank_finishes",)
 # Whatever runs first, a sum has its factor, its dtype and its shape. Work that the host queues
 # after a launch is in no sum, and no wait brings it there.
 _OF_ANY_ORDER = ("reduced_early", "scaled", "wrong_dtype", "wrong_shape")
+# A wait would order the work in the wrong order, or keep the wrong sum.
+_NO_WAIT_MENDS = ("hook_too_early", BUFFER_SHARED)
 # The cause that is left where no other one fits: another disorder of its line explains it.
 _FALLBACK = "accumulated_unordered"
 
@@ -120,7 +135,12 @@ def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Violati
     copied out without waiting, two communicators on one bucket. Does not promise that the
     bucket was complete at its launch: values show that.
     """
-    causes = {"touched_in_flight", "collectives_overlap", "hook_too_early"}
+    causes = {
+        "touched_in_flight",
+        "collectives_overlap",
+        "hook_too_early",
+        BUFFER_SHARED,
+    }
     yield from _of_family(judgement, causes)
 
 
@@ -272,6 +292,8 @@ def _cause(judgement: Judgement, found: Unordered) -> str:
         return "collectives_overlap" if first_reduces else "reduced_before_accumulated"
     if _is_before_accumulation(found):
         return "hook_too_early"
+    if _refill(judgement, found) is not None:
+        return BUFFER_SHARED
     if first_reduces or _follows_a_collective(trace, found):
         return "touched_in_flight"
     return "accumulated_unordered"
@@ -326,17 +348,14 @@ def _findings(
         parameters = _parameters(judgement, unordered)
         if (unordered.rank, parameters) not in reported:
             reported.add((unordered.rank, parameters))
-            trace = judgement.run.ranks[unordered.rank].trace
-            evidence_of_race = evidence(unordered, disorder, parameters, trace)
-            if cause == "hook_too_early":
-                # A wait orders the two, but in the wrong order.
-                evidence_of_race = replace(evidence_of_race, remedy=None)
+            refill = _refill(judgement, unordered)
             yield finding(
                 cause,
-                summary(unordered, disorder, parameters),
+                _in_words(unordered, refill)
+                or summary(unordered, disorder, parameters),
                 rank=unordered.rank,
                 parameters=parameters,
-                evidence=evidence_of_race,
+                evidence=_evidence(judgement, disorder, unordered, cause, refill),
                 shows=shows | left_over,
                 explained_by=_pairs([unordered])
                 | (_pairs([unordered], is_carried=True) if is_alone else frozenset())
@@ -345,6 +364,32 @@ def _findings(
                 | _incomplete(judgement, unordered)
                 | (_late_lines([unordered]) if cause == _FALLBACK else frozenset()),
             )
+
+
+def _refill(judgement: Judgement, found: Unordered) -> Refill | None:
+    return refill_in_flight(judgement, found) if isinstance(found, Race) else None
+
+
+def _in_words(found: Unordered, refill: Refill | None) -> str:
+    """Return the sentence of a refill; "" for none."""
+    if refill is None:
+        return ""
+    return f"rank {found.rank}: {refill.words()}, which may still use it"
+
+
+def _evidence(
+    judgement: Judgement,
+    disorder: Disorder,
+    found: Unordered,
+    cause: str,
+    refill: Refill | None,
+) -> Disordered:
+    """Return the evidence of a finding, without a wait where no wait mends it."""
+    trace = judgement.run.ranks[found.rank].trace
+    known = evidence(found, disorder, _parameters(judgement, found), trace)
+    if cause in _NO_WAIT_MENDS:
+        known = replace(known, remedy=None)
+    return replace(known, named=refill.lines) if refill else known
 
 
 def _early(judgement: Judgement, found: Unordered) -> Signs:

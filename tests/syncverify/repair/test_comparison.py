@@ -172,3 +172,30 @@ def test_a_change_that_leaves_all_costs_is_reported() -> None:
     before = of(BUCKETS, is_right=True)
     assert is_unchanged(before, [BUCKETS] * 3)
     assert not is_unchanged(before, [replace(BUCKETS, launches=5)] * 3)
+
+
+# A sixth of the bytes is rounded down to nothing, in the launches that come last.
+ROUNDED = replace(ALONE, reduced_bytes=120, early_bytes=120, waited=92.0)
+
+
+@pytest.mark.parametrize(
+    ("waited", "words"), [(116.0, None), (117.0, "launches come late in backward")]
+)
+def test_bytes_that_fill_the_same_launches_do_not_make_them_late(
+    waited: float, words: str | None
+) -> None:
+    wrong = of(ROUNDED, is_right=False)
+    filled = replace(ALONE, waited=waited)
+    assert filled.delay > ROUNDED.delay
+    assert regression(wrong, [filled] * 3) == words
+
+
+def test_launches_without_a_byte_may_get_some() -> None:
+    nothing = replace(ALONE, reduced_bytes=0, early_bytes=0, followed=0, waited=0.0)
+    wrong = [*of(BUCKETS, is_right=True), Measured(SCENARIO, False, True, nothing)]
+    after = [BUCKETS] * 3
+    assert regression(wrong, [*after, replace(ALONE, waited=80.0)]) is None
+    more = replace(ALONE, launches=13, reductions=13, waited=80.0)
+    assert (
+        regression(wrong, [*after, more]) == "more launches than the bytes took before"
+    )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
@@ -213,3 +217,73 @@ def test_an_empty_loop_gives_way_to_a_condition_of_its_function(
     file = tmp_path / "source.py"
     file.write_text(EMPTY_LOOP, "utf-8")
     assert [each.number for each in skipped_launches({str(file): ran})] == places
+
+
+OF_TWO_FUNCTIONS = """
+def flush(self):
+    for extra in self.extras:
+        dist.all_reduce(extra)
+
+def wait(self):
+    self.flush()
+    for bucket in self.buckets:
+        if len(bucket) > 1:
+            continue
+        dist.all_reduce(bucket.buffer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("rightly", "places"),
+    [
+        (None, [9]),  # nothing is right: the loop gives way
+        ({3}, [9]),  # the loop is rightly empty
+        ({9}, [3, 9]),  # the loop is filled where all is right
+    ],
+)
+def test_an_empty_loop_gives_way_to_a_place_of_another_function(
+    tmp_path: Path, rightly: set[int] | None, places: list[int]
+) -> None:
+    file = tmp_path / "source.py"
+    file.write_text(OF_TWO_FUNCTIONS, "utf-8")
+    known = rightly and {
+        SourceLine(str(file), line, {3: "flush", 9: "wait"}[line]) for line in rightly
+    }
+    found = skipped_launches({str(file): {3, 7, 8, 9, 10}}, known)
+    assert [each.number for each in found] == places
+
+
+class SkipsLargeBuckets(CountsHookCalls):
+    """Reduces extras, of which there are none, and no parameter of three elements."""
+
+    extras: ClassVar[list[nn.Parameter]] = []
+
+    @override
+    def note(self, parameter: nn.Parameter) -> None:
+        self.flush()
+        self.counts[parameter] += 1
+        if self.counts[parameter] == self.required and len(parameter.shape) < 2:
+            assert parameter.grad is not None
+            self.reduce(parameter.grad)
+
+    @override
+    def reduce(self, gradient: torch.Tensor) -> None:
+        assert isinstance(gradient, DTensor)
+        for axis, placement in enumerate(gradient.placements):
+            if placement.is_replicate():
+                group = gradient.device_mesh.get_group(axis)
+                dist.all_reduce(gradient.to_local().detach(), group=group)
+
+    def flush(self) -> None:
+        for extra in self.extras:
+            dist.all_reduce(extra)
+
+
+def test_a_loop_that_is_empty_where_all_is_right_is_no_place() -> None:
+    specs = (ParameterSpec("p0", (2, 2), ("R",)),)
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1 << 20)
+    subject, backend = resolve(SkipsLargeBuckets), SimBackend()
+    run = backend.run(scenario, subject)
+    first, *_ = check(scenario, run, subject.capabilities)
+    places = left_out(FoundViolation(first, scenario), subject, backend)
+    assert [each.line.line.function for each in places] == ["note"]
