@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from studies.releases.facts import facts
 from studies.releases.marks import filled
@@ -68,6 +68,20 @@ def with_part(page: Path, name: str, text: str) -> str:
 def write_part(page: Path, name: str, text: str) -> None:
     """Write a new text between two marks of a page."""
     page.write_text(with_part(page, name, text), encoding="utf-8")
+
+
+class Dated(Protocol):
+    """A row with the day of its play."""
+
+    @property
+    def date(self) -> str:
+        """Day, such as `2026-11-27`."""
+
+
+def days(rows: Iterable[Dated]) -> str:
+    """Say when rows were played."""
+    first, *others = sorted({row.date for row in rows})
+    return f"from {first} to {others[-1]}" if others else f"on {first}"
 
 
 def table(head: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:

@@ -16,7 +16,7 @@ import click
 
 from studies.crews import with_crew
 from studies.mistakes.corpus import mistakes
-from studies.mistakes.document import stored, summary, write
+from studies.mistakes.document import MISTAKES, PAGE, Row, summary
 from studies.mistakes.scoring import EXAMPLES, Score, right_programs, scored
 from syncverify.command.process_exit import run_command
 from syncverify.processes.calls import Crew
@@ -32,23 +32,19 @@ _NAMES = [mistake.name for mistake in mistakes()]
 @with_crew
 def main(only: tuple[str, ...], crew: Crew, examples: int) -> None:
     """Play one-line mistakes, and print what the harness says about each."""
-    scores = stored()
+    rows: list[Row] = []
     names = [name for name in _NAMES if not only or name in only]
     play = functools.partial(scored, right=right_programs(), examples=examples)
     for _, score in crew(play, names):
-        scores[score.name] = score
-        if only:
-            for violation in score.told:
-                click.echo(f"{violation.text}\n")
+        rows.append(Row.of(score))
+        for violation in score.told if only else ():
+            click.echo(f"{violation.text}\n")
         click.echo(_line(score))
         if examples == EXAMPLES:
-            write(scores)
-    click.echo("\n".join(summary({name: scores[name] for name in names})))
-    sys.exit(any(_is_bad(scores[name]) for name in names))
-
-
-def _is_bad(score: Score) -> bool:
-    return not score.is_found or bool(score.wrong_certain or score.regressions)
+            MISTAKES.put(rows[-1])
+            PAGE.write()
+    click.echo("\n".join(summary(rows)))
+    sys.exit(any(row.is_bad for row in rows))
 
 
 def _line(score: Score) -> str:

@@ -1,123 +1,91 @@
-"""The page about the mistakes, from the corpus and the figures of a run."""
+"""The stored scores of the mistakes, and their table."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
 
-from studies.documents import RESULTS, Document, table
-from studies.mistakes.corpus import KINDS, Mistake, mistakes
+from studies.documents import Document, days, table
+from studies.mistakes.corpus import KINDS, mistake_named, mistakes
 from studies.mistakes.fixes import NUM_SCENARIOS
 from studies.mistakes.scoring import EXAMPLES, Score
-
-FIGURES: Final = RESULTS / "mistakes.json"
-
-
-def stored() -> dict[str, Score]:
-    """Return the stored scores by the name of the mistake."""
-    if not FIGURES.exists():
-        return {}
-    content = json.loads(FIGURES.read_text(encoding="utf-8"))
-    return {entry["name"]: Score.read(entry) for entry in content}
+from studies.rows import RESULTS, RowFile, today
 
 
-def write(scores: dict[str, Score]) -> None:
-    """Write figures and page."""
-    rows = [asdict(scores[each.name]) for each in mistakes() if each.name in scores]
-    FIGURES.write_text(f"{json.dumps(rows, indent=1)}\n", encoding="utf-8")
-    PAGE.write()
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The score of a mistake.
+
+    Attributes:
+        name: Name of the mistake.
+        date: Day of the play.
+        identities: Property and cause of each violation, in the order of the report.
+        is_right: Whether the first violation names the mistake.
+        wrong_certain: Causes that are called certain and are wrong.
+        fixes: The verdict about each fix of the report.
+    """
+
+    name: str
+    date: str
+    identities: tuple[str, ...] = ()
+    is_right: bool = False
+    wrong_certain: tuple[str, ...] = ()
+    fixes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, score: Score) -> Self:
+        """Return the row of a score of today."""
+        identities = tuple(each.identity for each in score.told)
+        fixes = tuple(each.verdict for each in score.fixes)
+        right = score.is_right, score.wrong_certain
+        return cls(score.name, today(), identities, *right, fixes)
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether it is not found, or something about it is wrong."""
+        return not self.identities or bool(self.wrong_certain or self.num_regressions)
+
+    @property
+    def num_regressions(self) -> int:
+        """Number of fixes that are none."""
+        return sum(verdict != "ok" for verdict in self.fixes)
+
+
+MISTAKES: Final = RowFile(RESULTS / "mistakes.jsonl", Row, ("name",))
 
 
 def page() -> str:
-    """Return the figures and the mistakes of the page."""
-    scores = stored()
+    """Return the figures of the stored mistakes that are still in the corpus."""
+    names = {each.name for each in mistakes()}
+    rows = [row for row in MISTAKES.read() if row.name in names]
     extent = (
-        f"Each mistake is searched in {EXAMPLES} scenarios on `sim`, seed 0. Each fix is "
-        f"played in {NUM_SCENARIOS} other scenarios beside the right program."
+        f"Each mistake is searched in {EXAMPLES} scenarios on `sim`, seed 0, and each fix is played "
+        f"in {NUM_SCENARIOS} other scenarios beside the right program. Played {days(rows)}."
     )
-    parts = [extent, "", *summary(scores)]
-    for kind in KINDS:
-        own = [each for each in mistakes() if each.kind == kind]
-        parts += ["", f"## {kind.capitalize()}", "", *_table(own, scores)]
-    return "\n".join(parts)
+    return "\n".join([extent, "", *summary(rows)])
 
 
-def summary(scores: dict[str, Score]) -> Iterator[str]:
+def summary(rows: Iterable[Row]) -> Iterator[str]:
     """Yield a table of figures by kind."""
+    by_kind = [(row, mistake_named(row.name).kind) for row in rows]
     head = ("kind", "mistakes", "found", "right cause", "wrong certain", "fix offered")
-    rows = (
-        (
-            kind,
-            *_figures(
-                [
-                    scores[each.name]
-                    for each in mistakes()
-                    if kind in {each.kind, "all"} and each.name in scores
-                ]
-            ),
-        )
-        for kind in (*KINDS, "all")
+    cells = (
+        (name, *_figures([row for row, kind in by_kind if name in {kind, "all"}]))
+        for name in (*KINDS, "all")
     )
-    return table((*head, "fixes that are none"), rows)
+    return table((*head, "fixes that are none"), cells)
 
 
-def _figures(scores: Sequence[Score]) -> tuple[int, ...]:
+def _figures(rows: Sequence[Row]) -> tuple[int, ...]:
     return (
-        len(scores),
-        sum(each.is_found for each in scores),
-        sum(each.is_right for each in scores),
-        sum(bool(each.wrong_certain) for each in scores),
-        sum(bool(each.fixes) for each in scores),
-        sum(len(each.regressions) for each in scores),
+        len(rows),
+        sum(bool(row.identities) for row in rows),
+        sum(row.is_right for row in rows),
+        sum(bool(row.wrong_certain) for row in rows),
+        sum(bool(row.fixes) for row in rows),
+        sum(row.num_regressions for row in rows),
     )
-
-
-def _table(listed: Sequence[Mistake], scores: dict[str, Score]) -> Iterator[str]:
-    head = (
-        "mistake",
-        "in",
-        "right line",
-        "wrong line",
-        "since",
-        "report",
-        "right",
-        "fix",
-    )
-    rows = (
-        (
-            f"`{each.name}`",
-            each.base,
-            f"`{each.old}`",
-            f"`{each.new}`",
-            each.why,
-            *_cells(scores.get(each.name)),
-        )
-        for each in listed
-    )
-    return table(head, rows)
-
-
-def _cells(score: Score | None) -> list[str]:
-    if score is None:
-        return ["not measured", "", ""]
-    if not score.is_found:
-        return ["nothing", "no", ""]
-    identities = [
-        f"{each.identity}, {each.certainty.partition(':')[0]}" for each in score.told
-    ]
-    right = "yes" if score.is_right else "no"
-    wrong = f"; wrong certain: {', '.join(score.wrong_certain)}"
-    fixes = [
-        f"{fix.verdict}: `{' / '.join(line.strip() for line in fix.lines)}`"
-        for fix in score.fixes
-    ]
-    return [
-        "; ".join(identities),
-        right + (wrong if score.wrong_certain else ""),
-        "; ".join(fixes) or "none",
-    ]
 
 
 PAGE: Final = Document("docs/one-line-mistakes.md", page, "mistakes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final
 
 from studies.mistakes.corpus import SUBJECTS, Mistake, base_source, mistake_named
 from studies.mistakes.fixes import Played, applied, compared, played
@@ -40,13 +40,6 @@ class Score:
     told: tuple[Told, ...] = ()
     fixes: tuple[OfferedFix, ...] = ()
 
-    @classmethod
-    def read(cls, entry: dict[str, Any]) -> Self:
-        """Read what `dataclasses.asdict` wrote as JSON."""
-        violations = tuple(Told(**each) for each in entry["told"])
-        fixes = (OfferedFix(tuple(e["lines"]), e["verdict"]) for e in entry["fixes"])
-        return cls(entry["name"], violations, tuple(fixes))
-
     @property
     def is_found(self) -> bool:
         """Tell whether there is a violation."""
@@ -68,11 +61,6 @@ class Score:
         known = {*mistake.causes, *mistake.true}
         certain = (each.cause for each in self.told if each.is_certain)
         return tuple(cause for cause in certain if cause not in known)
-
-    @property
-    def regressions(self) -> tuple[OfferedFix, ...]:
-        """Return the fixes that are none."""
-        return tuple(each for each in self.fixes if each.verdict != "ok")
 
 
 def right_programs() -> dict[str, Played]:

@@ -53,7 +53,6 @@ PAGES: Final = (
     property_catalogue.PAGE,
     property_catalogue.PART,
     redteam.PAGE,
-    redteam.SECOND_PAGE,
     stored_runs.PART,
     timemachine.PAGE,
     torch_tests.PAGE,

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Final
 
 from studies.bank_rows import BANK, BUDGET, BankRow
-from studies.documents import Document, table
+from studies.documents import Document, days, table
 from syncverify.bugbank.catalogue import SECTIONS, entries
 from syncverify.bugbank.entry import Entry
 from syncverify.plain_text import noun_of
@@ -29,11 +29,10 @@ def page() -> str:
 
 def _summary(rows: Sequence[BankRow]) -> Iterator[str]:
     caught = [row for row in rows if row.property]
-    days = sorted({row.date for row in rows})
     yield (
         f"Figures: on `sim`, seed {BUDGET.seed}, at most {BUDGET.examples} scenarios for a defect and "
-        f"at least {min(row.twin_examples for row in rows)} for a twin, played from {days[0]} to "
-        f"{days[-1]}. Drawn scenarios change between versions, and so does the number of scenarios up "
+        f"at least {min(row.twin_examples for row in rows)} for a twin, played {days(rows)}. "
+        f"Drawn scenarios change between versions, and so does the number of scenarios up "
         "to a defect."
     )
     plain = sum(row.contract == "plain" for row in caught)

@@ -1,126 +1,81 @@
-"""The page about the red team, from its programs and the figures of a run."""
+"""The stored verdicts about the programs of the red team, and their table."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
 
-from studies.documents import RESULTS, Document, table
-from studies.redteam.program import BLIND_SPOTS, Program, programs
+from studies.documents import Document, days, table
+from studies.redteam.program import programs
 from studies.redteam.scoring import Score
+from studies.rows import RESULTS, RowFile, today
 
-FIGURES: Final = RESULTS / "redteam.json"
+_OF_WRONG: Final = "caught", "missed"
+_OF_RIGHT: Final = "silent", "accused", "not judged"
 
 
-def write(scores: Sequence[Score], examples: int) -> None:
-    """Write the figures, those of other programs as they are stored, and the page."""
-    stored = json.loads(FIGURES.read_text(encoding="utf-8"))
-    known = stored["programs"] if stored["examples"] == examples else {}
-    new = {score.name: asdict(score) for score in scores}
-    names = [program.name for program in programs()]
-    rows = {name: row for name in names if (row := new.get(name) or known.get(name))}
-    text = json.dumps({"examples": examples, "programs": rows}, indent=1)
-    FIGURES.write_text(f"{text}\n", encoding="utf-8")
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The verdict about a program.
+
+    Attributes:
+        name: Name of the program.
+        date: Day of the search.
+        limit: Most scenarios of the search.
+        examples: Scenarios up to the verdict.
+        verdict: As that of a `Score`.
+        identity: Property and cause of the first violation, or the reason of a refusal.
+    """
+
+    name: str
+    date: str
+    limit: int
+    examples: int
+    verdict: str
+    identity: str = ""
+
+
+PROGRAMS: Final = RowFile(RESULTS / "redteam.jsonl", Row, ("name",))
+
+
+def write(scores: Sequence[Score], limit: int) -> None:
+    """Write the verdicts, those of other programs as they are stored, and the table."""
+    names = {program.name for program in programs()}
+    stored = (row for row in PROGRAMS.read() if row.name in names)
+    PROGRAMS.write(row for row in stored if row.limit == limit)
+    PROGRAMS.put(
+        *(
+            Row(each.name, today(), limit, each.examples, each.verdict, each.identity)
+            for each in scores
+        )
+    )
     PAGE.write()
-    SECOND_PAGE.write()
 
 
 def page() -> str:
-    """Return the figures and the programs of the first team."""
-    figures = _figures()
-    rows = figures["programs"]
-    parts = [*_summary(rows, figures["examples"]), ""]
-    wrong, right = _team(is_second=False)
-    for topic, meaning in BLIND_SPOTS.items():
-        own = [program for program in wrong if program.topic == topic]
-        parts += [f"## Wrong: {topic}", "", f"Blind spot: {meaning}.", ""]
-        parts += [*_table(own, rows, "trigger"), ""]
-    parts += ["## Right", "", *_table(right, rows, "right, since"), ""]
-    return "\n".join(parts)
-
-
-def second_page() -> str:
-    """Return the figures and the programs of the second team."""
-    rows = _figures()["programs"]
-    wrong, right = _team(is_second=True)
-    parts = [
-        f"Of {len(wrong)} wrong programs {_count(wrong, rows, 'caught')} are caught.",
-        _right_in_words(right, rows),
-        "",
-        "### Wrong programs of the second team",
-        "",
-        *_table(wrong, rows, "trigger"),
-        "",
-        "### Right programs of the second team",
-        "",
-        *_table(right, rows, "right, since"),
+    """Return the number of programs by verdict, and the names of those without a right one."""
+    rows = PROGRAMS.read()
+    counts = Counter(row.verdict for row in rows)
+    cells = [
+        ("wrong", *_counted(counts, _OF_WRONG), "", "", ""),
+        ("right", "", "", *_counted(counts, _OF_RIGHT)),
     ]
-    return "\n".join(parts)
-
-
-def _figures() -> dict[str, Any]:
-    figures: dict[str, Any] = json.loads(FIGURES.read_text(encoding="utf-8"))
-    return figures
-
-
-def _team(*, is_second: bool) -> tuple[list[Program], list[Program]]:
-    """List the wrong and the right programs of a team."""
-    team = [each for each in programs() if each.is_of_second_team == is_second]
-    wrong = [program for program in team if program.is_wrong]
-    return wrong, [program for program in team if not program.is_wrong]
-
-
-def _summary(rows: dict[str, Any], examples: int) -> Iterator[str]:
-    yield f"Figures: at most {examples} scenarios a program, up to 4 ranks unless `--ranks` is there, on `sim`, seed 0."
-    yield ""
-    wrong, right = _team(is_second=False)
-    by_topic = {
-        topic: [each for each in wrong if topic in {each.topic, "all"}]
-        for topic in (*BLIND_SPOTS, "all")
-    }
-    counted = (
-        (t, len(own), _count(own, rows, "caught")) for t, own in by_topic.items()
+    until = median(row.examples for row in rows if row.verdict == "caught")
+    extent = (
+        f"At most {max(row.limit for row in rows)} scenarios a program, on `sim`, seed 0, played "
+        f"{days(rows)}. A wrong program is caught after {until:g} scenarios in the median."
     )
-    yield from table(("blind spot", "wrong programs", "caught"), counted)
-    yield ""
-    yield _right_in_words(right, rows)
+    lines = [extent, "", *table(("programs", *_OF_WRONG, *_OF_RIGHT), cells)]
+    listed = [row for row in rows if row.verdict in {"missed", "accused", "not judged"}]
+    lines += ["", ", ".join(f"`{row.name}` is {row.verdict}" for row in listed) + "."]
+    return "\n".join(lines)
 
 
-def _right_in_words(right: Sequence[Program], rows: dict[str, Any]) -> str:
-    return (
-        f"Of {len(right)} right programs {_count(right, rows, 'silent')} are silent, "
-        f"{_count(right, rows, 'not judged')} not judged, "
-        f"{_count(right, rows, 'accused')} accused."
-    )
-
-
-def _count(listed: Sequence[Program], rows: dict[str, Any], verdict: str) -> int:
-    return sum(rows.get(each.name, {}).get("verdict") == verdict for each in listed)
-
-
-def _table(listed: Sequence[Program], rows: dict[str, Any], why: str) -> Iterator[str]:
-    head = ("program", "mechanism", why, "contract", "verdict", "after")
-    cells = (
-        (
-            f"`{each.name}`",
-            each.mechanism,
-            each.trigger,
-            f"`{each.contract_in_words}`",
-            *_verdict(rows.get(each.name)),
-        )
-        for each in listed
-    )
-    return table(head, cells)
-
-
-def _verdict(row: dict[str, Any] | None) -> list[str]:
-    if row is None:
-        return ["not measured", ""]
-    found = f": {row['identity']}" if row["identity"] else ""
-    return [f"{row['verdict']}{found}", str(row["examples"])]
+def _counted(counts: Counter[str], verdicts: Sequence[str]) -> list[int]:
+    return [counts[verdict] for verdict in verdicts]
 
 
 PAGE: Final = Document("docs/redteam.md", page, "programs")
-SECOND_PAGE: Final = Document("docs/redteam.md", second_page, "second team")

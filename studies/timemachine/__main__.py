@@ -22,10 +22,11 @@ from studies.timemachine.page import PAGE
 from studies.timemachine.pairs import table
 from studies.timemachine.playing import ROOT, Played
 from studies.timemachine.results import (
-    store,
+    SIDES,
+    PlayedSide,
+    holds,
     stored,
     version_of,
-    with_side,
 )
 from studies.timemachine.round import Round
 from studies.timemachine.sides import Side, missing, played_of
@@ -51,27 +52,19 @@ def main(only: tuple[str, ...], crew: Crew, cache: Path, *, again: bool) -> None
     ]
     for side, played in crew(functools.partial(played_of, cache=cache), sides):
         if isinstance(played, Played):
-            _keep(side, played, round_)
+            SIDES.put(PlayedSide.of(table()[side.pair], side.name, played))
+            if round_:
+                round_.add(side.pair, side.name)
         click.echo(_line(side, played))
     if round_:
         round_.end()
     PAGE.write()
     results = stored()
-    as_told = [p for p in chosen if p.name in results and results[p.name].holds(p)]
+    as_told = [pair for pair in chosen if holds(results.get(pair.name, {}), pair)]
     click.echo(
         f"{len(as_told)} of {len(chosen)} pairs are as the table says: {PAGE.path}"
     )
     sys.exit(len(as_told) < len(chosen))
-
-
-def _keep(side: Side, played: Played, round_: Round | None) -> None:
-    results = stored()
-    known = results.get(side.pair)
-    store(
-        {**results, side.pair: with_side(known, table()[side.pair], side.name, played)}
-    )
-    if round_:
-        round_.add(side.pair, side.name)
 
 
 def _line(side: Side, played: Played | str) -> str:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import click
 
@@ -20,7 +20,6 @@ from syncverify.settings import DEFAULT_RANKS
 
 ROOT: Final = Path(__file__).parents[2]
 SEED: Final = 0
-_FOLDER: Final = re.compile(r"build/timemachine/(?:releases|repaired)/[^/\s]+/")
 _JUDGED: Final = (0, 1)  # exit codes that are a verdict
 
 
@@ -30,24 +29,20 @@ class _Judge:
 
     Attributes:
         starts: Its words.
-        shown: Its words on the page.
-        stores_nothing: Options beside those of the page.
+        stores_nothing: Its options beside those of a pair.
     """
 
     starts: tuple[str, ...]
-    shown: str
     stores_nothing: tuple[str, ...] = ()
 
 
 _JUDGES: Final = {
     RUN: _Judge(
         (sys.executable, "-m", "syncverify", "run"),
-        "syncverify run",
         ("--no-database",),
     ),
     SIMULATE: _Judge(
         (sys.executable, "-m", "studies.timemachine.drawn"),
-        "python -m studies.timemachine.drawn",
     ),
 }
 
@@ -57,45 +52,16 @@ class Played:
     """The report about one side.
 
     Attributes:
-        command: Command line, without the path of the release.
         examples: Scenarios that were judged.
         seconds: Processor seconds of the search, shrinking and the start included.
         violations: Violations, each as `property (cause)`.
-        summaries: One line each.
         diagnosis: Text of the first violation, as it is printed; empty if there is none.
-        token: Replays the first violation.
     """
 
-    command: str
     examples: int
     seconds: float
     violations: tuple[str, ...]
-    summaries: tuple[str, ...]
     diagnosis: str
-    token: str
-
-    @classmethod
-    def read(cls, entry: dict[str, Any]) -> Self:
-        """Read what `dataclasses.asdict` wrote as JSON."""
-        lists = {name: tuple(entry[name]) for name in ("violations", "summaries")}
-        return cls(**{**entry, **lists})
-
-    @property
-    def shown_diagnosis(self) -> str:
-        """Return the diagnosis with paths as they are inside of the release."""
-        return _FOLDER.sub("", self.diagnosis)
-
-    @property
-    def is_silent(self) -> bool:
-        """Tell whether scenarios were judged and hold."""
-        return self.examples > 0 and not self.violations
-
-    def shows(self, pair: Pair) -> bool:
-        """Tell whether the first violation is the one that the pair expects."""
-        if not self.violations:
-            return False
-        is_expected = self.violations[0] == f"{pair.violates} ({pair.cause})"
-        return is_expected and pair.place in self.diagnosis
 
 
 def play(
@@ -135,8 +101,7 @@ def play(
                 f"{pair.name}: no verdict from {paths}: {' '.join(error_lines)[-4000:]}"
             )
         content = json.loads(report.read_text(encoding="utf-8"))
-    shown = f"{judge.shown} {' '.join(arguments)}"
-    return _played(shown, content, ended.stdout, ended.seconds)
+    return _played(content, ended.stdout, ended.seconds)
 
 
 def _arguments(pair: Pair) -> list[str]:
@@ -197,21 +162,16 @@ def _run(command: Sequence[str], environment: dict[str, str], folder: Path) -> _
     )
 
 
-def _played(
-    command: str, content: dict[str, Any], printed: str, seconds: float
-) -> Played:
+def _played(content: dict[str, Any], printed: str, seconds: float) -> Played:
     found = content["violations"]
     block = re.search(
         r"^VIOLATION: .*?^  replay: [^\n]*$", printed, re.DOTALL | re.MULTILINE
     )
     return Played(
-        command=command,
         examples=content["examples"],
         seconds=round(seconds, 1),
         violations=tuple(
             f"{each['property']} ({each['evidence']['cause']})" for each in found
         ),
-        summaries=tuple(each["summary"] for each in found),
         diagnosis=block.group() if block and found else "",
-        token=found[0]["token"] if found else "",
     )

@@ -1,89 +1,98 @@
-"""Results of pairs, stored as JSON."""
+"""The stored results of pairs: a row for each side."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from collections import defaultdict
+from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from studies.releases.release_table import ReleaseTable
+from studies.rows import RESULTS, RowFile, today
 from studies.timemachine.pairs import Pair, table
-from studies.timemachine.playing import ROOT, Played, play
+from studies.timemachine.playing import Played, play
 from studies.timemachine.releases import Releases
 
 # Scenarios in which a fixed release has to be silent, and a remedy beside a fixed release.
 EXAMPLES: Final = 300
 _EXAMPLES_BESIDE: Final = 60
-STORED: Final = ROOT / "studies" / "results" / "timemachine.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """The result of one pair; a side is None until it is played.
+class PlayedSide:
+    """The result of one side of a pair.
 
     Attributes:
-        date: Day of the last measurement.
+        pair: Name of the pair.
+        side: `bad`, `good`, `repaired`, or `newest`: the release that was the newest one.
+        release: Version of the release.
+        date: Day of the play.
         torch: Version of torch.
-        bad: Report about the release with the defect.
-        good: Report about the release without it.
-        repaired: Report about the release with the defect and the remedy.
-        newest: Report about the release that was the newest one.
-        newest_release: Version of that release.
+        examples: Scenarios that were judged.
+        seconds: Processor seconds of the search, shrinking and the start included.
+        violations: Violations, each as `property (cause)`.
+        names_place: Whether the first one names the place that the pair expects.
     """
 
+    pair: str
+    side: str
+    release: str
     date: str
     torch: str
-    bad: Played | None = None
-    good: Played | None = None
-    repaired: Played | None = None
-    newest: Played | None = None
-    newest_release: str = ""
+    examples: int
+    seconds: float
+    violations: tuple[str, ...] = ()
+    names_place: bool = False
 
     @classmethod
-    def read(cls, entry: dict[str, Any]) -> Self:
-        """Read what `dataclasses.asdict` wrote as JSON."""
-        sides = {
-            name: Played.read(entry[name]) if entry.get(name) else None
-            for name in ("bad", "good", "repaired", "newest")
-        }
-        return cls(**{**entry, **sides})
-
-    def side(self, name: str) -> Played | None:
-        """Return the report about a side."""
-        played: Played | None = getattr(self, name)
-        return played
-
-    def needs(self, pair: Pair, side: str) -> bool:
-        """Tell whether a side was not played, or with a release that is no longer the newest."""
-        outdated = side == "newest" and self.newest_release != newest_release(pair)
-        return outdated or self.side(side) is None
-
-    def holds(self, pair: Pair) -> bool:
-        """Tell whether the defect is found as expected, and every other side is silent."""
-        return (
-            self.bad is not None
-            and self.bad.shows(pair)
-            and all(self._is_silent(pair, side) for side in pair.sides[1:])
+    def of(cls, pair: Pair, side: str, played: Played) -> Self:
+        """Return the result of a side that was played today."""
+        return cls(
+            *(pair.name, side, version_of(pair, side), today(), version("torch")),
+            *(played.examples, played.seconds, played.violations),
+            names_place=bool(played.violations) and pair.place in played.diagnosis,
         )
 
-    def _is_silent(self, pair: Pair, name: str) -> bool:
-        # The fixed release is the proof, where there is one; the remedy is the report's word.
-        is_proof = name != "repaired" or not pair.good
-        side = self.side(name)
-        needed = EXAMPLES if is_proof else 1
-        return side is not None and side.is_silent and side.examples >= needed
+    @property
+    def is_silent(self) -> bool:
+        """Tell whether scenarios were judged and hold."""
+        return self.examples > 0 and not self.violations
+
+    def shows(self, pair: Pair) -> bool:
+        """Tell whether the first violation is the one that the pair expects."""
+        expected = f"{pair.violates} ({pair.cause})"
+        return self.names_place and self.violations[0] == expected
 
 
-def with_side(result: Result | None, pair: Pair, side: str, played: Played) -> Result:
-    """Return a result with the report about one side, played today."""
-    today = datetime.now(UTC).date().isoformat()
-    known = result or Result(today, version("torch"))
-    changes: dict[str, Any] = {side: played}
-    if side == "newest":
-        changes["newest_release"] = newest_release(pair)
-    return replace(known, date=today, torch=version("torch"), **changes)
+SIDES: Final = RowFile(RESULTS / "timemachine.jsonl", PlayedSide, ("pair", "side"))
+Sides = dict[str, PlayedSide]
+
+
+def stored() -> dict[str, Sides]:
+    """Return the stored sides of each pair, by the name of the side."""
+    found = defaultdict[str, Sides](dict)
+    for row in SIDES.read():
+        found[row.pair][row.side] = row
+    return dict(found)
+
+
+def needs(sides: Sides, pair: Pair, side: str) -> bool:
+    """Tell whether a side was not played, or with a release that is no longer the newest."""
+    is_played = side in sides
+    return not is_played or sides[side].release != version_of(pair, side)
+
+
+def holds(sides: Sides, pair: Pair) -> bool:
+    """Tell whether the defect is found as expected, and every other side is silent."""
+    is_shown = "bad" in sides and sides["bad"].shows(pair)
+    return is_shown and all(_is_silent(sides, pair, side) for side in pair.sides[1:])
+
+
+def _is_silent(sides: Sides, pair: Pair, name: str) -> bool:
+    # The fixed release is the proof, where there is one; the remedy is the report's word.
+    is_proof = name != "repaired" or not pair.good
+    side, needed = sides.get(name), EXAMPLES if is_proof else 1
+    return side is not None and side.is_silent and side.examples >= needed
 
 
 def newest_release(pair: Pair) -> str:
@@ -125,20 +134,3 @@ def played_side(pair: Pair, side: str, releases: Releases) -> Played:
     )
     examples = _EXAMPLES_BESIDE if pair.good else EXAMPLES
     return play(pair, [release, imports], examples=examples)
-
-
-def stored() -> dict[str, Result]:
-    """Return the stored results by the name of their pair."""
-    if not STORED.exists():
-        return {}
-    content = json.loads(STORED.read_text(encoding="utf-8"))
-    return {name: Result.read(entry) for name, entry in content.items()}
-
-
-def store(results: dict[str, Result]) -> None:
-    """Store results, in the order of the table."""
-    order = [pair.name for pair in table().pairs if pair.name in results]
-    rows = {name: asdict(results[name]) for name in order}
-    part = STORED.with_suffix(".part")  # readers see a whole file
-    part.write_text(f"{json.dumps(rows, indent=1)}\n", encoding="utf-8")
-    part.replace(STORED)

@@ -11,7 +11,7 @@ import click
 from studies.timemachine.pairs import Pair, table
 from studies.timemachine.playing import Played
 from studies.timemachine.releases import Releases
-from studies.timemachine.results import played_side, stored
+from studies.timemachine.results import needs, played_side, stored
 from studies.timemachine.round import Round
 
 
@@ -36,12 +36,12 @@ def missing(pair: Pair, round_: Round | None, *, is_named: bool) -> Iterator[Sid
         round_: The round that plays all pairs again; None where stored sides count.
         is_named: Whether the user has named the pair: then all sides are played.
     """
-    known = stored().get(pair.name)
+    known = stored().get(pair.name, {})
     for name in pair.sides:
         if round_:
             is_missing = not round_.has(pair.name, name)
         else:
-            is_missing = is_named or known is None or known.needs(pair, name)
+            is_missing = is_named or needs(known, pair, name)
         if is_missing:
             yield Side(pair.name, name)
 

@@ -13,15 +13,15 @@ Exit codes: 0 all was played, 2 bad usage.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
-import torch
 
 from studies.torch_tests.page import PAGE
-from studies.torch_tests.playing import GLOO_SECONDS, Results, play
+from studies.torch_tests.playing import GLOO_SECONDS, play
 from studies.torch_tests.playing import SIMULATED as OPTIONS
-from studies.torch_tests.results import GLOO, SIMULATED, Stored
+from studies.torch_tests.results import TESTS, PlayedTest, keep_gloo, keep_simulated
 from studies.torch_tests.roster import FILES
 from studies.torch_tests.source import added, fetched
 from syncverify.command.process_exit import run_command
@@ -43,23 +43,22 @@ def main(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found = fetched(folder, source)
-        stored = Stored.read()
-        if stored.source != found.kind:
-            stored = Stored()
-        stored.source, stored.name, stored.torch = (
-            found.kind,
-            found.name,
-            torch.__version__,
-        )
+        if not any(row.source.startswith(found.kind) for row in TESTS.read()):
+            TESTS.write(())
         beside = [] if own is None else added(folder, own)
-        stored.own |= {file: own.name for file in beside if own is not None}
         for file in only or (*FILES[found.kind], *beside):
-            ways = stored.files.setdefault(file, {})
             if gloo is None:
                 played = play(folder / "cuda" / file, *OPTIONS, per_test_seconds=120)
-                ways[SIMULATED] = played
+                copy = (
+                    f"torch commit {own.name}"
+                    if own is not None and file in beside
+                    else f"{found.kind} {found.name}"
+                )
+                keep_simulated(file, copy, played)
             else:
-                chosen = _chosen(ways.get(SIMULATED, {}), gloo)
+                chosen = _chosen(
+                    [row for row in TESTS.read() if row.file == file], gloo
+                )
                 if not chosen:
                     continue
                 played = play(
@@ -67,19 +66,18 @@ def main(
                     per_test_seconds=GLOO_SECONDS,
                     chosen=chosen,
                 )
-                ways[GLOO] = {**ways.get(GLOO, {}), **played}
-            stored.write()
+                keep_gloo(file, played)
             passed = sum(each.outcome == "passed" for each in played.values())
             click.echo(f"{file}: {passed} of {len(played)} passed")
     PAGE.write()
 
 
-def _chosen(simulated: Results, gloo: str) -> list[str]:
+def _chosen(rows: Iterable[PlayedTest], gloo: str) -> list[str]:
     """Return the tests that gloo plays."""
     return [
-        test
-        for test, result in simulated.items()
-        if result.outcome == "failed" or (gloo == "all" and result.outcome == "passed")
+        row.test
+        for row in rows
+        if row.simulated == "failed" or (gloo == "all" and row.simulated == "passed")
     ]
 
 

@@ -15,7 +15,7 @@ ALLOWED: Final = {
     "studies/mutants/trial.py",  # names of tests
     "studies/pages/followed.py",  # commands of a page
     "studies/releases/marks.py",  # marks of a page
-    "studies/torch_tests/page.py",  # messages of skipped tests
+    "studies/torch_tests/results.py",  # messages of skipped tests
     "syncverify/report/html/moment.py",  # labels, each shorter than the one before
     "syncverify/witness/fix.py",  # the one home of the marks of its lines
     "studies/benchmarks/report.py",  # lines of /proc/cpuinfo

@@ -13,6 +13,7 @@ from studies.mistakes.corpus import (
     mistake_named,
     mistakes,
 )
+from studies.mistakes.document import Row
 from studies.mistakes.fixes import Cost, Played, applied, compared, played
 from studies.mistakes.playing import Told, told_about
 from studies.mistakes.scoring import OfferedFix, Score
@@ -114,7 +115,8 @@ def test_a_cause_that_is_certain_and_wrong_is_counted() -> None:
     fixes = (OfferedFix(("- a", "+ b"), "adds a launch"), OfferedFix(("+ c",), "ok"))
     score = Score("hook-on-first-parameter-only", tuple(diagnoses), fixes)
     assert (score.is_right, score.wrong_certain) == (True, ("view_lost",))
-    assert score.regressions == fixes[:1]
+    row = Row.of(score)
+    assert (row.num_regressions, row.is_bad) == (1, True)
     assert not Score("hook-on-first-parameter-only", tuple(diagnoses[1:])).is_right
     assert not Score(
         "counter-not-reset", tuple(diagnoses)

@@ -1,13 +1,15 @@
 """The red team's programs are well formed, and some are caught, silent or refused as stored."""
 
-import json
-from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from studies.redteam.document import FIGURES, SECOND_PAGE
+from studies import documents
+from studies.documents import Document
+from studies.redteam import document
 from studies.redteam.program import BLIND_SPOTS, KINDS, program_named, programs, wrong
-from studies.redteam.scoring import score_of
+from studies.redteam.scoring import Score, score_of
 from syncverify.bugbank.catalogue import entries
 from syncverify.errors import UsageError
 
@@ -17,14 +19,21 @@ def test_each_blind_spot_has_a_wrong_program() -> None:
     assert topics == {*BLIND_SPOTS, *KINDS}
 
 
-def test_the_page_counts_the_verdicts_of_the_second_team() -> None:
-    team = [each for each in programs() if each.is_of_second_team]
-    rows = json.loads(FIGURES.read_text("utf-8"))["programs"]
-    verdicts = Counter(rows[each.name]["verdict"] for each in team if each.name in rows)
-    page = SECOND_PAGE.file.read_text("utf-8")
-    assert f"Of 49 wrong programs {verdicts['caught']} are caught." in page
-    assert f"Of 23 right programs {verdicts['silent']} are silent" in page
-    assert verdicts["accused"] == 0
+def test_new_verdicts_stand_beside_the_stored_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = replace(document.PROGRAMS, path=tmp_path / "redteam.jsonl")
+    monkeypatch.setattr(document, "PROGRAMS", file)
+    monkeypatch.setattr(document, "PAGE", Document("page.md", lambda: ""))
+    monkeypatch.setattr(documents, "ROOT", tmp_path)
+    first, second, *_ = (program.name for program in programs())
+    document.write([Score(first, "missed", examples=5)], 5)
+    document.write([Score(second, "silent", examples=5)], 5)
+    document.write([Score(first, "caught", examples=3)], 5)
+    verdicts = {row.name: row.verdict for row in file.read()}
+    assert verdicts == {first: "caught", second: "silent"}
+    document.write([Score(first, "caught", examples=3)], 9)
+    assert [row.name for row in file.read()] == [first]
 
 
 def test_names_are_unique_and_no_entry_of_the_bank_is_played() -> None:

@@ -9,7 +9,14 @@ from studies.timemachine import results
 from studies.timemachine.__main__ import main
 from studies.timemachine.pairs import FOLDER, SIMULATE, Edit, Pair, table
 from studies.timemachine.playing import Played
-from studies.timemachine.results import EXAMPLES, Result, stored
+from studies.timemachine.results import (
+    EXAMPLES,
+    PlayedSide,
+    Sides,
+    holds,
+    needs,
+    stored,
+)
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.any_program import STATEMENTS
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS
@@ -26,17 +33,14 @@ PAIR = Pair(
     cause="replicas_differ",
     place="file.py:3",
 )
-SILENT = Played("run", EXAMPLES, 1.0, (), (), "", "")
-CAUGHT = Played(
-    "run",
-    2,
-    1.0,
-    ("replicas_agree (replicas_differ)",),
-    ("one",),
-    "at file.py:3",
-    "sv2",
+SILENT = PlayedSide(PAIR.name, "good", "2", "2026-01-01", "2.13.0", EXAMPLES, 1.0)
+CAUGHT = replace(
+    SILENT,
+    side="bad",
+    violations=("replicas_agree (replicas_differ)",),
+    names_place=True,
 )
-HOLDS = Result("2026-01-01", "2.13.0", CAUGHT, SILENT, None, SILENT, "3")
+HOLDS = {"bad": CAUGHT, "good": SILENT, "newest": replace(SILENT, release="3")}
 
 
 def test_names_of_pairs_are_distinct() -> None:
@@ -59,55 +63,62 @@ def test_a_played_pair_expects_what_the_harness_can_say(name: str) -> None:
 
 @pytest.mark.parametrize("name", stored())
 def test_a_stored_side_is_as_the_table_says(name: str) -> None:
-    result = stored()[name]
-    assert result.bad is not None
-    assert result.bad.shows(PAIRS[name])
-    others = [result.side(side) for side in PAIRS[name].sides[1:]]
+    sides = stored()[name]
+    assert sides["bad"].shows(PAIRS[name])
+    others = [sides.get(side) for side in PAIRS[name].sides[1:]]
     assert [side for side in others if side and not side.is_silent] == []
 
 
 def test_a_result_as_expected_holds() -> None:
-    assert HOLDS.holds(PAIR)
+    assert holds(HOLDS, PAIR)
 
 
 @pytest.mark.parametrize(
-    "result",
+    "changes",
     [
-        replace(HOLDS, bad=SILENT),
-        replace(HOLDS, bad=replace(CAUGHT, violations=("replicas_agree (other)",))),
-        replace(HOLDS, bad=replace(CAUGHT, diagnosis="at file.py:4")),
-        replace(HOLDS, good=CAUGHT),
-        replace(HOLDS, good=replace(SILENT, examples=EXAMPLES - 1)),
-        replace(HOLDS, good=None),
-        replace(HOLDS, newest=None),
-        replace(HOLDS, newest=CAUGHT),
-        replace(HOLDS, bad=None),
+        {"bad": SILENT},
+        {"bad": replace(CAUGHT, violations=("replicas_agree (other)",))},
+        {"bad": replace(CAUGHT, names_place=False)},
+        {"good": CAUGHT},
+        {"good": replace(SILENT, examples=EXAMPLES - 1)},
+        {"newest": CAUGHT},
     ],
     ids=[
         *("missed", "another cause", "another place"),
-        *("accused", "few scenarios", "not played"),
-        *("newest not played", "newest accused", "nothing played"),
+        *("accused", "few scenarios", "newest accused"),
     ],
 )
-def test_any_other_result_does_not(result: Result) -> None:
-    assert not result.holds(PAIR)
+def test_any_other_result_does_not(changes: Sides) -> None:
+    assert not holds(HOLDS | changes, PAIR)
+
+
+@pytest.mark.parametrize("side", HOLDS)
+def test_a_pair_with_a_side_that_was_not_played_does_not_hold(side: str) -> None:
+    assert not holds({name: row for name, row in HOLDS.items() if name != side}, PAIR)
 
 
 def test_a_remedy_that_does_not_help_is_not_as_expected() -> None:
     pair = replace(PAIR, remedy=(Edit("file.py", "old", "new"),))
-    assert not replace(HOLDS, repaired=CAUGHT).holds(pair)
-    assert replace(HOLDS, repaired=replace(SILENT, examples=60)).holds(pair)
+    assert not holds({**HOLDS, "repaired": CAUGHT}, pair)
+    assert holds({**HOLDS, "repaired": replace(SILENT, examples=60)}, pair)
 
 
 def test_the_newest_release_is_played_again_when_there_is_a_newer_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(results, "newest_release", lambda pair: "3")
-    assert not HOLDS.needs(PAIR, "newest")
-    assert replace(HOLDS, newest=None).needs(PAIR, "newest")
+    assert not needs(HOLDS, PAIR, "newest")
+    assert needs({}, PAIR, "newest")
     monkeypatch.setattr(results, "newest_release", lambda pair: "4")
-    assert HOLDS.needs(PAIR, "newest")
-    assert not HOLDS.needs(PAIR, "good")
+    assert needs(HOLDS, PAIR, "newest")
+    assert not needs(HOLDS, PAIR, "good")
+
+
+def test_a_played_side_names_the_place_of_its_pair_or_another_one() -> None:
+    played = Played(2, 1.0, CAUGHT.violations, "at file.py:3")
+    assert PlayedSide.of(PAIR, "bad", played).shows(PAIR)
+    elsewhere = replace(played, diagnosis="at file.py:4")
+    assert not PlayedSide.of(PAIR, "bad", elsewhere).shows(PAIR)
 
 
 def test_an_unknown_pair_is_one_line() -> None:

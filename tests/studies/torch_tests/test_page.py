@@ -1,78 +1,58 @@
 """Verdicts about torch's own tests, and how many tests have each."""
 
+from pathlib import Path
+
 import pytest
 
-from studies.torch_tests import page
-from studies.torch_tests.page import Reason, verdict
+from studies.rows import RowFile
+from studies.torch_tests import results
 from studies.torch_tests.playing import Result
+from studies.torch_tests.results import TESTS, PlayedTest, Reason, verdict
 
 _FAILED = Result("failed", "RuntimeError: no such thing")
+_KNOWN = Reason("torch's", message="no such thing")
 
 
 @pytest.mark.parametrize(
-    ("simulated", "on_gloo", "expected"),
+    ("simulated", "expected"),
     [
-        (Result("passed", ""), None, ("passed", "")),
-        (Result("passed", ""), _FAILED, ("passed", f"on gloo: {_FAILED.message}")),
-        (Result("skipped", "Need 8 GPUs"), None, ("skipped", "Need 8 GPUs")),
-        (
-            _FAILED,
-            Result("failed", "RuntimeError: other words"),
-            ("same as gloo", _FAILED.message),
-        ),
-        (_FAILED, Result("failed", "ValueError: other"), ("torch's", "so it is")),
-        (_FAILED, Result("passed", ""), ("torch's", "so it is")),
-        (_FAILED, None, ("torch's", "so it is")),
-        (
-            Result("skipped", "not simulated: no such thing"),
-            None,
-            ("torch's", "so it is"),
-        ),
-        (Result("failed", "unknown"), None, ("ours", "not explained: unknown")),
-        (
-            Result("skipped", "not simulated: rpc"),
-            Result("passed", ""),
-            ("ours", "not explained: not simulated: rpc"),
-        ),
+        (Result("passed", ""), "passed"),
+        (Result("skipped", "Need 8 GPUs"), "skipped"),
+        (_FAILED, "torch's"),
+        (Result("skipped", "not simulated: no such thing"), "torch's"),
+        (Result("skipped", "not simulated: rpc"), "not explained"),
+        (Result("failed", "unknown"), "not explained"),
     ],
 )
-def test_verdict_compares_simulation_and_gloo(
-    monkeypatch: pytest.MonkeyPatch,
-    simulated: Result,
-    on_gloo: Result | None,
-    expected: tuple[str, str],
+def test_verdict_without_gloo(simulated: Result, expected: str) -> None:
+    assert verdict("Test.test_one", simulated, [_KNOWN]) == expected
+
+
+@pytest.mark.parametrize(
+    ("on_gloo", "expected"),
+    [
+        (Result("failed", "RuntimeError: other words"), "same as gloo"),
+        (Result("failed", "ValueError: other"), "torch's"),
+        (Result("passed", ""), "torch's"),
+    ],
+)
+def test_results_of_gloo_are_kept_beside_simulated_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_gloo: Result, expected: str
 ) -> None:
-    known = Reason("torch's", "so it is", message="no such thing")
-    monkeypatch.setattr(page, "reasons", lambda: [known])
-    assert verdict("Test.test_one", simulated, on_gloo) == expected
+    file = RowFile(tmp_path / "tests.jsonl", PlayedTest, TESTS.key)
+    monkeypatch.setattr(results, "TESTS", file)
+    monkeypatch.setattr(results, "reasons", lambda: [_KNOWN])
+    results.keep_simulated("test_a.py", "torch v2", {"A.test_one": _FAILED})
+    results.keep_gloo("test_a.py", {"A.test_one": on_gloo})
+    (row,) = file.read()
+    assert (row.verdict, row.gloo) == (expected, on_gloo.outcome)
+    results.keep_simulated("test_a.py", "torch v2", {"A.test_one": _FAILED})
+    assert file.read() == [row]
 
 
-def test_at_most_five_percent_are_ours() -> None:
-    found = [
-        each
-        for ways in page.Stored.read().files.values()
-        for each in page.verdicts(ways)
-    ]
-    ours = [test for test, each, _ in found if each == "ours"]
-    played = [test for test, each, _ in found if each != "skipped"]
-    assert len(ours) <= 0.05 * len(played)
-
-
-def test_at_least_150_tests_pass() -> None:
-    found = [
-        each
-        for ways in page.Stored.read().files.values()
-        for each in page.verdicts(ways)
-    ]
-    assert sum(each == "passed" for _, each, _ in found) >= 150
-
-
-def test_each_difference_has_a_reason() -> None:
-    found = [
-        each
-        for ways in page.Stored.read().files.values()
-        for each in page.verdicts(ways)
-    ]
-    assert [
-        reason for _, _, reason in found if reason.startswith("not explained")
-    ] == []
+def test_most_tests_pass_at_most_five_percent_are_ours_and_each_is_explained() -> None:
+    verdicts = [row.verdict for row in TESTS.read()]
+    num_judged = len(verdicts) - verdicts.count("skipped")
+    assert verdicts.count("passed") >= 150
+    assert verdicts.count("ours") <= 0.05 * num_judged
+    assert "not explained" not in verdicts
