@@ -91,7 +91,7 @@ gpu: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.gpu --markdown docs/gpu.md
 
 # Real defects of real releases: downloads and plays all pairs (36 minutes of plays in sum, two at a time), and writes
-# docs/timemachine.md; goes on where it was cut off. ARGS="--only NAME" plays one pair, ARGS=""
+# docs/timemachine.md; goes on where it was cut off that day. ARGS="--only NAME" plays one pair, ARGS=""
 # what is not stored yet.
 timemachine: ARGS ?= --again --jobs 2
 timemachine: $(INSTALLED)
