@@ -75,8 +75,7 @@ class Benchmark:
         report = self.measure_all(None if smoke else rounds)
         console = Console()
         console.print(report.table())
-        lines = (*report.memory_lines(), report.machine.line)
-        console.print(*lines, sep="\n", soft_wrap=True)
+        console.print(report.machine.line, soft_wrap=True)
         if json_path is not None:
             json_path.write_text(json.dumps(report.to_json(), indent=2) + "\n")
         if document_path is not None:

@@ -8,7 +8,6 @@ from studies.benchmarks.command import Benchmark, measure_parts, rounds_option
 from studies.benchmarks.harness.measures import (
     SMOKE,
     Sizes,
-    measure_detector,
     measure_drawn,
     measure_large,
     measure_spawned,
@@ -27,7 +26,6 @@ PARTS: dict[str, Callable[[Sizes], list[Measure]]] = {
     "sim beside warm gloo": measure_warm,
     "drawn scenarios": measure_drawn,
     "large worlds": measure_large,
-    "the race detector": measure_detector,
 }
 
 
@@ -39,7 +37,7 @@ def measure_all(rounds: int | None) -> Report:
     import_dynamo()
     machine = Machine.this()  # before the load is our own
     sizes = SMOKE if rounds is None else Sizes(rounds)
-    return Report(measure_parts(PARTS, sizes), {}, machine, sizes.rounds)
+    return Report(measure_parts(PARTS, sizes), machine, sizes.rounds)
 
 
 main = Benchmark(

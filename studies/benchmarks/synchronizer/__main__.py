@@ -9,7 +9,6 @@ from studies.benchmarks.rounds import Rounds
 from studies.benchmarks.synchronizer.d9d_steps import measure_d9d
 from studies.benchmarks.synchronizer.hooks import measure_hooks
 from studies.benchmarks.synchronizer.links import measure_links
-from studies.benchmarks.synchronizer.memory import memory_of
 from studies.benchmarks.synchronizer.mesh import measure_mesh
 from studies.benchmarks.synchronizer.sizes import FULL, SMOKE, Sizes
 from studies.benchmarks.synchronizer.steps import measure_steps
@@ -30,10 +29,7 @@ def measure_all(rounds: int | None) -> Report:
     sizes, chosen = (SMOKE, SMOKE_ROUNDS) if rounds is None else (FULL, Rounds(rounds))
     machine = Machine.this()  # before the load is our own
     measures = measure_parts(PARTS, sizes, chosen)
-    memory = {
-        label: memory_of(size, sizes.bucket_mib) for label, size in sizes.models.items()
-    }
-    return Report(measures, memory, machine, chosen.count)
+    return Report(measures, machine, chosen.count)
 
 
 main = Benchmark(
