@@ -2,28 +2,28 @@
 
     python -m studies.in_d9d --tests CHECKOUT
 
-Writes studies/results/in_d9d.json and docs/in-d9d.md. Exit codes: 0 all is right, 1 a gradient
+Writes studies/results/in_d9d.jsonl and docs/in-d9d.md. Exit codes: 0 all is right, 1 a gradient
 is wrong or a test fails, 2 d9d or what it needs is missing, 130 interrupted.
 """
 
 import importlib
 import importlib.metadata
-import json
 import platform
 import sys
 import tempfile
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import click
 
-from studies.in_d9d import cpu_copy, document, suite
+from studies.in_d9d import cpu_copy, suite
+from studies.in_d9d.document import PART, ROWS, SUITE, TRAINER, Row
 from studies.in_d9d.layouts import LAYOUTS, Layout
 from studies.in_d9d.outcomes import Outcome, outcome_of
 from studies.in_d9d.trial import run
+from studies.rows import today
 from syncverify.command.process_exit import run_command
 from syncverify.errors import UsageError
 
@@ -78,18 +78,32 @@ def _refuse_missing() -> None:
 
 
 def _write(outcomes: Sequence[Outcome], results: dict[str, str]) -> None:
-    stored: dict[str, Any] = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "versions": {
-            "d9d": importlib.metadata.version("d9d"),
-            "torch": importlib.metadata.version("torch"),
-            "Python": platform.python_version(),
-        },
-        "trainer": [each.as_json() for each in outcomes],
-        "tests": results,
+    when: dict[str, Any] = {
+        "date": today(),
+        "d9d": importlib.metadata.version("d9d"),
+        "torch": importlib.metadata.version("torch"),
+        "python": platform.python_version(),
     }
-    document.STORED.write_text(json.dumps(stored, indent=2) + "\n")
-    document.PART.write()
+    layouts = (
+        Row(
+            part=TRAINER,
+            name=each.layout,
+            outcome="error" if each.error else "ended",
+            ranks=each.ranks,
+            compared_with=each.compared_with,
+            gradients=each.gradients,
+            wrong=each.wrong,
+            wrong_of_d9d=each.wrong_of_d9d,
+            **when,
+        )
+        for each in outcomes
+    )
+    tests = (
+        Row(part=SUITE, name=name, outcome=outcome, **when)
+        for name, outcome in results.items()
+    )
+    ROWS.write([*layouts, *tests])
+    PART.write()
 
 
 if __name__ == "__main__":

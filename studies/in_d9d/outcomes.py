@@ -1,7 +1,6 @@
 """The outcome of each layout, as it is stored and shown."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
@@ -35,10 +34,6 @@ class Outcome:
     def is_right(self) -> bool:
         """Tell whether the trainer ended with the right gradients and our synchronizer."""
         return not (self.error or self.wrong) and bool(self.gradients)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return asdict(self)
 
 
 def outcome_of(trial: Trial) -> Outcome:

@@ -10,7 +10,6 @@ import click
 
 from studies.comparison import document as comparison
 from studies.documents import Document
-from studies.findings import front
 from studies.findings import table as findings
 from studies.in_d9d import document as in_d9d
 from studies.mistakes import document as mistakes
@@ -50,7 +49,6 @@ PAGES: Final = (
     feature_catalogue.PAGE,
     findings.PART,
     format_table.PART,
-    front.PART,
     front_table.COUNTS,
     front_table.TABLE,
     in_d9d.PART,

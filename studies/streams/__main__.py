@@ -4,7 +4,7 @@
     python -m studies.streams ddp --scenarios 400        one row
 
 Then `python -m studies.pages` writes the table of docs/scripts.md. Delete
-studies/results/streams.json first after a change of the harness.
+studies/results/streams.jsonl first after a change of the harness.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 import click
 import torch
 
-from studies.streams.page import read, write
+from studies.streams.page import keep, read
 from studies.streams.playing import (
     NUM_SCENARIOS,
     RIGHT,
@@ -52,9 +52,8 @@ def _fill(name: str, wanted: int) -> None:
     listed = drawn(subject, wanted) if num_stored < wanted else []
     for first in range(num_stored, wanted, _PART):
         found = compared(subject, listed[first : min(first + _PART, wanted)])
-        stored = read()
-        row = stored.get(name, Compared()) + found
-        write(stored | {name: row})
+        row = read().get(name, Compared()) + found
+        keep(name, row)
         click.echo(f"{name}: {row}")
 
 

@@ -2,42 +2,71 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from studies.documents import RESULTS, Document, table
-from studies.streams.playing import RIGHT, Compared, defects
+from studies.documents import Document, days, table
+from studies.rows import RESULTS, RowFile, today
+from studies.streams.playing import RIGHT, Compared
 
-_FILE: Final = RESULTS / "streams.json"
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The compared verdicts of a subject.
+
+    Attributes:
+        subject: Name of the subject.
+        date: Day of the last play.
+        scenarios: Number of scenarios.
+        wrong: Number of those with a violation on `sim`.
+        different: Tokens of those with another verdict on `streams`.
+    """
+
+    subject: str
+    date: str
+    scenarios: int
+    wrong: int
+    different: tuple[str, ...] = ()
+
+
+VERDICTS: Final = RowFile(RESULTS / "streams.jsonl", Row, ("subject",))
 
 
 def read() -> dict[str, Compared]:
     """Return the stored result of each subject."""
-    text = _FILE.read_text("utf-8") if _FILE.exists() else "{}"
-    return {name: Compared(**row) for name, row in json.loads(text).items()}
+    return {
+        row.subject: Compared(row.scenarios, row.wrong, [*row.different])
+        for row in VERDICTS.read()
+    }
 
 
-def write(stored: Mapping[str, Compared]) -> None:
-    """Store the results."""
-    rows = {name: asdict(row) for name, row in sorted(stored.items())}
-    _FILE.write_text(f"{json.dumps(rows, indent=1)}\n", encoding="utf-8")
+def keep(name: str, found: Compared) -> None:
+    """Store the result of a subject."""
+    different = tuple(found.different)
+    row = Row(name, today(), found.num_scenarios, found.num_wrong, different)
+    VERDICTS.put(row)
 
 
 def page() -> str:
-    """Return the table of what is stored, and say what is not."""
-    stored = read()
-    # A new entry of the bank may displace a defect; its stored result stays.
-    names = dict.fromkeys((*RIGHT, *defects(), *stored))
-    head = ("subject", "scenarios", "with a violation", "another verdict")
-    rows = [
-        (f"`{name}`", row.num_scenarios, row.num_wrong, len(row.different))
-        for name in names
-        if (row := stored.get(name)) is not None
-    ]
-    left = f"{len(stored)} of {len(names)} subjects are stored."
-    return "\n".join(["", left, "", *table(head, rows), ""])
+    """Return the sums of the right subjects, and those of the defects."""
+    rows = VERDICTS.read()
+    right = [row for row in rows if row.subject in RIGHT]
+    wrong = [row for row in rows if row.subject not in RIGHT]
+    head = ("subjects", "scenarios", "with a violation", "another verdict")
+    cells = (
+        (", ".join(f"`{row.subject}`" for row in right), *_sums(right)),
+        (f"{len(wrong)} defects of the bug bank", *_sums(wrong)),
+    )
+    return "\n".join(["", f"Played {days(rows)}.", "", *table(head, cells), ""])
+
+
+def _sums(rows: Sequence[Row]) -> tuple[int, int, int]:
+    return (
+        sum(row.scenarios for row in rows),
+        sum(row.wrong for row in rows),
+        sum(len(row.different) for row in rows),
+    )
 
 
 PART: Final = Document("docs/scripts.md", page, "verdicts of sim and streams")

@@ -2,36 +2,64 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from studies.documents import RESULTS, ROOT, Document, table
+from studies.documents import ROOT, Document, days, table
+from studies.rows import RESULTS, RowFile
 
 EXAMPLES: Final = ROOT / "examples" / "parity"
-RESULTS_FILE: Final = RESULTS / "parity_examples.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The result of an example.
+
+    Attributes:
+        file: Name of the example.
+        date: Day of the play.
+        missing: Package that is missing; empty where it was played.
+        layouts: Names of the layouts.
+        right: Number of right layouts.
+        values: Number of compared values.
+        worst: Largest difference.
+        cpu_seconds: CPU seconds.
+    """
+
+    file: str
+    date: str
+    missing: str = ""
+    layouts: tuple[str, ...] = ()
+    right: int = 0
+    values: int = 0
+    worst: float = 0.0
+    cpu_seconds: float = 0.0
+
+
+PLAYS: Final = RowFile(RESULTS / "parity_examples.jsonl", Row, ("file",))
 
 
 def page() -> str:
     """Return the table of recipes."""
-    stored: dict[str, dict[str, Any]] = json.loads(RESULTS_FILE.read_text())
+    rows = PLAYS.read()
     head = ("file", "what", "lines", "layouts", "right", "largest difference", "CPU s")
-    return "\n".join(table(head, (_row(*pair) for pair in sorted(stored.items()))))
+    return "\n".join([f"Played {days(rows)}.", "", *table(head, map(_row, rows))])
 
 
-def _row(name: str, result: dict[str, Any]) -> Iterator[str]:
-    text = (EXAMPLES / f"{name}.py").read_text("utf-8")
-    yield f"`{name}.py`"
+def _row(row: Row) -> Iterator[str]:
+    text = (EXAMPLES / f"{row.file}.py").read_text("utf-8")
+    yield f"`{row.file}.py`"
     yield text.split('"""')[1].splitlines()[0].split(" Compare with")[0]
     yield str(len(text.splitlines()))
-    if missing := result.get("missing"):
-        yield from (f"not played: `{missing}` is missing", "", "", "")
+    if row.missing:
+        yield from (f"not played: `{row.missing}` is missing", "", "", "")
         return
-    layouts = result["layouts"]
+    layouts = row.layouts
     yield "; ".join(layouts) if len(layouts) < 4 else f"{len(layouts)} layouts"
-    yield f"{result['right']} of {len(layouts)}"
-    yield f"{result['worst']:.0e}"
-    yield str(result["cpu_seconds"])
+    yield f"{row.right} of {len(layouts)}"
+    yield f"{row.worst:.0e}"
+    yield str(row.cpu_seconds)
 
 
 PAGE: Final = Document("docs/whole-step-recipes.md", page, "recipes")

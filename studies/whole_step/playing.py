@@ -23,8 +23,8 @@ def played(file: Path) -> dict[str, Any]:
         file: The example.
 
     Returns:
-        Names of layouts, the numbers of right layouts and of values, the largest difference,
-        and CPU seconds; or the missing package.
+        The fields of a row: names of layouts, the numbers of right layouts and of values, the
+        largest difference, and CPU seconds; or the missing package.
     """
     command = [sys.executable, "-W", "ignore", "-m", "studies.whole_step.playing"]
     done = subprocess.run(

@@ -1,7 +1,6 @@
 """The study of our synchronizer in d9d: its copy, its job, its edits, and its stored result."""
 
 import itertools
-import json
 import sys
 
 import pytest
@@ -15,17 +14,17 @@ from studies.in_d9d.outcomes import outcome_of
 from studies.in_d9d.trial import WHOSE, Trial
 from syncverify.errors import UsageError
 
-STORED = json.loads(document.STORED.read_text("utf-8"))
+STORED = document.ROWS.read()
 MISSING = "pip install d9d==0.24.0, which needs torch 2.14"
 
 
 def test_the_stored_result_is_right_on_all_layouts() -> None:
-    outcomes = STORED["trainer"]
-    assert {each["layout"] for each in outcomes} == {each.name for each in LAYOUTS}
-    for each in outcomes:
-        assert each["gradients"] > 0, each["layout"]
-        assert (each["wrong"], each["error"]) == (0, ""), each["layout"]
-    assert {*STORED["tests"].values()} == {"passed"}
+    layouts = [row for row in STORED if row.part == document.TRAINER]
+    assert {row.name for row in layouts} == {each.name for each in LAYOUTS}
+    for row in layouts:
+        assert row.gradients > 0, row.name
+        assert (row.wrong, row.outcome) == (0, "ended"), row.name
+    assert {row.outcome for row in STORED if row not in layouts} == {"passed"}
 
 
 def test_the_copy_changes_the_literal_alone(tmp_path) -> None:

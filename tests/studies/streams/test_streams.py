@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from studies.streams import page, playing
+from studies.streams import playing
 from studies.streams.page import read
 from studies.streams.playing import (
     NUM_DEFECTS,
     NUM_SCENARIOS,
     RIGHT,
     compared,
-    defects,
     drawn,
 )
 from syncverify.backends.sim import SimBackend
@@ -37,12 +36,6 @@ def test_another_verdict_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     found = compared(subject, drawn(subject, 2))
     assert found.num_scenarios == 2
     assert len(found.different) == found.num_wrong > 0
-
-
-def test_a_displaced_defect_stays_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, *others = defects()
-    monkeypatch.setattr(page, "defects", lambda: tuple(others))
-    assert f"| `{first}` |" in page.page()
 
 
 def test_all_subjects_are_stored_and_agree() -> None:
