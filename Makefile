@@ -53,7 +53,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m studies.benchmarks.harness --json bench-harness.json
 
 # Other projects' synchronizers; what they are known for is in docs/findings.md. Each peer is
-# the newest of studies/results/releases.json, in an environment with the newest torch, which
+# the newest of studies/results/releases.jsonl, in an environment with the newest torch, which
 # d9d needs; megatron-core needs Python 3.12: make peers PYTHON=python3.12
 PEERS := build/peers/bin
 PEERS_INSTALLED := build/peers/.installed
@@ -139,7 +139,7 @@ release: $(INSTALLED)
 clean:
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
-$(PEERS_INSTALLED): pyproject.toml constraints.txt studies/results/releases.json | $(INSTALLED)
+$(PEERS_INSTALLED): pyproject.toml constraints.txt studies/results/releases.jsonl | $(INSTALLED)
 	@$(PYTHON) -m venv --clear build/peers
 	@$(BIN)/python -m studies.releases.requirements \
 	  $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') > build/peers/peers.txt

@@ -24,7 +24,7 @@ from studies.findings.playing import (
     played,
     scripts,
 )
-from studies.findings.table import PART, store, stored, with_result
+from studies.findings.table import PART, PLAYS, Row
 from syncverify.command.process_exit import run_command
 
 _NAMES = [script.stem for script in scripts()]
@@ -50,14 +50,13 @@ def main(pythons: tuple[str, ...], only: tuple[str, ...], *, is_front: bool) -> 
             verdict for each in chosen for verdict in _play(each, environment)
         ]
     PART.write()
-    front.PART.write()
     sys.exit(failed)
 
 
 def _play(script: Path, environment: Environment) -> tuple[str, str]:
     """Play a script, and store its result; return its verdicts without and with a patch."""
     result = played(script, environment)
-    store(with_result(stored(), environment, script, result))
+    PLAYS.put(Row.of(environment, script, result))
     actual = f"{result.verdict} {result.actual}".strip()
     click.echo(f"torch {environment.torch}, {script.stem}: {actual}")
     return result.verdict, result.patched

@@ -1,22 +1,20 @@
-"""The finding on the front page: a command, and what it printed with the stored torch."""
+"""The finding on the front page: a command, and what it prints with a newer torch."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import resource
 import shlex
 import subprocess
-from datetime import UTC, datetime
 from typing import Final
 
 import click
 
-from studies.documents import RESULTS, ROOT, Document
+from studies.documents import ROOT, write_part
 from studies.findings.playing import Environment
+from studies.rows import today
 
-STORED: Final = RESULTS / "front.json"
 ARGUMENTS: Final = (
     "run",
     "fsdp2:gradient_divide_factor=2,force_sum_reduction_for_comms=true",
@@ -29,7 +27,7 @@ _PACKAGES: Final = re.compile(r"(?<=\s)\S*/site-packages/")
 
 
 def play(environment: Environment) -> None:
-    """Play the command with a torch, and store its diagnosis.
+    """Play the command with a torch, and write its diagnosis into the README.
 
     Raises:
         ClickException: It finds nothing.
@@ -48,18 +46,13 @@ def play(environment: Environment) -> None:
     if diagnosis is None:
         raise click.ClickException(f"expected a violation, got {done.stdout[-2000:]}")
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    entry = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "torch": environment.torch,
-        "seconds": round(seconds),
-        "diagnosis": _PACKAGES.sub("", diagnosis.group()),
-    }
-    STORED.write_text(json.dumps(entry, indent=2) + "\n", encoding="utf-8")
-
-
-def shown() -> str:
-    """Return the command and the stored diagnosis."""
-    return _shown(**json.loads(STORED.read_text(encoding="utf-8")))
+    text = _shown(
+        date=today(),
+        torch=environment.torch,
+        seconds=round(seconds),
+        diagnosis=_PACKAGES.sub("", diagnosis.group()),
+    )
+    write_part(ROOT / "README.md", "front", text)
 
 
 def _shown(*, date: str, torch: str, seconds: int, diagnosis: str) -> str:
@@ -76,6 +69,3 @@ It finds this in the first scenario, in {seconds} s of processor time on a CPU (
 {diagnosis}
 ```
 """
-
-
-PART: Final = Document("README.md", shown, "front")

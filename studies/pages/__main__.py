@@ -9,7 +9,6 @@ from typing import Final
 import click
 
 from studies.documents import Document
-from studies.findings import front
 from studies.findings import table as findings
 from studies.mistakes import document as mistakes
 from studies.mutants import page as mutants
@@ -44,7 +43,6 @@ PAGES: Final = (
     feature_catalogue.PAGE,
     findings.PART,
     format_table.PART,
-    front.PART,
     front_table.COUNTS,
     front_table.TABLE,
     mistakes.PAGE,

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from studies.peers.peer_result import PeerResult, play
 from studies.peers.roster import PEERS
-from studies.peers.stored_runs import PART, store
+from studies.peers.stored_runs import PART, STORED
 from syncverify.command.process_exit import run_command
 from syncverify.errors import SubjectError
 from syncverify.subjects.subject import resolve
@@ -48,7 +48,7 @@ def main(
         with closing(peer.open(subject)) as backend:
             rows.append(play(subject, peer, backend, examples or peer.examples, seed))
         if stores:
-            store(rows)
+            STORED.put(rows[-1])
         console.print(f"{name}: {rows[-1].examples} scenarios", highlight=False)
     console.print(_table(rows))
     for row in rows:

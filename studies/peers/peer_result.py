@@ -2,10 +2,10 @@
 
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 
 from studies.peers.roster import Peer
+from studies.rows import today
 from syncverify.backends.choice import AnyBackend
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.settings import Settings
@@ -81,7 +81,7 @@ def play(
         release=_version(peer.package),
         torch=_version("torch"),
         python=".".join(map(str, sys.version_info[:2])),
-        date=datetime.now(UTC).date().isoformat(),
+        date=today(),
     )
 
 

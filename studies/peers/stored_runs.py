@@ -1,15 +1,14 @@
 """The stored results of peers, and their table in docs/findings.md."""
 
-import json
-from dataclasses import asdict
 from typing import Final
 
-from studies.documents import RESULTS, Document, table
+from studies.documents import Document, table
 from studies.peers.peer_result import PeerResult
 from studies.peers.roster import PEERS
 from studies.releases.marks import marked
+from studies.rows import RESULTS, RowFile
 
-STORED: Final = RESULTS / "peers.json"
+STORED: Final = RowFile(RESULTS / "peers.jsonl", PeerResult, ("subject",))
 _COLUMNS: Final = (
     *("peer", "release", "played on", "Python", "backend"),
     *("scenarios", "properties", "violations"),
@@ -18,22 +17,8 @@ _COLUMNS: Final = (
 
 def stored() -> list[PeerResult]:
     """Return the stored results, in the order of the roster."""
-    if not STORED.exists():
-        return []
-    rows = json.loads(STORED.read_text(encoding="utf-8"))
-    lists = ("violations", "tokens")
-    read = {
-        row["subject"]: PeerResult(**row | {name: tuple(row[name]) for name in lists})
-        for row in rows
-    }
+    read = {row.subject: row for row in STORED.read()}
     return [read[name] for name in PEERS if name in read]
-
-
-def store(rows: list[PeerResult]) -> None:
-    """Store results; a new one replaces that of the same peer."""
-    known = {row.subject: row for row in [*stored(), *rows]}
-    ordered = [asdict(known[name]) for name in PEERS if name in known]
-    STORED.write_text(f"{json.dumps(ordered, indent=1)}\n", encoding="utf-8")
 
 
 def runs() -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Final, Self
 
-TABLE: Final = Path(__file__).parents[1] / "results" / "releases.json"
+from studies.rows import RESULTS, RowFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +24,20 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class _Row:
+    """The newest release of a package, and the day on which the index said so."""
+
+    package: str
+    version: str
+    date: str
+    asked: str
+    python: str = ""
+
+
+TABLE: Final = RowFile(RESULTS / "releases.jsonl", _Row, ("package",))
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseTable:
     """Newest releases, whatever Python they need.
 
@@ -40,11 +52,15 @@ class ReleaseTable:
     @classmethod
     def read(cls) -> Self:
         """Read the stored table."""
-        content = json.loads(TABLE.read_text(encoding="utf-8"))
-        newest = content["newest"].items()
-        return cls(content["date"], {name: Release(**entry) for name, entry in newest})
+        rows = TABLE.read()
+        newest = {
+            row.package: Release(row.version, row.date, row.python) for row in rows
+        }
+        return cls(max(row.asked for row in rows), newest)
 
     def write(self) -> None:
         """Store the table."""
-        text = json.dumps(asdict(self), indent=1)
-        TABLE.write_text(f"{text}\n", encoding="utf-8")
+        TABLE.write(
+            _Row(name, each.version, each.date, self.date, each.python)
+            for name, each in self.newest.items()
+        )

@@ -54,11 +54,12 @@ RUN = PeerResult(
 def test_runs_are_stored_in_the_order_of_peers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_runs, "STORED", tmp_path / "peers.json")
+    file = replace(stored_runs.STORED, path=tmp_path / "peers.jsonl")
+    monkeypatch.setattr(stored_runs, "STORED", file)
     first = replace(RUN, subject="ddp", violations=(), tokens=())
-    stored_runs.store([RUN])
-    stored_runs.store([first])
-    stored_runs.store([replace(RUN, date="2026-01-03")])
+    file.put(RUN)
+    file.put(first)
+    file.put(replace(RUN, date="2026-01-03"))
     assert stored_runs.stored() == [first, replace(RUN, date="2026-01-03")]
     table = stored_runs.runs()
     assert "| 200 | 20 | `replicas_agree (x)` |" in table

@@ -1,6 +1,7 @@
 """Marks in pages: facts are filled in, and sentences that are not true are found."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a page whose sentences are true by TABLE, and which is the only one."""
     file = tmp_path / "page.md"
     file.write_text("The newest is <!-- newest megatron-core -->0.19.2<!-- / -->.\n")
-    monkeypatch.setattr(release_table, "TABLE", tmp_path / "releases.json")
+    table = replace(release_table.TABLE, path=tmp_path / "releases.jsonl")
+    monkeypatch.setattr(release_table, "TABLE", table)
     TABLE.write()
     monkeypatch.setattr(command, "PAGES", [file])
     monkeypatch.setattr(command, "ROOT", tmp_path)
