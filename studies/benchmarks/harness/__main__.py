@@ -47,7 +47,7 @@ main = Benchmark(
         10, 20, "Rounds of every measure that takes less than a second."
     ),
     measure_all=measure_all,
-    failures=(BrokenRunError, SyncverifyError),
+    failures=(BrokenRunError, RuntimeError, SyncverifyError),
 ).main
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from studies.benchmarks.measure import Measure
 from studies.benchmarks.report import Machine, Report
 from studies.benchmarks.rounds import Rounds
 from studies.benchmarks.synchronizer.d9d_steps import measure_d9d
-from studies.benchmarks.synchronizer.hooks import measure_hooks
 from studies.benchmarks.synchronizer.links import measure_links
 from studies.benchmarks.synchronizer.mesh import measure_mesh
 from studies.benchmarks.synchronizer.sizes import FULL, SMOKE, Sizes
@@ -19,7 +18,6 @@ PARTS: dict[str, Callable[[Sizes, Rounds], list[Measure]]] = {
     "steps beside DDP": measure_steps,
     "steps beside d9d": measure_d9d,
     "sums over a mesh": measure_mesh,
-    "hooks": measure_hooks,
     "simulated links": measure_links,
 }
 

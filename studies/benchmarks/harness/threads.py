@@ -1,11 +1,11 @@
-"""Ranks that are threads, over torch's own threaded process group."""
+"""The peer "threaded group": ranks that are threads, over torch's own threaded process group."""
 
 import functools
 import operator
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -38,34 +38,19 @@ type(ProcessLocalGroup).__setattr__(
 )
 
 
-class PlayedOnThreads(NamedTuple):
-    """The results of ranks on threads.
+def play_on_threads(scenario: Scenario, subject: Subject) -> None:
+    """Play the rank program of each rank on a thread of its own, and check nothing.
 
-    Attributes:
-        results: Result of each rank.
-        failed: The first rank that raised, and its error; None if no rank raised.
-    """
-
-    results: list[RankRun]
-    failed: tuple[int, BaseException] | None
-
-
-def played_on_threads(scenario: Scenario, subject: Subject) -> PlayedOnThreads:
-    """Play the rank program of each rank on a thread of its own.
-
-    Traces hold calls alone: torch's threaded group shows its collectives to no recorder.
-
-    Returns:
-        The results. Other ranks may still wait for a rank that raised.
+    Raises:
+        RuntimeError: A rank raised. Other ranks may still wait for it.
     """
     num_ranks, store = scenario.mesh.num_ranks, dist.HashStore()
-    results = [RankRun() for _ in range(num_ranks)]
     ended: queue.SimpleQueue[tuple[int, BaseException | None]] = queue.SimpleQueue()
 
     def program(rank: int) -> None:
         try:
-            _play_rank(scenario, subject, rank, store, results[rank])
-        except Exception as error:  # noqa: BLE001  # is returned below
+            _play_rank(scenario, subject, rank, store)
+        except Exception as error:  # noqa: BLE001  # is raised below
             ended.put((rank, error))
         else:
             ended.put((rank, None))
@@ -76,12 +61,11 @@ def played_on_threads(scenario: Scenario, subject: Subject) -> PlayedOnThreads:
         for _ in range(num_ranks):
             rank, error = ended.get()
             if error is not None:
-                return PlayedOnThreads(results, (rank, error))
-    return PlayedOnThreads(results, None)
+                raise RuntimeError(f"thread of rank {rank}: {error!r}") from error
 
 
 def _play_rank(
-    scenario: Scenario, subject: Subject, rank: int, store: dist.Store, result: RankRun
+    scenario: Scenario, subject: Subject, rank: int, store: dist.Store
 ) -> None:
     world_size = scenario.mesh.num_ranks
     dist.init_process_group("threaded", rank=rank, world_size=world_size, store=store)
@@ -91,7 +75,7 @@ def _play_rank(
             subject,
             rank=rank,
             device=torch.device("cpu"),
-            result=result,
+            result=RankRun(),
             recorder=Recorder(),
         )
     finally:
