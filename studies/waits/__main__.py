@@ -4,7 +4,7 @@
     python -m studies.waits fsdp2 --check 500          one row
     python -m studies.waits ddp --stored               the check alone, from where it was
 
-Then `python -m studies.pages` writes the table of docs/waits.md.
+Then `python -m studies.pages` writes the table of docs/how-we-know.md.
 """
 
 from __future__ import annotations

@@ -49,4 +49,4 @@ def _checked(answered: Answered) -> str:
     )
 
 
-PART: Final = Document("docs/waits.md", page, "waits of built-in subjects")
+PART: Final = Document("docs/how-we-know.md", page, "waits of built-in subjects")
