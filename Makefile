@@ -97,7 +97,7 @@ timemachine: ARGS ?= --again --jobs 2
 timemachine: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.timemachine $(ARGS)
 
-# Mistakes put into the harness, one at a time; see docs/mutants.md. mutmut leaves a folder of
+# Mistakes put into the harness, one at a time; see docs/how-we-know.md. mutmut leaves a folder of
 # the name of one of our packages, so it works on links. Goes on where it was cut off.
 mutation: $(INSTALLED)
 	$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[mutation]'

@@ -88,4 +88,4 @@ def _figures(rows: Sequence[Row]) -> tuple[int, ...]:
     )
 
 
-PAGE: Final = Document("docs/one-line-mistakes.md", page, "mistakes")
+PAGE: Final = Document("docs/how-we-know.md", page, "mistakes")

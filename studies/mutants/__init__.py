@@ -4,5 +4,5 @@
 
 `arithmetic.py`, `ordering.py` and `state.py` hold the mistakes, `targets.py` their places,
 `trial.py` the trial of a mutant, `equivalent.toml` the mutants that change nothing, with
-reasons. docs/mutants.md has the figures and explains them.
+reasons. docs/how-we-know.md has the figures and explains them.
 """

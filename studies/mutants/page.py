@@ -30,4 +30,4 @@ def _counts(rows: Sequence[Row]) -> tuple[int, int, int, int]:
     return len(rows), len(rows) - by_tests - alive, by_tests, alive
 
 
-PART: Final = Document("docs/mutants.md", outcomes, "outcomes of mutants")
+PART: Final = Document("docs/how-we-know.md", outcomes, "outcomes of mutants")

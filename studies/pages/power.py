@@ -262,7 +262,7 @@ def main(num_samples: int = NUM_SAMPLES, num_searches: int = NUM_SEARCHES) -> No
     PAGE.write()
 
 
-PAGE: Final = Document("docs/power.md", page, "power")
+PAGE: Final = Document("docs/how-we-know.md", page, "power")
 
 if __name__ == "__main__":
     main()

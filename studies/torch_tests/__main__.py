@@ -39,7 +39,7 @@ from syncverify.command.process_exit import run_command
 def main(
     source: Path | None, own: Path | None, only: tuple[str, ...], gloo: str | None
 ) -> None:
-    """Play torch's own tests, store the results, and write docs/torch-tests.md."""
+    """Play torch's own tests, store the results, and write docs/how-we-know.md."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found = fetched(folder, source)
