@@ -11,14 +11,14 @@ line has a violation.
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import click
 import torch
 
-from studies.rows import RowFile, today
+from studies.rows import RowFile
+from studies.searches import SearchRow
 from syncverify.backends.choice import open_backend
 from syncverify.command.process_exit import run_command
 from syncverify.plain_text import counted
@@ -52,58 +52,13 @@ class Campaign(NamedTuple):
     examples: int
 
 
-@dataclass(frozen=True, slots=True)
-class Soaked:
-    """A finished campaign.
-
-    Attributes:
-        subject: Name of the subject.
-        backend: Name of the backend.
-        seed: Seed of the campaign.
-        date: Day of its end.
-        examples: Number of scenarios.
-        seconds: Duration.
-        violations: Violations, as `property (cause)`.
-        tokens: Tokens that replay them, in the same order.
-    """
-
-    subject: str
-    backend: str
-    seed: int
-    date: str
-    examples: int
-    seconds: float
-    violations: tuple[str, ...] = ()
-    tokens: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, report: Report) -> Self:
-        """Return the figures of a search and the tokens that replay its violations."""
-        found = [each.violation for each in report.violations]
-        return cls(
-            subject=report.subject,
-            backend=report.backend,
-            seed=report.seed,
-            date=today(),
-            examples=report.examples,
-            seconds=round(report.seconds, 1),
-            violations=tuple(f"{each.property} ({each.cause})" for each in found),
-            tokens=tuple(each.token for each in report.violations),
-        )
-
-    @property
-    def played_by(self) -> tuple[str, str]:
-        """The subject and the backend."""
-        return self.subject, self.backend
-
-
-def soaked(path: Path) -> RowFile[Soaked]:
+def soaked(path: Path) -> RowFile[SearchRow]:
     """Return the finished campaigns of a file."""
-    return RowFile(path, Soaked, ("subject", "backend", "seed"))
+    return RowFile(path, SearchRow, ("subject", "backend", "seed"))
 
 
 def campaigns(
-    wanted: dict[str, int], found: list[Soaked], backend: str
+    wanted: dict[str, int], found: list[SearchRow], backend: str
 ) -> Iterator[Campaign]:
     """Yield the campaign of each subject that has played too little.
 
@@ -113,17 +68,17 @@ def campaigns(
         backend: Backend of the campaigns.
     """
     for subject, examples in wanted.items():
-        own = [row for row in found if row.played_by == (subject, backend)]
+        own = [row for row in found if (row.subject, row.backend) == (subject, backend)]
         left = examples - sum(row.examples for row in own)
         if left > 0:
             seed = 1 + max((row.seed for row in own), default=-1)
             yield Campaign(subject, backend, seed, left)
 
 
-def sums(found: list[Soaked]) -> Iterator[tuple[str, str, int, int]]:
+def sums(found: list[SearchRow]) -> Iterator[tuple[str, str, int, int]]:
     """Yield subject, backend, scenarios and alarms of each subject on each backend."""
-    for subject, backend in dict.fromkeys(row.played_by for row in found):
-        own = [row for row in found if row.played_by == (subject, backend)]
+    for subject, backend in dict.fromkeys((row.subject, row.backend) for row in found):
+        own = [row for row in found if (row.subject, row.backend) == (subject, backend)]
         played = sum(row.examples for row in own)
         yield subject, backend, played, sum(len(row.violations) for row in own)
 
@@ -155,7 +110,7 @@ def main(
     file = soaked(path)
     for campaign in campaigns(dict(wanted), file.read(), backend):
         report = play(campaign, cluster)
-        file.put(Soaked.of(report))
+        file.put(SearchRow.of(report, "syncverify"))
         if report.campaign is not None:
             forget(report.campaign)
     found = file.read()

@@ -7,13 +7,16 @@ import pytest
 from click.testing import CliRunner
 
 from studies.pages import soak
-from studies.pages.soak import Campaign, Soaked, campaigns, sums
+from studies.pages.soak import Campaign, campaigns, sums
+from studies.searches import SearchRow
 from syncverify.backends.sim import SimBackend
 from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 from syncverify.verification.reported_search import run_search
 
-ROW = Soaked("ddp", "sim", 0, "2026-01-02", 250, 1.0)
+ROW = SearchRow(
+    subject="ddp", backend="sim", date="2026-01-02", examples=250, seconds=1.0
+)
 
 
 def test_a_soak_goes_on_where_it_was_cut_off() -> None:
