@@ -96,7 +96,7 @@ class Point:
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is a kept reference, and no call."""
+        """Tell whether it is a kept reference, and no call."""
         return self.kind == REFERENCE
 
     @property
