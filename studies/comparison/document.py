@@ -6,7 +6,8 @@ from typing import Final
 from studies.comparison.methods.all_methods import METHODS
 from studies.comparison.methods.method import Method
 from studies.comparison.outcomes import Outcome, stored
-from studies.documents import RESULTS, Document, table
+from studies.documents import Document, table
+from studies.rows import RESULTS
 from syncverify.bugbank.catalogue import entries
 
 _SILENT = """\

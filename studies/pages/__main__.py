@@ -45,7 +45,6 @@ PAGES: Final = (
     cause_page.PAGE,
     comparison.PAGE,
     conformance_page.PAGE,
-    conformance_page.SCENARIOS_PAGE,
     feature_catalogue.PAGE,
     findings.PART,
     format_table.PART,
