@@ -51,9 +51,11 @@ def rows_in(path: Path) -> RowFile[Row]:
 
 def stored(path: Path | None) -> Outcomes:
     """Return the outcomes in a file, by id of the mutant; None has none."""
+    if path is None:
+        return {}
     return {
         row.id: Outcome(row.killed_by, row.examples, row.seconds)
-        for row in (rows_in(path).read() if path else ())
+        for row in rows_in(path).read()
     }
 
 

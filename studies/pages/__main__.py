@@ -39,7 +39,6 @@ PAGES: Final = (
     cases_page.PAGE,
     cause_page.PAGE,
     conformance_page.PAGE,
-    conformance_page.SCENARIOS_PAGE,
     feature_catalogue.PAGE,
     findings.PART,
     format_table.PART,

@@ -28,7 +28,7 @@ from studies.pages.conformance_columns import (
     keep,
     observed_columns,
 )
-from studies.pages.conformance_page import PAGE, SCENARIOS_PAGE
+from studies.pages.conformance_page import PAGE
 from studies.pages.front_table import COUNTS, TABLE
 from studies.rows import today
 from syncverify.command.process_exit import run_command
@@ -54,7 +54,7 @@ def main(only: tuple[str, ...], scenarios: int, seconds: float, crew: Crew) -> N
         if not isinstance(seen, str):
             keep(_column(name), seen)
         click.echo(f"{name}: {seen if isinstance(seen, str) else 'observed'}", err=True)
-    for each in (PAGE, SCENARIOS_PAGE, TABLE, COUNTS):
+    for each in (PAGE, TABLE, COUNTS):
         each.write()
 
 

@@ -8,7 +8,6 @@ from studies.documents import Document, table
 from studies.pages.conformance_columns import (
     COLUMNS,
     Cell,
-    Column,
     Observed,
     observed_columns,
 )
@@ -41,17 +40,6 @@ def page() -> str:
     parts = [*_overview(columns), ""]
     for title, topics in _GROUPS.items():
         parts += [f"## {title}", "", *_table(topics, columns), ""]
-    return "\n".join(parts)
-
-
-def scenarios_page() -> str:
-    """Return a scenario for each cell that is neither right nor refused."""
-    parts = list[str]()
-    for column in observed_columns():
-        if explained := column.explained():
-            head = ("feature", "rating", "replay")
-            rows = (_scenario(column.column, cell) for cell in explained)
-            parts += [f"## {column.column.name}", "", *table(head, rows), ""]
     return "\n".join(parts)
 
 
@@ -113,21 +101,8 @@ def _table(topics: tuple[str, ...], columns: list[Observed]) -> Iterator[str]:
 
 
 def _mark(cell: Cell | None) -> str:
-    if cell is None:
-        return "-"
-    if cell.word in EXPLAINED:
-        return f"[**{cell.word}**](reference/conformance.md#{cell.column})"
-    return _MARKS.get(cell.word, cell.word)
-
-
-def _scenario(column: Column, cell: Cell) -> Iterator[str]:
-    yield f"`{cell.feature}`"
-    number = getattr(cell, cell.word)
-    yield f"{cell.word}, {number} of {cell.num_scenarios}" if number else cell.word
-    yield f"`syncverify replay {cell.token} {column.subject} --backend {column.backend}`"
+    word = "not tried" if cell is None else cell.word
+    return f"**{word}**" if word in EXPLAINED else _MARKS.get(word, word)
 
 
 PAGE: Final = Document("docs/conformance.md", page, "table")
-SCENARIOS_PAGE: Final = Document(
-    "docs/reference/conformance.md", scenarios_page, "scenarios"
-)

@@ -11,7 +11,6 @@ import os
 import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from packaging.utils import (
@@ -24,6 +23,7 @@ from packaging.utils import (
 from packaging.version import Version
 
 from studies.releases.release_table import Release, ReleaseTable
+from studies.rows import today
 
 _INDEX: Final = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple")
 _JSON: Final = "application/vnd.pypi.simple.v1+json"
@@ -39,8 +39,7 @@ def asked(names: list[str]) -> ReleaseTable:
     Returns:
         The table of today.
     """
-    today = datetime.now(UTC).date().isoformat()
-    return ReleaseTable(today, {name: newest(_page(name)) for name in names})
+    return ReleaseTable(today(), {name: newest(_page(name)) for name in names})
 
 
 def newest(page: dict[str, Any]) -> Release:

@@ -25,7 +25,15 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The newest release of a package, and the day on which the index said so."""
+    """The newest release of a package.
+
+    Attributes:
+        package: Name of the package.
+        version: As that of a `Release`, as `date` and `python`.
+        date: Day of its first file.
+        asked: Day on which the index was read.
+        python: Versions of Python that it accepts.
+    """
 
     package: str
     version: str

@@ -55,9 +55,7 @@ MAY_IMPORT = {
     "studies/releases/": {"click", "packaging"},
     "studies/timemachine/releases.py": {"click", "filelock"},
     "studies/timemachine/programs/": {
-        "d9d",
         "deepspeed",
-        "lightly",
         "megatron",
         "numpy",
         "torchtitan",

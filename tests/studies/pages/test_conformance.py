@@ -56,17 +56,17 @@ def _empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stored_cells_are_ratings_and_explained_ones_have_a_scenario() -> None:
     cells = CELLS.read()
     assert {"right", "wrong"} <= {cell.word for cell in cells} <= {*RATINGS}
-    for cell in cells:
-        assert bool(cell.token) == (cell.word in EXPLAINED), cell
-        assert not cell.token or decode(cell.token).scenario.parameters
+    explained = [cell for cell in cells if cell.word in EXPLAINED]
+    assert explained == [cell for cell in cells if cell.token]
+    assert all(decode(cell.token).scenario.parameters for cell in explained)
 
 
 def test_our_synchronizer_explains_only_what_its_contract_leaves_out() -> None:
     ours = [each for each in observed_columns() if not each.column.package]
     assert ours
     left_out = features_beyond(resolve("synchronizer").capabilities)
-    for each in ours:
-        assert {cell.feature for cell in each.explained()} <= {*left_out}
+    explained = {cell.feature for each in ours for cell in each.explained()}
+    assert explained <= {*left_out}
 
 
 @pytest.mark.usefixtures("_empty")
@@ -76,23 +76,20 @@ def test_a_column_is_observed_once() -> None:
 
 
 @pytest.mark.usefixtures("_empty")
+# Newer features are observed with the releases of the column: 99.0 is installed nowhere.
 @pytest.mark.parametrize(
     ("report", "changes", "is_missing"),
     [
-        (
-            REPORT,
-            {},
-            True,
-        ),  # newer features are observed with the releases of the column
+        (REPORT, {}, True),
         (REPORT, {"torch": "99.0"}, False),
         (WHOLE, {"torch": "2.9.1"}, True),
         (WHOLE, {"version": "0.0.9"}, True),
-        (WHOLE, {"torch": "99.0"}, False),  # installed here is an older one
+        (WHOLE, {"torch": "99.0"}, False),
     ],
 )
 def test_a_column_is_observed_again_with_a_newer_release(
     report: dict[str, Any],
-    changes: dict[str, str],
+    changes: dict[str, Any],
     is_missing: bool,  # noqa: FBT001  # a column of the table above
 ) -> None:
     keep(FIRST, (replace(cell, **changes) for cell in observed(FIRST, report)))
