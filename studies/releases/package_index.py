@@ -39,10 +39,11 @@ def asked(names: list[str]) -> ReleaseTable:
     Returns:
         The table of today.
     """
-    return ReleaseTable(today(), {name: newest(_page(name)) for name in names})
+    day = today()
+    return ReleaseTable(day, {name: newest(name, _page(name), day) for name in names})
 
 
-def newest(page: dict[str, Any]) -> Release:
+def newest(package: str, page: dict[str, Any], asked: str) -> Release:
     """Return the newest release on a page of the index, for any Python.
 
     Releases that were withdrawn do not count, and a pre-release only where there is no other.
@@ -54,9 +55,11 @@ def newest(page: dict[str, Any]) -> Release:
     version = max(finals or by_version)
     files = by_version[version]
     return Release(
-        str(version),
-        min(file["upload-time"] for file in files)[:10],
-        files[0].get("requires-python") or "",
+        package=package,
+        version=str(version),
+        date=min(file["upload-time"] for file in files)[:10],
+        asked=asked,
+        python=files[0].get("requires-python") or "",
     )
 
 

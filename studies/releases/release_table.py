@@ -10,29 +10,14 @@ from studies.rows import RESULTS, RowFile
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One release of a package.
-
-    Attributes:
-        version: Version, as the index spells it.
-        date: Day on which its first file was uploaded.
-        python: Versions of Python that it accepts, such as ">=3.12"; empty for any.
-    """
-
-    version: str
-    date: str
-    python: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
     """The newest release of a package.
 
     Attributes:
         package: Name of the package.
-        version: As that of a `Release`, as `date` and `python`.
-        date: Day of its first file.
-        asked: Day on which the index was read.
-        python: Versions of Python that it accepts.
+        version: Version, as the index spells it.
+        date: Day on which its first file was uploaded.
+        asked: Day on which the index said so.
+        python: Versions of Python that it accepts, such as ">=3.12"; empty for any.
     """
 
     package: str
@@ -42,7 +27,7 @@ class _Row:
     python: str = ""
 
 
-TABLE: Final = RowFile(RESULTS / "releases.jsonl", _Row, ("package",))
+TABLE: Final = RowFile(RESULTS / "releases.jsonl", Release, ("package",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +46,8 @@ class ReleaseTable:
     def read(cls) -> Self:
         """Read the stored table."""
         rows = TABLE.read()
-        newest = {
-            row.package: Release(row.version, row.date, row.python) for row in rows
-        }
-        return cls(max(row.asked for row in rows), newest)
+        return cls(max(row.asked for row in rows), {row.package: row for row in rows})
 
     def write(self) -> None:
         """Store the table."""
-        TABLE.write(
-            _Row(name, each.version, each.date, self.date, each.python)
-            for name, each in self.newest.items()
-        )
+        TABLE.write(self.newest.values())

@@ -14,7 +14,12 @@ from studies.releases.marks import Problem, filled, problems
 from studies.releases.release_table import Release, ReleaseTable
 
 TABLE = ReleaseTable(
-    "2026-01-02", {"megatron-core": Release("0.19.2", "2026-01-01", ">=3.12")}
+    "2026-01-02",
+    {
+        "megatron-core": Release(
+            "megatron-core", "0.19.2", "2026-01-01", "2026-01-02", ">=3.12"
+        )
+    },
 )
 FACTS = facts(TABLE)
 
@@ -34,7 +39,11 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def answer(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     """Let the index say that a version is the newest."""
-    newest = {"megatron-core": Release(version, "2026-02-01", ">=3.12")}
+    newest = {
+        "megatron-core": Release(
+            "megatron-core", version, "2026-02-01", "2026-02-02", ">=3.12"
+        )
+    }
     table = ReleaseTable("2026-02-02", newest)
     monkeypatch.setattr(command, "asked", lambda names: table)
 
