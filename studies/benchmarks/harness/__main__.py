@@ -1,10 +1,11 @@
 """The command line: `python -m studies.benchmarks.harness`; exit codes as in `command.py`."""
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import torch
 
-from studies.benchmarks.command import Benchmark, measure_parts, rounds_option
+from studies.benchmarks.command import measure_parts, run_benchmark
 from studies.benchmarks.harness.measures import (
     SMOKE,
     Sizes,
@@ -40,15 +41,15 @@ def measure_all(rounds: int | None) -> Report:
     return Report(measure_parts(PARTS, sizes), machine, sizes.rounds)
 
 
-main = Benchmark(
-    name="studies.benchmarks.harness",
-    summary="Measure the harness beside threads and processes that play the same scenarios.",
-    rounds=rounds_option(
-        10, 20, "Rounds of every measure that takes less than a second."
-    ),
-    measure_all=measure_all,
-    failures=(BrokenRunError, RuntimeError, SyncverifyError),
-).main
+def main() -> NoReturn:
+    """Measure the harness beside threads and processes that play the same scenarios."""
+    run_benchmark(
+        "studies.benchmarks.harness",
+        measure_all,
+        rounds=(10, 20),
+        failures=(BrokenRunError, RuntimeError, SyncverifyError),
+    )
+
 
 if __name__ == "__main__":
     main()

@@ -1,8 +1,9 @@
 """The command line: `python -m studies.benchmarks.synchronizer`; exit codes as in `command.py`."""
 
 from collections.abc import Callable
+from typing import NoReturn
 
-from studies.benchmarks.command import Benchmark, measure_parts, rounds_option
+from studies.benchmarks.command import measure_parts, run_benchmark
 from studies.benchmarks.measure import Measure
 from studies.benchmarks.report import Machine, Report
 from studies.benchmarks.rounds import Rounds
@@ -30,13 +31,15 @@ def measure_all(rounds: int | None) -> Report:
     return Report(measures, machine, chosen.count)
 
 
-main = Benchmark(
-    name="studies.benchmarks.synchronizer",
-    summary="Measure the gradient synchronizer beside DDP, d9d and plain all-reduce.",
-    rounds=rounds_option(20, 30, "Rounds of every measure."),
-    measure_all=measure_all,
-    failures=(InternalError,),
-).main
+def main() -> NoReturn:
+    """Measure the gradient synchronizer beside DDP, d9d and plain all-reduce."""
+    run_benchmark(
+        "studies.benchmarks.synchronizer",
+        measure_all,
+        rounds=(20, 30),
+        failures=(InternalError,),
+    )
+
 
 if __name__ == "__main__":
     main()

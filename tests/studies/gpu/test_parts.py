@@ -15,7 +15,7 @@ from studies.gpu import (
     traces,
     words,
 )
-from studies.gpu.all_parts import PARTS
+from studies.gpu.__main__ import PARTS
 from studies.gpu.part import Result
 from syncverify.scenario.feature_table import BACKWARDS
 
