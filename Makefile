@@ -90,7 +90,7 @@ conformance: $(PEERS_INSTALLED)
 gpu: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.gpu --markdown docs/gpu.md
 
-# Real defects of real releases: downloads and plays all pairs (32 minutes of plays in sum, two at a time), and writes
+# Real defects of real releases: downloads and plays all pairs (30 minutes of plays in sum, two at a time), and writes
 # docs/timemachine.md; goes on where it was cut off that day. ARGS="--only NAME" plays one pair, ARGS=""
 # what is not stored yet.
 timemachine: ARGS ?= --again --jobs 2

@@ -58,7 +58,6 @@ MAY_IMPORT = {
         "deepspeed",
         "megatron",
         "numpy",
-        "torchtitan",
     },
     # Pages say how the tests are made.
     "studies/pages/": {"click", "hypothesis", "packaging", "pytest", "rich", "tests"},
