@@ -53,7 +53,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m studies.benchmarks.harness --json bench-harness.json
 
 # Other projects' synchronizers; what they are known for is in docs/findings.md. Each peer is
-# the newest of studies/results/releases.json, in an environment with the newest torch, which
+# the newest of studies/results/releases.jsonl, in an environment with the newest torch, which
 # d9d needs; megatron-core needs Python 3.12: make peers PYTHON=python3.12
 PEERS := build/peers/bin
 PEERS_INSTALLED := build/peers/.installed
@@ -90,14 +90,14 @@ conformance: $(PEERS_INSTALLED)
 gpu: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.gpu --markdown docs/gpu.md
 
-# Real defects of real releases: downloads and plays all pairs (36 minutes of plays in sum, two at a time), and writes
-# docs/timemachine.md; goes on where it was cut off. ARGS="--only NAME" plays one pair, ARGS=""
+# Real defects of real releases: downloads and plays all pairs (30 minutes of plays in sum, two at a time), and writes
+# docs/timemachine.md; goes on where it was cut off that day. ARGS="--only NAME" plays one pair, ARGS=""
 # what is not stored yet.
 timemachine: ARGS ?= --again --jobs 2
 timemachine: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.timemachine $(ARGS)
 
-# Mistakes put into the harness, one at a time; see docs/mutants.md. mutmut leaves a folder of
+# Mistakes put into the harness, one at a time; see docs/how-we-know.md. mutmut leaves a folder of
 # the name of one of our packages, so it works on links. Goes on where it was cut off.
 mutation: $(INSTALLED)
 	$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[mutation]'
@@ -139,7 +139,7 @@ release: $(INSTALLED)
 clean:
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
-$(PEERS_INSTALLED): pyproject.toml constraints.txt studies/results/releases.json | $(INSTALLED)
+$(PEERS_INSTALLED): pyproject.toml constraints.txt studies/results/releases.jsonl | $(INSTALLED)
 	@$(PYTHON) -m venv --clear build/peers
 	@$(BIN)/python -m studies.releases.requirements \
 	  $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') > build/peers/peers.txt

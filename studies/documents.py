@@ -13,7 +13,6 @@ from studies.releases.release_table import ReleaseTable
 from syncverify.errors import UsageError
 
 ROOT: Final = Path(__file__).parents[1]
-RESULTS: Final = ROOT / "studies" / "results"
 
 
 @dataclass(frozen=True, slots=True)

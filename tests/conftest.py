@@ -31,7 +31,7 @@ settings.register_profile(
     print_blob=True,
     max_examples=10_000,
 )
-# Played for every mutant of the harness, where any example will do: docs/mutants.md.
+# Played for every mutant of the harness, where any example will do: docs/how-we-know.md.
 settings.register_profile(
     "mutation",
     deadline=None,

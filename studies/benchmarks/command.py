@@ -11,7 +11,6 @@
 import gc
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,85 +27,61 @@ FAILED = 1
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Benchmark:
-    """A benchmark that can be run from a command line.
+def run_benchmark(
+    name: str,
+    measure_all: Callable[[int | None], Report],
+    *,
+    rounds: tuple[int, int],
+    failures: tuple[type[Exception], ...],
+) -> NoReturn:
+    """Run the command line of a benchmark and exit.
 
-    Attributes:
+    Args:
         name: Its module, such as `studies.benchmarks.harness`.
-        summary: First line of its help.
-        rounds: The option `--rounds`.
         measure_all: Measures with a number of rounds; None stands for tiny sizes.
+        rounds: Smallest and usual number; fewer have no meaning on a machine that others use too.
         failures: Exceptions of a measured program that fails.
     """
 
-    name: str
-    summary: str
-    rounds: click.Option
-    measure_all: Callable[[int | None], Report]
-    failures: tuple[type[Exception], ...]
-
-    def main(self) -> NoReturn:
-        """Run the command line and exit."""
-        command = click.Command(
-            self.name,
-            context_settings={"help_option_names": ["-h", "--help"]},
-            help=self.summary,
-            params=[*_common_options(), self.rounds],
-            callback=self._execute,
-        )
-        run_command(command, self.name, failures=self.failures)
-
-    def _execute(
-        self,
+    @click.command(name, context_settings={"help_option_names": ["-h", "--help"]})
+    @click.option("--json", "json_path", type=_FILE, help="Write all numbers here.")
+    @click.option(
+        "--markdown", "document_path", type=_FILE,
+        help="Replace the tables between the markers of this document.",
+    )  # fmt: skip
+    @click.option(
+        "--smoke", is_flag=True,
+        help="Try the command with tiny sizes; the numbers have no meaning.",
+    )  # fmt: skip
+    @click.option(
+        "--rounds", "num_rounds", type=click.IntRange(min=rounds[0]), default=rounds[1],
+        show_default=True, help="Rounds of each measure that takes less than a second.",
+    )  # fmt: skip
+    def command(
         json_path: Path | None,
         document_path: Path | None,
-        rounds: int,
+        num_rounds: int,
         *,
         smoke: bool,
     ) -> None:
+        """Measure contestants that take turns, and print each number beside its target."""
         _refuse_missing_folder(json_path)
         if smoke and document_path is not None:
             raise click.UsageError(
                 "--smoke measures nothing that a document could hold"
             )
         if document_path is not None:
-            with_part(document_path, self.name, "")  # before minutes of work
-        report = self.measure_all(None if smoke else rounds)
+            with_part(document_path, name, "")  # before minutes of work
+        report = measure_all(None if smoke else num_rounds)
         console = Console()
         console.print(report.table())
-        lines = (*report.memory_lines(), report.machine.line)
-        console.print(*lines, sep="\n", soft_wrap=True)
+        console.print(report.machine.line, soft_wrap=True)
         if json_path is not None:
             json_path.write_text(json.dumps(report.to_json(), indent=2) + "\n")
         if document_path is not None:
-            write_part(document_path, self.name, report.markdown())
+            write_part(document_path, name, report.markdown())
 
-
-def _common_options() -> list[click.Parameter]:
-    return [
-        click.Option(
-            ["--json", "json_path"], type=_FILE, help="Write all numbers here."
-        ),
-        click.Option(
-            ["--markdown", "document_path"],
-            type=_FILE,
-            help="Replace the tables between the markers of this document.",
-        ),
-        click.Option(
-            ["--smoke"],
-            is_flag=True,
-            help="Try the command with tiny sizes; the numbers have no meaning.",
-        ),
-    ]
-
-
-def rounds_option(min_rounds: int, default: int, summary: str) -> click.Option:
-    """Make the option `--rounds`; fewer have no meaning on a machine that others use too."""
-    at_least = click.IntRange(min=min_rounds)
-    return click.Option(
-        ["--rounds"], type=at_least, default=default, show_default=True, help=summary
-    )
+    run_command(command, name, failures=failures)
 
 
 def measure_parts(

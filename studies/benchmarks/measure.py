@@ -15,7 +15,7 @@ class Measure:
         key: Path of the value in the JSON document.
         peer: Name of the contestant that ours is compared with.
         target: Largest value that meets the target; the smallest one if `at_least`.
-        unit: "x" for a ratio to the peer, "us" or "s".
+        unit: "x" for a ratio to the peer, or "s".
         value: Median of the rounds; None if nothing was measured.
         quartiles: First and third quartile of the rounds.
         num_rounds: Number of rounds; 0 if nothing was measured.

@@ -64,13 +64,11 @@ class Report:
 
     Attributes:
         measures: Measures in the order of the table.
-        memory: Bytes by model and kind; may be empty.
         machine: Machine and date.
         num_rounds: Number of rounds of a measure that takes less than a second.
     """
 
     measures: tuple[Measure, ...]
-    memory: dict[str, dict[str, int]]
     machine: Machine
     num_rounds: int
 
@@ -83,8 +81,6 @@ class Report:
             for key in outer:
                 place = place.setdefault(key, {})
             place[last] = measure.value
-        if self.memory:
-            document["memory"] = self.memory
         return document | {
             "measures": [_details(measure) for measure in self.measures],
             "num_rounds": self.num_rounds,
@@ -100,23 +96,13 @@ class Report:
             table.add_row(*_cells(measure))
         return table
 
-    def memory_lines(self) -> list[str]:
-        """Return one line about the gradient memory of each model."""
-        return [
-            f"{model}: {m['buffer_bytes']} bytes of buffers, {m['padding_bytes']} of them"
-            f" padding; {m['alive_bytes']} bytes alive after unbind()"
-            for model, m in self.memory.items()
-        ]
-
     def markdown(self) -> str:
-        """Return tables for a document."""
+        """Return the table for a document."""
         return "\n".join(
             [
                 f"Medians of rounds. {self.machine.line}.",
                 "",
                 *table(COLUMNS, map(_cells, self.measures)),
-                "",
-                *(f"* {line}" for line in self.memory_lines()),
             ]
         )
 

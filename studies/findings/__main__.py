@@ -3,7 +3,6 @@
     python -m studies.findings                                   # with this Python
     python -m studies.findings --python /envs/new/bin/python     # with others; may be repeated
     python -m studies.findings --only fsdp2_divides_twice        # one script
-    python -m studies.findings --front --python /envs/new/bin/python   # the finding of the front page
 
 Exit codes: 0 every script ended with a verdict or lacks its package, 1 one failed, 2 bad
 usage.
@@ -16,7 +15,6 @@ from pathlib import Path
 
 import click
 
-from studies.findings import front
 from studies.findings.playing import (
     FAILED,
     Environment,
@@ -24,7 +22,7 @@ from studies.findings.playing import (
     played,
     scripts,
 )
-from studies.findings.table import PART, store, stored, with_result
+from studies.findings.table import PART, PLAYS, Row
 from syncverify.command.process_exit import run_command
 
 _NAMES = [script.stem for script in scripts()]
@@ -35,29 +33,23 @@ _NAMES = [script.stem for script in scripts()]
               help="Play with this Python and its torch.")  # fmt: skip
 @click.option("--only", multiple=True, type=click.Choice(_NAMES), metavar="NAME",
               help="Play the named scripts.")  # fmt: skip
-@click.option("--front", "is_front", is_flag=True,
-              help="Play the command of the front page, and no script.")  # fmt: skip
-def main(pythons: tuple[str, ...], only: tuple[str, ...], *, is_front: bool) -> None:
+def main(pythons: tuple[str, ...], only: tuple[str, ...]) -> None:
     """Play the scripts of findings under releases of torch, and write their table."""
     failed = False
     for python in pythons or (sys.executable,):
         environment = environment_of(python)
-        if is_front:
-            front.play(environment)
-            continue
         chosen = [each for each in scripts() if not only or each.stem in only]
         failed |= FAILED in [
             verdict for each in chosen for verdict in _play(each, environment)
         ]
     PART.write()
-    front.PART.write()
     sys.exit(failed)
 
 
 def _play(script: Path, environment: Environment) -> tuple[str, str]:
     """Play a script, and store its result; return its verdicts without and with a patch."""
     result = played(script, environment)
-    store(with_result(stored(), environment, script, result))
+    PLAYS.put(Row.of(environment, script, result))
     actual = f"{result.verdict} {result.actual}".strip()
     click.echo(f"torch {environment.torch}, {script.stem}: {actual}")
     return result.verdict, result.patched

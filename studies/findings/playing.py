@@ -75,13 +75,11 @@ class Played:
         verdict: `shown`, `not shown`, `failed`, or the package that is missing: `needs d9d`.
         actual: What the script prints as actual; "" if it prints nothing.
         patched: The verdict with the proposed patch; "" if there is none, or it does not fit.
-        patched_actual: What the script then prints.
     """
 
     verdict: str
     actual: str
     patched: str = ""
-    patched_actual: str = ""
 
 
 def scripts() -> list[Path]:
@@ -109,7 +107,7 @@ def played(script: Path, environment: Environment) -> Played:
             path = patched_folder(patch, environment.folder.parent, Path(folder))
         except PatchError:
             return Played(*found)
-        return Played(*found, *_run(script, environment, path_of(path)))
+        return Played(*found, _run(script, environment, path_of(path))[0])
 
 
 def path_of(folder: Path) -> dict[str, str]:

@@ -2,75 +2,78 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Self
 
-from studies.documents import RESULTS, Document, table
+from studies.documents import Document, table
 from studies.findings.playing import NOT_SHOWN, Environment, Played, scripts
-
-STORED: Final = RESULTS / "findings.json"
-
-# Results by release of torch; of each script, by its name.
-Results = dict[str, dict[str, Any]]
+from studies.rows import RESULTS, RowFile, today
 
 
-def stored() -> Results:
-    """Read the results."""
-    if not STORED.exists():
-        return {}
-    results: Results = json.loads(STORED.read_text(encoding="utf-8"))
-    return results
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The result of a script.
+
+    Attributes:
+        torch: Release of torch.
+        script: Name of the script.
+        date: Day of the play.
+        python: Version of Python.
+        peer: Name and version of the package that the script is about; empty for torch's.
+        verdict: As that of `Played`.
+        patched: The verdict with the proposed patch; empty if there is none.
+    """
+
+    torch: str
+    script: str
+    date: str
+    python: str
+    peer: str = ""
+    verdict: str
+    patched: str = ""
+
+    @classmethod
+    def of(cls, environment: Environment, script: Path, result: Played) -> Self:
+        """Return the row of a result of today."""
+        return cls(
+            torch=environment.torch,
+            script=script.stem,
+            date=today(),
+            python=environment.version,
+            peer=environment.peer(script),
+            verdict=result.verdict,
+            patched=result.patched,
+        )
 
 
-def with_result(
-    results: Results, environment: Environment, script: Path, result: Played
-) -> Results:
-    """Return the results with one more."""
-    entry = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "python": environment.version,
-        "peer": environment.peer(script),
-        **asdict(result),
-    }
-    known = results.get(environment.torch, {})
-    return {**results, environment.torch: {**known, script.stem: entry}}
-
-
-def store(results: Results) -> None:
-    """Write the results."""
-    text = json.dumps(results, indent=2, sort_keys=True) + "\n"
-    STORED.write_text(text, encoding="utf-8")
+PLAYS: Final = RowFile(RESULTS / "findings.jsonl", Row, ("torch", "script"))
 
 
 def plays() -> str:
     """Return the table of the stored results."""
-    results = stored()
-    releases = sorted(results, key=lambda each: [*map(int, each.split("."))])
-    rows = (
+    rows = {(row.torch, row.script): row for row in PLAYS.read()}
+    releases = sorted(
+        {torch for torch, _ in rows}, key=lambda each: [*map(int, each.split("."))]
+    )
+    cells = (
         (
             f"`{script.stem}`",
-            *(_cell(results[each].get(script.stem)) for each in releases),
+            *(_cell(rows.get((torch, script.stem))) for torch in releases),
         )
         for script in scripts()
     )
-    return "\n".join(table(("script", *(f"torch {each}" for each in releases)), rows))
+    return "\n".join(table(("script", *(f"torch {each}" for each in releases)), cells))
 
 
-def _cell(entry: Mapping[str, str] | None) -> str:
-    if entry is None:
+def _cell(row: Row | None) -> str:
+    if row is None:
         return "not played"
-    words = entry["verdict"]
-    if entry["patched"] == NOT_SHOWN:
+    words = row.verdict
+    if row.patched == NOT_SHOWN:
         words += "; with the patch: right"
-    python = f"Python {entry['python'].rpartition('.')[0]}"
-    where = ", ".join(
-        each for each in (entry.get("peer", ""), python, entry["date"]) if each
-    )
-    return f"{words} ({where})"
+    python = f"Python {row.python.rpartition('.')[0]}"
+    return f"{words} ({', '.join(filter(None, (row.peer, python, row.date)))})"
 
 
 PART: Final = Document("docs/findings.md", plays, "plays")

@@ -4,8 +4,6 @@
 module              holds
 =================== ================================================================
 `part`              the result of a part, and the device on which parts run
-`all_parts`         the table of parts
-`document`          the page that the command writes, `docs/gpu.md`
 `real_streams`      the simulator's network on real streams, with delays and freed memory
 =================== ================================================================
 

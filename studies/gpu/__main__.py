@@ -5,20 +5,39 @@ Exit codes: 0 all parts that could run passed, 1 a part failed, 2 bad usage, 130
 
 import os
 import traceback
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import click
 import torch
 
-from studies.documents import with_part, write_part
-from studies.gpu.all_parts import PARTS
-from studies.gpu.document import page, summary
-from studies.gpu.installation import versions
+from studies.documents import table, with_part, write_part
+from studies.gpu import (
+    bank,
+    commands,
+    host_waits,
+    installation,
+    shared_device,
+    step_time,
+    traces,
+    words,
+)
 from studies.gpu.part import Part, Result, device_of_parts
 from syncverify.command.process_exit import run_command
 
 FAILED = 1
+PARTS: tuple[Part, ...] = (
+    installation.PART,
+    words.PART,
+    commands.TESTS,
+    commands.SEARCHES,
+    shared_device.PART,
+    bank.PART,
+    traces.PART,
+    host_waits.PART,
+    step_time.PART,
+)
 
 
 @click.command()
@@ -48,7 +67,7 @@ def main(only: tuple[str, ...], markdown: Path | None) -> int:
     click.echo(summary(results))
     if markdown is not None:
         today = datetime.now(tz=UTC).date()
-        write_part(markdown, "parts", page(results, versions(), today))
+        write_part(markdown, "parts", page(results, installation.versions(), today))
     return FAILED if any(each.state == "failed" for _, each in results) else 0
 
 
@@ -62,6 +81,51 @@ def _result(part: Part) -> Result:
         quoted = ["```text", *"".join(lines).splitlines(), "```"]
         name = type(error).__name__
         return Result("failed", device.type, f"ended by {name}", quoted)
+
+
+def summary(results: Sequence[tuple[Part, Result]]) -> str:
+    """Say in one line how many parts passed, failed and did not run."""
+    states = [result.state for _, result in results]
+    on_gpu = sum(result.device == "cuda" for _, result in results)
+    return (
+        f"{states.count('passed')} parts passed, {states.count('failed')} failed, "
+        f"{states.count('not run')} did not run; {on_gpu} of {len(results)} ran on a GPU"
+    )
+
+
+def page(
+    results: Sequence[tuple[Part, Result]], versions: Mapping[str, str], today: date
+) -> str:
+    """Render the part of the page that a run writes.
+
+    Args:
+        results: The parts that ran, in their order, each with its result.
+        versions: Device and versions, by topic.
+        today: Date of the run.
+
+    Returns:
+        The part, in Markdown.
+    """
+    facts = [*versions.items(), ("date", today.isoformat())]
+    overview = [
+        (part.title, result.device, result.state, result.summary)
+        for part, result in results
+    ]
+    lines = [
+        *table(("machine", ""), facts),
+        "",
+        f"**{summary(results)}.**",
+        "",
+        *table(("part", "device", "result", "in a line"), overview),
+    ]
+    for part, result in results:
+        verdict = (
+            f"Device: {result.device}. {result.state.capitalize()}: {result.summary}."
+        )
+        lines += ["", f"## {part.title}", "", part.about, "", verdict]
+        if result.lines:
+            lines += ["", *result.lines]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,6 @@ Note [What is compared]
     and in none of these scenarios: with reentrant checkpoints on several streams, `sim`
     copies gradients that torch takes over, because its model of the engine holds one more
     reference.
-
-    The allocator's history and the profiler are counted, not compared: they say how much
-    there was to see.
 """
 
 from collections import Counter
@@ -23,11 +20,10 @@ from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from studies.documents import table
 from studies.gpu.part import Part, Result
-from studies.gpu.real_streams.playing import StreamedRun, judged, play_on_streams
+from studies.gpu.real_streams.playing import judged, play_on_streams
 from studies.gpu.shared_device import drawn
 from syncverify.backends.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
@@ -39,15 +35,6 @@ from syncverify.trace.records import Access
 SCENARIOS = 5
 LAUNCHES = ("current_stream", "step_on_side_stream", "parameter_streams")
 _READ_OF_OPTIMIZER = "read"  # the rank program's record, which is no operator
-
-
-class Seen(NamedTuple):
-    """What torch reported of a run: allocations and frees, and kernels by stream."""
-
-    allocations: int = 0
-    frees: int = 0
-    kernels: int = 0
-    streams: int = 0
 
 
 class Compared(NamedTuple):
@@ -74,9 +61,10 @@ def run(device: torch.device, num_scenarios: int = SCENARIOS) -> Result:
         total += count
         row = [str(number), scenario.launch, str(count)]
         if device.type == "cuda":
-            found, seen = reported(scenario, subject, device)
+            found = play_on_streams(scenario, subject, device)
             ranks = [
-                compared(*own) for own in zip(expected, found.operators, strict=True)
+                compared(one, _renamed(other))
+                for one, other in zip(expected, found.operators, strict=True)
             ]
             different = [each for own in ranks for each in own.differing]
             differences = judged(scenario, found.run, subject) + different[:3]
@@ -86,13 +74,12 @@ def run(device: torch.device, num_scenarios: int = SCENARIOS) -> Result:
                 f"scenario {number}, {place} alone: {count} times `{name}`"
                 for (place, name), count in alone.items()
             ]
-            row += [str(alone.total()), str(len(different)), *map(str, seen)]
+            row += [str(alone.total()), str(len(different))]
         else:
-            row += ["not run"] * (2 + len(Seen._fields))
+            row += ["not run"] * 2
         rows.append(row)
     header = ("scenario", "streams of the caller", "operators on `sim`", "without a counterpart",
-              "on other streams",
-              *Seen._fields)  # fmt: skip
+              "on other streams")  # fmt: skip
     result = Result.of(wrong, device, f"{total} operators of {len(rows)} scenarios")
     return replace(result, lines=[*table(header, rows), "", *result.lines])
 
@@ -113,27 +100,6 @@ def simulated(scenario: Scenario, subject: Subject) -> list[list[tuple[str, str]
         )
         for rank in run.ranks
     ]
-
-
-def reported(
-    scenario: Scenario, subject: Subject, device: torch.device
-) -> tuple[StreamedRun, Seen]:
-    """Play a scenario on real streams, and return the extent of torch's reports as well."""
-    memory: Any = torch.cuda.memory
-    memory._record_memory_history()  # noqa: SLF001  # documented under this name
-    try:
-        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-            played = play_on_streams(scenario, subject, device)
-            torch.cuda.synchronize()
-        history = memory._snapshot()["device_traces"]  # noqa: SLF001  # so is this one
-    finally:
-        memory._record_memory_history(enabled=None)  # noqa: SLF001
-    actions = Counter(event["action"] for own in history for event in own)
-    kernels = [e for e in profiler.events() or () if e.device_type.name == "CUDA"]
-    streams = {event.device_resource_id for event in kernels}
-    seen = Seen(actions["alloc"], actions["free_completed"], len(kernels), len(streams))
-    named = tuple(map(_renamed, played.operators))
-    return replace(played, operators=named), seen
 
 
 def compared(
@@ -186,7 +152,6 @@ PART = Part(
     "traces",
     "Streams as torch reports them",
     "On which stream is each operator of the subject and of autograd queued: do the trace of "
-    "`sim` and torch agree, operator by operator? Beside it the number of allocations, frees, "
-    "kernels and streams in torch's own history and profile. On a CPU, `sim` alone plays.",
+    "`sim` and torch agree, operator by operator? On a CPU, `sim` alone plays.",
     run,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import random
 import re
@@ -11,34 +11,41 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from studies.kills.victims import MARK, living, send
+import psutil
 
 RIGHT = "synchronizer"
 WRONG = "syncverify.bugbank.numerics.double_accumulation_division:DividesByMicroBatches"
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT)
+# The processes of a command are found by this variable of their environment.
+_MARK = "SYNCVERIFY_KILLS"
+_TEMPLATE = "syncverify.processes.template"
 _LONGEST_PAUSE_SECONDS = 2.5
 _LONGEST_RUN_SECONDS = 150.0
 _STOPPED_SECONDS = 0.5
 _LOOK_SECONDS = 0.05
 _NUM_LOOKS = 40
 # Exit codes of a command whose owner gets a signal: for a shell, -2 is 130.
-_OF_OWNER = {signal.SIGKILL: {-9}, signal.SIGTERM: {143, -15}, signal.SIGINT: {130, -2}}
+_OF_OWNER = {"SIGKILL": {-9}, "SIGTERM": {143, -15}, "SIGINT": {130, -2}}
 _BLAME = re.compile(r"process_died|never_returns")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The command of one trial, and how often it is disturbed.
+@dataclass(slots=True)
+class Trial:
+    """One command, and how it ended.
 
     Attributes:
-        number: Number of the trial, and seed of its kills.
+        number: Seed of the command and of its signals.
         backend: Name of the backend.
         is_right: Whether the subject of the command is right.
         num_kills: Number of signals to send.
         awaits_workers: Whether the first signal waits until workers run.
+        kills: Kind of process and name of the signal, in order.
+        code: Exit code; None where the command had to be ended.
+        output: All that was printed.
+        left: Kinds of processes that were left, and names of temporary files.
     """
 
     number: int
@@ -46,10 +53,53 @@ class Plan:
     is_right: bool
     num_kills: int
     awaits_workers: bool
+    kills: list[tuple[str, str]] = field(default_factory=list)
+    code: int | None = None
+    output: str = ""
+    left: list[str] = field(default_factory=list)
 
-    @property
-    def command(self) -> list[str]:
-        """Return the words of the command."""
+    @classmethod
+    def planned(cls, number: int) -> Trial:
+        """Return the trial of a number, the same in each run."""
+        draw = random.Random(number)  # nothing secret
+        backend = draw.choice(("sim", "gloo", "gloo", "gloo"))
+        is_right, num_kills = draw.random() < 0.5, draw.choice((1, 2, 4, 8))
+        return cls(
+            number,
+            backend,
+            is_right,
+            num_kills,
+            backend == "gloo" and draw.random() < 0.75,
+        )
+
+    def play(self) -> None:
+        """Start the command, send signals to its processes, and wait for its end."""
+        mark = f"{os.getpid()}-{self.number}"
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (temporary := folder / "temporary").mkdir()
+            with (folder / "output").open("w+") as output:
+                process = subprocess.Popen(
+                    self._command(),
+                    cwd=folder,
+                    env={**os.environ, _MARK: mark, "TMPDIR": str(temporary)},
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                )
+                self._disturb(process, mark)
+                try:
+                    self.code = process.wait(_LONGEST_RUN_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+            self.output = (folder / "output").read_text(errors="replace")
+            files = [each.name for each in temporary.iterdir()]
+        # Without torch's cache of compiled code.
+        named = [each for each in files if not each.startswith("torchinductor_")]
+        self.left = [*_left(mark), *named]
+
+    def _command(self) -> list[str]:
         subject = RIGHT if self.is_right else WRONG
         return [
             *(sys.executable, "-m", "syncverify", "run", subject, "--no-beyond"),
@@ -57,141 +107,95 @@ class Plan:
             *("--seed", str(self.number), "--database", "kept"),
         ]
 
+    def _disturb(self, process: subprocess.Popen[bytes], mark: str) -> None:
+        draw = random.Random(-self.number)
+        while self.awaits_workers and process.poll() is None:
+            if "worker" in (kind for _, kind in _living(mark, process.pid)):
+                break
+            time.sleep(_LOOK_SECONDS)
+        while len(self.kills) < self.num_kills and process.poll() is None:
+            time.sleep(draw.uniform(0, _LONGEST_PAUSE_SECONDS))
+            if not (victims := _living(mark, process.pid)):
+                break
+            (pid, kind), chosen = draw.choice(victims), draw.choice(SIGNALS)
+            if _send(pid, chosen):
+                self.kills.append((kind, chosen.name))
+            if kind == "owner" and chosen is signal.SIGSTOP:
+                time.sleep(_STOPPED_SECONDS)  # no process notices: the user goes on
+                _send(pid, signal.SIGCONT)
 
-@dataclass(slots=True)
-class TrialEnd:
-    """How a disturbed command ended.
+    def faults(self) -> list[str]:
+        """Say all that is wrong about the end; nothing where it is as it should be."""
+        found = [f"left behind: {name}" for name in self.left]
+        if _is_start_of_python(self.output):
+            return found  # no line of ours had run
+        if self.code is None:
+            return [*found, f"did not end within {_LONGEST_RUN_SECONDS:.0f} s"]
+        if self.code not in self._allowed():
+            found.append(f"exit code {self.code}")
+        # A kill or stop of each process that plays a scenario looks like a fault of the scenario.
+        most = max(self.kills.count(("child", name)) for name in ("SIGKILL", "SIGSTOP"))
+        if most < 2 and _BLAME.search(self.output):
+            found.append("the subject is blamed for a kill")
+        if self.code == 0 and "NO VIOLATION" not in self.output:
+            found.append("exit code 0 without a verdict")
+        if self.code == 1 and "VIOLATION" not in self.output:
+            found.append("exit code 1 without a violation")
+        if "Traceback" in self.output:
+            found.append("a traceback")
+        return found
 
-    Attributes:
-        kills: Kind of process and name of the signal, in order.
-        code: Exit code; None where the command had to be ended.
-        seconds: Seconds from the last kill to the end.
-        output: All that was printed.
-        left: Kinds of processes that were left, and names of temporary files.
-    """
-
-    kills: list[tuple[str, str]] = field(default_factory=list)
-    code: int | None = None
-    seconds: float = 0.0
-    output: str = ""
-    left: list[str] = field(default_factory=list)
-
-
-def planned(number: int) -> Plan:
-    """Return the plan of a number, the same in each run."""
-    draw = random.Random(number)  # nothing secret
-    backend = draw.choice(("sim", "gloo", "gloo", "gloo"))
-    is_right, num_kills = draw.random() < 0.5, draw.choice((1, 2, 4, 8))
-    awaits_workers = backend == "gloo" and draw.random() < 0.75
-    return Plan(number, backend, is_right, num_kills, awaits_workers)
-
-
-def play(plan: Plan) -> TrialEnd:
-    """Start the command, kill processes of it at random moments, and wait for its end."""
-    draw = random.Random(-plan.number)
-    mark, ending = f"{os.getpid()}-{plan.number}", TrialEnd()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        temporary = folder / "temporary"
-        temporary.mkdir()
-        marked = {**os.environ, MARK: mark, "TMPDIR": str(temporary)}
-        with (folder / "output").open("w+") as output:
-            process = subprocess.Popen(
-                plan.command,
-                cwd=folder,
-                env=marked,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-            )
-            if plan.awaits_workers:
-                _await_workers(process, mark)
-            last = _kill(process, mark, plan.num_kills, draw, ending)
-            _await_end(process, ending)
-            ending.seconds = time.monotonic() - last
-        ending.output = (folder / "output").read_text(errors="replace")
-        ending.left = [*_left(mark), *_files(temporary)]
-    return ending
+    def _allowed(self) -> set[int]:
+        """Return the exit codes that are right: those of the subject, no verdict, and signals."""
+        allowed = {0 if self.is_right else 1}
+        if any(kind != "owner" for kind, _ in self.kills):
+            allowed |= {3}
+        for kind, name in self.kills:
+            if kind == "owner":
+                allowed |= _OF_OWNER.get(name, set())
+            elif name == "SIGINT":
+                allowed |= {130}
+        return allowed
 
 
-def _await_workers(process: subprocess.Popen[bytes], mark: str) -> None:
-    while process.poll() is None:
-        if any(each.kind == "worker" for each in living(mark, process.pid)):
-            return
-        time.sleep(_LOOK_SECONDS)
+def _living(mark: str, owner: int) -> list[tuple[int, str]]:
+    """List id and kind of the processes with a mark in their environment, zombies left out."""
+    return [
+        (each.pid, _kind(each, owner))
+        for each in psutil.process_iter(["environ"])
+        if (each.info["environ"] or {}).get(_MARK) == mark
+    ]
 
 
-def _kill(
-    process: subprocess.Popen[bytes],
-    mark: str,
-    num_kills: int,
-    draw: random.Random,
-    ending: TrialEnd,
-) -> float:
-    """Send signals to random processes of the command; return the time of the last one."""
-    last = time.monotonic()
-    while len(ending.kills) < num_kills and process.poll() is None:
-        time.sleep(draw.uniform(0, _LONGEST_PAUSE_SECONDS))
-        victims = living(mark, process.pid)
-        if not victims:
-            break
-        victim = draw.choice(victims)
-        chosen = draw.choice(SIGNALS)
-        if send(victim, chosen):
-            last = time.monotonic()
-            ending.kills.append((victim.kind, chosen.name))
-        if victim.kind == "owner" and chosen is signal.SIGSTOP:
-            time.sleep(_STOPPED_SECONDS)  # no process notices: the user goes on
-            send(victim, signal.SIGCONT)
-    return last
+def _kind(process: psutil.Process, owner: int) -> str:
+    if process.pid == owner:
+        return "owner"
+    with contextlib.suppress(psutil.Error):  # it has just ended
+        if _TEMPLATE in process.cmdline():
+            parent = process.parent()
+            is_forked = parent is not None and _TEMPLATE in parent.cmdline()
+            return "worker" if is_forked else "template"
+    return "child"
 
 
-def _await_end(process: subprocess.Popen[bytes], ending: TrialEnd) -> None:
-    try:
-        ending.code = process.wait(_LONGEST_RUN_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def _send(pid: int, number: signal.Signals) -> bool:
+    """Send a signal; return False if the process has ended by itself."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+        return True
+    return False
 
 
 def _left(mark: str) -> list[str]:
     """Name the processes that are left; end them. The kernel takes a moment to end others."""
     for _ in range(_NUM_LOOKS):
-        if not living(mark, 0):
+        if not _living(mark, 0):
             return []
         time.sleep(_LOOK_SECONDS)
-    left = living(mark, 0)
-    for victim in left:
-        send(victim, signal.SIGKILL)
-    return [each.kind for each in left]
-
-
-def _files(temporary: Path) -> list[str]:
-    """Name the files that are left, without torch's cache of compiled code."""
-    names = (each.name for each in temporary.iterdir())
-    return [name for name in names if not name.startswith("torchinductor_")]
-
-
-def faults_of(plan: Plan, ending: TrialEnd) -> list[str]:
-    """Say all that is wrong about an end; nothing where it is as it should be."""
-    faults = [f"left behind: {name}" for name in ending.left]
-    if _is_start_of_python(ending.output):
-        return faults  # no line of ours had run
-    if ending.code is None:
-        return [*faults, f"did not end within {_LONGEST_RUN_SECONDS:.0f} s"]
-    if ending.code not in _allowed(plan, ending):
-        faults.append(f"exit code {ending.code}")
-    # A kill or stop of each process that plays a scenario looks like a fault of the scenario.
-    most = max(ending.kills.count(("child", name)) for name in ("SIGKILL", "SIGSTOP"))
-    if most < 2 and _BLAME.search(ending.output):
-        faults.append("the subject is blamed for a kill")
-    if ending.code == 0 and "NO VIOLATION" not in ending.output:
-        faults.append("exit code 0 without a verdict")
-    if ending.code == 1 and "VIOLATION" not in ending.output:
-        faults.append("exit code 1 without a violation")
-    if "Traceback" in ending.output:
-        faults.append("a traceback")
-    return faults
+    left = _living(mark, 0)
+    for pid, _ in left:
+        _send(pid, signal.SIGKILL)
+    return [kind for _, kind in left]
 
 
 def _is_start_of_python(output: str) -> bool:
@@ -200,31 +204,8 @@ def _is_start_of_python(output: str) -> bool:
     return is_cut and "syncverify/command" not in output
 
 
-def _allowed(plan: Plan, ending: TrialEnd) -> set[int]:
-    """Return the exit codes that are right: those of the subject, no verdict, and signals."""
-    allowed = {0 if plan.is_right else 1}
-    if any(kind != "owner" for kind, _ in ending.kills):
-        allowed |= {3}
-    for kind, name in ending.kills:
-        if kind == "owner":
-            allowed |= _OF_OWNER.get(signal.Signals[name], set())
-        elif name == "SIGINT":
-            allowed |= {130}
-    return allowed
-
-
-def line_of(number: int) -> str:
-    """Play the trial of a number, and return its line of the file of results."""
-    plan = planned(number)
-    ending = play(plan)
-    faults = faults_of(plan, ending)
-    fields = {
-        **asdict(plan),
-        "kills": ending.kills,
-        "code": ending.code,
-        "seconds": round(ending.seconds, 1),
-        "faults": faults,
-    }
-    if faults:
-        fields["output"] = ending.output[-4000:]
-    return json.dumps(fields)
+def played(number: int) -> Trial:
+    """Play the trial of a number."""
+    trial = Trial.planned(number)
+    trial.play()
+    return trial

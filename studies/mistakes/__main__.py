@@ -37,8 +37,8 @@ def main(only: tuple[str, ...], crew: Crew, examples: int) -> None:
     play = functools.partial(scored, right=right_programs(), examples=examples)
     for _, score in crew(play, names):
         rows.append(Row.of(score))
-        for violation in score.told if only else ():
-            click.echo(f"{violation.text}\n")
+        if only:
+            click.echo("\n\n".join([*(each.text for each in score.told), ""]))
         click.echo(_line(score))
         if examples == EXAMPLES:
             MISTAKES.put(rows[-1])

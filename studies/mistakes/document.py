@@ -43,7 +43,7 @@ class Row:
 
     @property
     def is_bad(self) -> bool:
-        """Whether it is not found, or something about it is wrong."""
+        """Tell whether it is not found, or something about it is wrong."""
         return not self.identities or bool(self.wrong_certain or self.num_regressions)
 
     @property
@@ -88,4 +88,4 @@ def _figures(rows: Sequence[Row]) -> tuple[int, ...]:
     )
 
 
-PAGE: Final = Document("docs/one-line-mistakes.md", page, "mistakes")
+PAGE: Final = Document("docs/how-we-know.md", page, "mistakes")

@@ -1,8 +1,8 @@
 """Mistakes put into our own synchronizer, one at a time, to see that each is noticed.
 
-    python -m studies.mutants --jobs 2 --json mutants.json
+    python -m studies.mutants --jobs 2 --json mutants.jsonl
 
 `arithmetic.py`, `ordering.py` and `state.py` hold the mistakes, `targets.py` their places,
 `trial.py` the trial of a mutant, `equivalent.toml` the mutants that change nothing, with
-reasons. docs/mutants.md has the figures and explains them.
+reasons. docs/how-we-know.md has the figures and explains them.
 """

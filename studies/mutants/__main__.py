@@ -31,7 +31,7 @@ SURVIVED, BROKEN = 1, 3
 )  # fmt: skip
 @click.option(
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None,
-    help="Write outcomes here; an existing file is continued, and its survivors are tried again.",
+    help="Write outcomes here, as JSON Lines; an existing file is continued, and its survivors are tried again.",
 )  # fmt: skip
 @click.option(
     "--sample", type=click.IntRange(min=1), default=None, metavar="N",
@@ -49,8 +49,7 @@ def main(
     again: bool,
 ) -> int:
     """Put mistakes into the synchronizer and see whether they are noticed."""
-    every_mutant = mutants()
-    chosen = [mutant for mutant in every_mutant if mutant.id.startswith(only)]
+    chosen = [mutant for mutant in mutants() if mutant.id.startswith(only)]
     if not chosen:
         raise click.UsageError(f"no mutant has an id that starts with {only!r}")
     if json_path is not None and not json_path.absolute().parent.is_dir():
@@ -75,7 +74,7 @@ def main(
         outcomes[mutant.id] = outcome
         console.print(_line(mutant, outcome), markup=False)
         if json_path is not None:
-            store(json_path, every_mutant, outcomes)
+            store(json_path, mutant.id, outcome)
     return _summary(console, chosen, outcomes, equivalent)
 
 

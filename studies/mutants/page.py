@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from studies.documents import RESULTS, Document, table
+from studies.documents import Document, days, table
+from studies.mutants.results import Row, rows_in
+from studies.rows import RESULTS
 
-STORED: Final = RESULTS / "mutants.json"
+MUTANTS: Final = rows_in(RESULTS / "mutants.jsonl")
 _HEAD = ("operator", "tried", "noticed by scenarios", "by tests", "survivors")
 
 
 def outcomes() -> str:
     """Return a row for each operator, and one for all."""
-    entries = json.loads(STORED.read_text("utf-8"))
-    operators = sorted({each["operator"] for each in entries})
-    rows = [
-        (f"`{name}`", *_counts([each for each in entries if each["operator"] == name]))
-        for name in operators
+    stored = MUTANTS.read()
+    cells = [
+        (f"`{name}`", *_counts([row for row in stored if row.operator == name]))
+        for name in sorted({row.operator for row in stored})
     ]
-    return "\n".join(table(_HEAD, [*rows, ("all", *_counts(entries))]))
+    counted = table(_HEAD, [*cells, ("all", *_counts(stored))])
+    return "\n".join([f"Tried {days(stored)}.", "", *counted])
 
 
-def _counts(entries: list[dict[str, Any]]) -> tuple[int, int, int, int]:
-    by_tests = sum(".py" in each["killed_by"] for each in entries)
-    alive = sum(not each["killed_by"] for each in entries)
-    return len(entries), len(entries) - by_tests - alive, by_tests, alive
+def _counts(rows: Sequence[Row]) -> tuple[int, int, int, int]:
+    by_tests = sum(".py" in row.killed_by for row in rows)
+    alive = sum(not row.killed_by for row in rows)
+    return len(rows), len(rows) - by_tests - alive, by_tests, alive
 
 
-PART: Final = Document("docs/mutants.md", outcomes, "outcomes of mutants")
+PART: Final = Document("docs/how-we-know.md", outcomes, "outcomes of mutants")

@@ -1,15 +1,15 @@
 """The outcomes of mutants: kept in a file during the command, and shown as a table."""
 
-import json
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
 
 from studies.mutants.generation import Mutant
 from studies.mutants.trial import Outcome
+from studies.rows import RowFile, today
 
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 Outcomes = dict[str, Outcome]
@@ -20,46 +20,50 @@ def reasons() -> dict[str, str]:
     return tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))
 
 
-def stored(path: Path | None) -> Outcomes:
-    """Read the outcomes of an earlier command.
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The outcome of a mutant.
 
-    Args:
-        path: File that `store` has written. None and a missing file hold no outcomes.
-
-    Returns:
-        The outcomes, by id of the mutant.
+    Attributes:
+        id: Id of the mutant, which begins with its operator.
+        date: Day of the trial.
+        killed_by: As that of an `Outcome`.
+        examples: Scenarios that were played.
+        seconds: Time of all stages.
     """
-    if path is None or not path.exists():
+
+    id: str
+    date: str
+    killed_by: str
+    examples: int
+    seconds: float
+
+    @property
+    def operator(self) -> str:
+        """Name of the operator."""
+        return self.id.partition("-")[0]
+
+
+def rows_in(path: Path) -> RowFile[Row]:
+    """Return the rows of a file."""
+    return RowFile(path, Row, ("id",))
+
+
+def stored(path: Path | None) -> Outcomes:
+    """Return the outcomes in a file, by id of the mutant; None has none."""
+    if path is None:
         return {}
-    entries = json.loads(path.read_text(encoding="utf-8"))
-    fields = Outcome.__dataclass_fields__
     return {
-        entry["id"]: Outcome(**{name: entry[name] for name in fields})
-        for entry in entries
+        row.id: Outcome(row.killed_by, row.examples, row.seconds)
+        for row in rows_in(path).read()
     }
 
 
-def store(path: Path, mutants: Sequence[Mutant], outcomes: Outcomes) -> None:
-    """Write the outcomes that are known so far.
-
-    Args:
-        path: JSON file, a list with an entry for each mutant that was tried.
-        mutants: All mutants.
-        outcomes: Outcomes, by id of the mutant.
-    """
-    entries = [
-        {
-            "id": m.id,
-            "operator": m.operator,
-            "place": m.place,
-            "diff": m.diff,
-            **asdict(outcomes[m.id]),
-        }
-        for m in mutants
-        if m.id in outcomes
-    ]
-    rows = ",\n".join(map(json.dumps, entries))
-    path.write_text(f"[\n{rows}\n]\n", encoding="utf-8")
+def store(path: Path, mutant: str, outcome: Outcome) -> None:
+    """Store the outcome of a mutant beside the others of a file."""
+    seconds = round(outcome.seconds, 2)
+    row = Row(mutant, today(), outcome.killed_by, outcome.examples, seconds)
+    rows_in(path).put(row)
 
 
 def survivors(mutants: Iterable[Mutant], outcomes: Outcomes) -> list[Mutant]:

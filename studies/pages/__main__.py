@@ -9,7 +9,6 @@ from typing import Final
 import click
 
 from studies.documents import Document
-from studies.findings import front
 from studies.findings import table as findings
 from studies.mistakes import document as mistakes
 from studies.mutants import page as mutants
@@ -40,11 +39,9 @@ PAGES: Final = (
     cases_page.PAGE,
     cause_page.PAGE,
     conformance_page.PAGE,
-    conformance_page.SCENARIOS_PAGE,
     feature_catalogue.PAGE,
     findings.PART,
     format_table.PART,
-    front.PART,
     front_table.COUNTS,
     front_table.TABLE,
     mistakes.PAGE,

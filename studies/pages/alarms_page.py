@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from studies.bank_rows import BANK
-from studies.documents import RESULTS, Document, table
-from studies.pages.soak import lines, sums
+from studies.documents import Document, days, table
+from studies.pages.soak import soaked, sums
+from studies.rows import RESULTS
 from tests.quality.test_alarms import OF_DDP, OF_DEEPSPEED, ON_FAKE, PROGRAMS
 
-FIGURES: Final = RESULTS / "soak.jsonl"  # of `make soak`
+SOAKED: Final = soaked(RESULTS / "soak.jsonl")  # of `make soak`
 _EARLIER: Final = """\
 ## Alarms of earlier versions
 
@@ -27,11 +28,12 @@ def page() -> str:
     listed += [f"- `synchronizer` on `fake`: {name}" for name in ON_FAKE]
     listed += [f"- `ddp`: {name}" for name in OF_DDP]
     listed += [f"- `deepspeed-zero1`: {name}" for name in OF_DEEPSPEED]
-    return "\n".join([*counted, "", _EARLIER, *listed])
+    played = f"Played {days([*SOAKED.read(), *BANK.read()])}."
+    return "\n".join([played, "", *counted, "", _EARLIER, *listed])
 
 
 def _soaked() -> Iterator[tuple[str, str, int, int]]:
-    for subject, backend, played, alarms in sums(lines(FIGURES)):
+    for subject, backend, played, alarms in sums(SOAKED.read()):
         yield f"`{subject}`", backend, played, alarms
 
 

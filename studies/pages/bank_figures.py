@@ -28,8 +28,9 @@ def main(twin_examples: int, jobs: int) -> None:
     has_figures = {row.id for row in known if row.twin_examples >= twin_examples}
     new = [entry for entry in listed.values() if entry.id not in has_figures]
     budget = replace(BUDGET, twin_examples=twin_examples)
-    for result in play_all(new, "sim", budget, jobs) if new else ():
-        BANK.put(BankRow.of(result))
+    if new:
+        for result in play_all(new, "sim", budget, jobs):
+            BANK.put(BankRow.of(result))
     click.echo(f"played: {', '.join(each.id for each in new) or 'none is missing'}")
 
 

@@ -100,13 +100,8 @@ def cases() -> list[Case]:
 
 
 def page() -> str:
-    """Return the tables."""
-    listed = cases()
-    parts = [*_counts(listed), ""]
-    for key, suite in SUITES.items():
-        own = [case for case in listed if case.suite == key]
-        parts += [*_section(suite, own), ""]
-    return "\n".join(parts)
+    """Return the number of cases by verdict."""
+    return "\n".join(_counts(cases()))
 
 
 def _counts(listed: list[Case]) -> Iterator[str]:
@@ -118,21 +113,6 @@ def _counts(listed: list[Case]) -> Iterator[str]:
     ]
     rows.append((f"all {len(listed)}", *(sums[each] for each in VERDICTS)))
     return table(("cases", *VERDICTS), rows)
-
-
-def _section(suite: Suite, own: list[Case]) -> Iterator[str]:
-    yield f"## {suite.title}"
-    yield ""
-    rows = (
-        (
-            f"`{case.name}`",
-            case.verdict,
-            f"`{case.test}`" if case.test else "",
-            case.reason,
-        )
-        for case in own
-    )
-    yield from table(("case", "here", "test", "note"), rows)
 
 
 PAGE: Final = Document("docs/synchronizer-conformance.md", page, "cases")

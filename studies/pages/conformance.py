@@ -8,13 +8,10 @@ column is left out if its package is not installed.
 
 import functools
 import json
-import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,14 +20,17 @@ import click
 from studies.crews import with_crew
 from studies.pages.conformance_columns import (
     COLUMNS,
+    PLAIN,
     Cell,
     Column,
     Observed,
     installed_torch,
+    keep,
     observed_columns,
 )
-from studies.pages.conformance_page import PAGE, SCENARIOS_PAGE
+from studies.pages.conformance_page import PAGE
 from studies.pages.front_table import COUNTS, TABLE
+from studies.rows import today
 from syncverify.command.process_exit import run_command
 from syncverify.processes.calls import Crew
 
@@ -51,12 +51,10 @@ def main(only: tuple[str, ...], scenarios: int, seconds: float, crew: Crew) -> N
     names = [each.name for each in missing(only or [each.name for each in COLUMNS])]
     observe = functools.partial(_probed, num_scenarios=scenarios, seconds=seconds)
     for name, seen in crew(observe, names):
-        if isinstance(seen, Observed):
-            seen.write()
-        click.echo(
-            f"{name}: {'observed' if isinstance(seen, Observed) else seen}", err=True
-        )
-    for each in (PAGE, SCENARIOS_PAGE, TABLE, COUNTS):
+        if not isinstance(seen, str):
+            keep(_column(name), seen)
+        click.echo(f"{name}: {seen if isinstance(seen, str) else 'observed'}", err=True)
+    for each in (PAGE, TABLE, COUNTS):
         each.write()
 
 
@@ -72,23 +70,28 @@ def missing(names: Sequence[str]) -> Iterator[Column]:
 
 
 def _may_grow(known: Observed) -> bool:
-    is_full = len(known.stored()) == len(known.cells)
-    return known.is_of_these_releases() and not is_full
+    return known.is_of_these_releases() and known.lacks_a_feature()
 
 
-def _known(column: Column) -> Observed | None:
+def _column(name: str) -> Column:
+    return next(each for each in COLUMNS if each.name == name)
+
+
+def _known(column: Column) -> list[Cell]:
     """Return what was observed of a column with the releases of this Python."""
     known = (each for each in observed_columns() if each.column == column)
-    return next((each for each in known if each.is_of_these_releases()), None)
+    return [
+        cell for each in known if each.is_of_these_releases() for cell in each.stored
+    ]
 
 
-def _probed(name: str, num_scenarios: int, seconds: float) -> Observed | str:
+def _probed(name: str, num_scenarios: int, seconds: float) -> list[Cell] | str:
     """Observe a column in a process of its own; return why it is left out, if it is."""
-    column = next(each for each in COLUMNS if each.name == name)
+    column = _column(name)
     if column.installed() is None:
         return f"left out, {column.package} is not installed"
     known = _known(column)
-    features = [cell.feature for cell in known.stored()] if known else []
+    features = [cell.feature for cell in known if cell.feature != PLAIN]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         words = [column.subject, column.backend, num_scenarios, _SEED, report]
@@ -106,51 +109,39 @@ def _probed(name: str, num_scenarios: int, seconds: float) -> Observed | str:
             return f"left out, it takes more than {seconds:g} seconds"
         if done.returncode or not report.exists():
             return f"left out, the probe failed:\n{done.stdout}"
-        seen = observed(column, json.loads(report.read_text()), num_scenarios)
-        return seen if known is None else with_newer(known, seen)
+        seen = observed(column, json.loads(report.read_text()))
+        return with_newer(known, seen)
 
 
-def with_newer(known: Observed, seen: Observed) -> Observed:
-    """Add the cells of newer features to a column."""
-    stored = known.stored()
-    listed = {cell.feature for cell in stored}
-    newer = (cell for cell in seen.cells if cell.feature not in listed)
-    return replace(known, cells=(*stored, *newer))
+def with_newer(known: Sequence[Cell], seen: Sequence[Cell]) -> list[Cell]:
+    """Add the cells of newer features to those of a column."""
+    listed = {cell.feature for cell in known}
+    return [*known, *(cell for cell in seen if cell.feature not in listed)]
 
 
-def observed(column: Column, report: dict[str, Any], num_scenarios: int) -> Observed:
+def observed(column: Column, report: dict[str, Any]) -> list[Cell]:
     """Take the observations of a column out of the report of a probe."""
-    cells = tuple(
+    common: dict[str, Any] = {
+        "column": column.name,
+        "version": column.installed() or "",
+        "torch": installed_torch(),
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "date": today(),
+    }
+    plain = [
+        Cell(feature=PLAIN, word="wrong", token=each["token"], **common)
+        for each in report["violations"][:1]
+    ]
+    return plain + [
         Cell(
             feature=entry["feature"],
             word=entry["word"],
-            counts=entry["scenarios"],
-            reason=entry.get("reason", ""),
-            summary=_inside_of_packages(entry.get("summary", "")),
             token=entry.get("token", ""),
+            **entry["scenarios"],
+            **common,
         )
         for entry in report["beyond"]
-    )
-    plain = {
-        each["token"]: _inside_of_packages(each["summary"])
-        for each in report["violations"]
-    }
-    return Observed(
-        column=column,
-        version=column.installed() or "",
-        torch=installed_torch(),
-        seed=report["seed"],
-        num_scenarios=num_scenarios,
-        plain=plain,
-        cells=cells,
-        date=datetime.now(UTC).date().isoformat(),
-        python=".".join(map(str, sys.version_info[:2])),
-    )
-
-
-def _inside_of_packages(summary: str) -> str:
-    """Return a sentence with paths as they are inside of installed packages."""
-    return re.sub(r"[^\s`]*/site-packages/", "", summary)
+    ]
 
 
 if __name__ == "__main__":

@@ -1,22 +1,19 @@
-"""Columns of the conformance table: synchronizers, and what was observed of each.
+"""Columns of the conformance table: synchronizers, and what was observed of each."""
 
-The observations of a column lie in `studies/results/conformance/NAME.json`.
-"""
+from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from packaging.version import Version
 
+from studies.rows import RESULTS, RowFile
 from syncverify.report.observed import EXPLAINED
 from syncverify.scenario.feature_table import OPTIONAL
 
-_NEWER: Final = "the feature is newer than the observations"
-RESULTS = Path(__file__).parents[1] / "results" / "conformance"
+PLAIN: Final = "plain steps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +31,6 @@ class Column:
     subject: str
     package: str = "torch"
     backend: str = "sim"
-
-    @property
-    def file(self) -> Path:
-        """Return the file of the observations."""
-        return RESULTS / f"{self.name}.json"
 
     def installed(self) -> str | None:
         """Return the version of the package without a build number; None without one."""
@@ -73,98 +65,106 @@ COLUMNS: Final = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """The observation of one feature.
+    """The observation of one feature of one synchronizer.
 
     Attributes:
-        feature: The feature, as `topic=value`.
+        column: Name of the column.
+        feature: The feature, as `topic=value`, or `PLAIN` for a violation without any.
         word: The worst word of a scenario.
-        counts: Number of scenarios by word.
-        reason: Why the feature was not tried.
-        summary: One sentence about the simplest scenario that is neither right nor refused.
-        token: Token of that scenario.
+        version: Version of the package.
+        torch: Version of torch.
+        python: Version of Python, as "3.12".
+        date: Day of the observation.
+        right: Number of scenarios with this word, as the following four.
+        refused: Number of scenarios.
+        wrong: Number of scenarios.
+        hangs: Number of scenarios.
+        unclear: Number of scenarios.
+        token: Token of the simplest scenario that is neither right nor refused.
     """
 
+    column: str
     feature: str
     word: str
-    counts: Mapping[str, int] = field(default_factory=dict)
-    reason: str = ""
-    summary: str = ""
+    version: str
+    torch: str
+    python: str
+    date: str
+    right: int = 0
+    refused: int = 0
+    wrong: int = 0
+    hangs: int = 0
+    unclear: int = 0
     token: str = ""
+
+    @property
+    def num_scenarios(self) -> int:
+        """Number of scenarios that were played."""
+        return self.right + self.refused + self.wrong + self.hangs + self.unclear
+
+
+CELLS: Final = RowFile(RESULTS / "conformance.jsonl", Cell, ("column", "feature"))
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The observations of one column.
+    """The observations of one column, all with the same releases.
 
     Attributes:
         column: The column.
-        version: Version of the package.
-        torch: Version of torch.
-        seed: Seed of the scenarios.
-        num_scenarios: Number of scenarios of each feature, at most.
-        plain: Tokens and sentences of violations in plain training steps.
-        cells: One observation for each feature.
-        date: Day of the observations.
-        python: Version of Python, as "3.12".
+        stored: Its cells.
     """
 
     column: Column
-    version: str
-    torch: str
-    seed: int
-    num_scenarios: int
-    plain: Mapping[str, str]
-    cells: tuple[Cell, ...]
-    date: str = ""
-    python: str = ""
+    stored: tuple[Cell, ...]
+
+    @property
+    def releases(self) -> tuple[str, str]:
+        """The versions of the package and of torch."""
+        return self.stored[0].version, self.stored[0].torch
+
+    @property
+    def cells(self) -> dict[str, Cell]:
+        """The cells of the features of today, by feature."""
+        known = {cell.feature: cell for cell in self.stored}
+        return {name: known[name] for name in map(str, OPTIONAL) if name in known}
+
+    def lacks_a_feature(self) -> bool:
+        """Tell whether a feature is newer than the column."""
+        return len(self.cells) < len(OPTIONAL)
 
     def is_outdated(self) -> bool:
         """Tell whether this Python has a newer release of the package, or of torch."""
         installed = self.column.installed()
-        return installed is not None and (
-            Version(self.version) < Version(installed)
-            or Version(self.torch) < Version(installed_torch())
+        if installed is None:
+            return False
+        here = map(Version, (installed, installed_torch()))
+        return any(
+            a < b for a, b in zip(map(Version, self.releases), here, strict=True)
         )
 
     def is_of_these_releases(self) -> bool:
         """Tell whether this Python has the releases that were observed."""
-        installed = self.column.installed(), installed_torch()
-        return installed == (self.version, self.torch)
-
-    def stored(self) -> list[Cell]:
-        """List the cells of features that were there when the column was observed."""
-        return [cell for cell in self.cells if cell.reason != _NEWER]
+        return self.releases == (self.column.installed(), installed_torch())
 
     def explained(self) -> list[Cell]:
-        """List the cells that have a scenario to show."""
-        return [cell for cell in self.cells if cell.word in EXPLAINED]
-
-    def write(self) -> None:
-        """Write the observations, a line for each feature."""
-        data = {**asdict(self), "cells": None}
-        del data["column"], data["cells"]
-        head = json.dumps(data, indent=1).removesuffix("\n}")
-        rows = ",\n".join(
-            json.dumps({key: value for key, value in asdict(cell).items() if value})
-            for cell in self.stored()
-        )
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        self.column.file.write_text(f'{head},\n "cells": [\n{rows}\n]}}\n')
-
-
-def _not_tried(feature: str) -> Cell:
-    return Cell(feature, "not tried", reason=_NEWER)
+        """List the cells that have a scenario to show, those of plain steps first."""
+        plain = [cell for cell in self.stored if cell.feature == PLAIN]
+        return plain + [cell for cell in self.cells.values() if cell.word in EXPLAINED]
 
 
 def observed_columns() -> Iterator[Observed]:
     """Yield the stored observations, in the order of the columns."""
+    stored = CELLS.read()
     for column in COLUMNS:
-        if column.file.exists():
-            data: dict[str, Any] = json.loads(column.file.read_text())
-            stored = {cell["feature"]: Cell(**cell) for cell in data.pop("cells")}
-            cells = tuple(
-                stored.get(name, _not_tried(name)) for name in map(str, OPTIONAL)
-            )
-            yield Observed(column=column, cells=cells, **data)
+        cells = tuple(cell for cell in stored if cell.column == column.name)
+        if cells:
+            yield Observed(column, cells)
+
+
+def keep(column: Column, cells: Iterable[Cell]) -> None:
+    """Store the cells of a column in the place of all that are stored of it."""
+    others = (cell for cell in CELLS.read() if cell.column != column.name)
+    CELLS.write([*others, *cells])

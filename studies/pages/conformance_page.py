@@ -1,12 +1,16 @@
 """The conformance table, and the scenarios behind its cells, from stored observations."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from studies.documents import Document, table
-from studies.pages.conformance_columns import COLUMNS, Cell, Observed, observed_columns
+from studies.pages.conformance_columns import (
+    COLUMNS,
+    Cell,
+    Observed,
+    observed_columns,
+)
 from studies.releases.marks import marked
 from syncverify.report.observed import EXPLAINED
 from syncverify.scenario.feature_table import OPTIONAL
@@ -36,15 +40,6 @@ def page() -> str:
     parts = [*_overview(columns), ""]
     for title, topics in _GROUPS.items():
         parts += [f"## {title}", "", *_table(topics, columns), ""]
-    return "\n".join([*parts, *_not_tried(columns)])
-
-
-def scenarios_page() -> str:
-    """Return a scenario for each cell that is neither right nor refused."""
-    parts = list[str]()
-    for column in observed_columns():
-        if column.explained() or column.plain:
-            parts += [f"## {column.column.name}", "", *_scenarios(column)]
     return "\n".join(parts)
 
 
@@ -52,29 +47,26 @@ def _overview(columns: list[Observed]) -> Iterator[str]:
     words = ("ok", "refused", *EXPLAINED, "-")
     head = ("synchronizer", "version", "played on", "Python", "backend", "scenarios")
     yield from table((*head, *words), (_row(each, words) for each in columns))
-    yield from _sizes(columns)
+    most = max(cell.num_scenarios for each in columns for cell in each.stored)
+    yield (
+        f"\nSeed 0, up to 4 ranks, at most {most} scenarios of each feature. `reduce_scatter`, "
+        "`comm_hook` and `keep_none` are modes of our synchronizer, in "
+        "`studies/stand_ins/modes.py`. `ddp-static-graph` is played with one backward a step, "
+        "since plain steps of several fail; see [findings](findings.md)."
+    )
     yield from _absent(columns)
 
 
 def _row(each: Observed, words: Sequence[str]) -> Iterator[object]:
-    counts = Counter(_MARKS.get(cell.word, cell.word) for cell in each.cells)
+    cells = each.cells.values()
+    counts = Counter(_MARKS.get(cell.word, cell.word) for cell in cells)
+    counts["-"] += len(OPTIONAL) - len(cells)
     yield f"`{each.column.name}`"
-    yield from (_version(each), each.date, each.python, each.column.backend)
-    yield sum(sum(cell.counts.values()) for cell in each.cells)
+    yield _version(each)
+    yield max(cell.date for cell in cells)
+    yield from (each.stored[0].python, each.column.backend)
+    yield sum(cell.num_scenarios for cell in cells)
     yield from (counts[word] for word in words)
-
-
-def _sizes(columns: list[Observed]) -> Iterator[str]:
-    seeds = sorted({each.seed for each in columns})
-    numbers = "; ".join(
-        f"{number} for {names}" for number, names in _by_num_scenarios(columns)
-    )
-    yield (
-        f"\nSeed {', '.join(map(str, seeds))}, up to 4 ranks. Scenarios of each feature: "
-        f"{numbers}. `reduce_scatter`, `comm_hook` and `keep_none` are modes of our "
-        "synchronizer, in `studies/stand_ins/modes.py`. `ddp-static-graph` is played with one "
-        "backward a step, since plain steps of several fail; see [findings](findings.md)."
-    )
 
 
 def _absent(columns: list[Observed]) -> Iterator[str]:
@@ -88,99 +80,29 @@ def _absent(columns: list[Observed]) -> Iterator[str]:
 
 
 def _version(column: Observed) -> str:
-    package = column.column.package
-    torch = f"torch {marked('seen torch', column.torch)}"
+    package, (version, installed_torch) = column.column.package, column.releases
+    torch = f"torch {marked('seen torch', installed_torch)}"
     if package == "torch":
         return torch
-    played = marked(f"seen {package}", column.version) if package else column.version
+    played = marked(f"seen {package}", version) if package else version
     return f"{package or 'this repository'} {played}, {torch}"
 
 
-def _by_num_scenarios(columns: list[Observed]) -> Iterator[tuple[int, str]]:
-    by_number = dict[int, list[str]]()
-    for each in columns:
-        by_number.setdefault(each.num_scenarios, []).append(f"`{each.column.name}`")
-    most = max(by_number.values(), key=len)
-    for number, names in by_number.items():
-        yield (
-            number,
-            (
-                "all others"
-                if names is most and len(by_number) > 1
-                else "all"
-                if names is most
-                else ", ".join(names)
-            ),
-        )
-
-
 def _table(topics: tuple[str, ...], columns: list[Observed]) -> Iterator[str]:
-    by_column = {
-        each.column.name: {cell.feature: cell for cell in each.cells}
-        for each in columns
-    }
+    by_column = {each.column.name: each.cells for each in columns}
     features = [str(feature) for feature in OPTIONAL if feature.topic in topics]
     return table(
         ("feature", *by_column),
         (
-            (
-                f"`{each}`",
-                *(_mark(name, of.get(each)) for name, of in by_column.items()),
-            )
+            (f"`{each}`", *(_mark(cells.get(each)) for cells in by_column.values()))
             for each in features
         ),
     )
 
 
-def _mark(column: str, cell: Cell | None) -> str:
-    if cell is None:
-        return "-"
-    if cell.word in EXPLAINED:
-        link = _anchor(f"{column}: {cell.feature}")
-        return f"[**{cell.word}**](reference/conformance.md#{link})"
-    return _MARKS.get(cell.word, cell.word)
-
-
-def _anchor(heading: str) -> str:
-    """Return the anchor that GitHub and mkdocs make of a heading."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-
-
-def _scenarios(column: Observed) -> Iterator[str]:
-    for token, summary in column.plain.items():
-        yield f"Plain steps: {summary}\n\n{_replay(column, token)}\n"
-    for cell in column.explained():
-        count = f"{cell.counts[cell.word]} of {sum(cell.counts.values())}"
-        yield f"### {column.column.name}: {cell.feature}\n"
-        yield f"{cell.word}, {count}: {cell.summary}\n\n{_replay(column, cell.token)}\n"
-
-
-def _replay(column: Observed, token: str) -> str:
-    own = column.column
-    return f"    syncverify replay {token} {own.subject} --backend {own.backend}"
-
-
-def _not_tried(columns: list[Observed]) -> Iterator[str]:
-    by_reason = dict[str, dict[str, list[str]]]()
-    for each in columns:
-        for cell in each.cells:
-            if cell.word == "not tried":
-                of_column = by_reason.setdefault(cell.reason, {})
-                of_column.setdefault(cell.feature, []).append(each.column.name)
-    yield "## Not tried\n"
-    for reason, features in by_reason.items():
-        yield f"- {reason}: " + "; ".join(
-            f"`{feature}`" + ("" if len(names) == len(columns) else _of(names))
-            for feature, names in features.items()
-        )
-    yield ""
-
-
-def _of(names: list[str]) -> str:
-    return f" ({', '.join(names)})"
+def _mark(cell: Cell | None) -> str:
+    word = "not tried" if cell is None else cell.word
+    return f"**{word}**" if word in EXPLAINED else _MARKS.get(word, word)
 
 
 PAGE: Final = Document("docs/conformance.md", page, "table")
-SCENARIOS_PAGE: Final = Document(
-    "docs/reference/conformance.md", scenarios_page, "scenarios"
-)

@@ -6,6 +6,7 @@ from typing import Final
 
 from studies.documents import Document, table
 from studies.pages.conformance_columns import observed_columns
+from syncverify.scenario.feature_table import OPTIONAL
 
 _COLUMNS: Final = {
     "synchronizer": "ours",
@@ -32,11 +33,11 @@ _MARKS: Final = {"right": "ok", "wrong": "**wrong**", "not tried": "-"}
 def front_table() -> str:
     """Return the table in Markdown."""
     cells = {
-        each.column.name: {cell.feature: cell.word for cell in each.cells}
+        each.column.name: {name: cell.word for name, cell in each.cells.items()}
         for each in observed_columns()
     }
     rows = (
-        (name, *(_mark(cells[column][feature]) for column in _COLUMNS))
+        (name, *(_mark(cells[column].get(feature, "not tried")) for column in _COLUMNS))
         for feature, name in _ROWS.items()
     )
     return "\n".join(table(("", *_COLUMNS.values()), rows))
@@ -49,7 +50,7 @@ def _mark(word: str) -> str:
 def counts() -> str:
     """Return the size of the whole table."""
     columns = [*observed_columns()]
-    return f"{len(columns[0].cells)} features of {len(columns)} synchronizers"
+    return f"{len(OPTIONAL)} features of {len(columns)} synchronizers"
 
 
 TABLE: Final = Document("README.md", front_table, "conformance")

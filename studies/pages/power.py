@@ -6,15 +6,16 @@ the share of scenarios that have it. The last twentieth of a search belongs to t
 has missed. It meets one with probability q, so n examples miss it with (1 - p)^(0.95 n) (1 - q).
 """
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from hypothesis import Phase
 
-from studies.documents import RESULTS, Document, table
+from studies.documents import Document, days, table
+from studies.rows import RESULTS, RowFile, today
 from syncverify.scenario.contract import EVERYTHING, PLAIN_CONTRACT, Capabilities
 from syncverify.scenario.contributions import magnitude
 from syncverify.scenario.coverage import Coverage
@@ -31,7 +32,6 @@ from syncverify.search.missing_values import (
 )
 from syncverify.settings import DEFAULT_RANKS
 
-FIGURES = RESULTS / "power.json"
 CONTRACTS: Final = {"plain": PLAIN_CONTRACT, "everything": EVERYTHING}
 NUM_SAMPLES = 4000
 NUM_SEARCHES = 60
@@ -41,31 +41,94 @@ _ENOUGH = 0.95
 _MOST_RANKS: Final = 8  # of the feature size=many ranks
 _TINY: Final = "reduced gradients below 2^-24"
 _LEAST_OF_FLOAT16: Final = 2.0**-24
-# A value in none of n samples has a share below three in n, with 95 % confidence:
-# (1 - 3/n)^n is 5 %.
+# What m of n never did has a share below m + 3 in n, with 95 % confidence: (1 - 3/n)^n is 5 %.
 _RULE_OF_THREE = 3
 
 
-def sample(num_samples: int, num_searches: int) -> dict[str, Any]:
-    """Draw scenarios and searches of each contract, and count the values that they have."""
-    return {
-        "samples": num_samples,
-        "searches": num_searches,
-        "counts": {
-            name: {**_counts(each, num_samples), **_last_counts(each, num_searches)}
-            for name, each in CONTRACTS.items()
-        },
-    }
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a contract, and how often scenarios and searches have it.
+
+    Attributes:
+        contract: Name of the contract.
+        value: Name of the value.
+        date: Day of the sampling.
+        samples: Number of scenarios that were drawn.
+        count: Number of those that have the value.
+        searches: Number of searches that were drawn.
+        missing: Number of those that lack it before their last twentieth.
+        still_missing: Number of those that lack it in the end.
+    """
+
+    contract: str
+    value: str
+    date: str
+    samples: int
+    count: int
+    searches: int
+    missing: int = 0
+    still_missing: int = 0
+
+    @property
+    def share_last(self) -> float:
+        """A lower limit of the share of last twentieths that meet it where it is missing."""
+        lost = self.still_missing + _RULE_OF_THREE
+        return max(0.0, 1 - lost / self.missing) if self.missing else 0.0
+
+    def power(self, num_examples: int) -> float:
+        """Return the probability that a search of some examples meets it."""
+        return met(self.count / self.samples, num_examples, self.share_last)
 
 
-def _last_counts(capabilities: Capabilities, num_searches: int) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs of values of a contract that one scenario may have.
+
+    Attributes:
+        contract: Name of the contract.
+        date: Day of the sampling.
+        pairs: Number of pairs.
+        likely_in_200: Number of those that a search of 200 examples meets with 95 %.
+        likely_in_2000: The same of 2,000 examples.
+    """
+
+    contract: str
+    date: str
+    pairs: int
+    likely_in_200: int
+    likely_in_2000: int
+
+
+VALUES: Final = RowFile(RESULTS / "power.jsonl", Value, ("contract", "value"))
+PAIRS: Final = RowFile(RESULTS / "power_pairs.jsonl", Pairs, ("contract",))
+
+
+def sample(
+    contract: str, num_samples: int, num_searches: int
+) -> tuple[list[Value], Pairs]:
+    """Draw scenarios and searches of a contract, and count the values that they have."""
+    values, pairs = _counts(contract, num_samples)
+    before, after = _last_counts(CONTRACTS[contract], num_searches)
+    rows = [
+        Value(
+            *(contract, name, today(), num_samples, count),
+            *(num_searches, before[name], after[name]),
+        )
+        for name, count in values.items()
+    ]
+    return rows, pairs
+
+
+def _last_counts(
+    capabilities: Capabilities, num_searches: int
+) -> tuple[Counter[str], Counter[str]]:
     """Count the searches that lack a value, before their last twentieth and after it."""
     before, after = Counter[str](), Counter[str]()
     for seed in range(_SEED + 1, _SEED + 1 + num_searches):
         first, last = drawn_search(capabilities, _EXAMPLES[0], seed)
         before.update(map(str, first))
         after.update(map(str, last))
-    return {"missing": before, "still missing": after}
+    return before, after
 
 
 def drawn_search(
@@ -92,8 +155,9 @@ def drawn_search(
     return missing, coverage.missing_values()
 
 
-def _counts(capabilities: Capabilities, num_samples: int) -> dict[str, Any]:
+def _counts(contract: str, num_samples: int) -> tuple[dict[str, int], Pairs]:
     """Count values and pairs of values; a value of the space that never occurs counts 0."""
+    capabilities = CONTRACTS[contract]
     values, pairs = Counter[str](), Counter[tuple[str, str]]()
     coverage = Coverage(Space(capabilities, DEFAULT_RANKS))
 
@@ -119,13 +183,9 @@ def _counts(capabilities: Capabilities, num_samples: int) -> dict[str, Any]:
         pairs[one, other] / num_samples
         for one, other in (sorted(map(str, pair)) for pair in space.pairs())
     ]
-    return {
-        "values": {name: values[name] for name in listed},
-        "pairs": len(shares),
-        "likely pairs": {
-            str(n): sum(met(share, n) >= _ENOUGH for share in shares) for n in _EXAMPLES
-        },
-    }
+    likely = (sum(met(share, n) >= _ENOUGH for share in shares) for n in _EXAMPLES)
+    found_pairs = Pairs(contract, today(), len(shares), *likely)
+    return {name: values[name] for name in listed}, found_pairs
 
 
 def _variants_of(capabilities: Capabilities) -> Iterator[str]:
@@ -166,100 +226,43 @@ def met(share: float, num_examples: int, share_last: float = 0.0) -> float:
     return 1 - (1 - share) ** num_drawn * (1 - share_last)
 
 
-def powers(
-    figures: Mapping[str, Any], counted: Mapping[str, Any], num_examples: int
-) -> dict[str, float]:
-    """Return the probability to meet each value of a contract in some examples."""
-    return {
-        name: met(count / figures["samples"], num_examples, _share_last(counted, name))
-        for name, count in counted["values"].items()
-    }
-
-
-def _share_last(counted: Mapping[str, Any], name: str) -> float:
-    """Return a lower limit of the share of last twentieths that meet a missing value."""
-    missing = counted["missing"].get(name, 0)
-    lost = counted["still missing"].get(name, 0) + _RULE_OF_THREE
-    return max(0.0, 1 - lost / missing) if missing else 0.0
-
-
 def page() -> str:
-    """Return the figures of the page."""
-    figures = json.loads(FIGURES.read_text(encoding="utf-8"))
-    parts = [*_summary(figures), ""]
-    for name, counted in figures["counts"].items():
-        parts += [f"## Contract: {name}", "", *_table(figures, counted), ""]
-    return "\n".join(parts)
-
-
-def _summary(figures: dict[str, Any]) -> Iterator[str]:
-    yield (
-        f"{figures['samples']:,} scenarios of each contract, up to {DEFAULT_RANKS} ranks, "
-        f"seed {_SEED}; {figures['searches']} searches of {_EXAMPLES[0]} examples."
+    """Return the figures of each contract."""
+    head = ("contract", "values", "met in 2,000", "weakest in 200")
+    rows = VALUES.read()
+    cells = (_cells(pairs, rows) for pairs in PAIRS.read())
+    extent = (
+        f"Each contract: {rows[0].samples:,} scenarios, up to {DEFAULT_RANKS} ranks, seed {_SEED}, and "
+        f"{rows[0].searches} searches of {_EXAMPLES[0]} examples, drawn {days(rows)}. *Met* is with at "
+        f"least {_ENOUGH:.0%}."
     )
-    for name, counted in figures["counts"].items():
-        yield ""
-        yield f"**{name}**: " + _words(figures, counted)
+    pairs = ("pairs", *(f"met in {number:,}" for number in _EXAMPLES))
+    return "\n".join([extent, "", *table((*head, *pairs), cells)])
 
 
-def _words(figures: dict[str, Any], counted: dict[str, Any]) -> str:
-    few, many = (powers(figures, counted, number) for number in _EXAMPLES)
-    below = [name for name, power in many.items() if power < _ENOUGH]
-    rarest = sorted(few, key=lambda name: (few[name], name))[:3]
-    chances = ", ".join(f"`{name}` ({100 * few[name]:.1f} %)" for name in rarest)
-    pairs = " and ".join(
-        f"{counted['likely pairs'][str(n)]:,} in {n:,}" for n in _EXAMPLES
+def _cells(pairs: Pairs, rows: Sequence[Value]) -> Iterator[object]:
+    own = [row for row in rows if row.contract == pairs.contract]
+    yield from (pairs.contract, len(own))
+    yield sum(row.power(_EXAMPLES[1]) >= _ENOUGH for row in own)
+    weakest = sorted(own, key=lambda row: (row.power(_EXAMPLES[0]), row.value))[:3]
+    yield ", ".join(
+        f"`{row.value}` ({100 * row.power(_EXAMPLES[0]):.1f} %)" for row in weakest
     )
-    listed = ", ".join(f"`{name}`" for name in below) or "none"
-    return (
-        f"{len(many) - len(below)} of {len(many)} values are met with at least "
-        f"{_ENOUGH:.0%} in {_EXAMPLES[1]:,} examples; below are: {listed}. The weakest "
-        f"three, in {_EXAMPLES[0]} examples: {chances}. Of {counted['pairs']:,} pairs of values that "
-        f"one scenario may have, so many are met with {_ENOUGH:.0%}: {pairs}."
-    )
-
-
-def _table(figures: dict[str, Any], counted: dict[str, Any]) -> Iterator[str]:
-    by_count = sorted(counted["values"].items(), key=lambda item: item[1])
-    columns = [powers(figures, counted, number) for number in _EXAMPLES]
-    head = ("value", "scenarios", "last twentieth", "met in 200", "met in 2,000")
-    return table(
-        head,
-        (
-            (
-                f"`{name}`",
-                _percent_of(count, figures["samples"]),
-                _last(counted, name),
-                *(f"{100 * column[name]:.1f} %" for column in columns),
-            )
-            for name, count in by_count
-        ),
-    )
-
-
-def _percent_of(count: int, samples: int) -> str:
-    """Return a share in words; of what was never sampled, the upper limit."""
-    if not count:
-        return f"< {100 * _RULE_OF_THREE / samples:.2f} %"
-    return f"{100 * count / samples:.2f} %"
-
-
-def _last(counted: dict[str, Any], name: str) -> str:
-    """Say in how many of the searches that lacked a value the last twentieth met it."""
-    missing = counted["missing"].get(name, 0)
-    if not missing:
-        return "-"
-    return f"{missing - counted['still missing'].get(name, 0)} of {missing}"
+    yield from (pairs.pairs, pairs.likely_in_200, pairs.likely_in_2000)
 
 
 def main(num_samples: int = NUM_SAMPLES, num_searches: int = NUM_SEARCHES) -> None:
     """Sample, and write the figures and the page."""
-    figures = json.dumps(sample(num_samples, num_searches), indent=1)
-    FIGURES.write_text(f"{figures}\n", encoding="utf-8")
+    values = list[Value]()
+    for contract in CONTRACTS:
+        found, pairs = sample(contract, num_samples, num_searches)
+        values += found
+        PAIRS.put(pairs)
+    VALUES.write(values)
     PAGE.write()
 
 
-PAGE: Final = Document("docs/power.md", page, "power")
+PAGE: Final = Document("docs/how-we-know.md", page, "power")
 
 if __name__ == "__main__":
     main()

@@ -8,16 +8,17 @@ was cut off goes on; start a new file after a change of the harness. The exit co
 line has a violation.
 """
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 import torch
 
+from studies.rows import RowFile
+from studies.searches import SearchRow
 from syncverify.backends.choice import open_backend
 from syncverify.command.process_exit import run_command
 from syncverify.plain_text import counted
@@ -51,34 +52,35 @@ class Campaign(NamedTuple):
     examples: int
 
 
+def soaked(path: Path) -> RowFile[SearchRow]:
+    """Return the finished campaigns of a file."""
+    return RowFile(path, SearchRow, ("subject", "backend", "seed"))
+
+
 def campaigns(
-    wanted: dict[str, int], found: list[dict[str, Any]], backend: str
+    wanted: dict[str, int], found: list[SearchRow], backend: str
 ) -> Iterator[Campaign]:
     """Yield the campaign of each subject that has played too little.
 
     Args:
         wanted: Scenarios by subject.
-        found: Lines of earlier soaks.
+        found: Campaigns of earlier soaks.
         backend: Backend of the campaigns.
     """
     for subject, examples in wanted.items():
-        own = [line for line in found if _played_by(line) == (subject, backend)]
-        left = examples - sum(line["examples"] for line in own)
+        own = [row for row in found if (row.subject, row.backend) == (subject, backend)]
+        left = examples - sum(row.examples for row in own)
         if left > 0:
-            seed = 1 + max((line["seed"] for line in own), default=-1)
+            seed = 1 + max((row.seed for row in own), default=-1)
             yield Campaign(subject, backend, seed, left)
 
 
-def sums(found: list[dict[str, Any]]) -> Iterator[tuple[str, str, int, int]]:
+def sums(found: list[SearchRow]) -> Iterator[tuple[str, str, int, int]]:
     """Yield subject, backend, scenarios and alarms of each subject on each backend."""
-    for subject, backend in dict.fromkeys(map(_played_by, found)):
-        own = [line for line in found if _played_by(line) == (subject, backend)]
-        played = sum(line["examples"] for line in own)
-        yield subject, backend, played, sum(len(line["violations"]) for line in own)
-
-
-def _played_by(line: dict[str, Any]) -> tuple[str, str]:
-    return line["subject"], line.get("backend", "sim")
+    for subject, backend in dict.fromkeys((row.subject, row.backend) for row in found):
+        own = [row for row in found if (row.subject, row.backend) == (subject, backend)]
+        played = sum(row.examples for row in own)
+        yield subject, backend, played, sum(len(row.violations) for row in own)
 
 
 def play(campaign: Campaign, cluster: str) -> Report:
@@ -96,33 +98,6 @@ def play(campaign: Campaign, cluster: str) -> Report:
         return run_search(subject, backend, settings)
 
 
-def as_line(report: Report) -> dict[str, Any]:
-    """Return the figures of a search and the tokens that replay its violations."""
-    return {
-        "subject": report.subject,
-        "backend": report.backend,
-        "seed": report.seed,
-        "examples": report.examples,
-        "seconds": round(report.seconds, 1),
-        "violations": [
-            {
-                "property": each.violation.property,
-                "cause": each.violation.cause,
-                "summary": each.violation.summary,
-                "token": each.token,
-            }
-            for each in report.violations
-        ],
-    }
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    """Read the finished searches; a missing file has none."""
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
 @click.command()
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("wanted", type=wanted_scenarios, nargs=-1, required=True)
@@ -132,18 +107,18 @@ def main(
     path: Path, wanted: tuple[tuple[str, int], ...], cluster: str, backend: str
 ) -> None:
     """Search until each subject has played as many scenarios as WANTED, and sum up."""
-    for campaign in campaigns(dict(wanted), lines(path), backend):
+    file = soaked(path)
+    for campaign in campaigns(dict(wanted), file.read(), backend):
         report = play(campaign, cluster)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(as_line(report)) + "\n")
+        file.put(SearchRow.of(report, "syncverify"))
         if report.campaign is not None:
             forget(report.campaign)
-    found = lines(path)
+    found = file.read()
     for name, kind, played, alarms in sums(found):
         click.echo(
             f"{name} on {kind}: {counted(played, 'scenario')}, {counted(alarms, 'alarm')}"
         )
-    sys.exit(any(line["violations"] for line in found))
+    sys.exit(any(row.violations for row in found))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ the page alone is written. The pairs are a table of pyproject.toml.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
@@ -23,10 +22,9 @@ from xml.etree import ElementTree
 import click
 import torch
 
-from studies.documents import RESULTS, ROOT, Document, table
+from studies.documents import ROOT, Document, table
+from studies.rows import RESULTS, RowFile
 from syncverify.command.process_exit import run_command
-
-STORED: Final = RESULTS / "versions.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +63,7 @@ class Play:
         return self.python.rpartition(".")[0], self.torch.partition("+")[0]
 
 
+PLAYS: Final = RowFile(RESULTS / "versions.jsonl", Play, ("torch", "python"))
 _COLUMNS: Final[dict[str, Callable[[Play], str]]] = {
     "Python": lambda play: play.python,
     "torch": lambda play: play.torch,
@@ -136,12 +135,7 @@ def stored(plays: list[Play], play: Play) -> list[Play]:
 
 def page() -> str:
     """Return the table."""
-    return "\n".join(rows(plays_stored()))
-
-
-def plays_stored() -> list[Play]:
-    """Return the last play of each pair."""
-    return [Play(**play) for play in json.loads(STORED.read_text("utf-8"))]
+    return "\n".join(rows(PLAYS.read()))
 
 
 def rows(plays: list[Play]) -> Iterator[str]:
@@ -165,8 +159,7 @@ def _row(pair: tuple[str, str], play: Play | None) -> list[str]:
 def main(junit: Path | None, tests: str) -> None:
     """Store the play of a file that pytest wrote, and write the page."""
     if junit is not None:
-        plays = [asdict(each) for each in stored(plays_stored(), play_of(junit, tests))]
-        STORED.write_text(json.dumps(plays, indent=1) + "\n", encoding="utf-8")
+        PLAYS.write(stored(PLAYS.read(), play_of(junit, tests)))
     PAGE.write()
 
 

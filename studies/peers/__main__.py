@@ -1,4 +1,4 @@
-"""Verify all peers that are installed, and print a table.
+"""Verify all peers that are installed.
 
 python -m studies.peers [--examples N] [--store] [NAME ...]
 
@@ -11,67 +11,65 @@ from contextlib import closing
 
 import click
 import torch
-from rich.console import Console
-from rich.table import Table
 
-from studies.peers.peer_result import PeerResult, play
 from studies.peers.roster import PEERS
-from studies.peers.stored_runs import PART, store
+from studies.peers.stored_runs import PART, STORED
+from studies.searches import SearchRow
 from syncverify.command.process_exit import run_command
 from syncverify.errors import SubjectError
+from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
+from syncverify.verification.reported_search import run_search
+
+RANKS = 4
 
 
 @click.command()
 @click.argument(
     "names", nargs=-1, type=click.Choice(sorted(PEERS)), metavar="[NAME]..."
 )
-@click.option("--examples", type=click.IntRange(min=1), default=None,
-              help="Scenarios a peer.  [default: 200]")  # fmt: skip
+@click.option("--examples", type=click.IntRange(min=1), default=200, show_default=True,
+              help="Scenarios a peer.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--store", "stores", is_flag=True,
               help="Store the results, and write their table into docs/findings.md.")  # fmt: skip
-def main(
-    names: tuple[str, ...], examples: int | None, seed: int, *, stores: bool
-) -> None:
+def main(names: tuple[str, ...], examples: int, seed: int, *, stores: bool) -> None:
     """Verify the synchronizers of other projects: NAMEs, or all that are installed."""
     torch.set_num_threads(1)
-    console = Console()
-    rows: list[PeerResult] = []
+    settings = Settings(ranks=RANKS, examples=examples, seed=seed)
+    is_news = False
     for name in names or PEERS:
-        try:
-            subject = resolve(name)
-        except SubjectError as error:
-            console.print(f"{name}: skipped: {error}", highlight=False)
+        row = _played(name, settings)
+        if isinstance(row, str):
+            click.echo(f"{name}: skipped: {row}")
             continue
-        peer = PEERS[name]
-        with closing(peer.open(subject)) as backend:
-            rows.append(play(subject, peer, backend, examples or peer.examples, seed))
         if stores:
-            store(rows)
-        console.print(f"{name}: {rows[-1].examples} scenarios", highlight=False)
-    console.print(_table(rows))
-    for row in rows:
-        for violation, token in zip(row.violations, row.tokens, strict=True):
-            click.echo(
-                f"{row.subject}: {violation}: syncverify replay {token} {row.subject}"
-            )
+            STORED.put(row)
+        _tell(row)
+        is_news = is_news or not PEERS[name].known.issuperset(row.violations)
     if stores:
         PART.write()
-    sys.exit(any(row.has_unknown_violation(PEERS[row.subject].known) for row in rows))
+    sys.exit(is_news)
 
 
-def _table(rows: list[PeerResult]) -> Table:
-    table = Table("peer", "backend", "scenarios", "properties", "violations")
-    for row in rows:
-        table.add_row(
-            row.subject,
-            row.backend,
-            str(row.examples),
-            str(row.num_properties),
-            str(len(row.violations)),
-        )
-    return table
+def _played(name: str, settings: Settings) -> SearchRow | str:
+    """Search for violations of a peer; return why it is skipped, if it is."""
+    try:
+        subject = resolve(name)
+    except SubjectError as error:
+        return str(error)
+    peer = PEERS[name]
+    with closing(peer.open(subject)) as backend:
+        return SearchRow.of(run_search(subject, backend, settings), peer.package)
+
+
+def _tell(row: SearchRow) -> None:
+    click.echo(
+        f"{row.subject} on {row.backend}: {row.examples} scenarios, {row.num_properties} "
+        f"properties, {len(row.violations)} violations"
+    )
+    for violation, token in zip(row.violations, row.tokens, strict=True):
+        click.echo(f"  {violation}: syncverify replay {token} {row.subject}")
 
 
 if __name__ == "__main__":

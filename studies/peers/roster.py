@@ -19,12 +19,10 @@ class Peer:
 
     Attributes:
         package: Package of the synchronizer.
-        examples: Default number of scenarios.
         known: Violations that docs/findings.md explains.
     """
 
     package: str = "torch"
-    examples: int = 200
     known: frozenset[str] = frozenset()
 
     def open(self, subject: Subject) -> AnyBackend:

@@ -1,39 +1,24 @@
 """The stored results of peers, and their table in docs/findings.md."""
 
-import json
-from dataclasses import asdict
 from typing import Final
 
-from studies.documents import RESULTS, Document, table
-from studies.peers.peer_result import PeerResult
+from studies.documents import Document, table
 from studies.peers.roster import PEERS
 from studies.releases.marks import marked
+from studies.rows import RESULTS, RowFile
+from studies.searches import SearchRow
 
-STORED: Final = RESULTS / "peers.json"
+STORED: Final = RowFile(RESULTS / "peers.jsonl", SearchRow, ("subject",))
 _COLUMNS: Final = (
     *("peer", "release", "played on", "Python", "backend"),
     *("scenarios", "properties", "violations"),
 )
 
 
-def stored() -> list[PeerResult]:
+def stored() -> list[SearchRow]:
     """Return the stored results, in the order of the roster."""
-    if not STORED.exists():
-        return []
-    rows = json.loads(STORED.read_text(encoding="utf-8"))
-    lists = ("violations", "tokens")
-    read = {
-        row["subject"]: PeerResult(**row | {name: tuple(row[name]) for name in lists})
-        for row in rows
-    }
+    read = {row.subject: row for row in STORED.read()}
     return [read[name] for name in PEERS if name in read]
-
-
-def store(rows: list[PeerResult]) -> None:
-    """Store results; a new one replaces that of the same peer."""
-    known = {row.subject: row for row in [*stored(), *rows]}
-    ordered = [asdict(known[name]) for name in PEERS if name in known]
-    STORED.write_text(f"{json.dumps(ordered, indent=1)}\n", encoding="utf-8")
 
 
 def runs() -> str:
@@ -47,13 +32,13 @@ def runs() -> str:
     return "\n".join(lines)
 
 
-def _cells(row: PeerResult) -> list[object]:
+def _cells(row: SearchRow) -> list[object]:
     found = ", ".join(f"`{each}`" for each in row.violations) or "0"
     cells = [f"`{row.subject}`", _release(row), row.date, row.python, row.backend]
     return [*cells, row.examples, row.num_properties, found]
 
 
-def _release(row: PeerResult) -> str:
+def _release(row: SearchRow) -> str:
     torch = f"torch {marked('seen torch', row.torch)}"
     package = PEERS[row.subject].package
     if package == "torch":

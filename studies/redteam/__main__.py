@@ -3,7 +3,7 @@
     python -m studies.redteam --examples 500 --jobs 2
     python -m studies.redteam --only averages-at-bind
 
-Prints a line a program and the sums; `--write` also writes the page docs/redteam.md and its
+Prints a line a program and the sums; `--write` also writes the page docs/how-we-know.md and its
 figures. The exit code is 1 if a wrong program was missed or a right one accused.
 """
 

@@ -78,4 +78,4 @@ def _counted(counts: Counter[str], verdicts: Sequence[str]) -> list[int]:
     return [counts[verdict] for verdict in verdicts]
 
 
-PAGE: Final = Document("docs/redteam.md", page, "programs")
+PAGE: Final = Document("docs/how-we-know.md", page, "programs")

@@ -231,4 +231,4 @@ def program_named(name: str) -> Program:
     for program in programs():
         if program.name == name:
             return program
-    raise UsageError(f"unknown program {name!r}: see docs/redteam.md")
+    raise UsageError(f"unknown program {name!r}: see studies/redteam")

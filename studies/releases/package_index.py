@@ -11,7 +11,6 @@ import os
 import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from packaging.utils import (
@@ -24,6 +23,7 @@ from packaging.utils import (
 from packaging.version import Version
 
 from studies.releases.release_table import Release, ReleaseTable
+from studies.rows import today
 
 _INDEX: Final = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple")
 _JSON: Final = "application/vnd.pypi.simple.v1+json"
@@ -39,11 +39,11 @@ def asked(names: list[str]) -> ReleaseTable:
     Returns:
         The table of today.
     """
-    today = datetime.now(UTC).date().isoformat()
-    return ReleaseTable(today, {name: newest(_page(name)) for name in names})
+    day = today()
+    return ReleaseTable(day, {name: newest(name, _page(name), day) for name in names})
 
 
-def newest(page: dict[str, Any]) -> Release:
+def newest(package: str, page: dict[str, Any], asked: str) -> Release:
     """Return the newest release on a page of the index, for any Python.
 
     Releases that were withdrawn do not count, and a pre-release only where there is no other.
@@ -55,9 +55,11 @@ def newest(page: dict[str, Any]) -> Release:
     version = max(finals or by_version)
     files = by_version[version]
     return Release(
-        str(version),
-        min(file["upload-time"] for file in files)[:10],
-        files[0].get("requires-python") or "",
+        package=package,
+        version=str(version),
+        date=min(file["upload-time"] for file in files)[:10],
+        asked=asked,
+        python=files[0].get("requires-python") or "",
     )
 
 

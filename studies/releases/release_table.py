@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Final, Self
 
-TABLE: Final = Path(__file__).parents[1] / "results" / "releases.json"
+from studies.rows import RESULTS, RowFile
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One release of a package.
+    """The newest release of a package.
 
     Attributes:
+        package: Name of the package.
         version: Version, as the index spells it.
         date: Day on which its first file was uploaded.
+        asked: Day on which the index said so.
         python: Versions of Python that it accepts, such as ">=3.12"; empty for any.
     """
 
+    package: str
     version: str
     date: str
-    python: str
+    asked: str
+    python: str = ""
+
+
+TABLE: Final = RowFile(RESULTS / "releases.jsonl", Release, ("package",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +45,9 @@ class ReleaseTable:
     @classmethod
     def read(cls) -> Self:
         """Read the stored table."""
-        content = json.loads(TABLE.read_text(encoding="utf-8"))
-        newest = content["newest"].items()
-        return cls(content["date"], {name: Release(**entry) for name, entry in newest})
+        rows = TABLE.read()
+        return cls(max(row.asked for row in rows), {row.package: row for row in rows})
 
     def write(self) -> None:
         """Store the table."""
-        text = json.dumps(asdict(self), indent=1)
-        TABLE.write_text(f"{text}\n", encoding="utf-8")
+        TABLE.write(self.newest.values())

@@ -1,1 +1,1 @@
-"""Stand-ins of the studies: CUDA streams on a CPU, ranks on threads, modes as subjects."""
+"""Stand-ins of the studies: CUDA streams on a CPU, and modes as subjects."""

@@ -4,8 +4,8 @@
     python -m studies.timemachine --again --jobs 2        # all sides, two at a time
     python -m studies.timemachine --only megatron-3670    # one, again
 
-A round that was cut off goes on with the same command. Exit codes: 0 every pair is as the table
-says, 1 one is not, 2 bad usage.
+A command that was cut off goes on where it was, on the same day. Exit codes: 0 every pair is as
+the table says, 1 one is not, 2 bad usage.
 """
 
 from __future__ import annotations
@@ -18,46 +18,44 @@ from typing import Final
 import click
 
 from studies.crews import with_crew
+from studies.rows import today
 from studies.timemachine.page import PAGE
-from studies.timemachine.pairs import table
+from studies.timemachine.pairs import Pair, table
 from studies.timemachine.playing import ROOT, Played
+from studies.timemachine.releases import Releases
 from studies.timemachine.results import (
     SIDES,
     PlayedSide,
     holds,
+    needs,
+    played_side,
     stored,
-    version_of,
 )
-from studies.timemachine.round import Round
-from studies.timemachine.sides import Side, missing, played_of
 from syncverify.command.process_exit import run_command
 from syncverify.processes.calls import Crew
 
+Side = tuple[str, str]  # names of a pair and of its side
 _NAMES: Final = [pair.name for pair in table().pairs]
 
 
 @click.command()
 @click.option("--only", multiple=True, type=click.Choice(_NAMES), metavar="NAME",
               help="Play the named pairs, stored or not.")  # fmt: skip
-@click.option("--again", is_flag=True, help="Play stored pairs as well.")
+@click.option("--again", is_flag=True, help="Play sides that were not played today.")
 @click.option("--cache", type=click.Path(file_okay=False, path_type=Path),
               default=ROOT / "build" / "timemachine", help="Folder of releases.")  # fmt: skip
 @with_crew
 def main(only: tuple[str, ...], crew: Crew, cache: Path, *, again: bool) -> None:
     """Play real defects of real releases, and write their page."""
     chosen = [each for each in table().pairs if not only or each.name in only]
-    round_ = Round(cache / "round.json") if again and not only else None
     sides = [
-        side for pair in chosen for side in missing(pair, round_, is_named=bool(only))
+        (pair.name, side)
+        for pair in chosen
+        for side in pair.sides
+        if only or _is_missing(pair, side, again=again)
     ]
-    for side, played in crew(functools.partial(played_of, cache=cache), sides):
-        if isinstance(played, Played):
-            SIDES.put(PlayedSide.of(table()[side.pair], side.name, played))
-            if round_:
-                round_.add(side.pair, side.name)
-        click.echo(_line(side, played))
-    if round_:
-        round_.end()
+    for side, played in crew(functools.partial(_played, cache=cache), sides):
+        click.echo(f"{side[0]}, {side[1]}: {_kept(side, played)}")
     PAGE.write()
     results = stored()
     as_told = [pair for pair in chosen if holds(results.get(pair.name, {}), pair)]
@@ -67,16 +65,27 @@ def main(only: tuple[str, ...], crew: Crew, cache: Path, *, again: bool) -> None
     sys.exit(len(as_told) < len(chosen))
 
 
-def _line(side: Side, played: Played | str) -> str:
-    pair = table()[side.pair]
+def _is_missing(pair: Pair, side: str, *, again: bool) -> bool:
+    sides = stored().get(pair.name, {})
+    return needs(sides, pair, side) or (again and sides[side].date != today())
+
+
+def _played(side: Side, cache: Path) -> Played | str:
+    """Play a side; return why there is no report, if there is none: the next one may be played."""
+    try:
+        return played_side(table()[side[0]], side[1], Releases(cache))
+    except click.ClickException as error:
+        return error.format_message()
+
+
+def _kept(side: Side, played: Played | str) -> str:
+    """Store a report, and return a line about it."""
     if isinstance(played, str):
-        return f"{pair.name}: {side.name}: {played}"
-    version = version_of(pair, side.name)
-    found = ", ".join(played.violations) or "silent"
-    return (
-        f"{pair.name}: {side.name}, {pair.package} {version}: {found}; "
-        f"{played.examples} scenarios, {played.seconds} s"
-    )
+        return played
+    row = PlayedSide.of(table()[side[0]], side[1], played)
+    SIDES.put(row)
+    found = ", ".join(row.violations) or "silent"
+    return f"release {row.release}: {found}; {row.examples} scenarios, {row.seconds} s"
 
 
 if __name__ == "__main__":

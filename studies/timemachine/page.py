@@ -18,7 +18,7 @@ def page() -> str:
     newest = f"newest on {marked('asked', ReleaseTable.read().date)}"
     head = ("pair", "defect", "release", "played", "shows", "after", "fixed release")
     rows = (_row(pair, results.get(pair.name, {})) for pair in pairs.pairs)
-    return "\n".join(markdown((*head, newest, "with the remedy"), rows)) + "\n"
+    return "\n".join(markdown((*head, newest, "with the remedy"), rows))
 
 
 def _row(pair: Pair, sides: Sides) -> list[str]:

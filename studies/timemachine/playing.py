@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -21,29 +22,9 @@ from syncverify.settings import DEFAULT_RANKS
 ROOT: Final = Path(__file__).parents[2]
 SEED: Final = 0
 _JUDGED: Final = (0, 1)  # exit codes that are a verdict
-
-
-@dataclass(frozen=True, slots=True)
-class _Judge:
-    """A command that plays scenarios.
-
-    Attributes:
-        starts: Its words.
-        stores_nothing: Its options beside those of a pair.
-    """
-
-    starts: tuple[str, ...]
-    stores_nothing: tuple[str, ...] = ()
-
-
 _JUDGES: Final = {
-    RUN: _Judge(
-        (sys.executable, "-m", "syncverify", "run"),
-        ("--no-database",),
-    ),
-    SIMULATE: _Judge(
-        (sys.executable, "-m", "studies.timemachine.drawn"),
-    ),
+    RUN: ("syncverify", "run", "--no-beyond", "--no-database"),
+    SIMULATE: ("studies.timemachine.drawn",),
 }
 
 
@@ -81,39 +62,49 @@ def play(
     Raises:
         ClickException: The run ended without a verdict.
     """
-    judge = _JUDGES[pair.judge]
-    arguments = [
-        *_arguments(pair),
+    command = [
+        *(sys.executable, "-m", *_JUDGES[pair.judge], *_arguments(pair)),
         *("--examples", str(examples), "--seed", str(SEED)),
         *(["--stop-at-first"] if stops else []),
     ]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        report = folder / "report.json"
-        command = [*judge.starts, *arguments, *judge.stores_nothing]
-        ended = _run([*command, "--json", str(report)], _environment(paths), folder)
-        if ended.code not in _JUDGED:
+    before = _seconds_of_children()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        done = subprocess.run(
+            [*command, "--json", str(report)],
+            cwd=ROOT,
+            env=_environment(paths),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode not in _JUDGED:
             # Releases print hundreds of lines of warnings.
             error_lines = re.findall(
-                r"^.*(?:syncverify|Error): .*$", ended.stderr, re.MULTILINE
+                r"^.*(?:syncverify|Error): .*$", done.stderr, re.MULTILINE
             )
             raise click.ClickException(
                 f"{pair.name}: no verdict from {paths}: {' '.join(error_lines)[-4000:]}"
             )
         content = json.loads(report.read_text(encoding="utf-8"))
-    return _played(content, ended.stdout, ended.seconds)
+    return _played(content, done.stdout, _seconds_of_children() - before)
 
 
 def _arguments(pair: Pair) -> list[str]:
     contract = ["--contract", str((FOLDER / pair.contract).relative_to(ROOT))]
-    beyond = ["--no-beyond"] if pair.judge == RUN else []
     return [
         pair.subject,
-        *beyond,
         *(["--backend", pair.backend] if pair.backend != "sim" else []),
         *(["--ranks", str(pair.ranks)] if pair.ranks != DEFAULT_RANKS else []),
         *(contract if pair.contract else []),
     ]
+
+
+def _seconds_of_children() -> float:
+    """Return the processor time of ended processes; each process plays one side at a time."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _environment(paths: Sequence[Path]) -> dict[str, str]:
@@ -126,40 +117,6 @@ def _environment(paths: Sequence[Path]) -> dict[str, str]:
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": "1",
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """A process that ended.
-
-    Attributes:
-        code: Exit code.
-        stdout: Text of stdout.
-        stderr: Text of stderr.
-        seconds: Processor time of the process and its children.
-    """
-
-    code: int
-    stdout: str
-    stderr: str
-    seconds: float
-
-
-def _run(command: Sequence[str], environment: dict[str, str], folder: Path) -> _Ended:
-    """Run a command to its end; others may run beside it, so the usage is that of this one."""
-    output, errors = folder / "stdout", folder / "stderr"
-    with output.open("w") as out, errors.open("w") as err:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=out, stderr=err
-        )
-        _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return _Ended(
-        process.returncode,
-        output.read_text("utf-8", errors="replace"),
-        errors.read_text("utf-8", errors="replace"),
-        used.ru_utime + used.ru_stime,
-    )
 
 
 def _played(content: dict[str, Any], printed: str, seconds: float) -> Played:

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import click
 
+from studies.torch_tests import roster
 from studies.torch_tests.page import PAGE
 from studies.torch_tests.playing import GLOO_SECONDS, play
 from studies.torch_tests.playing import SIMULATED as OPTIONS
 from studies.torch_tests.results import TESTS, PlayedTest, keep_gloo, keep_simulated
-from studies.torch_tests.roster import FILES
 from studies.torch_tests.source import added, fetched
 from syncverify.command.process_exit import run_command
 
@@ -39,14 +39,15 @@ from syncverify.command.process_exit import run_command
 def main(
     source: Path | None, own: Path | None, only: tuple[str, ...], gloo: str | None
 ) -> None:
-    """Play torch's own tests, store the results, and write docs/torch-tests.md."""
+    """Play torch's own tests, store the results, and write docs/how-we-know.md."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found = fetched(folder, source)
         if not any(row.source.startswith(found.kind) for row in TESTS.read()):
             TESTS.write(())
         beside = [] if own is None else added(folder, own)
-        for file in only or (*FILES[found.kind], *beside):
+        files = dict.fromkeys([*roster.played(folder / "cuda"), *beside])
+        for file in only or files:
             if gloo is None:
                 played = play(folder / "cuda" / file, *OPTIONS, per_test_seconds=120)
                 copy = (

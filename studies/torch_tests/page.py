@@ -38,4 +38,4 @@ def _counts(name: str, rows: Sequence[PlayedTest]) -> list[object]:
     return [name, len(rows), *(counts[each] for each in VERDICTS), of_gloo]
 
 
-PAGE: Final = Document("docs/torch-tests.md", page, "results")
+PAGE: Final = Document("docs/how-we-know.md", page, "results")

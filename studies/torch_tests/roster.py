@@ -1,67 +1,34 @@
-"""The test files that are played, below `test/distributed`, by whose copy it is."""
+"""The test files that are played, below `test/distributed`, in torch and in copies of it."""
 
+import re
+from pathlib import Path
 from typing import Final
 
-from studies.torch_tests.source import Kind
-
-FILES: Final[dict[Kind, tuple[str, ...]]] = {
-    "torch": (
-        "tensor/test_redistribute.py",
-        "tensor/test_dtensor.py",
-        "tensor/test_init.py",
-        "tensor/test_api.py",
-        "tensor/test_matrix_ops.py",
-        "tensor/test_pointwise_ops.py",
-        "tensor/test_embedding_ops.py",
-        "tensor/test_view_ops.py",
-        "tensor/test_utils.py",
-        "tensor/parallel/test_tp_style.py",
-        "tensor/parallel/test_parallelize_api.py",
-        "tensor/parallel/test_tp_examples.py",
-        "test_device_mesh.py",
-        "_composable/fsdp/test_fully_shard_autograd.py",
-        "_composable/fsdp/test_fully_shard_clip_grad_norm_.py",
-        "_composable/fsdp/test_fully_shard_comm.py",
-        "_composable/fsdp/test_fully_shard_extensions.py",
-        "_composable/fsdp/test_fully_shard_frozen.py",
-        "_composable/fsdp/test_fully_shard_state.py",
-        "_composable/fsdp/test_fully_shard_state_dict.py",
-        "_composable/test_replicate.py",
-        "_composable/test_replicate_mixed_precision.py",
-        "_composable/test_replicate_training.py",
-        "pipelining/test_schedule_multiproc.py",
-        "pipelining/test_stage.py",
-        "checkpoint/test_state_dict.py",
-        "checkpoint/test_fsdp_model_state.py",
-        "checkpoint/test_fsdp_optim_state.py",
-    ),
-    "torch_npu": (
-        "_tensor/test_redistribute.py",
-        "_tensor/test_dtensor.py",
-        "_tensor/test_init.py",
-        "_tensor/test_api.py",
-        "_tensor/test_matrix_ops.py",
-        "_tensor/test_pointwise_ops.py",
-        "_tensor/test_common_rules.py",
-        "_tensor/test_random_ops.py",
-        "_tensor/test_view_ops.py",
-        "_tensor/test_utils.py",
-        "tensor/parallel/test_tp_style.py",
-        "tensor/parallel/test_parallelize_api.py",
-        "tensor/parallel/test_tp_examples.py",
-        "test_device_mesh.py",
-        "fsdp2/test_fully_shard_autograd.py",
-        "fsdp2/test_fully_shard_clip_grad_norm_.py",
-        "fsdp2/test_fully_shard_comm.py",
-        "fsdp2/test_fully_shard_extensions.py",
-        "fsdp2/test_fully_shard_frozen.py",
-        "fsdp2/test_fully_shard_state.py",
-        "fsdp2/test_fully_shard_state_dict.py",
-        "pipelining/test_schedule_multiproc.py",
-        "pipelining/test_stage.py",
-        "checkpoint/test_checkpoint.py",
-        "checkpoint/test_fsdp_model_state.py",
-        "checkpoint/test_fsdp_optim_state.py",
-        "checkpoint/test_state_dict_saver__save_state_dict.py",
-    ),
+# Names of files, by pattern of their folder.
+_PLAYED: Final = {
+    "_?tensor": "redistribute dtensor init api matrix_ops pointwise_ops embedding_ops common_rules "
+    "random_ops view_ops utils",
+    "tensor/parallel": "tp_style parallelize_api tp_examples",
+    "": "device_mesh",
+    "_composable/fsdp|fsdp2": "fully_shard_autograd fully_shard_clip_grad_norm_ fully_shard_comm "
+    "fully_shard_extensions fully_shard_frozen fully_shard_state fully_shard_state_dict",
+    "_composable": "replicate replicate_mixed_precision replicate_training",
+    "pipelining": "schedule_multiproc stage",
+    "checkpoint": "state_dict checkpoint fsdp_model_state fsdp_optim_state "
+    "state_dict_saver__save_state_dict",
 }
+
+
+def played(folder: Path) -> list[str]:
+    """Return the files that are played, of those that a folder has."""
+    files = (each.relative_to(folder).as_posix() for each in folder.rglob("*.py"))
+    return sorted(filter(_is_played, files))
+
+
+def _is_played(file: str) -> bool:
+    folder, _, name = file.rpartition("/")
+    return any(
+        re.fullmatch(pattern, folder)
+        and name in {f"test_{each}.py" for each in names.split()}
+        for pattern, names in _PLAYED.items()
+    )

@@ -7,31 +7,31 @@ import pytest
 from click.testing import CliRunner
 
 from studies.pages import soak
-from studies.pages.alarms_page import FIGURES
-from studies.pages.soak import Campaign, campaigns, lines, sums
+from studies.pages.soak import Campaign, campaigns, sums
+from studies.searches import SearchRow
 from syncverify.backends.sim import SimBackend
 from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 from syncverify.verification.reported_search import run_search
 
+ROW = SearchRow(
+    subject="ddp", backend="sim", date="2026-01-02", examples=250, seconds=1.0
+)
+
 
 def test_a_soak_goes_on_where_it_was_cut_off() -> None:
-    (line,) = found = lines(FIGURES)[:1]
-    subject, played = line["subject"], line["examples"]
-    (left,) = campaigns({subject: played + 1000}, found, "sim")
-    assert left == Campaign(subject, "sim", line["seed"] + 1, 1000)
-    assert [*campaigns({subject: played}, found, "sim")] == []
+    (left,) = campaigns({"ddp": 1250}, [ROW], "sim")
+    assert left == Campaign("ddp", "sim", 1, 1000)
+    assert [*campaigns({"ddp": 250}, [ROW], "sim")] == []
 
 
 def test_a_soak_of_another_backend_starts_anew_and_is_summed_apart() -> None:
-    found = lines(FIGURES)[:1]
-    subject = found[0]["subject"]
-    left = [*campaigns({subject: 1000}, found, "fake")]
-    assert left == [Campaign(subject, "fake", 0, 1000)]
-    on_fake = {**found[0], "backend": "fake"}
-    assert [row[:2] for row in sums([*found, on_fake])] == [
-        (subject, "sim"),
-        (subject, "fake"),
+    left = [*campaigns({"ddp": 1000}, [ROW], "fake")]
+    assert left == [Campaign("ddp", "fake", 0, 1000)]
+    on_fake = replace(ROW, backend="fake")
+    assert [row[:2] for row in sums([ROW, on_fake])] == [
+        ("ddp", "sim"),
+        ("ddp", "fake"),
     ]
 
 

@@ -55,12 +55,9 @@ MAY_IMPORT = {
     "studies/releases/": {"click", "packaging"},
     "studies/timemachine/releases.py": {"click", "filelock"},
     "studies/timemachine/programs/": {
-        "d9d",
         "deepspeed",
-        "lightly",
         "megatron",
         "numpy",
-        "torchtitan",
     },
     # Pages say how the tests are made.
     "studies/pages/": {"click", "hypothesis", "packaging", "pytest", "rich", "tests"},

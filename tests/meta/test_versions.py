@@ -93,7 +93,7 @@ MOST_COMMITS = 100
 
 
 def test_the_newest_pair_was_played_not_long_ago() -> None:
-    (play,) = (each for each in versions.plays_stored() if each.pair == NEWEST)
+    (play,) = (each for each in versions.PLAYS.read() if each.pair == NEWEST)
     num_commits = versions.num_commits_since(play.commit)
     if num_commits is None:
         pytest.skip(f"no history of git with the commit {play.commit}")

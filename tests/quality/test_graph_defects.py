@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import find, settings
 
-from studies.pages.engine_matrix import scenario_of
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.program.graphs.cpp import NoCompilerError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL, PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.strategies import backwards, uses
+from tests.engine_scenarios import scenario_of
 from tests.programs import identities
 from tests.quality.planted import graphs, watching
 from tests.quality.planted.graph_bank import (

@@ -1,14 +1,14 @@
 """The command line: `python -m studies.benchmarks.harness`; exit codes as in `command.py`."""
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import torch
 
-from studies.benchmarks.command import Benchmark, measure_parts, rounds_option
+from studies.benchmarks.command import measure_parts, run_benchmark
 from studies.benchmarks.harness.measures import (
     SMOKE,
     Sizes,
-    measure_detector,
     measure_drawn,
     measure_large,
     measure_spawned,
@@ -27,7 +27,6 @@ PARTS: dict[str, Callable[[Sizes], list[Measure]]] = {
     "sim beside warm gloo": measure_warm,
     "drawn scenarios": measure_drawn,
     "large worlds": measure_large,
-    "the race detector": measure_detector,
 }
 
 
@@ -39,18 +38,18 @@ def measure_all(rounds: int | None) -> Report:
     import_dynamo()
     machine = Machine.this()  # before the load is our own
     sizes = SMOKE if rounds is None else Sizes(rounds)
-    return Report(measure_parts(PARTS, sizes), {}, machine, sizes.rounds)
+    return Report(measure_parts(PARTS, sizes), machine, sizes.rounds)
 
 
-main = Benchmark(
-    name="studies.benchmarks.harness",
-    summary="Measure the harness beside threads and processes that play the same scenarios.",
-    rounds=rounds_option(
-        10, 20, "Rounds of every measure that takes less than a second."
-    ),
-    measure_all=measure_all,
-    failures=(BrokenRunError, SyncverifyError),
-).main
+def main() -> NoReturn:
+    """Measure the harness beside threads and processes that play the same scenarios."""
+    run_benchmark(
+        "studies.benchmarks.harness",
+        measure_all,
+        rounds=(10, 20),
+        failures=(BrokenRunError, RuntimeError, SyncverifyError),
+    )
+
 
 if __name__ == "__main__":
     main()

@@ -6,17 +6,14 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from studies.benchmarks.harness.detector import microseconds_an_access
 from studies.benchmarks.harness.players import (
     judge,
     play_on,
     play_plain,
     play_recorded,
-    play_seen,
     play_simulated,
     play_spawned,
     play_threaded,
-    play_unseen,
     seconds_of_cores,
 )
 from studies.benchmarks.harness.scenarios import (
@@ -38,8 +35,6 @@ SPAWNED = "spawned gloo"
 WARM = "warm gloo"
 LIMIT = "plain torch"
 RECORDED = "sim, recorded"
-SEEN = "sim, operators seen"
-UNSEEN = "sim, operators not seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,6 @@ class Sizes:
         sim_edge: Number of ranks along each of three axes on `sim`.
         fake_edge: Number of ranks along each of three axes on `fake`.
         num_drawn: Number of scenarios that are drawn.
-        num_accesses: Accesses in the trace for the race detector.
     """
 
     rounds: int
@@ -62,7 +56,6 @@ class Sizes:
     sim_edge: int = 4
     fake_edge: int = 16
     num_drawn: int = 50
-    num_accesses: int = 20_000
 
 
 SMOKE = Sizes(
@@ -72,7 +65,6 @@ SMOKE = Sizes(
     sim_edge=1,
     fake_edge=1,
     num_drawn=4,
-    num_accesses=100,
 )
 
 
@@ -116,8 +108,8 @@ def measure_warm(sizes: Sizes) -> list[Measure]:
 def measure_drawn(sizes: Sizes) -> list[Measure]:
     """Compare the CPU time of judged scenarios with that of warm workers and of the limit.
 
-    The scenarios are those that a search draws. Three more contestants do a part of the work
-    each, so differences are costs of parts.
+    The scenarios are those that a search draws. One more contestant plays them without a
+    judgement: the difference is the cost of the judge.
     """
     scenarios, ours = drawn(sizes.num_drawn), subject()
     with closing(GlooBackend()) as gloo:
@@ -125,8 +117,6 @@ def measure_drawn(sizes: Sizes) -> list[Measure]:
             {
                 SIM: lambda: play_simulated(scenarios, ours),
                 RECORDED: lambda: play_recorded(scenarios, ours),
-                SEEN: lambda: play_seen(scenarios, ours),
-                UNSEEN: lambda: play_unseen(scenarios, ours),
                 WARM: lambda: play_on(gloo, scenarios, ours),
                 LIMIT: lambda: play_plain(scenarios),
             },
@@ -136,8 +126,6 @@ def measure_drawn(sizes: Sizes) -> list[Measure]:
         ratio(("drawn_vs_warm_gloo",), times, SIM, WARM, target=1.0),
         ratio(("drawn_vs_limit",), times, SIM, LIMIT, target=13.0),
         ratio(("recorded_vs_limit",), times, RECORDED, LIMIT, target=13.0),
-        ratio(("seen_vs_limit",), times, SEEN, LIMIT, target=13.0),
-        ratio(("unseen_vs_limit",), times, UNSEEN, LIMIT, target=13.0),
     ]
 
 
@@ -155,16 +143,6 @@ def measure_large(sizes: Sizes) -> list[Measure]:
     return [
         _wall_seconds("sim_cube_seconds", SimBackend(), cube, sizes, target=3.0),
         _wall_seconds("fake_cube_seconds", FakeBackend(), wide, sizes, target=5.0),
-    ]
-
-
-def measure_detector(sizes: Sizes) -> list[Measure]:
-    """Time the race detector on a long trace."""
-    microseconds_an_access(sizes.num_accesses)  # warm caches
-    costs = [microseconds_an_access(sizes.num_accesses) for _ in range(sizes.rounds)]
-    times = {"detector": [cost * sizes.num_accesses / 1e6 for cost in costs]}
-    return [
-        summary(("detector_us",), costs, times, peer="alone", target=10.0, unit="us")
     ]
 
 

@@ -1,16 +1,13 @@
 """Players of scenarios: the harness with all of its checks, and its peers."""
 
-import functools
 import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Any
 
 import torch
-from typing_extensions import override
 
-from studies.stand_ins.threaded_rank import played_on_threads
+from studies.benchmarks.harness.threads import play_on_threads
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
@@ -18,8 +15,6 @@ from syncverify.judge.reference import reference
 from syncverify.processes.process_state import LocalProcess
 from syncverify.program.model import build_model
 from syncverify.scenario.scenario import Scenario
-from syncverify.sim.recording.access_recording import AccessRecording
-from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
 
@@ -47,71 +42,23 @@ def judge(scenario: Scenario, run: Run, subject: Subject) -> None:
         raise BrokenRunError(f"{found[0].property}: {found[0].summary}")
 
 
-class _Passing(AccessRecording):
-    """Dispatch mode that sees each operator and notes nothing."""
-
-    @override
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: tuple[type, ...],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        return func(*args, **(kwargs or {}))
-
-
-class _SeesOperators(RankRecorder):
-    """Recorder of a rank whose operators are seen and not recorded."""
-
-    @override
-    def _recording_mode(self) -> AccessRecording:
-        return _Passing(
-            lambda *_: None, on_arguments=lambda *_: None, num_events=lambda: 0
-        )
-
-
-def play_seen(scenarios: Sequence[Scenario], subject: Subject) -> None:
-    """Run on `sim` with a dispatch mode that passes each operator through; judge nothing."""
-    _play_on_sim(scenarios, subject, _SeesOperators)
-
-
-def play_unseen(scenarios: Sequence[Scenario], subject: Subject) -> None:
-    """Run on `sim` without a dispatch mode, and judge nothing."""
-    _play_on_sim(
-        scenarios, subject, functools.partial(RankRecorder, records_accesses=False)
-    )
-
-
 def play_recorded(scenarios: Sequence[Scenario], subject: Subject) -> None:
-    """Run on `sim` as a search does, and judge nothing."""
-    _play_on_sim(scenarios, subject, RankRecorder)
+    """Run on `sim` as a search does, and judge nothing.
 
-
-def _play_on_sim(
-    scenarios: Sequence[Scenario],
-    subject: Subject,
-    recorder: Callable[[], RankRecorder],
-) -> None:
+    Raises:
+        BrokenRunError: A run did not reach its end.
+    """
     backend = SimBackend()
     for scenario in scenarios:
-        recorders = [recorder() for _ in range(scenario.mesh.num_ranks)]
-        fault = backend.run(scenario, subject, recorders=recorders).fault
+        fault = backend.run(scenario, subject).fault
         if fault is not None:
             raise BrokenRunError(fault.summary)
 
 
 def play_threaded(scenarios: Sequence[Scenario], subject: Subject) -> None:
-    """Run the rank programs on torch's threaded process group, and check nothing.
-
-    Raises:
-        BrokenRunError: A rank raised.
-    """
+    """Run the rank programs on torch's threaded process group, and check nothing."""
     for scenario in scenarios:
-        _, failed = played_on_threads(scenario, subject)
-        if failed is not None:
-            rank, error = failed
-            raise BrokenRunError(f"thread of rank {rank}: {error!r}") from error
+        play_on_threads(scenario, subject)
 
 
 def play_spawned(scenarios: Sequence[Scenario], subject: Subject) -> None:

@@ -1,5 +1,5 @@
 """The gradient synchronizer beside named peers: `python -m studies.benchmarks.synchronizer`.
 
-Every number is a ratio of contestants that took turns in the same processes, or the cost
-of one hook, and has a target. docs/performance.md explains each number.
+Every number is a ratio of contestants that took turns in the same processes, and has a target.
+docs/performance.md explains each number.
 """

@@ -1,15 +1,14 @@
 """The command line: `python -m studies.benchmarks.synchronizer`; exit codes as in `command.py`."""
 
 from collections.abc import Callable
+from typing import NoReturn
 
-from studies.benchmarks.command import Benchmark, measure_parts, rounds_option
+from studies.benchmarks.command import measure_parts, run_benchmark
 from studies.benchmarks.measure import Measure
 from studies.benchmarks.report import Machine, Report
 from studies.benchmarks.rounds import Rounds
 from studies.benchmarks.synchronizer.d9d_steps import measure_d9d
-from studies.benchmarks.synchronizer.hooks import measure_hooks
 from studies.benchmarks.synchronizer.links import measure_links
-from studies.benchmarks.synchronizer.memory import memory_of
 from studies.benchmarks.synchronizer.mesh import measure_mesh
 from studies.benchmarks.synchronizer.sizes import FULL, SMOKE, Sizes
 from studies.benchmarks.synchronizer.steps import measure_steps
@@ -20,7 +19,6 @@ PARTS: dict[str, Callable[[Sizes, Rounds], list[Measure]]] = {
     "steps beside DDP": measure_steps,
     "steps beside d9d": measure_d9d,
     "sums over a mesh": measure_mesh,
-    "hooks": measure_hooks,
     "simulated links": measure_links,
 }
 
@@ -30,19 +28,18 @@ def measure_all(rounds: int | None) -> Report:
     sizes, chosen = (SMOKE, SMOKE_ROUNDS) if rounds is None else (FULL, Rounds(rounds))
     machine = Machine.this()  # before the load is our own
     measures = measure_parts(PARTS, sizes, chosen)
-    memory = {
-        label: memory_of(size, sizes.bucket_mib) for label, size in sizes.models.items()
-    }
-    return Report(measures, memory, machine, chosen.count)
+    return Report(measures, machine, chosen.count)
 
 
-main = Benchmark(
-    name="studies.benchmarks.synchronizer",
-    summary="Measure the gradient synchronizer beside DDP, d9d and plain all-reduce.",
-    rounds=rounds_option(20, 30, "Rounds of every measure."),
-    measure_all=measure_all,
-    failures=(InternalError,),
-).main
+def main() -> NoReturn:
+    """Measure the gradient synchronizer beside DDP, d9d and plain all-reduce."""
+    run_benchmark(
+        "studies.benchmarks.synchronizer",
+        measure_all,
+        rounds=(20, 30),
+        failures=(InternalError,),
+    )
+
 
 if __name__ == "__main__":
     main()

@@ -51,7 +51,6 @@ class Sizes:
         bucket_mib: Bucket cap of both contestants, against DDP.
         d9d_bucket_mib: Bucket cap of both contestants, against d9d.
         mesh_bytes: Bytes of the sums over a mesh of two axes, by label.
-        hook_counts: Numbers of parameters at which a hook is timed.
         link_model: Model that is trained over simulated links.
         links: The simulated links.
     """
@@ -60,7 +59,6 @@ class Sizes:
     bucket_mib: float
     d9d_bucket_mib: float
     mesh_bytes: Mapping[str, int]
-    hook_counts: tuple[int, ...]
     link_model: ModelSize
     links: tuple[LinkSize, ...]
 
@@ -74,7 +72,6 @@ FULL = Sizes(
     bucket_mib=25.0,  # DDP's default
     d9d_bucket_mib=1.0,
     mesh_bytes={"8MiB": 8 * MIB_BYTES, "4KiB": 4 * KIB_BYTES},
-    hook_counts=(50, 5000),
     link_model=ModelSize(num_layers=100, width=256, batch=32),
     # A backward of the model takes tens of milliseconds. 25 buckets of 1 MiB take about 3,
     # 15 and 50 ms on these links: easily hidden, just hidden, longer than the backward.
@@ -86,7 +83,6 @@ SMOKE = Sizes(
     bucket_mib=FULL.bucket_mib,
     d9d_bucket_mib=FULL.d9d_bucket_mib,
     mesh_bytes=dict.fromkeys(FULL.mesh_bytes, 4 * KIB_BYTES),
-    hook_counts=FULL.hook_counts,
     link_model=ModelSize(num_layers=4, width=8),
     links=FULL.links,
 )

@@ -1,6 +1,6 @@
 """Programs of pairs: each calls a part of a release, with drawn arguments.
 
 A module has `draw`, which returns the arguments of a scenario, among them `ranks`; and `program`,
-which each rank calls with its number and these arguments. A program compares values with those of
-plain PyTorch. Streams and collectives are judged by `syncverify.simulate`.
+which each rank calls with its number and these arguments. `syncverify.simulate` judges its streams,
+collectives and errors.
 """

@@ -14,8 +14,6 @@ from torch.distributed.pipelining import (
     ScheduleInterleaved1F1B,
 )
 
-from studies.timemachine.comparing import check_equal
-
 _OF_ONE_STAGE: Final = {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}
 _INTERLEAVED: Final = "Interleaved1F1B"
 
@@ -31,7 +29,7 @@ def draw(random: Random) -> dict[str, Any]:
 
 
 def program(rank: int, *, schedule: str, micro_batches: int) -> None:
-    """Train a step of layers whose weight is 1, and compare their gradients."""
+    """Train a step of layers whose weight is 1, in which each gradient is known."""
     ranks = torch.distributed.get_world_size()
     stages = 2 * ranks if schedule == _INTERLEAVED else ranks
     device = torch.device("cuda", torch.cuda.current_device())
@@ -48,7 +46,7 @@ def program(rank: int, *, schedule: str, micro_batches: int) -> None:
     target = torch.zeros_like(x) if rank == ranks - 1 else None
     pipeline.step(*inputs, target=target)
     for part in parts:
-        check_equal("gradient", part.submod.weight.grad, x.mean().view(1, 1))
+        torch.testing.assert_close(part.submod.weight.grad, x.mean().view(1, 1))
 
 
 def _layer() -> nn.Module:

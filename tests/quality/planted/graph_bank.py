@@ -64,7 +64,7 @@ GROUPS = (frozenset(FAILED_IN_CODE),)
 # Features without a planted defect, and the reason.
 NOT_SHOWN = {
     "backward=compiled_autograd": "It is on or off for a whole process, and so is not "
-    "simulated; the engine matrix plays it on gloo."
+    "simulated; the engine matrix played it on gloo."
 }
 
 OF_HOOKS = [

@@ -7,39 +7,28 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from studies.benchmarks.harness import players
-from studies.benchmarks.harness.__main__ import main
-from studies.benchmarks.harness.detector import microseconds_an_access, trace
 from studies.benchmarks.harness.players import (
     BrokenRunError,
     judge,
     play_plain,
-    play_recorded,
-    play_seen,
     play_threaded,
-    play_unseen,
     seconds_of_cores,
 )
 from studies.benchmarks.harness.scenarios import drawn, four_ranks, subject
 from syncverify.backends.sim import SimBackend
-from syncverify.judge.ordering.races import judge_orderings
-from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import resolve
-from syncverify.trace.records import StreamWait
 from syncverify.trace.run import RankRun, Run
 
 ROOT = Path(__file__).parents[3]
 KEYS = {
     "sim_vs_threaded", "sim_vs_spawned_gloo", "core_seconds_vs_warm_gloo",
-    "drawn_vs_warm_gloo", "drawn_vs_limit", "recorded_vs_limit", "seen_vs_limit",
-    "unseen_vs_limit", "sim_cube_seconds", "fake_cube_seconds", "detector_us",
+    "drawn_vs_warm_gloo", "drawn_vs_limit", "recorded_vs_limit",
+    "sim_cube_seconds", "fake_cube_seconds",
 }  # fmt: skip
 
 
@@ -60,35 +49,6 @@ def test_command_writes_every_number_and_prints_it_beside_its_target(
     assert all(measure["quartiles"] for measure in document["measures"])
     assert "<= 1.25 x" in ended.stdout
     assert ">= 50 x" in ended.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--nosuch"], "No such option '--nosuch'"),
-        (["--rounds", "3"], "'--rounds': 3 is not in the range x>=10"),
-        (["--json", "nosuch/file"], "'nosuch/file': its folder does not exist"),
-        (["--markdown", "nosuch.md"], "no document 'nosuch.md'"),
-        (["--smoke", "--markdown", "any.md"], "--smoke measures nothing"),
-    ],
-)
-def test_bad_usage_is_one_line_and_code_2(
-    arguments: list[str],
-    complaint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["studies.benchmarks.harness", *arguments])
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code == 2
-    err = capsys.readouterr().err
-    assert err.startswith("python -m studies.benchmarks.harness: ")
-    assert complaint in err
-    assert err.count("\n") == 1
 
 
 class AsksItsGroup:
@@ -143,15 +103,6 @@ def test_time_of_live_descendants_counts(monkeypatch: pytest.MonkeyPatch) -> Non
             os.killpg(child.pid, signal.SIGKILL)
 
 
-def test_trace_for_the_detector_has_no_race_and_would_have_some() -> None:
-    """Without its waits it is full of races: the detector has to look at each access."""
-    events = trace(200)
-    assert judge_orderings([events]).races == ()
-    unordered = [event for event in events if not isinstance(event, StreamWait)]
-    assert judge_orderings([unordered]).races
-    assert microseconds_an_access(200) > 0
-
-
 def test_the_limit_plays_every_micro_batch_of_every_rank(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -166,27 +117,6 @@ def test_the_limit_plays_every_micro_batch_of_every_rank(
     monkeypatch.setattr(torch.Tensor, "backward", counting)
     play_plain(four_ranks())
     assert count == sum(4 * sum(each.accumulations) for each in four_ranks())
-
-
-def test_operators_are_seen_and_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a play of the parts leaves out, and what it does not."""
-    seen: list[Any] = []
-    passes = players._Passing.__torch_dispatch__
-
-    def counting(mode: Any, func: Any, *rest: Any) -> Any:
-        seen.append(func)
-        return passes(mode, func, *rest)
-
-    noted = Mock()
-    monkeypatch.setattr(players._Passing, "__torch_dispatch__", counting)
-    monkeypatch.setattr(RankRecorder, "_note_operator", noted)
-    play_unseen(four_ranks()[:1], subject())
-    assert not seen
-    play_seen(four_ranks()[:1], subject())
-    assert seen
-    assert not noted.called
-    play_recorded(four_ranks()[:1], subject())
-    assert noted.called
 
 
 def test_drawn_scenarios_differ_and_have_up_to_four_ranks() -> None:

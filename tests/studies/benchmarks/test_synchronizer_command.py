@@ -39,7 +39,6 @@ def check_models_and_meshes(document: Any) -> None:
         # Where a compiler is, each model is trained with the hook in C++ as well.
         assert {key.removesuffix(", hook in C++") for key in document[name]} == MODELS
     assert set(document["mesh_vs_sequential"]) == {"8MiB", "4KiB"}
-    assert set(document["hook_us"]) == {"50", "5000"}
     assert len(document["exposed_vs_ddp"]) == len(MODELS)
     assert "step_vs_d9d" in document
 
@@ -49,7 +48,7 @@ def check_numbers(document: Any) -> None:
     measured = {
         name: value
         for name, value in document.items()
-        if (name == "hook_us" or "_vs_" in name) and "d9d" not in name
+        if "_vs_" in name and "d9d" not in name
     }
     # On a busy machine a round without communication may be the slower one.
     exposed = leaves(measured.pop("exposed_vs_ddp"))
@@ -57,11 +56,6 @@ def check_numbers(document: Any) -> None:
     assert {*map(type, leaves(measured))} == {float}
     quartiles = [each["quartiles"] for each in document["measures"] if each["value"]]
     assert {*map(bool, quartiles)} == {True}
-
-
-def check_memory(document: Any) -> None:
-    alive = {model: each["alive_bytes"] for model, each in document["memory"].items()}
-    assert alive == dict.fromkeys(MODELS, 0)
 
 
 @pytest.mark.long
@@ -74,7 +68,6 @@ def test_command_writes_every_number_and_prints_it_beside_its_target(
     document = json.loads((tmp_path / "bench.json").read_text())
     check_models_and_meshes(document)
     check_numbers(document)
-    check_memory(document)
     assert "<= 0.05 x" in out
     assert len(document["measures"]) == out.count("<= ")
 

@@ -5,8 +5,6 @@ import pytest
 from studies.benchmarks.measure import Measure, ratio, speedup
 from studies.benchmarks.report import Machine, Report
 from studies.benchmarks.rounds import Rounds, slowest_rank, take_turns
-from studies.benchmarks.synchronizer.memory import memory_of
-from studies.benchmarks.synchronizer.sizes import ModelSize
 
 
 def test_contestants_take_turns_in_an_order_that_rotates() -> None:
@@ -64,17 +62,8 @@ def test_a_speedup_is_met_from_its_target_on() -> None:
 def test_a_missing_peer_is_a_null_and_one_line() -> None:
     missing = Measure(("step_vs_d9d",), "d9d", 0.8, note="not installed")
     machine = Machine("2000-01-01", 2, 0.0, "a CPU", "2.13", "3.11")
-    report = Report((missing,), {}, machine, num_rounds=20)
+    report = Report((missing,), machine, num_rounds=20)
     assert report.to_json()["step_vs_d9d"] is None
     assert "| step_vs_d9d | d9d | - | - | 0 | <= 0.8 x | not installed |" in (
         report.markdown().splitlines()
     )
-
-
-def test_memory_is_exact() -> None:
-    assert memory_of(ModelSize(num_layers=3, width=5), bucket_mib=1.0) == {
-        "gradient_bytes": 300,
-        "padding_bytes": 84,  # up to 128 each
-        "buffer_bytes": 384,
-        "alive_bytes": 0,
-    }

@@ -21,7 +21,7 @@ from studies.findings.playing import (
     played,
     scripts,
 )
-from studies.findings.table import stored, with_result
+from studies.findings.table import PLAYS, Row
 
 ROOT = Path(__file__).parents[3]
 OF_TORCH = [each for each in scripts() if each.stem.startswith(("ddp", "fsdp2"))]
@@ -38,10 +38,7 @@ def test_every_script_was_played_under_some_torch() -> None:
     listed = scripts()
     assert listed
     for script in listed:
-        entries = [
-            each[script.stem] for each in stored().values() if script.stem in each
-        ]
-        verdicts = {each["verdict"] for each in entries}
+        verdicts = {row.verdict for row in PLAYS.read() if row.script == script.stem}
         assert SHOWN in verdicts, script
         assert FAILED not in verdicts, script
 
@@ -100,8 +97,9 @@ def test_a_result_has_the_version_of_its_package(here: Environment) -> None:
     assert environment.torch == "2.15.0"
     assert environment.peer(of_d9d) == "d9d 0.24.0"
     assert not environment.peer(of_torch)
-    results = with_result({}, environment, of_d9d, Played(SHOWN, "1 and 2"))
-    assert results["2.15.0"]["d9d_set_to_none"]["peer"] == "d9d 0.24.0"
+    row = Row.of(environment, of_d9d, Played(SHOWN, "1 and 2"))
+    assert (row.torch, row.script) == ("2.15.0", "d9d_set_to_none")
+    assert row.peer == "d9d 0.24.0"
 
 
 def test_a_package_that_is_missing_is_no_failure(

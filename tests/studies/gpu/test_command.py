@@ -9,7 +9,6 @@ import torch
 from click.testing import CliRunner
 
 from studies.gpu import __main__ as command
-from studies.gpu.document import page
 from studies.gpu.part import Part, Result
 
 PASSED = Result("passed", "cpu", "all of it")
@@ -71,7 +70,7 @@ def test_an_error_of_a_part_is_a_failure_and_the_others_go_on(
 
 def test_the_page_names_the_device_of_each_part() -> None:
     results = list(zip(parts(PASSED, NOT_RUN), (PASSED, NOT_RUN), strict=True))
-    text = page(results, {"torch": "2.13"}, date(2026, 11, 23))
+    text = command.page(results, {"torch": "2.13"}, date(2026, 11, 23))
     assert "| torch | 2.13 |" in text
     assert "| date | 2026-11-23 |" in text
     assert "| Part 0 | cpu | passed | all of it |" in text

@@ -131,9 +131,9 @@ OUTCOMES = {NOTICED.id: Outcome("a", 1, 2.0), ALIVE.id: Outcome("", 9, 9.0)}
 
 
 def test_outcomes_are_stored(tmp_path: Path) -> None:
-    file = tmp_path / "mutants.json"
-    store(file, [NOTICED, ALIVE, UNTRIED], OUTCOMES)
-    assert len(file.read_text().splitlines()) == 2 + len(OUTCOMES)
+    file = tmp_path / "mutants.jsonl"
+    for name, outcome in OUTCOMES.items():
+        store(file, name, outcome)
     assert stored(file) == OUTCOMES
 
 
@@ -143,7 +143,7 @@ def test_outcomes_are_stored(tmp_path: Path) -> None:
 def test_a_part_is_tried_and_the_other_outcomes_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: Mutant, tried: list[Mutant]
 ) -> None:
-    file, trials = tmp_path / "mutants.json", list[Mutant]()
+    file, trials = tmp_path / "mutants.jsonl", list[Mutant]()
 
     def try_it(trial: Trial) -> Outcome:
         trials.append(trial.mutant)
@@ -152,7 +152,8 @@ def test_a_part_is_tried_and_the_other_outcomes_stay(
     monkeypatch.setattr("studies.crews.crew_at", lambda *_: run_here)
     monkeypatch.setattr(command, "tried", try_it)
     monkeypatch.setattr(command, "mutants", lambda: [NOTICED, ALIVE, UNTRIED])
-    store(file, ALL, OUTCOMES)
+    for name, outcome in OUTCOMES.items():
+        store(file, name, outcome)
     CliRunner().invoke(command.main, ["--only", only.id, "--json", str(file)])
     assert trials == tried
     now = {each.id: Outcome("now", 1, 1.0) for each in tried}

@@ -25,21 +25,21 @@ def test_one_mutant_is_named() -> None:
 
 @pytest.mark.nightly
 def test_a_scenario_notices_a_sum_that_nobody_waits_for(tmp_path: Path) -> None:
-    written = tmp_path / "mutants.json"
+    written = tmp_path / "mutants.jsonl"
     only = ("--only", UNAWAITED, "--jobs", "1", "--json", str(written))
     ended = command(*only)
     assert ended.returncode == 0, ended.stderr
-    (entry,) = json.loads(written.read_text())
+    entry = json.loads(written.read_text())
     assert entry["killed_by"] == "wait_orders_reads_after_reduce (read_before_reduced)"
     assert entry["examples"] <= 20
     again = command(*only)
     assert again.returncode == 0, again.stderr
     assert entry["id"] not in again.stdout, "a killed mutant is not tried again"
-    gone = [{**entry, "killed_by": "test_scope.py::test_that_is_gone"}]
+    gone = {**entry, "killed_by": "test_scope.py::test_that_is_gone"}
     written.write_text(json.dumps(gone))
     again = command(*only, "--again")
     assert again.returncode == 0, again.stderr
-    (found,) = json.loads(written.read_text())
+    found = json.loads(written.read_text())
     assert found["killed_by"] == entry["killed_by"], (
         "a test that is gone notices nothing"
     )

@@ -1,13 +1,12 @@
 """Each value is likely enough to be met, and searches lack values as often as the model says."""
 
-import json
 import math
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from studies.pages.power import FIGURES, drawn_search, met, powers
+from studies.pages.power import CONTRACTS, VALUES, drawn_search, met
 from syncverify.search.missing_values import num_reserved
 from syncverify.search.result import SilentProgress
 from syncverify.search.search import search
@@ -16,18 +15,12 @@ from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_searches import Failing
 from tests.syncverify.search.search_subjects import Naive
 
-
-def figures() -> dict[str, Any]:
-    stored: dict[str, Any] = json.loads(FIGURES.read_text(encoding="utf-8"))
-    return stored
+ROWS = VALUES.read()
 
 
 def test_each_value_is_met_in_2000_examples() -> None:
-    stored = figures()
-    weakest = [
-        min(powers(stored, each, 2000).values()) for each in stored["counts"].values()
-    ]
-    assert min(weakest) >= 0.95
+    assert {row.contract for row in ROWS} == {*CONTRACTS}
+    assert min(row.power(2000) for row in ROWS) >= 0.95
 
 
 def test_a_share_of_one_in_a_thousand() -> None:
@@ -45,31 +38,27 @@ def test_a_drawn_search_lacks_the_values_that_a_played_one_lacks() -> None:
     assert len(before) > len(after)
 
 
-def lacks(stored: dict[str, Any], counted: dict[str, Any]) -> Iterator[float]:
+def lacks(contract: str) -> Iterator[float]:
     """Yield how far the searches are from the model, in standard deviations."""
-    number = stored["searches"]
-    for name, count in counted["values"].items():
-        if "=" not in name or name not in counted["missing"]:
+    for row in ROWS:
+        if row.contract != contract or "=" not in row.value or not row.missing:
             continue
-        share = 1 - met(count / stored["samples"], 200)
-        error = math.sqrt(number * share * (1 - share) + 1)
-        yield (counted["missing"][name] - number * share) / error
+        share = 1 - met(row.count / row.samples, 200)
+        error = math.sqrt(row.searches * share * (1 - share) + 1)
+        yield (row.missing - row.searches * share) / error
 
 
-def test_searches_lack_values_as_often_as_the_model_says() -> None:
-    stored = figures()
-    far = [[*lacks(stored, each)] for each in stored["counts"].values()]
-    assert min(map(len, far)) > 5
-    assert max(abs(each) for of_contract in far for each in of_contract) < 5
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_searches_lack_values_as_often_as_the_model_says(contract: str) -> None:
+    far = [*lacks(contract)]
+    assert len(far) > 5
+    assert max(map(abs, far)) < 5
 
 
-def test_searches_of_2000_have_places_for_all_values_that_they_lack() -> None:
-    stored = figures()
-    lacking = [
-        sum(
-            1 - met(count / stored["samples"], 2000)
-            for count in each["values"].values()
-        )
-        for each in stored["counts"].values()
-    ]
-    assert max(lacking) < num_reserved(2000) / 10
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_searches_of_2000_have_places_for_all_values_that_they_lack(
+    contract: str,
+) -> None:
+    own = [row for row in ROWS if row.contract == contract]
+    lacking = sum(1 - met(row.count / row.samples, 2000) for row in own)
+    assert lacking < num_reserved(2000) / 10

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from studies.peers import stored_runs
 from studies.peers.__main__ import main
-from studies.peers.peer_result import PeerResult
 from studies.peers.roster import PEERS
+from studies.searches import SearchRow
 
 ROOT = Path(__file__).parents[3]
 SCRIPTS = sorted((ROOT / "examples" / "findings").glob("*.py"))
@@ -45,20 +45,30 @@ def test_a_peer_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
     assert line.startswith("d9d: skipped: ")
 
 
-RUN = PeerResult(
-    *("d9d", "sim", 200, 20, ("replicas_agree (x)",), ("sv2-x",), 1.5),
-    *("0.24.0", "2.15.0", "3.12", "2026-01-02"),
+RUN = SearchRow(
+    subject="d9d",
+    backend="sim",
+    date="2026-01-02",
+    examples=200,
+    seconds=1.5,
+    violations=("replicas_agree (x)",),
+    tokens=("sv2-x",),
+    num_properties=20,
+    release="0.24.0",
+    torch="2.15.0",
+    python="3.12",
 )
 
 
 def test_runs_are_stored_in_the_order_of_peers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_runs, "STORED", tmp_path / "peers.json")
+    file = replace(stored_runs.STORED, path=tmp_path / "peers.jsonl")
+    monkeypatch.setattr(stored_runs, "STORED", file)
     first = replace(RUN, subject="ddp", violations=(), tokens=())
-    stored_runs.store([RUN])
-    stored_runs.store([first])
-    stored_runs.store([replace(RUN, date="2026-01-03")])
+    file.put(RUN)
+    file.put(first)
+    file.put(replace(RUN, date="2026-01-03"))
     assert stored_runs.stored() == [first, replace(RUN, date="2026-01-03")]
     table = stored_runs.runs()
     assert "| 200 | 20 | `replicas_agree (x)` |" in table

@@ -1,6 +1,7 @@
 """Marks in pages: facts are filled in, and sentences that are not true are found."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,12 @@ from studies.releases.marks import Problem, filled, problems
 from studies.releases.release_table import Release, ReleaseTable
 
 TABLE = ReleaseTable(
-    "2026-01-02", {"megatron-core": Release("0.19.2", "2026-01-01", ">=3.12")}
+    "2026-01-02",
+    {
+        "megatron-core": Release(
+            "megatron-core", "0.19.2", "2026-01-01", "2026-01-02", ">=3.12"
+        )
+    },
 )
 FACTS = facts(TABLE)
 
@@ -23,7 +29,8 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a page whose sentences are true by TABLE, and which is the only one."""
     file = tmp_path / "page.md"
     file.write_text("The newest is <!-- newest megatron-core -->0.19.2<!-- / -->.\n")
-    monkeypatch.setattr(release_table, "TABLE", tmp_path / "releases.json")
+    table = replace(release_table.TABLE, path=tmp_path / "releases.jsonl")
+    monkeypatch.setattr(release_table, "TABLE", table)
     TABLE.write()
     monkeypatch.setattr(command, "PAGES", [file])
     monkeypatch.setattr(command, "ROOT", tmp_path)
@@ -32,7 +39,11 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def answer(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     """Let the index say that a version is the newest."""
-    newest = {"megatron-core": Release(version, "2026-02-01", ">=3.12")}
+    newest = {
+        "megatron-core": Release(
+            "megatron-core", version, "2026-02-01", "2026-02-02", ">=3.12"
+        )
+    }
     table = ReleaseTable("2026-02-02", newest)
     monkeypatch.setattr(command, "asked", lambda names: table)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from studies.releases.package_index import newest
+from studies.releases import package_index
 from studies.releases.release_table import Release, ReleaseTable
 from studies.releases.requirements import peers, requirements
 
@@ -15,9 +15,15 @@ def page(*files: dict[str, Any]) -> dict[str, Any]:
     return {"files": [file("peer-0.9.0.tar.gz"), *files]}
 
 
+def newest(page: dict[str, Any]) -> Release:
+    return package_index.newest("peer", page, "2026-03-02")
+
+
 def test_a_release_for_a_newer_python_counts() -> None:
     wheel = file("peer-0.10.0-py3-none-any.whl", **{"requires-python": ">=3.99"})
-    assert newest(page(wheel)) == Release("0.10.0", "2026-03-01", ">=3.99")
+    assert newest(page(wheel)) == Release(
+        "peer", "0.10.0", "2026-03-01", "2026-03-02", ">=3.99"
+    )
 
 
 def test_the_day_of_a_release_is_that_of_its_first_file() -> None:
@@ -41,8 +47,12 @@ def test_a_project_with_pre_releases_alone_has_a_newest_one() -> None:
 
 
 def test_a_release_for_another_python_is_left_out_and_named() -> None:
-    releases = dict.fromkeys(["torch", *peers()], Release("1.0", "2026-01-01", ""))
-    releases["megatron-core"] = Release("2.0", "2026-01-01", ">=3.12")
+    releases = dict.fromkeys(
+        ["torch", *peers()], Release("any", "1.0", "2026-01-01", "2026-01-02")
+    )
+    releases["megatron-core"] = Release(
+        "megatron-core", "2.0", "2026-01-01", "2026-01-02", ">=3.12"
+    )
     table = ReleaseTable("2026-01-02", releases)
     taken, left = requirements(table, "3.11")
     assert "megatron-core==2.0" not in taken

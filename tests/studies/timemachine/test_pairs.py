@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
+from studies.timemachine import __main__ as command
 from studies.timemachine import results
-from studies.timemachine.__main__ import main
 from studies.timemachine.pairs import FOLDER, SIMULATE, Edit, Pair, table
 from studies.timemachine.playing import Played
 from studies.timemachine.results import (
@@ -121,7 +121,15 @@ def test_a_played_side_names_the_place_of_its_pair_or_another_one() -> None:
     assert not PlayedSide.of(PAIR, "bad", elsewhere).shows(PAIR)
 
 
+def test_a_side_of_today_is_not_played_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "stored", lambda: {PAIR.name: HOLDS})
+    assert command._is_missing(PAIR, "good", again=True)
+    assert not command._is_missing(PAIR, "good", again=False)
+    monkeypatch.setattr(command, "today", lambda: SILENT.date)
+    assert not command._is_missing(PAIR, "good", again=True)
+
+
 def test_an_unknown_pair_is_one_line() -> None:
-    result = CliRunner().invoke(main, ["--only", "nothing"])
+    result = CliRunner().invoke(command.main, ["--only", "nothing"])
     assert result.exit_code == 2
     assert "Invalid value for '--only': 'nothing' is not one of" in result.output

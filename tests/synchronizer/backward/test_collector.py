@@ -5,13 +5,14 @@ Compiled once for all processes of a user, which takes 17 s of CPU.
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 from torch.utils import cpp_extension
 
-from studies.stand_ins.modes import CollectsInCpp
+from studies.stand_ins.modes import UsualMode
 from syncverify import verify
 from syncverify.synchronizer import (
     GradientSynchronizer,
@@ -142,6 +143,12 @@ def test_a_moved_gradient_is_right_after_set_to_none(one_rank: None) -> None:
         assert [w.grad.tolist() for w in weights if w.grad is not None] == (
             [[1.0] * 3] * 4
         )
+
+
+class CollectsInCpp(UsualMode):
+    """Counts the gradients that a hook in C++ has collected."""
+
+    config = replace(UsualMode.config, gradient_hook="cpp")
 
 
 @pytest.mark.long

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from torch.utils import cpp_extension
 
-from studies.pages.engine_matrix import scenario_of
 from syncverify.backends.sim import SimBackend
 from syncverify.program.graphs import cpp
 from syncverify.program.graphs.uses import USES
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.subjects.subject import resolve
+from tests.engine_scenarios import scenario_of
 
 
 def test_words_are_those_that_are_compiled() -> None:
