@@ -13,11 +13,16 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from tests.programs import violations
 
 ALONE = MeshSpec((1,), ("dp",))
+PAIR = MeshSpec((2,), ("dp",))
+# Uses whose functions a compiler makes, for a minute each.
+COMPILED = {"compiled_region", "cpp_function", "cpp_kernel"}
 GRID = MeshSpec((2, 2), ("dp", "tp"))
 
 
@@ -143,3 +148,15 @@ def test_a_right_subject_raises_no_alarm(subject: str, scenario: Scenario) -> No
     run = SimBackend().run(scenario, found)
     assert run.fault is None
     assert check(scenario, run, found.capabilities) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overflow", ["inf", "nan"])
+@pytest.mark.parametrize("use", [each for each in WORDS["use"] if each not in COMPILED])
+def test_a_gradient_that_overflows_stays_with_its_parameter(
+    use: str, overflow: str
+) -> None:
+    first, last = parameter(shape=(3,)), parameter("p2", shape=(3,), gradient=overflow)
+    between = parameter("p1", shape=(3,), use=use, gradient=overflow)
+    scenario = program(first, between, last, mesh=PAIR, accumulations=(2, 1))
+    assert violations(PlainGrads, scenario) == []
