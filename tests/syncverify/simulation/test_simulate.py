@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,6 +80,12 @@ def test_a_collective_that_nothing_waits_for_is_a_remark() -> None:
     assert simulation.to_json()["remarks"] == [
         line.removeprefix("REMARK: ") for line in text.splitlines()[:2]
     ]
+
+
+def test_the_page_has_the_remarks(tmp_path: Path) -> None:
+    simulate(_forgets_two, 2).write_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("Remark: nothing waits for all_") == 2
 
 
 def test_a_wait_of_the_host_is_a_wait_for_all_collectives() -> None:
@@ -245,6 +252,21 @@ def test_collectives_of_a_later_default_group_count_from_zero() -> None:
     (found,) = simulate(program, 2).violations
     assert found.violation.cause == "deadlock"
     assert "waits for rank 1 in all_reduce #0 " in str(simulate(program, 2))
+
+
+def _replicates_a_shard(rank: int) -> torch.Tensor:
+    from torch.distributed.tensor import distribute_tensor, init_device_mesh
+    from torch.distributed.tensor.placement_types import Replicate, Shard
+
+    mesh = init_device_mesh("cuda", (2,))
+    parts = distribute_tensor(torch.arange(4.0, device="cuda"), mesh, [Shard(0)])
+    return parts.redistribute(placements=[Replicate()])
+
+
+def test_dtensors_are_results_too() -> None:
+    simulation = simulate(_replicates_a_shard, 2)
+    assert simulation.is_right, str(simulation)
+    assert simulation.results[1].to_local().tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_lines_of_torch_are_named_on_request() -> None:
