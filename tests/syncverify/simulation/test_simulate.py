@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 
 from syncverify import region, simulate
-from syncverify.simulation.program import Device
 from tests.syncverify.simulation.faulty_programs import (
     FAULTS,
     Fault,
@@ -151,28 +150,6 @@ def test_a_report_tells_apart_what_differs(
     program: Callable[[int], None], words: str
 ) -> None:
     assert words in str(simulate(program, 2))
-
-
-def test_ranks_return_their_results() -> None:
-    def program(rank: int) -> torch.Tensor:
-        total = torch.full((2,), float(rank))
-        dist.all_reduce(total)
-        return total
-
-    simulation = simulate(program, 3, device="cpu")
-    assert [each.tolist() for each in simulation.results] == [[3.0, 3.0]] * 3
-
-
-def test_an_error_of_the_program_is_reported_and_not_raised() -> None:
-    def program(rank: int) -> None:
-        if rank == 1:
-            raise ValueError("no such shard")
-        dist.barrier()
-
-    (found,) = simulate(program, 2).violations
-    assert found.violation.property == "every_rank_finishes"
-    assert found.violation.summary == "rank 1 raised ValueError: no such shard"
-    assert found.violation.ranks == (1,)
 
 
 def test_a_fault_that_one_timing_shows_has_its_schedule() -> None:
@@ -337,18 +314,3 @@ def test_the_remedy_of_a_functional_collective_waits_for_its_tensor() -> None:
         "insert `wait_tensor()` of the result of the all_reduce launched at" in report
     )
     assert "work.wait()" not in report
-
-
-@pytest.mark.parametrize(("device", "library"), [("cuda", "nccl"), ("cpu", "gloo")])
-def test_a_stream_has_the_name_of_its_library(device: Device, library: str) -> None:
-    def program(rank: int) -> torch.Tensor:
-        summed = torch.ones(2, device=device)
-        work = dist.all_reduce(summed, async_op=True)
-        read = summed + 1
-        assert work is not None
-        work.wait()
-        return read
-
-    report = str(simulate(program, 2, device=device))
-    assert f"running on stream '{library} stream of ranks [0, 1]'" in report
-    assert "insert `work.wait()`" in report
