@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cache
 from typing import Any
 
 import pytest
@@ -145,6 +146,7 @@ class IsWrongInLaterSteps(PlainGrads):
             local_grad(self.parameters[0]).mul_(5)
 
 
+@cache
 def found_in(subject: type, accumulations: tuple[int, ...]) -> FoundViolation | None:
     specs = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2))
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, accumulations, 1 << 20)

@@ -12,6 +12,8 @@ from syncverify.trace.records import (
     HostWait,
     Mark,
     Moment,
+    StorageFreed,
+    StreamCreated,
     StreamWait,
     SubjectCall,
     SubjectReturn,
@@ -60,6 +62,13 @@ def test_absent_rank_leaves_a_collective_open() -> None:
     assert not timeline_of([[reduction()], [reduction()]]).events[0, 0].is_open
 
 
+def test_rank_that_did_not_play_is_not_waited_for() -> None:
+    """Of a large world, the fake backend plays some ranks."""
+    timeline = timeline_of([[reduction(), wait()], []])
+    assert not timeline.events[0, 0].is_open
+    assert timeline.lanes.keys() == {0}
+
+
 def test_collective_lasts_until_its_rank_waits() -> None:
     trace = [reduction(), work(), work(), wait()]
     timeline = timeline_of([trace, [reduction()]])
@@ -75,6 +84,11 @@ def test_arrows_of_a_collective() -> None:
     meeting = Arrow("match", LanePoint(0, "nccl", 0), LanePoint(1, "nccl", 0))
     waiting = Arrow("wait", LanePoint(0, "nccl", 0), LanePoint(0, "default", 1))
     assert timeline.arrows == (*launches, meeting, waiting)
+
+
+def test_ranks_that_disagree_are_marked() -> None:
+    timeline = timeline_of([[reduction()], [reduction(numel=5)]])
+    assert [a.kind for a in timeline.arrows] == ["launch", "launch", "mismatch"]
 
 
 def test_arrows_follow_events_of_streams() -> None:
@@ -116,3 +130,15 @@ def test_work_names_the_gradients_in_its_memory() -> None:
     timeline = timeline_of([[SubjectCall(NOW), work(), held]])
     event = timeline.events[0, 1]
     assert (event.parameters, event.num_bytes) == (("p",), 16)
+
+
+def test_lanes_are_the_streams_in_the_order_of_their_use() -> None:
+    records = [
+        StreamCreated(NOW, "side", SourceLine("a.py", 1, "")),
+        reduction(stream="side"),
+        work(),
+        StorageFreed(NOW, 0, "side", num_bytes=8),
+    ]
+    timeline = timeline_of([records])
+    assert timeline.lanes == {0: ("calls", "side", "nccl", "default")}
+    assert timeline.events[0, 3].num_bytes == 8
