@@ -88,6 +88,17 @@ VIOLATION: gradient_equals_reference (rank_contribution_missing)
     )
 
 
+def test_several_violations_are_numbered() -> None:
+    other = FoundViolation(replace(VIOLATION, cause="stale"), SCENARIO)
+    lines = diagnosis(replace(REPORT, violations=(ENTRY, other))).splitlines()
+    titles = [line for line in lines if line.startswith("VIOLATION")]
+    assert titles == [
+        "VIOLATION 1 of 2: gradient_equals_reference (rank_contribution_missing)",
+        "VIOLATION 2 of 2: gradient_equals_reference (stale)",
+    ]
+    assert lines[-1] == "2 VIOLATIONS: mine:Sync (20 scenarios on sim, seed 7, 1.2 s)"
+
+
 def test_fault_shows_its_details() -> None:
     waits = "rank 0: waits for rank 1"
     fault = Violation(
