@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from syncverify.simulation.simulation import Simulation
+from syncverify.whole_step.causes import LacksSum
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.outcome import LayoutPlay, worst_errors
-from syncverify.whole_step.text import play_words
-from tests.syncverify.whole_step.comparisons import compared
+from syncverify.whole_step.outcome import FoundMistake, LayoutPlay, worst_errors
+from syncverify.whole_step.text import headline, play_words
+from tests.syncverify.whole_step.comparisons import compared, finding
 
 
 @pytest.mark.parametrize(
@@ -33,3 +34,18 @@ def test_verdict_of_right_values_gives_their_share_of_rounding(
         worst=worst_errors(values),
     )
     assert play_words(played) == f"1 micro-batch: {text}"
+
+
+def test_headline_has_values_cause_layout_step_and_rank() -> None:
+    found = FoundMistake(
+        finding(LacksSum(frozenset({"tp"})), "b.0.w", "b.1.w"),
+        Layout.of({"dp": 1, "tp": 2}),
+        2,
+        (),
+        None,
+        (),
+    )
+    assert headline(found) == (
+        "gradient of b.{0-1}.w: lacks the sum over `tp` (dp=1,tp=2, 2 micro-batches, step 2, "
+        "rank 0)"
+    )
