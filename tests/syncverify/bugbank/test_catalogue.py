@@ -3,35 +3,14 @@
 import inspect
 import re
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
-from syncverify import bugbank
-from syncverify.bugbank.catalogue import SECTIONS, entries
+from syncverify.bugbank.catalogue import entries
 from syncverify.bugbank.entry import Entry
 from syncverify.judge.properties import ALL_PROPERTIES
 
-BANK = Path(bugbank.__file__).parent
 every_entry = pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.id)
-
-
-def test_no_defect_is_reported_twice() -> None:
-    for field in ("id", "source", "subject"):
-        values = [getattr(entry, field) for entry in entries()]
-        assert [value for value in {*values} if values.count(value) > 1] == []
-
-
-def test_every_module_of_a_section_is_an_entry() -> None:
-    folders = {section.replace("-", "_") for section in SECTIONS}
-    files = {
-        f"{file.parent.name}.{file.stem}"
-        for folder in folders
-        for file in (BANK / folder).glob("*.py")
-        if file.stem != "__init__"
-    }
-    listed = {".".join(e.subject.__module__.split(".")[-2:]) for e in entries()}
-    assert files == listed
 
 
 @every_entry

@@ -69,6 +69,10 @@ def test_launches_without_an_operator_in_between_are_one_burst() -> None:
     assert (apart.bursts, apart.early_bytes) == (4, 16)
 
 
+def test_a_run_without_collectives_costs_nothing() -> None:
+    assert cost(operator(), SubjectCall(WAIT)) == Cost(peak_bytes=12)
+
+
 class Silent(ViewBuckets):
     """Never sends a bucket."""
 

@@ -1,5 +1,7 @@
 """A fix is code in the subject's own names, and was played."""
 
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.subjects.subject import Subject, resolve
+from syncverify.trace.run import Run
 from syncverify.witness.fix import Fix
 
 PAIR = Scenario(
@@ -117,6 +120,29 @@ def test_a_change_has_to_hold_what_it_mends_in_other_scenarios(
     game = Game(found, entry_of("final-join-missing").defect(), BACKEND)
     edit = Edit("sync.py", 1, 1, ("return",), 4)
     assert game.is_harmless(edit) == is_harmless
+
+
+def test_what_is_judged_is_measured_in_the_same_play(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    subject = entry_of("double-accumulation-division").defect()
+    found, plays, played = violation(subject), Counter[Scenario](), Game._run
+    assert found is not None
+
+    def run(game: Game, scenario: Scenario, *others: Any) -> Run | None:
+        plays[scenario] += 1
+        return played(game, scenario, *others)
+
+    monkeypatch.setattr(Game, "_run", run)
+    game = Game(found, subject, BACKEND)
+    larger = replace(PAIR, accumulations=(3,))
+    game._others = [(larger, game._measured_play(larger, None))]
+    code = subject.factory.divisor.__code__  # type: ignore[attr-defined]
+    right = ("return super().divisor(bucket)",)
+    edit = Edit(code.co_filename, code.co_firstlineno + 2, 1, right, 8)
+    assert game.is_harmless(edit)
+    assert game.cost_of(edit).regression == "too few scenarios to compare"
+    assert plays == {larger: 2}  # without the change and with it
 
 
 def test_no_change_mends_what_one_play_does_not_show() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -26,7 +28,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import Part, shown_value
 from syncverify.subjects.subject import resolve
-from syncverify.trace.run import Run
+from syncverify.trace.run import Fault, Run
 from syncverify.trace.source_lines import SourceLine
 from syncverify.witness.fix import Fix
 
@@ -145,6 +147,7 @@ class IsWrongInLaterSteps(PlainGrads):
             local_grad(self.parameters[0]).mul_(5)
 
 
+@cache
 def found_in(subject: type, accumulations: tuple[int, ...]) -> FoundViolation | None:
     specs = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2))
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, accumulations, 1 << 20)
@@ -222,10 +225,30 @@ class RefusesToPlayAgain(SimBackend):
         return super().run(*arguments, **named)
 
 
+class HangsWhenPlayedAgain(SimBackend):
+    """Plays once; after that, as one with a rank that does not come back."""
+
+    num_plays = 0
+
+    @override
+    def run(self, *arguments: Any, **named: Any) -> Run:
+        self.num_plays += 1
+        run = super().run(*arguments, **named)
+        hang = Fault("never_returns", (0,), "rank 0 does not come back")
+        return run if self.num_plays == 1 else replace(run, fault=hang)
+
+
 def test_values_that_cannot_be_played_are_not_reported() -> None:
     entry = found_in(KeepsTwoThings, (1, 1))
     assert entry is not None
     assert left_over(entry, resolve(KeepsTwoThings), RefusesToPlayAgain()) == ()
+
+
+def test_two_plays_that_hang_are_enough() -> None:
+    entry, backend = found_in(KeepsTwoThings, (1, 1)), HangsWhenPlayedAgain()
+    assert entry is not None
+    assert left_over(entry, resolve(KeepsTwoThings), backend) == ()
+    assert backend.num_plays == 1 + 2
 
 
 COUNTER = LeftOver(

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from syncverify.command.options import cli
 from syncverify.errors import UsageError
 from syncverify.report import documents
 from syncverify.report.documents import (
@@ -15,14 +14,7 @@ from syncverify.report.documents import (
 )
 from syncverify.report.report import Report
 from syncverify.report.sarif import sarif_log
-from syncverify.settings import REPORT_DOCUMENTS
 from syncverify.subjects.subject import resolve
-
-
-def test_each_document_has_a_writer_and_an_option() -> None:
-    options = {option.name for option in cli.commands["run"].params}
-    assert documents._WRITERS.keys() == REPORT_DOCUMENTS.keys()
-    assert {f"{name}_path" for name in REPORT_DOCUMENTS} <= options
 
 
 def test_documents_with_a_file_are_written(

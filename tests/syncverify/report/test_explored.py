@@ -5,7 +5,7 @@ import pytest
 from syncverify.judge.ordering.held_memory import HeldMemory
 from syncverify.report.explored import explored_lines
 from syncverify.search.result import RunStatistics
-from syncverify.search.schedules import COMPLETE, DRAWN, RANDOM, ScheduleCoverage
+from syncverify.search.schedules import COMPLETE, RANDOM, ScheduleCoverage
 
 COMPLETE_LINE = "schedules of 2 scenarios complete: 5 classes of {} interleavings"
 
@@ -21,10 +21,6 @@ def lines(
             promises_overlap=promises_overlap,
         )
     )
-
-
-def test_search_of_single_schedules_has_no_line() -> None:
-    assert lines(RunStatistics(schedules={ScheduleCoverage(DRAWN): 1})) == []
 
 
 def test_replays_are_counted() -> None:

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
-from syncverify.report.report import violation_json
+from syncverify.report.report import Report, violation_json
+from syncverify.report.sarif import sarif_log
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -97,3 +98,9 @@ def test_json_of_a_left_over_value_has_its_path_and_both_values() -> None:
             "step": 1,
         },
     ]
+
+
+def test_sarif_has_the_same_hint() -> None:
+    report = Report("a:B", "sim", 0, 1, 1.0, {}, (ENTRY,))
+    (result,) = sarif_log(report)["runs"][0]["results"]
+    assert f"hint: {HINT}\n" in result["message"]["text"]

@@ -57,6 +57,19 @@ class Listening(SilentProgress):
         self.events.append(("shrunk", violation.violation.identity, 1))
 
 
+class Interrupting(SilentProgress):
+    """Interrupts a search after some scenarios, as Ctrl-C does; a negative number never does."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.num_played: list[int] = []
+
+    def played(self, num_examples: int, num_violations: int) -> None:
+        self.num_played.append(num_examples)
+        if 0 <= self.last <= num_examples:
+            raise KeyboardInterrupt
+
+
 def look(
     subject: Any,
     backend: Any = None,

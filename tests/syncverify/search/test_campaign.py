@@ -16,11 +16,12 @@ from syncverify.errors import UsageError
 from syncverify.processes.calls import Crew, run_here
 from syncverify.search import campaign_file, shards
 from syncverify.search.campaign_file import CampaignFile
-from syncverify.search.result import SearchResult, SilentProgress
+from syncverify.search.result import SearchResult
 from syncverify.search.search import search
 from syncverify.search.sharded_search import campaign_of, explore_in_shards
 from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
+from tests.syncverify.search.search_searches import Interrupting
 from tests.syncverify.search.search_subjects import Doubles
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hardly_shrunk")]
@@ -29,19 +30,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hardly_shrunk")]
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "_LEAST", 3)
-
-
-class Interrupting(SilentProgress):
-    """Interrupts a search after some scenarios, as Ctrl-C does; a negative number never does."""
-
-    def __init__(self, last: int) -> None:
-        self.last = last
-        self.num_played: list[int] = []
-
-    def played(self, num_examples: int, num_violations: int) -> None:
-        self.num_played.append(num_examples)
-        if 0 <= self.last <= num_examples:
-            raise KeyboardInterrupt
 
 
 def settings_in(folder: Path) -> Settings:

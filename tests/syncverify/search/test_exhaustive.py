@@ -1,6 +1,6 @@
 """An exhaustive search plays each scenario of its scope once, and goes on after an interrupt."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from syncverify.report.report import Report
 from syncverify.report.text import verdict
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search import sharded_search, shards, shrinking
-from syncverify.search.result import SilentProgress
 from syncverify.search.schedules import (
     COMPLETE,
     RANDOM,
@@ -22,6 +21,7 @@ from syncverify.search.schedules import (
 )
 from syncverify.settings import Settings
 from syncverify.verification.verify import CoverageGap, PropertyViolation
+from tests.syncverify.search.search_searches import Interrupting
 from tests.syncverify.search.search_subjects import Naive, SkipsSecond
 
 pytestmark = pytest.mark.slow
@@ -30,17 +30,10 @@ SMALL = "parameters=1,micro_batches=1,words=none"
 PAIRS = "parameters=2,steps=1,micro_batches=1,words=none"
 
 
-@dataclass
-class Interrupting(SilentProgress):
-    """Interrupts a search after some scenarios, as Ctrl-C does."""
-
-    last: int
-    played_in_this_call: list[int] = field(default_factory=list)
-
-    def played(self, num_examples: int, num_violations: int) -> None:
-        self.played_in_this_call.append(num_examples)
-        if num_examples == self.last:
-            raise KeyboardInterrupt
+def played(self, num_examples: int, num_violations: int) -> None:
+    self.num_played.append(num_examples)
+    if num_examples == self.last:
+        raise KeyboardInterrupt
 
 
 def play(subject: Any, folder: Path, scope: str = SMALL, **more: Any) -> Report:
@@ -101,7 +94,7 @@ def test_the_same_call_goes_on_after_an_interrupt(
     with pytest.raises(PropertyViolation) as resumed:
         play(SkipsSecond, tmp_path, PAIRS, progress=later)
     # Two parts of 5 were whole, and the third begins anew.
-    assert later.played_in_this_call[0] == 11
+    assert later.num_played[0] == 11
     first, second = (
         replace(each, seconds=0, seed=0) for each in (resumed.value.report, of_pairs)
     )
@@ -120,7 +113,7 @@ def test_parts_of_other_sources_are_played_again(
     later = Interrupting(1)
     with pytest.raises(KeyboardInterrupt):
         play(Naive, tmp_path, progress=later)
-    assert later.played_in_this_call == [1]
+    assert later.num_played == [1]
 
 
 def test_a_time_limit_leaves_the_rest_to_the_next_call(

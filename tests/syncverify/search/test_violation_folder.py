@@ -93,13 +93,6 @@ def test_a_folder_that_cannot_be_made_is_refused_before_it_is_used() -> None:
         ViolationFolder("/proc/no/such", [])
 
 
-def test_a_folder_that_can_be_made_is_made_by_the_first_entry(tmp_path: Path) -> None:
-    folder = ViolationFolder(tmp_path / "not" / "yet", [])
-    assert list(tmp_path.iterdir()) == []
-    folder.save(KEY, b"entry")
-    assert list(folder.fetch(KEY)) == [b"entry"]
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -1,5 +1,7 @@
 """The judge of orderings against verdicts that were reached without it."""
 
+from collections import Counter
+
 import pytest
 
 from syncverify.judge.ordering.races import judge_orderings
@@ -23,6 +25,14 @@ def test_precision_and_recall_are_one() -> None:
         if (judged := verdict(case)) != case.label
     ]
     assert wrong == []
+
+
+def test_suite_is_wide_and_balanced() -> None:
+    labels = Counter(case.label for case in CASES)
+    assert labels.total() >= 200
+    assert labels["race"] >= 100 <= labels["legal"]
+    assert labels["early free"] >= 8
+    assert len({(case.programs, case.semantics) for case in CASES}) == len(CASES)
 
 
 @pytest.mark.parametrize("keep", range(4))

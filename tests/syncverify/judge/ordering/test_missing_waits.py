@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from syncverify.judge.ordering.missing_waits import (
+    BeforeFree,
     BeforeReturn,
     BeforeUse,
     InsertionPoint,
@@ -51,6 +52,18 @@ def test_a_return_is_that_of_one_method() -> None:
     assert (added[0].stream, added[1].stream) == ("default", "side")
     assert added[0].moment == added[1].moment == Moment("wait", 0)
     assert added[0].source == added[1].source == NoLine.UNKNOWN
+
+
+def test_a_free_is_one_to_the_pool_of_a_stream() -> None:
+    (before,) = traces(PROGRAM)
+    (after,) = wait_at(BeforeFree("side")).applied([before])
+    (freed,) = (
+        after[position + 1]
+        for position, event in enumerate(after)
+        if isinstance(event, StreamWait)
+    )
+    assert isinstance(freed, StorageFreed)
+    assert freed.storage == ord("c")
 
 
 def test_work_is_what_its_line_has_launched_by_then() -> None:

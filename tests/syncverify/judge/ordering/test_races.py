@@ -34,6 +34,14 @@ def test_race_names_both_events_and_the_bytes_in_common() -> None:
     assert race.region == region("b[4:8]")
 
 
+def test_early_free_names_the_last_use_and_the_free() -> None:
+    ranks = traces("r b[0:8] side; r b[8:16] side; free b default; w c[0:8] default")
+    (early,) = judge_orderings(ranks).early_frees
+    assert (early.rank, early.use_index, early.free_index) == (0, 1, 2)
+    assert early.use is ranks[0][1]
+    assert early.freed is ranks[0][2]
+
+
 @pytest.mark.parametrize(
     ("program", "expected"),
     [

@@ -23,13 +23,11 @@ from syncverify.trace.records import (
     StreamWait,
     TraceRecord,
 )
-from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.source_lines import NoLine
-from tests.syncverify.judge.ordering.micro_traces import AT, launch, region, traces
+from tests.syncverify.judge.ordering.micro_traces import AT, launch, region
 from tests.syncverify.judge.ordering.reachability import (
     CyclicError,
     Reachability,
-    bytes_of,
 )
 
 STREAMS = ("default", "side", "third")
@@ -211,19 +209,3 @@ def test_judge_equals_reachability(
         for events, cut in zip(ranks, cuts, strict=False)
     ]
     assert_equal_to_reachability(ranks, semantics)
-
-
-def test_bytes_of_strided_regions() -> None:
-    assert bytes_of(region("b[1+2x3@5]")) == {
-        (ord("b"), byte) for byte in (1, 2, 6, 7, 11, 12)
-    }
-    nested = MemoryRegion(0, 0, 12, ((2, 8), (2, 3)))
-    assert bytes_of(nested) == {(0, byte) for byte in (0, 3, 8, 11)}
-
-
-def test_reachability_sees_a_deadlock() -> None:
-    first = "reduce c b[0:1] default>default; reduce d b[0:1] default>default"
-    second = "reduce d b[0:1] default>default; reduce c b[0:1] default>default"
-    with pytest.raises(CyclicError):
-        Reachability(traces(first, second), "stream").refuse_cycles()
-    Reachability(traces(first, first), "stream").refuse_cycles()

@@ -69,9 +69,15 @@ class LeadersTalk(ViewBuckets):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "subject", ["synchronizer", ViewBuckets, MainGrads, LeadersTalk]
+    ("subject", "scenario"),
+    [
+        ("synchronizer", GRID),
+        ("synchronizer", UNEVEN),
+        (ViewBuckets, UNEVEN),
+        (MainGrads, GRID),
+        (LeadersTalk, UNEVEN),
+    ],
 )
-@pytest.mark.parametrize("scenario", [GRID, UNEVEN])
 def test_correct_programs_are_silent(subject: Any, scenario: Scenario) -> None:
     assert violations(subject, scenario) == []
 

@@ -3,6 +3,7 @@
 import json
 from functools import cache
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -84,3 +85,18 @@ def test_page_asks_nothing_of_a_network() -> None:
     (policy,) = [a["content"] for _, a in parsed.elements if "http-equiv" in a]
     assert policy is not None
     assert policy.startswith("default-src 'none'")
+
+
+def elements(values: Any, numel: int) -> str:
+    gradient = {"parameter": "p", "rank": 0, "step": 0, "numel": numel}
+    shown = {"expected": values, "observed": None, "wrong": True, "why": "it is gone"}
+    model = page_model(report("plain"), Capabilities(), [None])
+    model["violations"][0]["gradients"] = [{**gradient, **shown}]
+    return Page(rendered(model)).text
+
+
+def test_gradients_are_written_as_numbers() -> None:
+    text = elements([1.0, -0.5, "inf"], 2003)
+    assert "1, -0.5, inf, and 2,000 more" in text
+    assert "no gradient" in text
+    assert "it is gone" in text

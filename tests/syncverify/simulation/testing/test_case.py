@@ -62,18 +62,6 @@ def test_fixtures_run_on_each_rank() -> None:
     assert len(_CALLS) == 8
 
 
-def test_error_of_a_rank_is_that_of_the_test() -> None:
-    class Test(_Two):
-        def test_rank(self) -> None:
-            self.assertTrue(self.rank == 0, "not the first rank")  # noqa: PT009
-
-    message = _message(_run(Test, "test_rank"))
-    assert 'self.assertTrue(self.rank == 0, "not the first rank")' in message
-    assert message.rstrip().endswith(
-        "AssertionError: False is not true : not the first rank"
-    )
-
-
 def test_race_fails_a_test_whose_assertions_hold() -> None:
     class Test(_Two):
         def test_late(self) -> None:

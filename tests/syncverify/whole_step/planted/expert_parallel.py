@@ -11,12 +11,8 @@ from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
-from tests.syncverify.whole_step.planted.collectives import (
-    gather,
-    own_slice,
-    take_slice,
-)
 from tests.syncverify.whole_step.planted.steps import add
+from tests.syncverify.whole_step.reports.by_hand import gathers, own_part, scatters
 
 NUM_EXPERTS = 4
 OWN = {"experts": {"ep": 0}}
@@ -35,18 +31,13 @@ class Experts(nn.Module):
     def forward(self, x: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
         x, first = torch.tanh(self.layer(x)), 0
         if self.group is not None:
-            x = gather(x, 0, self.group, is_whole=False)
-            expert = gather(expert, 0, self.group, is_whole=False)
+            x, expert = gathers(x, self.group), gathers(expert, self.group)
             first = self.group.rank() * len(self.experts)
         out = x * 0  # a rank without experts has a gradient too
         for index, weight in enumerate(self.experts, start=first):
             is_here = (expert == index).unsqueeze(-1)
             out = out + is_here * torch.tanh(x @ weight)
-        return (
-            out
-            if self.group is None
-            else take_slice(out, 0, self.group, is_partial=True)
-        )
+        return out if self.group is None else scatters(out, self.group)
 
 
 def batch() -> dict[str, torch.Tensor]:
@@ -63,7 +54,7 @@ def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
 def split(model: Experts, mesh: DeviceMesh) -> None:
     """Keep this rank's experts alone."""
     model.group = mesh.get_group("ep")
-    model.experts = nn.Parameter(own_slice(model.experts.detach(), 0, model.group))
+    model.experts = nn.Parameter(own_part(model.experts, model.group))
 
 
 def backward(

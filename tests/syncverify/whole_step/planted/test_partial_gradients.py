@@ -15,19 +15,19 @@ from typing_extensions import override
 from syncverify.whole_step.causes import LacksSum
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
-from tests.syncverify.whole_step.planted.collectives import (
-    add_up,
-    gather,
-    own_slice,
-    take_slice,
-    use_in_parts,
-)
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     add,
     average,
     compare,
     update,
+)
+from tests.syncverify.whole_step.reports.by_hand import (
+    joins,
+    own_part,
+    splits,
+    sums,
+    sums_gradient,
 )
 
 
@@ -45,10 +45,10 @@ class SequenceParallel(nn.Module):
         group = self.group
         for norm, layer in zip(self.norms, self.layers, strict=True):
             if group is not None:
-                x = take_slice(x, 1, group, is_partial=False)
+                x = splits(x, group, dim=1)
             x = norm(x) * 1.5
             if group is not None:
-                x = gather(x, 1, group, is_whole=True)
+                x = joins(x, group, dim=1)
             x = torch.tanh(layer(x)) + x
         return x
 
@@ -70,10 +70,10 @@ class Gated(nn.Module):
         x = torch.tanh(self.layer(x))
         gate, own = torch.sigmoid(self.gate(x)), x
         if self.group is not None:
-            own = use_in_parts(x, self.group)
-            gate = use_in_parts(gate, self.group) if self.gate_is_summed else gate
+            own = sums_gradient(x, self.group)
+            gate = sums_gradient(gate, self.group) if self.gate_is_summed else gate
         out = gate * (torch.tanh(own @ self.up) @ self.down)
-        return out if self.group is None else add_up(out, self.group)
+        return out if self.group is None else sums(out, self.group)
 
 
 def batch() -> torch.Tensor:
@@ -111,8 +111,8 @@ def gated_step(
 
 def split_experts(model: Gated, mesh: DeviceMesh) -> None:
     group = model.group = mesh.get_group("tp")
-    model.up = nn.Parameter(own_slice(model.up.detach(), 1, group))
-    model.down = nn.Parameter(own_slice(model.down.detach(), 0, group))
+    model.up = nn.Parameter(own_part(model.up, group, dim=1))
+    model.down = nn.Parameter(own_part(model.down, group))
 
 
 def split_with_a_partial_gate(model: Gated, mesh: DeviceMesh) -> None:

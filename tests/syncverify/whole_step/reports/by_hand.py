@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,27 +16,31 @@ Way = Callable[[torch.Tensor, ProcessGroup], torch.Tensor]
 
 def summed(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
     """Return the sum of a tensor over a group."""
-    total = value.detach().clone()
+    total = value.detach().clone().contiguous()
     dist.all_reduce(total, group=group)
     return total
+
+
+def own_part(value: torch.Tensor, group: ProcessGroup, dim: int = 0) -> torch.Tensor:
+    """Return this rank's part of a tensor."""
+    return value.detach().chunk(group.size(), dim)[group.rank()].clone()
 
 
 def _same(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
     return value.detach().clone()
 
 
-def _gathered(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
+def _gathered(value: torch.Tensor, group: ProcessGroup, dim: int) -> torch.Tensor:
+    value = value.detach().contiguous()
     parts = [torch.empty_like(value) for _ in range(group.size())]
-    dist.all_gather(parts, value.detach().contiguous(), group=group)
-    return torch.cat(parts)
+    dist.all_gather(parts, value, group=group)
+    return torch.cat(parts, dim)
 
 
-def _own_rows(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
-    return value.detach().chunk(group.size())[group.rank()].clone()
-
-
-def _own_rows_of_sum(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
-    return _own_rows(summed(value, group), group)
+def _own_part_of_sum(
+    value: torch.Tensor, group: ProcessGroup, dim: int
+) -> torch.Tensor:
+    return own_part(summed(value, group), group, dim)
 
 
 class _Collective(torch.autograd.Function):
@@ -72,19 +77,23 @@ def sums(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
 
 def gathers(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
     """Return all ranks' rows: the way of own rows into split layers."""
-    return _passed(value, group, _gathered, _own_rows_of_sum)
+    there, back = (partial(each, dim=0) for each in (_gathered, _own_part_of_sum))
+    return _passed(value, group, there, back)
 
 
 def scatters(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
     """Return own rows of the sum over a group: the way of own rows out of split layers."""
-    return _passed(value, group, _own_rows_of_sum, _gathered)
+    there, back = (partial(each, dim=0) for each in (_own_part_of_sum, _gathered))
+    return _passed(value, group, there, back)
 
 
-def splits(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
-    """Return own rows of a tensor that all ranks have: the way into whole layers."""
-    return _passed(value, group, _own_rows, _gathered)
+def splits(value: torch.Tensor, group: ProcessGroup, dim: int = 0) -> torch.Tensor:
+    """Return the own part of a tensor that all ranks have: the way into whole layers."""
+    there, back = (partial(each, dim=dim) for each in (own_part, _gathered))
+    return _passed(value, group, there, back)
 
 
-def joins(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
-    """Return all ranks' rows of layers that each rank has whole: the way out of them."""
-    return _passed(value, group, _gathered, _own_rows)
+def joins(value: torch.Tensor, group: ProcessGroup, dim: int = 0) -> torch.Tensor:
+    """Return all ranks' parts of layers that each rank has whole: the way out of them."""
+    there, back = (partial(each, dim=dim) for each in (_gathered, own_part))
+    return _passed(value, group, there, back)
