@@ -206,15 +206,7 @@ def test_a_place_that_leads_nowhere_is_named(
     assert complaint in outcome.complaint
 
 
-@pytest.mark.parametrize("command", ["run", "probe", "replay"])
-def test_an_unknown_contract_is_named(call: Call, command: str) -> None:
-    arguments = ("sv2-", "synchronizer") if command == "replay" else ("synchronizer",)
-    outcome = call(command, *arguments, "--contract", "plane")
+def test_an_unknown_contract_is_named(call: Call) -> None:
+    outcome = call("probe", "synchronizer", "--contract", "plane")
     assert outcome.code == 2
     assert outcome.complaint.startswith("unknown contract 'plane': expected one of ")
-
-
-def test_a_probe_needs_collectives_that_move_data(call: Call) -> None:
-    outcome = call("probe", "synchronizer", "--backend", "fake")
-    assert outcome.code == 2
-    assert "'fake' is not one of 'sim', 'streams', 'gloo'" in outcome.complaint

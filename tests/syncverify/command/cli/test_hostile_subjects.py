@@ -55,15 +55,14 @@ SAID = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["sim", "fake"])
 @pytest.mark.parametrize(("subject", "message"), SAID.items(), ids=SAID.keys())
 def test_hostile_exception_is_a_violation(
-    call: Call, tmp_path: Path, subject: str, message: str, backend: str
+    call: Call, tmp_path: Path, subject: str, message: str
 ) -> None:
     (tmp_path / "cli_subjects.py").write_text(HOSTILE)
     outcome = call(
         "run", f"cli_subjects:{subject}", "--examples", "1", "--seed", "0",
-        "--ranks", "1", "--backend", backend,
+        "--ranks", "1",
     )  # fmt: skip
     assert (outcome.code, outcome.err) == (1, "")
     assert f"rank 0 raised {message}" in outcome.out

@@ -127,11 +127,6 @@ def test_uses_compose_with_backwards_unless_torch_forbids(word: str, use: str) -
         assert model.gradients() == model.expected(count)
 
 
-def test_every_word_has_a_function() -> None:
-    assert [*BACKWARDS] == [*WORDS["backward"]]
-    assert [*USES] == [*WORDS["use"]]
-
-
 @every_backward
 def test_a_backward_keeps_its_graph_alive_by_no_cycle(word: str) -> None:
     """torch refuses to cast a DTensor parameter whose graph is alive."""
