@@ -183,11 +183,10 @@ def test_what_a_rank_contributes_is_recorded(name: str) -> None:
 
 
 @NAMES
-@pytest.mark.parametrize("num_ranks", [1, 3])
-def test_simulated_collective_is_recorded_alike(name: str, num_ranks: int) -> None:
-    (launch,) = simulate(COLLECTIVES[name][0], num_ranks)
-    assert launch.signature == signature_of(name, num_ranks)
-    assert (launch.ranks, launch.sequence) == (tuple(range(num_ranks)), 0)
+def test_simulated_collective_is_recorded_alike(name: str) -> None:
+    (launch,) = simulate(COLLECTIVES[name][0], 3)
+    assert launch.signature == signature_of(name, 3)
+    assert (launch.ranks, launch.sequence) == ((0, 1, 2), 0)
     assert launch.source.path == shown_path(__file__)
 
 
