@@ -21,6 +21,7 @@ from syncverify.strategies import (
     scenarios,
 )
 from syncverify.strategies.combined_scenarios import combined_scenarios
+from syncverify.strategies.last_words import scenarios_with_last_words
 from syncverify.subjects.subject import resolve
 from tests.programs import one_parameter
 
@@ -162,6 +163,16 @@ def test_no_scenario_has_a_pair_that_is_never_together(scenario: Scenario) -> No
     ] == []
     assert not [pair for pair in NEVER_TOGETHER if pair <= {*met}]
     assert not [each for each in met if each in FEATURES and FEATURES[each].rare]
+
+
+@given(
+    scenarios_with_last_words(
+        one_parameter(4, "p0", ()), max_ranks=4, capabilities=EVERYTHING
+    )
+)
+def test_a_last_word_makes_no_pair_that_is_never_together(scenario: Scenario) -> None:
+    met = {*features_of(scenario)}
+    assert not [pair for pair in NEVER_TOGETHER if pair <= met]
 
 
 def test_a_pair_that_is_never_together_is_not_combined(
