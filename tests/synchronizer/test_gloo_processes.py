@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import Partial, Replicate, Shard
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
@@ -22,7 +22,7 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.hooks import bf16_error_feedback
-from tests.programs import parameter
+from tests.programs import parameter, placed
 
 WORLD_SECONDS = 60
 KIB_MB = 2**-10
@@ -59,12 +59,7 @@ def one_backward_reduces_while_it_runs(rank: int) -> None:
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
     torch.manual_seed(0)
     weights = [torch.randint(-2, 3, (16, 16)).double() for _ in range(6)]
-    group = [
-        nn.Parameter(
-            DTensor.from_local(w.clone(), mesh, [Replicate()], run_check=False)
-        )
-        for w in weights
-    ]
+    group = [placed(w.clone(), mesh) for w in weights]
     inputs = torch.randint(-2, 3, (2, 4, 16)).double()
     with GradientSynchronizer([group], KIB_MB, 1) as sums:
         x = inputs[rank]

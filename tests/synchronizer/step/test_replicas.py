@@ -14,6 +14,7 @@ from syncverify.synchronizer import (
     PlanMismatchError,
     SynchronizerConfig,
 )
+from tests.programs import placed
 
 
 @pytest.mark.parametrize("policy", ["broadcast", "keep"])
@@ -44,7 +45,7 @@ def test_shards_go_along_the_axes_that_replicate_them(ranks) -> None:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
         local = torch.full((2,), float(rank))
         group = [
-            nn.Parameter(DTensor.from_local(local.clone(), mesh, each, run_check=False))
+            placed(local.clone(), mesh, *each)
             for each in (
                 (Replicate(), Shard(0)),
                 (Replicate(), Replicate()),
@@ -126,15 +127,14 @@ def test_equal_replicas_bind_with_shards_that_differ(ranks) -> None:
     def make(rank: int) -> Any:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
         tp = float(mesh.get_local_rank("tp"))
-        placed = {
+        locals_ = {
             "sharded": (torch.full((2,), tp), (Replicate(), Shard(0))),
             "replicated": (torch.full((2,), tp), (Replicate(), Replicate())),
             "empty": (torch.full((1 - int(tp),), 1.0), (Replicate(), Shard(0))),
             "alone": (torch.full((2,), float(rank)), (Shard(0), Shard(0))),
         }
         named = {
-            name: nn.Parameter(DTensor.from_local(local, mesh, each, run_check=False))
-            for name, (local, each) in placed.items()
+            name: placed(local, mesh, *each) for name, (local, each) in locals_.items()
         }
         named["ordinary"] = nn.Parameter(torch.full((2,), float(rank)))
         return named, SynchronizerConfig(axis_reductions={"tp": "none"})

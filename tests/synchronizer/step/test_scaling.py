@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
     ReplacedGradientError,
 )
-from tests.programs import accumulate, lines, value
+from tests.programs import accumulate, lines, placed, value
 
 
 def plain(dtype: torch.dtype = torch.float32) -> nn.Parameter:
@@ -29,8 +29,7 @@ def test_the_scale_multiplies_reduced_and_local_gradients(ranks, factor) -> None
         mesh = init_device_mesh("cpu", (2,))
         local = torch.zeros(3)
         replicated, sharded = (
-            nn.Parameter(DTensor.from_local(local, mesh, [placement], run_check=False))
-            for placement in (Replicate(), Shard(0))
+            placed(local, mesh, placement) for placement in (Replicate(), Shard(0))
         )
         group = [replicated, sharded, plain(), plain(torch.bfloat16)]
         found = []

@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
 from torch.futures import Future
 
 from syncverify.synchronizer import (
@@ -21,7 +20,7 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.hooks import bf16_error_feedback
-from tests.programs import lines
+from tests.programs import lines, placed
 
 KIB_MB = 2**-10
 
@@ -29,7 +28,7 @@ KIB_MB = 2**-10
 def replicated(numel: int) -> nn.Parameter:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     local = torch.zeros(numel)
-    return nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
+    return placed(local, mesh)
 
 
 def contribute(parameter: nn.Parameter, gradient: torch.Tensor) -> None:

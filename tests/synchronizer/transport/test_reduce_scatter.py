@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer import (
@@ -16,7 +16,7 @@ from syncverify.synchronizer import (
     StepFailedError,
     SynchronizerConfig,
 )
-from tests.programs import local
+from tests.programs import local, placed
 
 SCATTER = SynchronizerConfig(mode="reduce_scatter")
 
@@ -28,7 +28,7 @@ def replicated(*shape: int) -> nn.Parameter:
 def distributed(local: torch.Tensor, *placements) -> nn.Parameter:
     mesh_shape = (dist.get_world_size(),) if len(placements) == 1 else (2, 2)
     mesh = init_device_mesh("cpu", mesh_shape)
-    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
+    return placed(local, mesh, *placements)
 
 
 def contribute(parameter: nn.Parameter, factor: float) -> None:

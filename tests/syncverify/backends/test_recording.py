@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.backends.recording import CollectiveRecording
@@ -17,6 +17,7 @@ from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.slots import ParameterSlot
 from syncverify.trace.source_lines import shown_path
+from tests.programs import placed
 
 F32, BF16 = torch.float32, torch.bfloat16
 # torch 2.13 renamed some functions; the old names are the ones in use.
@@ -259,9 +260,7 @@ def test_collectives_of_a_backward_are_recorded() -> None:
 @pytest.mark.usefixtures("alone")
 def test_dtensors_compute_as_without_the_recording() -> None:
     mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))
-    weight = torch.nn.Parameter(
-        DTensor.from_local(ones(3), mesh, [Replicate()], run_check=False)
-    )
+    weight = placed(ones(3), mesh)
     found = record(lambda: (weight.to_local() * 2).sum().backward())
     assert found == []
     assert isinstance(weight.grad, DTensor)
