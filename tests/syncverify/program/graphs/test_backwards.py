@@ -109,15 +109,16 @@ def test_accumulations_are_as_many_as_said(word: str) -> None:
 
 @every_backward
 def test_uses_compose_with_backwards_unless_torch_forbids(word: str) -> None:
-    for use in (use for use in USES if not WORDS["use"][use].rare):
-        pair = frozenset({Feature("use", use), Feature("backward", word)})
-        # torch allows two more, but a parameter of one half is in the other half's graph too;
-        # and no synchronizer has made a `main_grad` here.
-        expected = pair not in NEVER_TOGETHER or use in {
-            "added_to_another",
-            "fused_main_grad",
-        }
-        assert is_right(word, Model(), use) == expected, use
+    uses = [use for use in USES if not WORDS["use"][use].rare]
+    # torch allows two more, but a parameter of one half is in the other half's graph too; and
+    # no synchronizer has made a `main_grad` here.
+    allowed = {"added_to_another", "fused_main_grad"}
+    backward = Feature("backward", word)
+    assert {use: is_right(word, Model(), use) for use in uses} == {
+        use: use in allowed
+        or frozenset({Feature("use", use), backward}) not in NEVER_TOGETHER
+        for use in uses
+    }
 
 
 @every_backward
