@@ -112,7 +112,7 @@ def test_the_sums_may_be_in_the_buffer_or_elsewhere(ranks, hook) -> None:
 
 
 def views_alone(bucket: HookBucket) -> Future[torch.Tensor]:
-    """Reduce what belongs to parameters, and leave anything between them."""
+    """Reduce the views of parameters, and leave anything between them."""
     sums = torch.full_like(bucket.buffer, 7)
     for view in bucket.views:
         offset = view.storage_offset() - bucket.buffer.storage_offset()
@@ -318,7 +318,7 @@ def kept(sums: GradientSynchronizer) -> dict[str, float]:
 
 
 def test_what_a_hook_keeps_moves_with_gradients_and_through_a_checkpoint(ranks) -> None:
-    """The residual of `b` is 2**-9 after one step, in whatever bucket the gradient is."""
+    """The residual of `b` is 2**-9 after one step, in any bucket."""
 
     def program(_: int) -> list[Any]:
         a, b = group = [replicated(numel) for numel in (2, 256)]

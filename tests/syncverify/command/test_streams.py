@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
     ],
 )
 def test_closed_streams_change_no_exit_code(closed: str, code: int) -> None:
-    """The descriptors of closed streams are free for pipes, which nobody may print on."""
+    """The descriptors of closed streams are free for pipes, on which no print may go."""
     assert played(f"{PLAYS};ends({code})", "bank", shell=closed)[0] == code
 
 

@@ -106,7 +106,7 @@ def strict(text: str) -> Any:
 
 @pytest.fixture(scope="module")
 def played() -> dict[str, tuple[Any, str]]:
-    """Return what the searches of this module printed and reported, by subject."""
+    """Return outputs and reports of the searches of this module, by subject."""
     return {}
 
 
