@@ -37,7 +37,3 @@ def test_a_recipe_is_right(file: Path) -> None:
     assert result.is_right, str(result)
     # Two steps of a few parameters have more values than losses alone would have.
     assert min(each.num_values for each in result.plays) > 20
-
-
-def test_the_file_of_plain_fsdp2_has_at_most_20_lines() -> None:
-    assert len((FOLDER / "fsdp2.py").read_text("utf-8").splitlines()) <= 20
