@@ -55,6 +55,16 @@ def test_a_scale_is_not_rounded_to_the_gradient_dtype() -> None:
             assert value(a) == torch.tensor(258 * factor).bfloat16().item()
 
 
+def test_a_scale_that_stays_on_its_device_is_not_rounded_either() -> None:
+    """The way of an accelerator's tensor; here the host would have read it."""
+    a = plain(torch.bfloat16)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a, 258)
+        synchronizer.wait()
+        synchronizer._sequence.scale(torch.tensor(1 + 2**-8))
+        assert value(a) == torch.tensor(258 + 258 * 2**-8).bfloat16().item()
+
+
 def test_scale_grads_multiplies_after_wait_as_often_as_it_is_called() -> None:
     a = plain()
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:

@@ -10,12 +10,14 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
+    InvalidArgumentError,
     LateAccumulationError,
     OwnedGradient,
     PlanMismatchError,
     StepFailedError,
     SynchronizerConfig,
 )
+from syncverify.synchronizer.hooks import bf16_error_feedback
 from tests.programs import local, placed
 
 SCATTER = SynchronizerConfig(mode="reduce_scatter")
@@ -232,6 +234,18 @@ def test_ranks_that_scatter_and_ranks_that_do_not_refuse_to_bind(ranks) -> None:
             f"  got:      {parts}, on this rank; {full}, on rank 0",
         ],
     ]
+
+
+@pytest.mark.parametrize(
+    ("option", "what"),
+    [
+        ({"unused": "keep_none"}, "unused='keep_none'"),
+        ({"comm_hook": bf16_error_feedback}, "a comm_hook"),
+    ],
+)
+def test_what_needs_all_sums_refuses_a_part_of_them(option, what: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"'all_reduce', which {what} req"):
+        SynchronizerConfig(mode="reduce_scatter", **option)
 
 
 def test_a_backward_into_scattered_sums_is_refused_until_zero_grad(two_ranks) -> None:

@@ -117,3 +117,11 @@ def test_bare_command_prints_its_help_in_lines(call: Call) -> None:
     assert "Verify gradient synchronizers" in outcome.err
     assert "\n  run       Search for violations of a synchronizer.\n" in outcome.err
     assert "\n  Examples:\n    syncverify run ddp\n" in outcome.err
+
+
+def test_unknown_focus_names_the_nearest(call: Call) -> None:
+    outcome = call("run", "cli_subjects:Right", "--focus", "bucketcap", "--no-database")
+    assert outcome.code == 2
+    assert outcome.complaint.startswith(
+        "unknown focus 'bucketcap': did you mean 'bucket_cap'?"
+    )

@@ -107,3 +107,10 @@ def test_a_local_part_may_lie_transposed_in_memory(word: str) -> None:
     constant = constant_of((2, 3), "float32")
     USES[word](parameter, constant).backward()
     assert torch.equal(parameter.grad, constant)
+
+
+@every_use
+def test_a_parameter_without_elements_has_an_empty_gradient(word: str) -> None:
+    parameter = parameter_of((0,), torch.float32)
+    USES[word](parameter, constant_of((0,), "float32")).backward()
+    assert parameter.grad.shape == (0,)
