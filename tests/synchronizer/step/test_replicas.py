@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
+    InvalidArgumentError,
     PlanMismatchError,
     SynchronizerConfig,
 )
@@ -119,6 +120,15 @@ def test_unequal_replicas_are_refused_by_name(ranks, other: float) -> None:
         "rank 2", "rank 2", "rank 0, 1"
     ]  # fmt: skip
     assert 'SynchronizerConfig(unequal_replicas="broadcast")' in errors[0][4]
+
+
+def test_parameters_without_memory_have_their_own_refusal(ranks) -> None:
+    def make(_: int) -> Any:
+        parameter = nn.Parameter(torch.zeros(2, device="meta"))
+        return {"p": parameter}, SynchronizerConfig(process_group=dist.group.WORLD)
+
+    with pytest.raises(InvalidArgumentError, match="p has no memory"):
+        bound(ranks, 2, make)
 
 
 def test_equal_replicas_bind_with_shards_that_differ(ranks) -> None:
