@@ -52,12 +52,12 @@ def combined_scenarios(
         return scenario
     for change in _changes(draw, scenario, capabilities):
         changed = change(scenario)
-        if _is_legal(changed):
+        if has_no_impossible_pair(changed):
             scenario = changed
     return scenario
 
 
-def _is_legal(scenario: Scenario) -> bool:
+def has_no_impossible_pair(scenario: Scenario) -> bool:
     """Tell whether a scenario has no pair of `NEVER_TOGETHER`."""
     found = {*features_of(scenario)}
     return all(found.isdisjoint(NEVER_WITH.get(feature, ())) for feature in found)

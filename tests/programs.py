@@ -23,9 +23,15 @@ def parameter(
     dtype: torch.dtype = torch.float32,
 ) -> nn.Parameter:
     """Make a parameter of so many local zeros, replicated where no placement is given."""
-    local_zeros = torch.zeros(numel, dtype=dtype)
+    return placed(torch.zeros(numel, dtype=dtype), mesh, *placements)
+
+
+def placed(
+    values: torch.Tensor, mesh: DeviceMesh, *placements: Placement
+) -> nn.Parameter:
+    """Make a parameter of local values, replicated where no placement is given."""
     chosen = placements or [Replicate()]
-    return nn.Parameter(DTensor.from_local(local_zeros, mesh, chosen, run_check=False))
+    return nn.Parameter(DTensor.from_local(values, mesh, chosen, run_check=False))
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ RANK_TIMEOUT = timedelta(seconds=20)
 
 
 def played(num_ranks: int, program: Callable[[int], Any]) -> list[Any]:
-    """Return what the program returned on each rank, or raise what it raised."""
+    """Return the result of the program on each rank, or raise its error."""
     store, end = dist.HashStore(), Barrier(num_ranks)
 
     def run_rank(rank: int) -> Any:

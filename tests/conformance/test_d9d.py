@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor import Placement, Replicate, Shard
 
 from syncverify.synchronizer import (
     BucketNotReadyError,
@@ -14,6 +14,7 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from tests.conformance.training import refused
+from tests.programs import placed
 
 SOME_ARE_SHARDED = [
     ((8, 1), Shard(0)),
@@ -30,7 +31,7 @@ def parameter(
     mesh: DeviceMesh, shape: tuple[int, ...], *placements: Placement, dtype: Any
 ) -> nn.Parameter:
     local = torch.ones(shape, dtype=dtype)
-    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
+    return placed(local, mesh, *placements)
 
 
 def holds(parameter: nn.Parameter, value: float, dtype: Any) -> bool:

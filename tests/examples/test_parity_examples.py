@@ -51,7 +51,3 @@ def loaded(file: Path) -> ModuleType:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def test_the_file_of_plain_fsdp2_has_at_most_20_lines() -> None:
-    assert len((FOLDER / "fsdp2.py").read_text("utf-8").splitlines()) <= 20

@@ -97,12 +97,6 @@ def test_packages_in_the_working_directory(python: Path, tmp_path: Path) -> None
     run(python, "-c", BOTH, cwd=write_mine(tmp_path))
 
 
-@pytest.mark.nightly
-def test_packages_on_the_path(python: Path, tmp_path: Path) -> None:
-    folder = write_mine(tmp_path / "mine")
-    run(python, "-c", BOTH, cwd=tmp_path, path=folder)
-
-
 @pytest.fixture
 def installed(python: Path, tmp_path: Path) -> Iterator[Path]:
     """Packages of a user in `mine`, installed as editable ones, whose line comes last."""
@@ -160,20 +154,6 @@ except ImportError as error:
         f"expected the name 'syncverify.{name}', got '{name}', the folder of a checkout at "
         f"{ROOT / name / '__init__.py'}; import syncverify.{name}\n"
     )
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("backend", ["sim", "gloo"])
-def test_subject_plays_in_each_install(
-    python: Path, tmp_path: Path, backend: str
-) -> None:
-    (tmp_path / "subject.py").write_text(
-        "from syncverify.synchronizer import GradientSynchronizer\n"
-        "class Mine(GradientSynchronizer): ...\n"
-    )
-    play = [*PLAY, *FEW, "--backend", backend]
-    play[play.index("synchronizer")] = "subject.py:Mine"
-    assert "held all properties" in run(python, *play, cwd=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,13 @@
 """Words for uses of parameters and for backward: drawn if covered, shrunk to plain."""
 
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import find, settings
 from hypothesis.errors import NoSuchExample
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import FEATURES, NEVER_TOGETHER, OPTIONAL, PLAIN
-from syncverify.scenario.features import features_of
-from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.feature_table import FEATURES, OPTIONAL, PLAIN
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.strategies import backwards, scenarios, uses
+from syncverify.strategies import backwards, uses
 
 PARAMETERS = tuple(ParameterSpec(f"p{i}", (2,), ("R",)) for i in range(4))
 PLAIN_STEPS = Capabilities()
@@ -41,12 +39,3 @@ def test_words_outside_of_the_contract_are_not_drawn() -> None:
     plain_uses = uses(PARAMETERS, capabilities=PLAIN_STEPS)
     with pytest.raises(NoSuchExample):
         find(plain_uses, lambda specs: specs != PARAMETERS)
-
-
-@pytest.mark.slow
-@settings(max_examples=300)
-@given(scenarios())
-def test_pairs_that_are_never_together_are_not_drawn(scenario: Scenario) -> None:
-    features = {*features_of(scenario)}
-    assert not [pair for pair in NEVER_TOGETHER if pair <= features]
-    assert features.isdisjoint(each for each, row in FEATURES.items() if row.rare)

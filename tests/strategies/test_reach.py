@@ -1,19 +1,16 @@
 """Features that default searches reach, and pairs of features that no scenario has."""
 
-import ast
 import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import Phase, given, seed, settings
 
-from syncverify import strategies
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.coverage import Coverage
-from syncverify.scenario.feature_table import FEATURES, OPTIONAL
+from syncverify.scenario.feature_table import FEATURES, NEVER_TOGETHER, OPTIONAL
 from syncverify.scenario.features import features_of
 from syncverify.scenario.layout import local_shape, reduce_axes
 from syncverify.scenario.scenario import Scenario
@@ -21,15 +18,10 @@ from syncverify.scenario.space import Space
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.search.drawing import Drawing
 from syncverify.strategies import (
-    accumulations,
-    bucket_caps,
-    meshes,
-    parameters,
-    placements,
     scenarios,
-    shapes,
 )
 from syncverify.strategies.combined_scenarios import combined_scenarios
+from syncverify.strategies.last_words import scenarios_with_last_words
 from syncverify.subjects.subject import resolve
 from tests.programs import one_parameter
 
@@ -155,31 +147,6 @@ def test_capabilities_leave_out_what_they_rule_out_and_no_more() -> None:
     }  # fmt: skip
 
 
-def test_strategies_of_each_part_are_public() -> None:
-    assert {getattr(strategies, name) for name in strategies.__all__} >= {
-        scenarios, meshes, parameters, placements, shapes, accumulations, bucket_caps,
-    }  # fmt: skip
-
-
-def throws_draws_away(source: str) -> bool:
-    calls = [
-        node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)
-    ]
-    named = {call.id for call in calls if isinstance(call, ast.Name)}
-    methods = {call.attr for call in calls if isinstance(call, ast.Attribute)}
-    return bool(
-        named & {"assume", "reject"} or methods & {"filter", "assume", "reject"}
-    )
-
-
-def test_scenarios_are_made_and_not_filtered() -> None:
-    """test_drawing.py counts discarded draws; this test names the file that discards."""
-    files = Path(strategies.__file__).parent.glob("*.py")
-    assert [f.name for f in files if throws_draws_away(f.read_text())] == []
-    assert throws_draws_away("st.integers().filter(bool)")
-    assert throws_draws_away("assume(x)")
-
-
 @pytest.mark.slow
 @given(scenarios())
 def test_no_scenario_has_a_pair_that_is_never_together(scenario: Scenario) -> None:
@@ -194,6 +161,18 @@ def test_no_scenario_has_a_pair_that_is_never_together(scenario: Scenario) -> No
     assert [
         pair for pair in pairs if pair[0][0] != pair[1][0] and space.why_not(*pair)
     ] == []
+    assert not [pair for pair in NEVER_TOGETHER if pair <= {*met}]
+    assert not [each for each in met if each in FEATURES and FEATURES[each].rare]
+
+
+@given(
+    scenarios_with_last_words(
+        one_parameter(4, "p0", ()), max_ranks=4, capabilities=EVERYTHING
+    )
+)
+def test_a_last_word_makes_no_pair_that_is_never_together(scenario: Scenario) -> None:
+    met = {*features_of(scenario)}
+    assert not [pair for pair in NEVER_TOGETHER if pair <= met]
 
 
 def test_a_pair_that_is_never_together_is_not_combined(

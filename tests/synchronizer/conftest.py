@@ -71,7 +71,7 @@ class Ranks:
         self._errors: dict[int, BaseException] = {}
 
     def run(self, world_size: int, program: Callable[[int], Any]) -> list[Any]:
-        """Return what the program returned on each rank, or raise what it raised."""
+        """Return the result of the program on each rank, or raise its error."""
         results: list[Any] = [None] * world_size
         store = dist.HashStore()
 

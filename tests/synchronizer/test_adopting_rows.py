@@ -97,18 +97,6 @@ def train(
         synchronizer.zero_grad()
 
 
-def a_compiled_model_is_trained(rank: int) -> None:
-    for compiled_first in (True, False):
-        model = network()
-        compiled: nn.Module | None = None
-        if compiled_first:
-            compiled = torch.compile(model, backend="aot_eager")
-        with averaged(model) as synchronizer:
-            trained = compiled or torch.compile(model, backend="aot_eager")
-            train(trained, sgd(model), synchronizer, rank, 3)
-        same(model, trained_alone(3))
-
-
 def training_resumes_from_a_checkpoint(rank: int) -> None:
     model = network()
     optimizer = sgd(model)
@@ -182,7 +170,6 @@ def adam_steps_on_copies_in_float32(rank: int) -> None:
 
 
 ROWS = (
-    a_compiled_model_is_trained,
     training_resumes_from_a_checkpoint,
     a_rank_without_data_takes_part,
     zero_redundancy_optimizer_steps,

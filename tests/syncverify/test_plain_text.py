@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from syncverify.plain_text import (
     MAX_MESSAGE_LENGTH,
-    counted,
     in_one_line,
     kind_of,
     message_of,
@@ -71,11 +70,3 @@ def test_class_of_an_exception_has_a_short_name() -> None:
 def test_lines_of_a_message_become_one() -> None:
     assert in_one_line("expected one\n  got two\n\n") == "expected one | got two"
     assert in_one_line("\n") == ""
-
-
-def test_a_number_has_its_noun() -> None:
-    assert [counted(number, "rank") for number in (0, 1, 2)] == [
-        "0 ranks",
-        "1 rank",
-        "2 ranks",
-    ]

@@ -1,4 +1,4 @@
-"""The hook in C++: what it leaves to Python, and what else it must not change.
+"""The hook in C++: its calls of Python, and the results that it must not change.
 
 Compiled once for all processes of a user, which takes 17 s of CPU.
 """

@@ -131,15 +131,8 @@ def test_an_interrupted_backward_fails_the_step():
         broken = (a + late).sum()
         with pytest.raises(ZeroDivisionError):
             broken.backward()
-        with pytest.raises(StepFailedError) as caught:
+        with pytest.raises(StepFailedError):
             a.sum().backward()
-        assert str(caught.value).splitlines() == [
-            "the step went on after an error",
-            "  expected: synchronizer.zero_grad() or unbind() after an error",
-            "  got:      gradients of a backward that did not end",
-            "  where:    rank 0 of 1",
-            f"  hint: {StepFailedError.hint}",
-        ]
         with pytest.raises(StepFailedError, match="backward that did not end"):
             synchronizer.wait()
         synchronizer.zero_grad()

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
@@ -15,6 +15,7 @@ from syncverify.synchronizer import (
     StepFailedError,
     SynchronizerConfig,
 )
+from tests.programs import placed
 
 KIB_MB = 2**-10
 
@@ -23,9 +24,7 @@ def weights_of() -> dict[str, nn.Parameter]:
     """Make three parameters that are summed over ranks, in two buckets, and one that is not."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     shared = {
-        name: nn.Parameter(
-            DTensor.from_local(torch.zeros(numel), mesh, [Replicate()], run_check=False)
-        )
+        name: placed(torch.zeros(numel), mesh)
         for name, numel in (("a", 256), ("b", 64), ("c", 64))
     }
     return shared | {"own": nn.Parameter(torch.zeros(3))}

@@ -16,12 +16,12 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.bucket.bucket import PIECE_BYTES
-from tests.programs import local
+from tests.programs import local, placed
 
 
 def dtensor(mesh: Any, placement: Any) -> nn.Parameter:
     local = torch.zeros(4, 2)
-    return nn.Parameter(DTensor.from_local(local, mesh, [placement], run_check=False))
+    return placed(local, mesh, placement)
 
 
 def accumulate(parameters: list[nn.Parameter], value: float) -> None:

@@ -71,22 +71,18 @@ def test_the_config_may_keep_all_gradients_local(two_ranks: None) -> None:
     bind([ordinary()], allow_local_only=True)
 
 
-@pytest.mark.parametrize("placement", [Replicate(), Shard(0)])
-def test_ordinary_parameters_beside_a_dtensor_stay_local(
-    two_ranks: None, placement: Replicate | Shard
+def test_nothing_is_refused_where_nothing_is_to_be_reduced_or_something_is(
+    two_ranks: None,
 ) -> None:
-    bind([ordinary(), distributed(placement)])
-
-
-def test_shards_alone_need_no_sum(two_ranks: None) -> None:
-    bind([distributed(Shard(0))])
-
-
-@pytest.mark.parametrize("parameters", [[], [ordinary(requires_grad=False)]])
-def test_nothing_to_train_is_nothing_to_reduce(
-    two_ranks: None, parameters: list[nn.Parameter]
-) -> None:
-    bind(parameters)
+    """Ordinary parameters beside a DTensor, shards alone, and nothing to train."""
+    for parameters in (
+        [ordinary(), distributed(Replicate())],
+        [ordinary(), distributed(Shard(0))],
+        [distributed(Shard(0))],
+        [],
+        [ordinary(requires_grad=False)],
+    ):
+        bind(parameters)
 
 
 def test_one_rank_reduces_nothing(one_rank: None) -> None:

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
 
 from syncverify.synchronizer import BucketNotReadyError, GradientSynchronizer
+from tests.programs import placed
 
 
 def parameter(mesh: Any) -> nn.Parameter:
     local = torch.ones(3)
-    return nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
+    return placed(local, mesh)
 
 
 @pytest.mark.slow

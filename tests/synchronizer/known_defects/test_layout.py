@@ -8,16 +8,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
 
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
-from tests.programs import accumulate
+from tests.programs import accumulate, placed
 
 POISON = 12345.0
 
 
 def parameter(mesh: Any, local: torch.Tensor) -> nn.Parameter:
-    return nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
+    return placed(local, mesh)
 
 
 def whole_buffer(gradient: torch.Tensor) -> torch.Tensor:

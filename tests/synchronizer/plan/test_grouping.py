@@ -8,12 +8,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer import SynchronizerConfig, UnsupportedPlacementError
 from syncverify.synchronizer.plan.grouping import BucketPlan, local_tensor, plan_buckets
 from syncverify.synchronizer.ranks.scope import spanned_ranks
+from tests.programs import placed
 
 
 def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> nn.Parameter:
@@ -51,7 +52,7 @@ def on_rank() -> Iterator[Callable[[int, int], None]]:
 
 def shard(mesh: DeviceMesh, numel: int, *placements: object) -> nn.Parameter:
     local = torch.zeros(numel)
-    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
+    return placed(local, mesh, *placements)
 
 
 def test_a_bucket_closes_when_the_next_parameter_would_exceed_the_cap() -> None:

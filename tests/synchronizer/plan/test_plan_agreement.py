@@ -16,6 +16,7 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.ranks import process_groups
+from tests.programs import placed
 
 KIB_MB = 2**-10
 GOT = "  got:      "
@@ -23,7 +24,7 @@ GOT = "  got:      "
 
 def parameter(mesh: DeviceMesh, *placements: Any, numel: int = 4, **local: Any):
     tensor = torch.zeros(numel, **local)
-    return nn.Parameter(DTensor.from_local(tensor, mesh, placements, run_check=False))
+    return placed(tensor, mesh, *placements)
 
 
 def bind(groups: list[dict[str, nn.Parameter]], **options: Any) -> list[str]:

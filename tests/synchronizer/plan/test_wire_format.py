@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -20,6 +20,7 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.plan.wire_format import WireFormat
+from tests.programs import placed
 
 Sent = dict[int, list[weakref.ref[torch.Tensor]]]
 FLOAT16_TINY = 2.0**-24  # the smallest subnormal
@@ -28,9 +29,7 @@ FLOAT16_TINY = 2.0**-24  # the smallest subnormal
 def parameter(*placements: Any, dtype: torch.dtype = torch.float32) -> nn.Parameter:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     local = torch.zeros(3, dtype=dtype)
-    return nn.Parameter(
-        DTensor.from_local(local, mesh, placements or [Replicate()], run_check=False)
-    )
+    return placed(local, mesh, *placements)
 
 
 def accumulate(parameter: nn.Parameter, value: complex) -> None:

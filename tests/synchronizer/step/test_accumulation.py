@@ -15,7 +15,7 @@ from syncverify.synchronizer import (
     StepFailedError,
     SynchronizerConfig,
 )
-from tests.programs import accumulate, lines
+from tests.programs import accumulate, lines, placed
 
 
 def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> nn.Parameter:
@@ -215,7 +215,7 @@ def test_wait_twice_is_harmless_even_if_gradients_were_replaced_between() -> Non
 def test_a_dtensor_gradient_is_a_dtensor_view() -> None:
     mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))
     local = torch.zeros(2, 3)
-    a = nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
+    a = placed(local, mesh)
     a.grad = DTensor.from_local(torch.ones(2, 3), mesh, [Replicate()], run_check=False)
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:
         (a.to_local() * 2).sum().backward()

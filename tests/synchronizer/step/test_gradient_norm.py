@@ -17,7 +17,7 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.step.gradient_norm import CHUNK_NUMEL, _measure
-from tests.programs import local
+from tests.programs import local, placed
 
 WORLD_SIZE = 4
 # Placements on a (2, 2) mesh, and local elements by rank, by name.
@@ -209,9 +209,7 @@ def test_scales_are_measured(ranks, mode: str) -> None:
 def test_plain_parameters_without_a_group_count_on_their_own_rank(ranks) -> None:
     def program(rank: int) -> float:
         mesh = init_device_mesh("cpu", (2,))
-        shared = nn.Parameter(
-            DTensor.from_local(torch.zeros(1), mesh, [Replicate()], run_check=False)
-        )
+        shared = placed(torch.zeros(1), mesh)
         sharded = nn.Parameter(DTensor.from_local(torch.zeros(2), mesh, [Shard(0)]))
         own = nn.Parameter(torch.zeros(1))
         with GradientSynchronizer([[shared, own, sharded]], 1, 1) as sums:
@@ -230,12 +228,7 @@ def test_plain_parameters_without_a_group_count_on_their_own_rank(ranks) -> None
 def test_flags_of_unused_parameters_are_not_measured(ranks) -> None:
     def program(_: int) -> float:
         mesh = init_device_mesh("cpu", (2,))
-        a, unused = (
-            nn.Parameter(
-                DTensor.from_local(torch.zeros(1), mesh, [Replicate()], run_check=False)
-            )
-            for _ in "ab"
-        )
+        a, unused = (placed(torch.zeros(1), mesh) for _ in "ab")
         config = SynchronizerConfig(unused="keep_none")
         with GradientSynchronizer([[a, unused]], 1, 1, config=config) as sums:
             contribute(a, torch.tensor([2.0]))
@@ -288,14 +281,7 @@ def test_complex_gradients_count_by_their_absolute_values(
 ) -> None:
     def program(rank: int) -> None:
         mesh = init_device_mesh("cpu", (2,))
-        parameters = [
-            nn.Parameter(
-                DTensor.from_local(
-                    torch.zeros(3, dtype=dtype), mesh, [Replicate()], run_check=False
-                )
-            )
-            for _ in range(2)
-        ]
+        parameters = [placed(torch.zeros(3, dtype=dtype), mesh) for _ in range(2)]
         config = SynchronizerConfig(check_finite=True)
         with GradientSynchronizer([parameters], 1, 1, config=config) as sums:
             for each in parameters:
@@ -318,9 +304,7 @@ def test_a_complex_gradient_that_is_not_finite_is_named(ranks) -> None:
     def program(rank: int) -> None:
         mesh = init_device_mesh("cpu", (2,))
         local = torch.zeros(2, dtype=torch.complex64)
-        only = nn.Parameter(
-            DTensor.from_local(local, mesh, [Replicate()], run_check=False)
-        )
+        only = placed(local, mesh)
         config = SynchronizerConfig(check_finite=True)
         with GradientSynchronizer([[only]], 1, 1, config=config) as sums:
             gradient = torch.tensor([1j, complex(1, math.inf if rank else 1)])

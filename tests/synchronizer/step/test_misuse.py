@@ -1,13 +1,10 @@
 """The misuse table: one test for each line."""
 
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify import synchronizer
 from tests.synchronizer.misuse_table import (
@@ -17,6 +14,8 @@ from tests.synchronizer.misuse_table import (
     STATES,
     Bench,
 )
+
+pytestmark = pytest.mark.usefixtures("two_ranks")
 
 
 def page_rows() -> list[str]:
@@ -37,13 +36,6 @@ def test_the_page_shows_the_table() -> None:
     page = Path(__file__).parents[3] / "docs" / "lifecycle.md"
     shown = [line for line in page.read_text().splitlines() if line.startswith("|")]
     assert shown == page_rows()
-
-
-@pytest.fixture(autouse=True)
-def two_ranks() -> Iterator[None]:
-    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-    yield
-    dist.destroy_process_group()
 
 
 def test_the_table_is_complete() -> None:

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import (
-    DTensor,
     Placement,
     Replicate,
     Shard,
@@ -15,12 +14,13 @@ from torch.distributed.tensor import (
 )
 
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
+from tests.programs import placed
 
 
 def parameter(
     mesh: DeviceMesh, values: torch.Tensor, *placements: Placement
 ) -> nn.Parameter:
-    return nn.Parameter(DTensor.from_local(values, mesh, placements, run_check=False))
+    return placed(values, mesh, *placements)
 
 
 BOTH_AXES = [(Shard(0), Shard(1)), (Shard(0), Shard(0)), (Shard(1), Shard(0))]

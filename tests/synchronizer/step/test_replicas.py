@@ -11,9 +11,11 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
+    InvalidArgumentError,
     PlanMismatchError,
     SynchronizerConfig,
 )
+from tests.programs import placed
 
 
 @pytest.mark.parametrize("policy", ["broadcast", "keep"])
@@ -44,7 +46,7 @@ def test_shards_go_along_the_axes_that_replicate_them(ranks) -> None:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
         local = torch.full((2,), float(rank))
         group = [
-            nn.Parameter(DTensor.from_local(local.clone(), mesh, each, run_check=False))
+            placed(local.clone(), mesh, *each)
             for each in (
                 (Replicate(), Shard(0)),
                 (Replicate(), Replicate()),
@@ -120,21 +122,29 @@ def test_unequal_replicas_are_refused_by_name(ranks, other: float) -> None:
     assert 'SynchronizerConfig(unequal_replicas="broadcast")' in errors[0][4]
 
 
+def test_parameters_without_memory_have_their_own_refusal(ranks) -> None:
+    def make(_: int) -> Any:
+        parameter = nn.Parameter(torch.zeros(2, device="meta"))
+        return {"p": parameter}, SynchronizerConfig(process_group=dist.group.WORLD)
+
+    with pytest.raises(InvalidArgumentError, match="p has no memory"):
+        bound(ranks, 2, make)
+
+
 def test_equal_replicas_bind_with_shards_that_differ(ranks) -> None:
     """Compared are the ranks of a sum: not those of shards, and not those of the reduction "none"."""
 
     def make(rank: int) -> Any:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
         tp = float(mesh.get_local_rank("tp"))
-        placed = {
+        locals_ = {
             "sharded": (torch.full((2,), tp), (Replicate(), Shard(0))),
             "replicated": (torch.full((2,), tp), (Replicate(), Replicate())),
             "empty": (torch.full((1 - int(tp),), 1.0), (Replicate(), Shard(0))),
             "alone": (torch.full((2,), float(rank)), (Shard(0), Shard(0))),
         }
         named = {
-            name: nn.Parameter(DTensor.from_local(local, mesh, each, run_check=False))
-            for name, (local, each) in placed.items()
+            name: placed(local, mesh, *each) for name, (local, each) in locals_.items()
         }
         named["ordinary"] = nn.Parameter(torch.full((2,), float(rank)))
         return named, SynchronizerConfig(axis_reductions={"tp": "none"})

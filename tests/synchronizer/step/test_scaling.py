@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
     ReplacedGradientError,
 )
-from tests.programs import accumulate, lines, value
+from tests.programs import accumulate, lines, placed, value
 
 
 def plain(dtype: torch.dtype = torch.float32) -> nn.Parameter:
@@ -29,8 +29,7 @@ def test_the_scale_multiplies_reduced_and_local_gradients(ranks, factor) -> None
         mesh = init_device_mesh("cpu", (2,))
         local = torch.zeros(3)
         replicated, sharded = (
-            nn.Parameter(DTensor.from_local(local, mesh, [placement], run_check=False))
-            for placement in (Replicate(), Shard(0))
+            placed(local, mesh, placement) for placement in (Replicate(), Shard(0))
         )
         group = [replicated, sharded, plain(), plain(torch.bfloat16)]
         found = []
@@ -54,6 +53,16 @@ def test_a_scale_is_not_rounded_to_the_gradient_dtype() -> None:
             accumulate(a, 258)
             synchronizer.wait(scale=given)
             assert value(a) == torch.tensor(258 * factor).bfloat16().item()
+
+
+def test_a_scale_that_stays_on_its_device_is_not_rounded_either() -> None:
+    """The way of an accelerator's tensor; here the host would have read it."""
+    a = plain(torch.bfloat16)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a, 258)
+        synchronizer.wait()
+        synchronizer._sequence.scale(torch.tensor(1 + 2**-8))
+        assert value(a) == torch.tensor(258 + 258 * 2**-8).bfloat16().item()
 
 
 def test_scale_grads_multiplies_after_wait_as_often_as_it_is_called() -> None:

@@ -1,6 +1,6 @@
 """Writes that no hook sees, between the launch of a bucket and `wait()`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
@@ -48,14 +47,6 @@ def backward(group: dict[str, nn.Parameter], order: str) -> None:
         each = group[name]
         local = each.to_local() if isinstance(each, DTensor) else each
         local.sum().backward()
-
-
-@pytest.fixture
-def two_ranks() -> Iterator[None]:
-    """Become one rank of two in a world that moves no data."""
-    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-    yield
-    dist.destroy_process_group()
 
 
 def plain() -> nn.Parameter:

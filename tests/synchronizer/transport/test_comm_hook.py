@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
 from torch.futures import Future
 
 from syncverify.synchronizer import (
@@ -21,7 +20,7 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.hooks import bf16_error_feedback
-from tests.programs import lines
+from tests.programs import lines, placed
 
 KIB_MB = 2**-10
 
@@ -29,7 +28,7 @@ KIB_MB = 2**-10
 def replicated(numel: int) -> nn.Parameter:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     local = torch.zeros(numel)
-    return nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
+    return placed(local, mesh)
 
 
 def contribute(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
@@ -113,7 +112,7 @@ def test_the_sums_may_be_in_the_buffer_or_elsewhere(ranks, hook) -> None:
 
 
 def views_alone(bucket: HookBucket) -> Future[torch.Tensor]:
-    """Reduce what belongs to parameters, and leave anything between them."""
+    """Reduce the views of parameters, and leave anything between them."""
     sums = torch.full_like(bucket.buffer, 7)
     for view in bucket.views:
         offset = view.storage_offset() - bucket.buffer.storage_offset()
@@ -319,7 +318,7 @@ def kept(sums: GradientSynchronizer) -> dict[str, float]:
 
 
 def test_what_a_hook_keeps_moves_with_gradients_and_through_a_checkpoint(ranks) -> None:
-    """The residual of `b` is 2**-9 after one step, in whatever bucket the gradient is."""
+    """The residual of `b` is 2**-9 after one step, in any bucket."""
 
     def program(_: int) -> list[Any]:
         a, b = group = [replicated(numel) for numel in (2, 256)]

@@ -5,18 +5,20 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
+    InvalidArgumentError,
     LateAccumulationError,
     OwnedGradient,
     PlanMismatchError,
     StepFailedError,
     SynchronizerConfig,
 )
-from tests.programs import local
+from syncverify.synchronizer.hooks import bf16_error_feedback
+from tests.programs import local, placed
 
 SCATTER = SynchronizerConfig(mode="reduce_scatter")
 
@@ -28,7 +30,7 @@ def replicated(*shape: int) -> nn.Parameter:
 def distributed(local: torch.Tensor, *placements) -> nn.Parameter:
     mesh_shape = (dist.get_world_size(),) if len(placements) == 1 else (2, 2)
     mesh = init_device_mesh("cpu", mesh_shape)
-    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
+    return placed(local, mesh, *placements)
 
 
 def contribute(parameter: nn.Parameter, factor: float) -> None:
@@ -232,6 +234,18 @@ def test_ranks_that_scatter_and_ranks_that_do_not_refuse_to_bind(ranks) -> None:
             f"  got:      {parts}, on this rank; {full}, on rank 0",
         ],
     ]
+
+
+@pytest.mark.parametrize(
+    ("option", "what"),
+    [
+        ({"unused": "keep_none"}, "unused='keep_none'"),
+        ({"comm_hook": bf16_error_feedback}, "a comm_hook"),
+    ],
+)
+def test_what_needs_all_sums_refuses_a_part_of_them(option, what: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"'all_reduce', which {what} req"):
+        SynchronizerConfig(mode="reduce_scatter", **option)
 
 
 def test_a_backward_into_scattered_sums_is_refused_until_zero_grad(two_ranks) -> None:

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from syncverify.synchronizer import (
@@ -15,7 +15,7 @@ from syncverify.synchronizer import (
     GradientSynchronizer,
     SynchronizerConfig,
 )
-from tests.programs import accumulate, parameter, value
+from tests.programs import accumulate, parameter, placed, value
 
 KIB_MB = 2**-10
 
@@ -81,12 +81,8 @@ def test_uneven_and_empty_shards_are_summed(ranks) -> None:
         mesh = init_device_mesh("cpu", (2, 2))
         whole = torch.zeros(1, 5)  # one row over two ranks: the second has none
         shard, empty = torch.chunk(whole, 2, dim=1)[rank // 2], whole[: 1 - rank // 2]
-        a = nn.Parameter(
-            DTensor.from_local(shard, mesh, [Shard(1), Replicate()], run_check=False)
-        )
-        b = nn.Parameter(
-            DTensor.from_local(empty, mesh, [Shard(0), Replicate()], run_check=False)
-        )
+        a = placed(shard, mesh, Shard(1), Replicate())
+        b = placed(empty, mesh, Shard(0), Replicate())
         with GradientSynchronizer([[a, b]], 1, 1) as synchronizer:
             accumulate(a, 2**rank)
             accumulate(b, 2**rank)

@@ -16,14 +16,13 @@ from syncverify.adapters import (
     OptimizerAdapter,
 )
 from syncverify.adapters.revealing_optimizer import RevealingOptimizer
-from syncverify.backends.sim import SimBackend
 from syncverify.errors import SubjectError
-from syncverify.judge.properties import check
 from syncverify.scenario.feature_table import MAX_ACCUMULATIONS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from syncverify.subjects.subject_path import path_of
+from tests.programs import violations
 
 TWO_RANKS = Scenario(
     MeshSpec((2,), ("dp",)),
@@ -33,10 +32,8 @@ TWO_RANKS = Scenario(
 )
 
 
-def violations(adapter: type[Adapter]) -> set[str]:
-    subject = resolve(adapter)
-    run = SimBackend().run(TWO_RANKS, subject)
-    found = check(TWO_RANKS, run, subject.capabilities)
+def broken(adapter: type[Adapter]) -> set[str]:
+    found = violations(adapter, TWO_RANKS)
     return {violation.property for violation in found}
 
 
@@ -86,19 +83,19 @@ class NeverReduces(LittersSubject):
 
 
 def test_litter_without_a_call_that_removes_it_is_no_violation() -> None:
-    assert violations(LittersSubject) == set()
+    assert broken(LittersSubject) == set()
 
 
 def test_litter_of_a_synchronizer_that_cleans_up_is_found() -> None:
-    assert "unbind_restores_parameters" in violations(PretendsToCleanUp)
+    assert "unbind_restores_parameters" in broken(PretendsToCleanUp)
 
 
 def test_parameters_that_change_are_found_although_their_memory_moved() -> None:
-    assert "unbind_restores_parameters" in violations(ChangesParameters)
+    assert "unbind_restores_parameters" in broken(ChangesParameters)
 
 
 def test_gradients_that_are_not_reduced_are_found() -> None:
-    assert "gradient_equals_reference" in violations(NeverReduces)
+    assert "gradient_equals_reference" in broken(NeverReduces)
 
 
 class HasUnbind:
@@ -188,11 +185,11 @@ class StepsAlone(OneStepSubject):
 
 
 def test_an_optimizer_finds_its_own_gradients_again() -> None:
-    assert violations(OneStepSubject) == set()
+    assert broken(OneStepSubject) == set()
 
 
 def test_a_step_that_reduces_nothing_is_found() -> None:
-    assert "gradient_equals_reference" in violations(StepsAlone)
+    assert "gradient_equals_reference" in broken(StepsAlone)
 
 
 def test_revealing_leaves_the_parameters_as_they_were() -> None:

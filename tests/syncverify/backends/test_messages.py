@@ -56,6 +56,11 @@ def test_outcome_of_a_run_is_read_as_it_was() -> None:
         torch.testing.assert_close(dict(ours.gradients), dict(theirs.gradients))
 
 
+def test_outcome_without_a_result_is_read_too() -> None:
+    outcome = JobOutcome(harness_error="no process group")
+    assert unpack_outcome(pack_outcome(outcome)) == outcome
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_outcome_with_code_is_refused_and_the_code_does_not_run(
     tmp_path: Path,

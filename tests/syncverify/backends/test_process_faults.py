@@ -49,7 +49,7 @@ WAITS = Status(0, (CodeLine(LINE, "work.wait()"),), in_torch=True, launches=(LAU
 
 @dataclass(eq=False)
 class Part:
-    """The part of one worker: what it sends, and what the kernel says of it."""
+    """The part of one worker: its messages, and the kernel's view of it."""
 
     sends: tuple[object, ...] = (JobStarted(),)
     num_jobs: int = 1

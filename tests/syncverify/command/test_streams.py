@@ -11,12 +11,18 @@ from tests.syncverify.command.played_commands import DIES, PLAYS, played, start
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 
-@pytest.mark.parametrize("code", [0, 1])
 @pytest.mark.parametrize(
-    "closed", ["exec >&-", "exec 2>&-", "exec <&-", "exec <&- >&- 2>&-"]
+    ("closed", "code"),
+    [
+        ("exec >&-", 1),
+        ("exec 2>&-", 1),
+        ("exec <&-", 1),
+        ("exec <&- >&- 2>&-", 1),
+        ("exec <&- >&- 2>&-", 0),
+    ],
 )
 def test_closed_streams_change_no_exit_code(closed: str, code: int) -> None:
-    """The descriptors of closed streams are free for pipes, which nobody may print on."""
+    """The descriptors of closed streams are free for pipes, on which no print may go."""
     assert played(f"{PLAYS};ends({code})", "bank", shell=closed)[0] == code
 
 
@@ -47,9 +53,7 @@ def test_a_subject_that_changes_streams_loses_no_verdict(change: str) -> None:
     assert played(f"{PLAYS};{change};complain('', '', 2)")[0] == 2
 
 
-@pytest.mark.parametrize(
-    "text", ["ends 0\\n", "\\xff\\n", "alive\\n", "plays\\n", "no break"]
-)
+@pytest.mark.parametrize("text", ["ends 0\\n", "\\xff\\n", "no break"])
 def test_a_subject_says_nothing_to_the_owner(text: str) -> None:
     words = f"says(b'{text}')"
     assert played(f"{PLAYS};{words};ends(0)")[0] == 0

@@ -112,6 +112,10 @@ class SparseTable(nn.Module):
         return nn.functional.embedding(index, self.weight, sparse=True).sum().float()
 
 
+class WithoutParameters(nn.Module):
+    """Nothing to train."""
+
+
 class Exiting(Sound):
     def forward(self, generator: torch.Generator) -> torch.Tensor:
         raise SystemExit(3)
@@ -153,6 +157,7 @@ def scenario_of_sound() -> Scenario:
             SparseTable,
             "leave sparse=False; no scenario describes the sparse gradient of 'weight'",
         ),
+        (WithoutParameters, "it has no parameters"),
         (Exiting, "SystemExit: 3"),
     ],
 )

@@ -6,7 +6,6 @@ from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, NEVER_TOGETHER
-from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -98,12 +97,7 @@ def test_a_pair_is_missing_until_a_scenario_has_both_values() -> None:
     assert (("mesh", "2 axes"), ("dtype", "bfloat16")) in coverage.missing_pairs()
     coverage.add(LARGE)
     assert (("mesh", "2 axes"), ("dtype", "bfloat16")) not in coverage.missing_pairs()
-
-
-def test_values_of_two_scenarios_are_no_pair() -> None:
-    coverage = Coverage(Space(PLAIN, 4))
-    coverage.add(SMALL)
-    coverage.add(LARGE)
+    # Two scenarios have one value each.
     assert (("mesh", "1 axis"), ("dtype", "float16")) in coverage.missing_pairs()
 
 
@@ -172,11 +166,3 @@ def test_a_world_reduces_over_as_many_axes_as_it_has(
     max_ranks: int, count: int
 ) -> None:
     assert len(Space(PLAIN, max_ranks).values()["reduction"]) == count
-
-
-def test_words_beyond_the_plain_step_are_features() -> None:
-    scenario = Scenario(
-        LINE, (ParameterSpec("p0", (2,), ("R",), used="never"),), (1, 1), 64,
-        events=("plain", "rebind"),
-    )  # fmt: skip
-    assert {("used", "never"), ("event", "rebind")} <= set(features_of(scenario))

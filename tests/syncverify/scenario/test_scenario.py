@@ -120,6 +120,14 @@ MALFORMED = {
     "no steps": (edit("accumulations", to=[]), "a scenario has at least one step"),
     "no micro-batch": (edit("accumulations", to=[0]), "accumulations are >= 1"),
     "true micro-batches": (edit("accumulations", to=[True]), WHOLE),
+    "accumulations is a number": (
+        edit("accumulations", to=2), '''TypeError("'int' object is not iterable")'''
+    ),
+    "unknown gradient dtype": (
+        edit(*P0, "grad_dtype", to="int64"),
+        "grad_dtype of 'w' is one of ('float32', 'bfloat16', 'float16', 'float64')",
+    ),
+    "no placements": (remove(*P0, "placements"), "KeyError('placements')"),
     "no cap": (edit("bucket_cap_bytes", to=0), "bucket_cap_bytes is >= 1"),
     "no parameters": (edit("parameters", to=[]), "at least one parameter is trainable"),
     "same name twice": (edit(*P0, "name", to="b"), "parameter names are unique"),

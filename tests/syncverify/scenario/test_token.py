@@ -62,16 +62,9 @@ def test_token_round_trip(
 ) -> None:
     reproducer = Reproducer(name, cause, scenario, schedule)
     token = encode(reproducer)
+    assert set(token) <= set(ALPHABET)  # a shell leaves it alone
     assert decode(token) == reproducer
     assert decode(f"  {token}\n") == reproducer
-
-
-@pytest.mark.slow
-@given(scenarios())
-def test_token_survives_a_shell(scenario: Scenario) -> None:
-    token = encode(Reproducer("p", "c", scenario))
-    assert token.startswith("sv2-")
-    assert set(token) <= set(ALPHABET)
 
 
 def test_token_of_a_shrunk_scenario_is_short() -> None:

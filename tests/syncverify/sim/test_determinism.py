@@ -45,7 +45,7 @@ def bits(gradient: torch.Tensor | None) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.data())
 @pytest.mark.parametrize(
     ("name", "capabilities"), [("synchronizer", VARYING), ("ddp", PLAIN_TENSORS)]

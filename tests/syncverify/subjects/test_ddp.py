@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
-from syncverify.backends.sim import SimBackend
-from syncverify.judge.properties import check
 from syncverify.scenario.feature_table import WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.ddp import DistributedDataParallelSubject
-from syncverify.subjects.subject import Subject, resolve
+from syncverify.subjects.subject import resolve
+from tests.programs import identities, violations
 
 
 def launched(launch: str) -> Scenario:
@@ -20,17 +19,11 @@ def launched(launch: str) -> Scenario:
     return Scenario(mesh, (parameter,), (1, 1), 16, launch=launch)
 
 
-def violations(launch: str, subject: Subject) -> list[tuple[str, str]]:
-    run = SimBackend().run(launched(launch), subject)
-    found = check(launched(launch), run, subject.capabilities)
-    return [violation.identity for violation in found]
-
-
 @pytest.mark.parametrize("launch", WORDS["launch"])
 def test_every_launch_is_promised_and_right(launch: str) -> None:
     ddp = resolve("ddp")
     assert ddp.capabilities.covers("launch", launch)
-    assert violations(launch, ddp) == []
+    assert violations(ddp, launched(launch)) == []
 
 
 class DropsAtOnce(DistributedDataParallelSubject):
@@ -44,10 +37,9 @@ class DropsAtOnce(DistributedDataParallelSubject):
 @pytest.mark.parametrize(
     ("launch", "expected"),
     [
-        ("current_stream", []),
-        ("step_on_side_stream", [("memory_outlives_its_streams", "freed_in_use")]),
+        ("current_stream", set()),
+        ("step_on_side_stream", {("memory_outlives_its_streams", "freed_in_use")}),
     ],
 )
 def test_a_caller_that_does_not_wait_is_reported(launch: str, expected: Any) -> None:
-    subject = Subject("DropsAtOnce", DropsAtOnce, DropsAtOnce.capabilities)
-    assert violations(launch, subject) == expected
+    assert identities(DropsAtOnce, launched(launch)) == expected

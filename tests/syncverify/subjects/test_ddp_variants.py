@@ -12,7 +12,8 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.ddp_variants import BucketViewSubject
 from syncverify.subjects.replicate import ReplicateSubject
-from syncverify.subjects.subject import Subject, resolve
+from syncverify.subjects.subject import resolve
+from tests.programs import violations
 
 ALIKE = (
     "ddp-bucket-view",
@@ -56,9 +57,7 @@ def test_ddp_finds_the_losses_that_another_backward_takes(
     scenario = Scenario(
         MeshSpec((2,), ("dp",)), parameters, (1, 1), 2**20, backward=backward
     )
-    subject = resolve(name)
-    run = SimBackend().run(scenario, subject)
-    assert check(scenario, run, subject.capabilities) == []
+    assert violations(name, scenario) == []
 
 
 class ForgetsTheHook(BucketViewSubject):
@@ -89,8 +88,6 @@ class NeverSyncs(ReplicateSubject):
 
 @pytest.mark.parametrize("factory", [ForgetsTheHook, NeverSyncs])
 def test_a_wrong_use_is_found(factory: type[BucketViewSubject]) -> None:
-    subject = Subject(factory.__name__, factory, factory.capabilities)
     scenario = two_micro_batches(2)
-    run = SimBackend().run(scenario, subject)
-    found = check(scenario, run, subject.capabilities)
+    found = violations(factory, scenario)
     assert "gradient_equals_reference" in {violation.property for violation in found}

@@ -4,24 +4,16 @@ import pytest
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
 from syncverify import verify
-from syncverify.backends.sim import SimBackend
 from syncverify.errors import UsageError
-from syncverify.judge.properties import check
-from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.subjects.subject import resolve
 from syncverify.verification.verify import PropertyViolation
+from tests.programs import violations
 
 
 def scenario(num_ranks: int, dtype: str = "float32") -> Scenario:
     spec = ParameterSpec("p0", (3, 2), ("R",), dtype=dtype)
     return Scenario(MeshSpec((num_ranks,), ("dp",)), (spec,), (2, 1), 2**20)
-
-
-def violations(subject: str, played: Scenario) -> list[Violation]:
-    found = resolve(subject)
-    return check(played, SimBackend().run(played, found), found.capabilities)
 
 
 @pytest.mark.slow

@@ -3,10 +3,7 @@
 import pytest
 
 from syncverify import verify
-from syncverify.backends.sim import SimBackend
-from syncverify.judge.properties import check
-from syncverify.subjects.subject import Subject
-from tests.programs import one_parameter
+from tests.programs import one_parameter, violations
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Megatron warns on import
 
@@ -26,8 +23,6 @@ def test_shards_that_are_not_gathered_are_found() -> None:
     class GathersNothing(ShardedMegatronSubject):
         synchronize = MegatronSubject.synchronize
 
-    subject = Subject("shards", GathersNothing, GathersNothing.capabilities)
     scenario = one_parameter(2, "p0", (300,))
-    run = SimBackend().run(scenario, subject)
-    found = check(scenario, run, subject.capabilities)
+    found = violations(GathersNothing, scenario)
     assert "gradient_equals_reference" in {violation.property for violation in found}

@@ -55,10 +55,11 @@ SAID = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["sim", "fake"])
-@pytest.mark.parametrize(("subject", "message"), SAID.items(), ids=SAID.keys())
+@pytest.mark.parametrize(
+    ("subject", "backend"), [*((name, "sim") for name in SAID), ("Destroys", "fake")]
+)
 def test_hostile_exception_is_a_violation(
-    call: Call, tmp_path: Path, subject: str, message: str, backend: str
+    call: Call, tmp_path: Path, subject: str, backend: str
 ) -> None:
     (tmp_path / "cli_subjects.py").write_text(HOSTILE)
     outcome = call(
@@ -66,7 +67,7 @@ def test_hostile_exception_is_a_violation(
         "--ranks", "1", "--backend", backend,
     )  # fmt: skip
     assert (outcome.code, outcome.err) == (1, "")
-    assert f"rank 0 raised {message}" in outcome.out
+    assert f"rank 0 raised {SAID[subject]}" in outcome.out
     assert "\x1b" not in outcome.out
 
 

@@ -51,8 +51,8 @@ def test_files_are_written_and_the_next_command_is_printed(
         assert "$" not in text
 
 
-@pytest.mark.parametrize("existing", FILES)
-def test_no_file_is_overwritten(call: Call, tmp_path: Path, existing: str) -> None:
+def test_no_file_is_overwritten(call: Call, tmp_path: Path) -> None:
+    existing = FILES[-1]
     (tmp_path / existing).write_text("mine")
     outcome = call("init", ".", "--like", "ddp")
     assert outcome.code == 2

@@ -31,27 +31,19 @@ def ancestor(generations):
     return pid
 
 
-class Right(GradientSynchronizer):
-    """Sends a signal in the n-th bind() that counts."""
-
-    counts_from = "."  # a file or a folder that exists
-
-    def bind(self):
-        global num_binds
-        super().bind()
-        num_binds += Path(self.counts_from).exists()
-        if num_binds == at:
-            os.kill(ancestor(generations), number)
-
-
-class Doubles(Right):
-    """Doubles every gradient, and counts from the moment at which that is found."""
-
-    counts_from = "kept"
+class Doubles(GradientSynchronizer):
+    """Doubles every gradient; a signal comes in the n-th bind() after that is found."""
 
     def __init__(self, groups, bucket_size_mb, require_accumulations):
         super().__init__(groups, bucket_size_mb, require_accumulations)
         self.mine = [p for group in groups for p in group]
+
+    def bind(self):
+        global num_binds
+        super().bind()
+        num_binds += Path("kept").exists()
+        if num_binds == at:
+            os.kill(ancestor(generations), number)
 
     def wait(self):
         super().wait()
@@ -63,13 +55,11 @@ REPORTING = ("--json", "report.json")
 EXPLORING, SHRINKING = "100000", "3"  # examples: too many to end, and soon all played
 
 
-def run(
-    folder: Path, *arguments: str, signal_words: str, subject: str = "Doubles"
-) -> tuple[int, str, str]:
+def run(folder: Path, *arguments: str, signal_words: str) -> tuple[int, str, str]:
     """Run the command; return its exit code, its output and its complaint."""
     (folder / "signals_itself.py").write_text(SUBJECT)
     ended = python(
-        "-m", "syncverify", "run", f"signals_itself:{subject}",
+        "-m", "syncverify", "run", "signals_itself:Doubles",
         "--seed", "0", "--ranks", "2", "--database", "kept", *arguments,
         folder=folder, SIGNAL=signal_words,
     )  # fmt: skip
@@ -148,37 +138,3 @@ def test_the_run_after_an_interrupt_shrinks_what_is_left(tmp_path: Path) -> None
     assert {*printed(first)} <= {*printed(out)}
     shrunk = re.findall(r"^  replay:     .*? (sv2-\S+)", out, re.MULTILINE)
     assert kept(tmp_path) == {*shrunk}
-
-
-OBSERVING = ("--examples", "3", *REPORTING)
-
-
-@pytest.mark.nightly
-def test_an_interrupt_while_features_are_observed_keeps_the_report(
-    tmp_path: Path,
-) -> None:
-    words = f"0 {int(signal.SIGINT)} 40"
-    code, out, err = run(tmp_path, *OBSERVING, signal_words=words, subject="Right")
-    assert (code, err) == (130, "syncverify: interrupted\n")
-    beyond, last = out.splitlines()[-2:]
-    assert last.startswith(
-        "NO VIOLATION: signals_itself:Right held all properties of the "
-    )
-    assert "(3 scenarios on sim, seed 0" in last
-    assert " not tried, since the run was interrupted (--tables" in beyond
-    assert reported(tmp_path) == set()
-    words_of = {
-        each["word"]
-        for each in json.loads((tmp_path / "report.json").read_text())["beyond"]
-    }
-    assert words_of == {"right", "not tried"}
-
-
-@pytest.mark.nightly
-def test_a_termination_leaves_the_words_of_observed_features(tmp_path: Path) -> None:
-    words = f"1 {int(signal.SIGTERM)} 40"
-    asked = (*OBSERVING, "--tables")
-    code, out, _ = run(tmp_path, *asked, signal_words=words, subject="Right")
-    assert code == -signal.SIGTERM
-    assert "0 violations of the contract in 3 scenarios; observing " in out
-    assert re.search(r"^  mesh: .* right, ", out, re.MULTILINE)

@@ -124,14 +124,20 @@ layouts = [{"dp": 2}]
     assert plain.code == 0, plain.out
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ("parallelize", "paralellize", "has a function 'paralellize'"),
+        ("layouts", "layout", "has 'layout'"),
+    ],
+)
 def test_a_mistyped_name_is_answered_with_the_right_one(
-    call: Call, tmp_path: Path
+    call: Call, tmp_path: Path, right: str, wrong: str, words: str
 ) -> None:
-    text = TRAINING.replace("def parallelize", "def paralellize")
-    (tmp_path / "mistyped.py").write_text(text)
-    outcome = call("parity", "mistyped.py")
+    (tmp_path / "mistyped.py").write_text(TRAINING.replace(right, wrong))
+    outcome = call("parity", "mistyped.py", "--layouts", "dp=2")
     assert outcome.code == 2
-    assert "has a function 'paralellize': is 'parallelize' meant?" in outcome.err
+    assert f"{words}: is '{right}' meant?" in outcome.err
 
 
 def test_the_layouts_before_bad_input_are_reported(call: Call) -> None:

@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import tomllib
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -30,14 +28,6 @@ def start(*arguments: str, folder: Path, **options: object) -> subprocess.Popen[
         text=True,
         **options,
     )
-
-
-def test_command_and_module_are_one() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    entry = EntryPoint(
-        "syncverify", project["scripts"]["syncverify"], "console_scripts"
-    )
-    assert entry.load() is syncverify.__main__.main
 
 
 def test_an_interrupt_before_the_command_line_runs_is_one_line(

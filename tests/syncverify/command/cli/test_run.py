@@ -15,7 +15,7 @@ from syncverify.scenario.schedule import Schedule
 from syncverify.scenario.token import decode, encode
 
 Call = Callable[..., Any]
-SEARCH = ("--examples", "12", "--seed", "0", "--ranks", "2")
+SEARCH = ("--examples", "6", "--seed", "0", "--ranks", "2")
 
 
 def last_line(out: str) -> str:
@@ -32,11 +32,11 @@ def test_right_subject_ends_with_code_0_and_its_verdict(call: Call) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     first = outcome.out.partition("\n")[0]
     assert first == (
-        "verifying synchronizer on sim: 12 scenarios, up to 2 ranks, seed 0"
+        "verifying synchronizer on sim: 6 scenarios, up to 2 ranks, seed 0"
     )
     assert re.fullmatch(
         r"NO VIOLATION: synchronizer held all properties of the plain contract and \d+ of "
-        r"\d+ features beyond it \(12 scenarios on sim, seed 0, \d+\.\d s, up to \d+ steps\), but \d+ of \d+ "
+        r"\d+ features beyond it \(6 scenarios on sim, seed 0, \d+\.\d s, up to \d+ steps\), but \d+ of \d+ "
         r"values were in no scenario: .*",
         last_line(outcome.out),
     )
@@ -106,7 +106,7 @@ def strict(text: str) -> Any:
 
 @pytest.fixture(scope="module")
 def played() -> dict[str, tuple[Any, str]]:
-    """Return what the searches of this module printed and reported, by subject."""
+    """Return outputs and reports of the searches of this module, by subject."""
     return {}
 
 
@@ -138,11 +138,11 @@ def test_report_has_the_documented_shape(report: dict[str, Any]) -> None:
     assert schema_problems(report) == []
     assert report["version"] == 2
     assert (report["subject"], report["backend"]) == ("cli_subjects:Doubles", "sim")
-    assert (report["seed"], report["examples"]) == (0, 12)
+    assert (report["seed"], report["examples"]) == (0, 6)
     names = {entry.name for entry in ALL_PROPERTIES}
     assert report["coverage"].keys() >= {"ranks", "mesh", "parameters"}
     assert report["applied"].keys() == names
-    assert report["applied"]["every_rank_finishes"] == 12
+    assert report["applied"]["every_rank_finishes"] == 6
     untouched = report["untouched"]
     assert report["declared"]["pairs"] > len(untouched["pairs"]) > 0
     assert all(len(pair) == 2 for pair in untouched["pairs"])
@@ -296,7 +296,7 @@ def test_the_first_violation_ends_the_run_where_that_is_asked_for(call: Call) ->
     assert outcome.out.count("FOUND ") == 1
     assert last_line(outcome.out).startswith("1 VIOLATION: cli_subjects:Doubles (")
     played = int(re.findall(r"\((\d+) scenarios? on sim", last_line(outcome.out))[0])
-    assert played < 12
+    assert played < 6
     again = call("run", "cli_subjects:Doubles", *SEARCH, "--stop-at-first")
     assert without_seconds(again.out) == without_seconds(outcome.out)
     assert not Path(".syncverify").exists()

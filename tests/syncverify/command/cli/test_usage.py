@@ -102,12 +102,6 @@ def test_bad_usage_is_refused_in_one_line(
     assert outcome.complaint == message
 
 
-def test_a_token_with_a_line_break_is_refused_in_one_line(call: Call) -> None:
-    outcome = call("replay", "sv2-a\nb", "ddp")
-    assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.complaint.startswith(r"unreadable token 'sv2-a\nb': ")
-
-
 def test_report_that_cannot_be_written_does_not_hide_the_verdict(call: Call) -> None:
     outcome = call(
         "run", "synchronizer", "--examples", "1", "--seed", "0", "--json", "/dev/full"
@@ -115,15 +109,6 @@ def test_report_that_cannot_be_written_does_not_hide_the_verdict(call: Call) -> 
     assert outcome.code == 2
     assert outcome.complaint == "cannot write '/dev/full': No space left on device"
     assert "NO VIOLATION: synchronizer held all properties" in outcome.out
-
-
-def test_collective_that_is_not_simulated_is_no_violation(call: Call) -> None:
-    outcome = call("run", "cli_subjects:TalksToItself", "--examples", "1")
-    assert outcome.code == 2
-    assert outcome.complaint.startswith(
-        "the sim backend does not simulate recv from any rank, used at "
-    )
-    assert "VIOLATION" not in outcome.out
 
 
 def test_bare_command_prints_its_help_in_lines(call: Call) -> None:

@@ -63,11 +63,16 @@ def is_right(word: str, model: Model, use: str) -> bool:
 
 
 @every_backward
-def test_every_parameter_gets_its_gradient(word: str) -> None:
+def test_every_parameter_gets_its_gradient_and_keeps_no_hook_and_no_mode(
+    word: str,
+) -> None:
     model = Model()
     for count in (1, 2):
         run_backward(word, model.losses())
         assert model.gradients() == model.expected(count)
+    assert not any(p._backward_hooks for p in model.parameters.values())
+    assert not any(p._post_accumulate_grad_hooks for p in model.parameters.values())
+    assert not torch.is_anomaly_enabled()
 
 
 @every_backward
@@ -87,15 +92,6 @@ def test_terms_without_a_parameter_are_run_plainly(word: str) -> None:
 
 
 @every_backward
-def test_no_hook_and_no_mode_is_left(word: str) -> None:
-    model = Model()
-    run_backward(word, model.losses())
-    assert not any(p._backward_hooks for p in model.parameters.values())
-    assert not any(p._post_accumulate_grad_hooks for p in model.parameters.values())
-    assert not torch.is_anomaly_enabled()
-
-
-@every_backward
 def test_accumulations_are_as_many_as_said(word: str) -> None:
     """Count calls of hooks and of `mark_ready`, as a subject would."""
     model = Model()
@@ -112,24 +108,17 @@ def test_accumulations_are_as_many_as_said(word: str) -> None:
 
 
 @every_backward
-@pytest.mark.parametrize("use", [use for use in USES if not WORDS["use"][use].rare])
-def test_uses_compose_with_backwards_unless_torch_forbids(word: str, use: str) -> None:
-    model = Model()
-    if frozenset({Feature("use", use), Feature("backward", word)}) in NEVER_TOGETHER:
-        # torch allows it, but a parameter of one half is in the other half's graph too; and
-        # no synchronizer has made a `main_grad` here.
-        assert is_right(word, model, use) == (
-            use in {"added_to_another", "fused_main_grad"}
-        )
-        return
-    for count in (1, 2):
-        run_backward(word, model.losses(use))
-        assert model.gradients() == model.expected(count)
-
-
-def test_every_word_has_a_function() -> None:
-    assert [*BACKWARDS] == [*WORDS["backward"]]
-    assert [*USES] == [*WORDS["use"]]
+def test_uses_compose_with_backwards_unless_torch_forbids(word: str) -> None:
+    uses = [use for use in USES if not WORDS["use"][use].rare]
+    # torch allows two more, but a parameter of one half is in the other half's graph too; and
+    # no synchronizer has made a `main_grad` here.
+    allowed = {"added_to_another", "fused_main_grad"}
+    backward = Feature("backward", word)
+    assert {use: is_right(word, Model(), use) for use in uses} == {
+        use: use in allowed
+        or frozenset({Feature("use", use), backward}) not in NEVER_TOGETHER
+        for use in uses
+    }
 
 
 @every_backward

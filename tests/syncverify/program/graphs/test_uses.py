@@ -76,7 +76,7 @@ def test_an_element_that_overflows_stays_one(word: str, overflow: str) -> None:
 
 
 @every_use
-def test_a_use_adds_to_a_gradient_that_is_there(word: str) -> None:
+def test_a_use_adds_to_a_gradient_that_is_there_and_leaves_no_hook(word: str) -> None:
     parameter, constant = (
         parameter_of((3,), torch.float32),
         constant_of((3,), "float32"),
@@ -84,6 +84,8 @@ def test_a_use_adds_to_a_gradient_that_is_there(word: str) -> None:
     for _ in range(2):
         USES[word](parameter, constant).backward()
     assert torch.equal(parameter.grad, 2 * constant)
+    assert not parameter._backward_hooks
+    assert not parameter._post_accumulate_grad_hooks
 
 
 # Dynamo reads the `.grad` of every argument.
@@ -108,8 +110,7 @@ def test_a_local_part_may_lie_transposed_in_memory(word: str) -> None:
 
 
 @every_use
-def test_a_use_leaves_no_hook_on_the_parameter(word: str) -> None:
-    parameter = parameter_of((3,), torch.float32)
-    USES[word](parameter, constant_of((3,), "float32")).backward()
-    assert not parameter._backward_hooks
-    assert not parameter._post_accumulate_grad_hooks
+def test_a_parameter_without_elements_has_an_empty_gradient(word: str) -> None:
+    parameter = parameter_of((0,), torch.float32)
+    USES[word](parameter, constant_of((0,), "float32")).backward()
+    assert parameter.grad.shape == (0,)

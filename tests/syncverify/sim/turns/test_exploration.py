@@ -208,7 +208,7 @@ def programs(num_ranks: int, length: int) -> st.SearchStrategy[Programs]:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(programs(2, 3) | programs(3, 2))
 def test_exploring_meets_what_trying_everything_meets(drawn: Programs) -> None:
     count, classes, outcomes = brute_force(drawn)
