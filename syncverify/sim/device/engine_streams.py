@@ -153,6 +153,9 @@ class EngineStreams:
                 # From here on, work on the caller's stream may read every gradient.
                 frame.run.join()
         finally:
+            # Leaves that nodes of the pass have used, such as recomputed ones, on their streams.
+            if any(stream != caller for _, stream in self._used_leaves.values()):
+                self._tag_used_leaves()
             self._frames.pop()
             if frame.run is not None:
                 frame.run.forget()

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.utils.checkpoint import checkpoint
 
 from syncverify.sim.device.streams import own_streams
 
@@ -79,6 +80,32 @@ def test_a_node_that_a_subject_makes_beside_the_default_stream_stays_there(
         del held
         (leaf * 3).sum().backward()
         assert seen == ["stream 1", "default"]
+
+    traced(program)
+
+
+@pytest.mark.parametrize("owner", ["reducer", "user"])
+def test_a_use_that_backward_recomputes_is_over_with_that_backward(
+    traced, owner: str
+) -> None:
+    """A checkpoint used the leaf on its stream again; a later node of the leaf was put there."""
+
+    def program(_: int) -> None:
+        layer = nn.Linear(2, 2)
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            out = checkpoint(layer, torch.ones(1, 2), use_reentrant=False)
+        out.sum().backward()
+        del out  # no graph holds the first node any longer
+        seen = streams_seen(layer.weight)
+        if owner == "reducer":
+            kept: object = nn.parallel.DistributedDataParallel(layer, init_sync=False)
+        else:
+            kept = layer.weight.view_as(layer.weight)
+        with torch.cuda.stream(side):
+            layer(torch.ones(1, 2)).sum().backward()
+        assert seen == ["default"]
+        del kept
 
     traced(program)
 
