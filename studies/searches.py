@@ -26,7 +26,7 @@ class SearchRow:
         violations: Violations, as `property (cause)`.
         tokens: Tokens that replay them, in the same order.
         num_properties: Number of all properties; those that apply to a scenario are judged.
-        release: Version of the subject's package.
+        release: Version of the peer's package; of a soak, that of the harness.
         torch: Version of torch.
         python: Version of Python, such as "3.12".
     """
@@ -50,7 +50,7 @@ class SearchRow:
 
         Args:
             report: The report.
-            package: Package of the subject.
+            package: Package whose version the row has.
         """
         found = [each.violation for each in report.violations]
         return cls(
