@@ -43,15 +43,15 @@ def main(
 ) -> int:
     """Compare the methods in use today with syncverify, on the bug bank."""
     torch.set_num_threads(1)
-    chosen = [entry for entry in entries() if entry.id.startswith(only or ("",))]
+    chosen = [entry for entry in entries() if entry.name.startswith(only or ("",))]
     if not chosen:
         raise click.UsageError(
             f"no defect has an id that starts with {' or '.join(only)}; see docs/bug-bank.md"
         )
     outcomes = stored(json_path)
-    left = [entry for entry in chosen if not is_whole(outcomes.get(entry.id))]
+    left = [entry for entry in chosen if not is_whole(outcomes.get(entry.name))]
     tasks = [
-        Task(case, outcomes.get(entry.id))
+        Task(case, outcomes.get(entry.name))
         for entry in left
         if (case := case_of(entry)) is not None
     ]
@@ -60,10 +60,10 @@ def main(
         click.echo(_line(outcome))
         if json_path is not None:
             store(json_path, _in_order(outcomes))
-    missing = [entry for entry in left if not is_whole(outcomes.get(entry.id))]
+    missing = [entry for entry in left if not is_whole(outcomes.get(entry.name))]
     for entry in missing:
-        click.echo(f"{entry.id}: no token; write one by `syncverify bank --json`")
-        outcomes[entry.id] = not_played(entry)
+        click.echo(f"{entry.name}: no token; write one by `syncverify bank --json`")
+        outcomes[entry.name] = not_played(entry)
     if markdown is not None:
         text = page_of(_in_order(outcomes), len(entries()))
         write_part(markdown, PAGE.part, text)
@@ -71,7 +71,7 @@ def main(
 
 
 def _in_order(outcomes: dict[str, Outcome]) -> list[Outcome]:
-    return [outcomes[entry.id] for entry in entries() if entry.id in outcomes]
+    return [outcomes[entry.name] for entry in entries() if entry.name in outcomes]
 
 
 def _line(outcome: Outcome) -> str:

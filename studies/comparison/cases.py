@@ -43,12 +43,12 @@ def case_of(entry: Entry) -> Case | None:
     Returns:
         The case; None for an entry without a token in the figures of the bank.
     """
-    token = _tokens().get(entry.id)
+    token = _tokens().get(entry.name)
     if token is None:
         return None
     return Case(
-        id=entry.id,
-        section=entry.section,
+        id=entry.name,
+        section=entry.family,
         is_silent=entry.silent,
         defect=entry.defect(),
         twin=entry.fixed(),

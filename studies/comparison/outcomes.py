@@ -94,7 +94,7 @@ def not_played(entry: Entry) -> Outcome:
     missed = Verdict(alarmed=False, words="the search found no scenario that shows it")
     verdicts_of_none = {method.id: missed for method in METHODS}
     return Outcome(
-        entry.id, entry.section, entry.silent, verdicts_of_none, verdicts_of_none
+        entry.name, entry.family, entry.silent, verdicts_of_none, verdicts_of_none
     )
 
 

@@ -48,7 +48,7 @@ def run(device: torch.device, num_entries: int = ENTRIES) -> Result:
 
 
 def _cases(num_entries: int) -> Iterator[Case]:
-    cases = (case_of(each) for each in entries() if each.section in _SECTIONS)
+    cases = (case_of(each) for each in entries() if each.family in _SECTIONS)
     known = [case for case in cases if case is not None]
     yield from known[:num_entries]
 

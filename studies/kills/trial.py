@@ -17,7 +17,7 @@ from pathlib import Path
 from studies.kills.victims import MARK, living, send
 
 RIGHT = "synchronizer"
-WRONG = "syncverify.bugbank.numerics.double_accumulation_division:DividesByMicroBatches"
+WRONG = "syncverify.bugbank.numerics.factors:DividesByMicroBatches"
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT)
 _LONGEST_PAUSE_SECONDS = 2.5
 _LONGEST_RUN_SECONDS = 150.0

@@ -20,12 +20,12 @@ def main() -> None:
     stored = figures()
     known = {row["id"]: row for row in stored["entries"]}
     budget = BankBudget(stored["examples"], stored["twin_examples"], stored["seed"])
-    new = [entry for entry in entries() if entry.id not in known]
+    new = [entry for entry in entries() if entry.name not in known]
     played = to_json([*play_all(new, "sim", budget, jobs=1)] if new else [], budget)
     known |= {row["id"]: row for row in played["entries"]}
-    stored["entries"] = [known[entry.id] for entry in entries()]
+    stored["entries"] = [known[entry.name] for entry in entries()]
     FIGURES.write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
-    click.echo(f"played: {', '.join(each.id for each in new) or 'none is missing'}")
+    click.echo(f"played: {', '.join(each.name for each in new) or 'none is missing'}")
 
 
 if __name__ == "__main__":

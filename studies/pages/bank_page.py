@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any, Final
 
 from studies.documents import RESULTS, Document, table
-from syncverify.bugbank.catalogue import SECTIONS, entries
+from syncverify.bugbank.catalogue import FAMILIES, entries
 from syncverify.bugbank.entry import Entry
 from syncverify.plain_text import noun_of
 
@@ -21,9 +21,9 @@ def page() -> str:
     """Return the figures and the entries of the page."""
     played = {row["id"]: row for row in figures()["entries"]}
     parts = [*_summary(played), ""]
-    for section in SECTIONS:
-        own = [entry for entry in entries() if entry.section == section]
-        parts += [*_section(section, own, played), ""]
+    for family in FAMILIES:
+        own = [entry for entry in entries() if entry.family == family]
+        parts += [*_section(family, own, played), ""]
     return "\n".join(parts)
 
 
@@ -76,11 +76,11 @@ def _median_of(sizes: list[dict[str, Any]], noun: str) -> str:
 def _section(title: str, own: list[Entry], played: dict[str, Any]) -> Iterator[str]:
     yield f"## {title}"
     yield ""
-    yield from table(_COLUMNS, (_cells(each, played.get(each.id)) for each in own))
+    yield from table(_COLUMNS, (_cells(each, played.get(each.name)) for each in own))
 
 
 def _cells(entry: Entry, row: dict[str, Any] | None) -> list[str]:
-    name = f"`{entry.id}`<br>{_link(entry.source)}"
+    name = f"`{entry.name}`<br>{_link(entry.source)}"
     silent = "yes" if entry.silent else "no"
     return [name, entry.mechanism, entry.trigger, silent, *_found(row)]
 

@@ -58,10 +58,10 @@ def diagnosis_of(kind: str, folder: Path | None = None) -> str:
     rows = json.loads(_FIGURES.read_text(encoding="utf-8"))["entries"]
     tokens = {row["id"]: row["caught"]["token"] for row in rows if row["caught"]}
     entry = entry_of(SHOWN[kind])
-    played, found = _found(entry, tokens[entry.id])
+    played, found = _found(entry, tokens[entry.name])
     if folder is not None:
         html = rendered(_model(entry, played, found))
-        (folder / f"{entry.id}.html").write_text(html, encoding="utf-8")
+        (folder / f"{entry.name}.html").write_text(html, encoding="utf-8")
     return "\n".join(_part(kind, entry, played, found))
 
 
@@ -77,9 +77,9 @@ def _part(
         scenario_title=SMALLEST,
     )
     yield f"## {kind}\n"
-    yield f"{entry.mechanism} `{entry.id}`, reported in [{entry.source}]({link}).\n"
+    yield f"{entry.mechanism} `{entry.name}`, reported in [{entry.source}]({link}).\n"
     yield f"```text\n{text}\n```\n"
-    yield f"![{kind}: its report page](pictures/gallery/{entry.id}.webp)\n"
+    yield f"![{kind}: its report page](pictures/gallery/{entry.name}.webp)\n"
 
 
 def _path(entry: Entry) -> str:

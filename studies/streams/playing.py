@@ -31,7 +31,7 @@ _SEED: Final = 0
 def defects() -> list[str]:
     """List the first 20 defects of the bank, by name, that show in the default order."""
     caught = {row["id"]: row["caught"] for row in figures()["entries"]}
-    names = sorted(entry.id for entry in entries())
+    names = sorted(entry.name for entry in entries())
     return [name for name in names if _needs_no_order(caught.get(name))][:NUM_DEFECTS]
 
 

@@ -16,9 +16,9 @@ from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket as ViewBucket
 from syncverify.bugbank.catalogue import entries, entry_of
-from syncverify.bugbank.cross_rank.set_iteration_order import ReducesInRankOrder
-from syncverify.bugbank.ordering.pingpong_buffer_reused_early import RefillsStagingEarly
-from syncverify.bugbank.ordering.wait_only_last_hook_stream import WaitsForLastPacker
+from syncverify.bugbank.cross_rank import ReducesInRankOrder
+from syncverify.bugbank.ordering.streams import WaitsForLastPacker
+from syncverify.bugbank.ordering.works import RefillsStagingEarly
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing
 from syncverify.search.judge import Identity, Judge, JudgedRun
@@ -57,7 +57,7 @@ def test_two_forms_of_a_defect_are_one_violation(entry_id: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("entry_id", [entry.id for entry in entries()])
+@pytest.mark.parametrize("entry_id", [entry.name for entry in entries()])
 def test_defect_of_the_bank_is_at_most_one_violation(entry_id: str) -> None:
     identities = found(entry_of(entry_id).defect(), 100)  # two need more to be met
     assert len(identities) <= 1

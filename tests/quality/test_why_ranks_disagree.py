@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import BYTES_PER_MB, Groups, local_bytes
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.bugbank.cross_rank.bucket_order_partly_broadcast import CutsAtItsOwnCap
+from syncverify.bugbank.cross_rank import CutsAtItsOwnCap
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from tests.programs import violations

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from syncverify.bugbank.autograd.autograd_grad_bypasses_hooks import CountsArrivals
-from syncverify.bugbank.autograd.create_graph_detaches_view import HoldsFirstGradient
-from syncverify.bugbank.autograd.reentrant_checkpoint_fires_twice import (
+from syncverify.bugbank.autograd import (
+    CountsArrivals,
     CountsCallsOfNestedBackwards,
+    HoldsFirstGradient,
 )
 from tests.quality.planted import (
     backward_watches,

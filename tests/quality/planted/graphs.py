@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from syncverify.bugbank.autograd.reentrant_checkpoint_fires_twice import (
+from syncverify.bugbank.autograd import (
     CountsCallsOfNestedBackwards,
 )
 from syncverify.bugbank.bases.main_grads import MainGrads

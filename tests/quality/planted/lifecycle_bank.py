@@ -4,21 +4,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from syncverify.bugbank.cross_rank.packs_what_is_used import PacksWhatIsUsed
-from syncverify.bugbank.faults.exception_leaves_reducer_state import (
+from syncverify.bugbank.cross_rank import PacksWhatIsUsed
+from syncverify.bugbank.faults import (
     KeepsCountsOfFailedStep,
 )
-from syncverify.bugbank.lifecycle.no_sync_used_map_lost import (
+from syncverify.bugbank.lifecycle.storage import (
     ForgetsEarlierMicroBatches,
-)
-from syncverify.bugbank.lifecycle.param_storage_swapped_after_bind import (
     TrustsViews,
     TrustsViewsOfMoved,
 )
-from syncverify.bugbank.lifecycle.step_without_last_micro_batch import (
+from syncverify.bugbank.lifecycle.windows import (
+    LeavesTail,
     WaitsForWhatWasLaunched,
 )
-from syncverify.bugbank.lifecycle.tail_window_dropped import LeavesTail
 from syncverify.scenario.scenario import Scenario
 from tests.quality.planted import lifecycle_words as words
 from tests.quality.planted.planted import VALUE, Planted, each_parameter, planted

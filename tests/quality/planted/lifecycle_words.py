@@ -14,7 +14,7 @@ from torch.autograd.graph import get_gradient_edge
 from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
-from syncverify.bugbank.lifecycle.param_storage_swapped_after_bind import TrustsViews
+from syncverify.bugbank.lifecycle.storage import TrustsViews
 
 
 class ReducesInEachWait(Careful):

@@ -13,14 +13,14 @@ from studies.redteam.wrong.meshes import ReducesPerGroup
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import Groups, local, reduce_groups
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.layout.reduce_scatter_storage_order import (
+from syncverify.bugbank.layout import (
+    CountsEachListing,
     HandsBackInTheOrderOfStorage,
 )
-from syncverify.bugbank.layout.shared_param_bucketed_twice import CountsEachListing
-from syncverify.bugbank.numerics.low_precision_accumulator import (
+from syncverify.bugbank.numerics.sums import (
     AccumulatesInParameterDtype,
+    RedistributesWhatArrives,
 )
-from syncverify.bugbank.numerics.partial_double_reduced import RedistributesWhatArrives
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.other_meshes import on_mesh
 from syncverify.scenario.scenario import Scenario

@@ -8,7 +8,7 @@ from syncverify.bugbank.bases.view_buckets import (
     Bucket,
     ViewBuckets,
 )
-from syncverify.bugbank.cross_rank.two_communicators_unordered import ChecksInTurn
+from syncverify.bugbank.cross_rank import ChecksInTurn
 from tests.quality.planted.divergence_bank import DIVERGENCES
 from tests.quality.planted.side_memory import HoldsUntilJoined, RecordsEachCopy
 from tests.quality.planted.stream_bank import TWINS

@@ -30,5 +30,5 @@ BESIDE_THE_BANK: dict[str, tuple[type[Any], type[Any]]] = {
 
 def witnesses() -> dict[str, tuple[type[Any], type[Any]]]:
     """Return a defect and a right program for each property: the first of the bank, if any."""
-    of_bank = {each.property: (each.subject, each.twin) for each in reversed(entries())}
+    of_bank = {each.violates: (each.subject, each.twin) for each in reversed(entries())}
     return of_bank | BESIDE_THE_BANK

@@ -47,7 +47,7 @@ def test_a_displaced_defect_stays_on_the_page(monkeypatch: pytest.MonkeyPatch) -
 
 def test_all_subjects_are_stored_and_agree() -> None:
     stored = read()
-    assert {*RIGHT} <= stored.keys() <= {*RIGHT, *(entry.id for entry in entries())}
+    assert {*RIGHT} <= stored.keys() <= {*RIGHT, *(entry.name for entry in entries())}
     assert len(stored) >= len(RIGHT) + NUM_DEFECTS
     for name, row in stored.items():
         assert (row.num_scenarios, row.different) == (NUM_SCENARIOS, []), name

@@ -25,10 +25,10 @@ SCENARIO = Scenario(
     (2,),
     2**20,
 )
-NEVER_FORKS = "syncverify.bugbank.ordering.comm_stream_not_after_producer:NeverForks"
-NEVER_JOINS = "syncverify.bugbank.ordering.final_join_missing:NeverJoins"
+NEVER_FORKS = "syncverify.bugbank.ordering.streams:NeverForks"
+NEVER_JOINS = "syncverify.bugbank.ordering.streams:NeverJoins"
 TOO_OFTEN = "examples.reduces_too_often:ReducesTooOften"
-DIVIDES = "syncverify.bugbank.numerics.avg_divides_by_numel:DividesByElements"
+DIVIDES = "syncverify.bugbank.numerics.factors:DividesByElements"
 
 
 @cache

@@ -32,7 +32,7 @@ SCENARIO = Scenario(
     2**20,
 )
 RACE = ("reduce_reads_after_accumulation", "reduced_before_accumulated")
-NEVER_FORKS = "syncverify.bugbank.ordering.comm_stream_not_after_producer:NeverForks"
+NEVER_FORKS = "syncverify.bugbank.ordering.streams:NeverForks"
 TOO_OFTEN = "examples.reduces_too_often:ReducesTooOften"
 
 
