@@ -9,9 +9,25 @@ from typing_extensions import override
 from studies.redteam.wrong.metadata import CallsShardsReplicas, RequiresGrad
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import local
-from tests.quality.planted.planted import planted
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from tests.quality.planted.planted import plant, planted, right
+
+FORM = "gradient_has_form_of_parameter"
+SCENARIO = Scenario(
+    MeshSpec((2,), ("dp",)),
+    (
+        ParameterSpec("w", (2, 3), ("R",)),
+        ParameterSpec("sharded", (4,), ("S0",)),
+        ParameterSpec("local", (3,), None),
+    ),
+    (1,),
+    2**20,
+)
+SHOWN = {"scenarios": (SCENARIO,), "is_alone": True}
 
 
+@right(SCENARIO)
 class Reforms(MainGrads):
     """Correct: assigns each reduced gradient once more, in the form of its parameter."""
 
@@ -33,6 +49,7 @@ class Reforms(MainGrads):
         )
 
 
+@planted((FORM, "wrong_type"), **SHOWN)
 class AssignsLocalPart(Reforms):
     """The gradient of a replicated DTensor is a plain tensor."""
 
@@ -43,6 +60,7 @@ class AssignsLocalPart(Reforms):
         return super().formed(parameter, summed)
 
 
+@planted((FORM, "wrong_mesh"), **SHOWN)
 class AssignsOnOwnMesh(Reforms):
     """The gradient lies on a mesh that the synchronizer made of the same ranks."""
 
@@ -58,6 +76,7 @@ class AssignsOnOwnMesh(Reforms):
         )
 
 
+@planted((FORM, "wrong_strides"), **SHOWN)
 class Interleaves(Reforms):
     """Every other element of the buffer belongs to another gradient."""
 
@@ -67,6 +86,7 @@ class Interleaves(Reforms):
         return super().formed(parameter, apart)
 
 
+@planted((FORM, "inference_tensor"), **SHOWN)
 class HandsOutInferenceTensors(Reforms):
     """`wait()` runs in inference mode, so that no optimizer may write its gradients."""
 
@@ -80,12 +100,7 @@ class HandsOutInferenceTensors(Reforms):
         return super().formed(parameter, summed.clone())
 
 
-PROPERTY = "gradient_has_form_of_parameter"
-FORM_DEFECTS = [
-    planted(AssignsLocalPart, (PROPERTY, "wrong_type")),
-    planted(AssignsOnOwnMesh, (PROPERTY, "wrong_mesh")),
-    planted(CallsShardsReplicas, (PROPERTY, "wrong_placements")),
-    planted(Interleaves, (PROPERTY, "wrong_strides")),
-    planted(RequiresGrad, (PROPERTY, "keeps_graph")),
-    planted(HandsOutInferenceTensors, (PROPERTY, "inference_tensor")),
+OTHERS = [
+    plant(CallsShardsReplicas, (FORM, "wrong_placements"), **SHOWN),
+    plant(RequiresGrad, (FORM, "keeps_graph"), **SHOWN),
 ]

@@ -15,8 +15,7 @@ from tests.quality.planted import (
     graphs,
     recomputing,
 )
-from tests.quality.planted.bank import LIVE
-from tests.quality.planted.planted import VALUE, Planted, planted
+from tests.quality.planted.planted import LIVE, VALUE, Planted, plant
 
 
 def of(
@@ -27,7 +26,7 @@ def of(
     beside: Iterable[str] = (),
 ) -> Planted:
     identity = violates, cause
-    return planted(subject, identity, *shown_by, beside=frozenset(beside))
+    return plant(subject, identity, *shown_by, beside=frozenset(beside))
 
 
 def raised(

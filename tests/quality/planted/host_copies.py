@@ -12,8 +12,22 @@ from typing_extensions import override
 from syncverify.bugbank.bases.placements import local, local_grad, reduce_groups
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from tests.quality.planted.planted import FILLED, planted, right
+
+TWO_SUMS = Scenario(
+    MeshSpec((2,), ("dp",)),
+    (ParameterSpec("a", (3,), ("R",)), ParameterSpec("b", (5,), ("R",))),
+    (1, 1),
+    1,
+)
+LATE = (FILLED, "accumulated_unordered")
+SHOWN = {"scenarios": (TWO_SUMS,), "is_alone": True}
+UNORDERED = "nothing orders aten.copy_"
 
 
+@right(TWO_SUMS)
 class OnePinnedBuffer(PlainGrads):
     """Correct: each sum goes to the buffer and back, and the host waits for both copies."""
 
@@ -58,6 +72,7 @@ class OnePinnedBuffer(PlainGrads):
         torch.cuda.current_stream().synchronize()
 
 
+@planted(LATE, **SHOWN, says=(UNORDERED, "in stage before aten.copy_"))
 class WritesWhatIsOnItsWay(OnePinnedBuffer):
     """The next sum is copied into the buffer while the one before is copied out of it."""
 
@@ -66,6 +81,7 @@ class WritesWhatIsOnItsWay(OnePinnedBuffer):
         pass
 
 
+@right(TWO_SUMS)
 class OrdersBothCopies(OnePinnedBuffer):
     """Correct: the stream of the next copy waits, and not the host."""
 
@@ -74,6 +90,7 @@ class OrdersBothCopies(OnePinnedBuffer):
         torch.cuda.current_stream().wait_stream(self.back)
 
 
+@planted(LATE, **SHOWN, says=(UNORDERED, "in stage before aten.mul_"))
 class ReadsBeforeItArrives(OnePinnedBuffer):
     """The host reads the buffer before the copy may have arrived."""
 
@@ -82,6 +99,7 @@ class ReadsBeforeItArrives(OnePinnedBuffer):
         pass
 
 
+@planted(LATE, **SHOWN, says=(UNORDERED, "in stage before aten.mul_"))
 class WaitsForTheCopyBefore(OnePinnedBuffer):
     """The host waits for the event of the sum before."""
 
@@ -96,6 +114,7 @@ class WaitsForTheCopyBefore(OnePinnedBuffer):
         self.arrived.record()
 
 
+@right(TWO_SUMS)
 class WaitsForItsEvent(OnePinnedBuffer):
     """Correct: the host waits for the event of this sum."""
 

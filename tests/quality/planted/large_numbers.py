@@ -12,6 +12,9 @@ from syncverify.bugbank.bases.placements import local, reduce_groups
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from tests.quality.planted.planted import built_in, planted, right
 
 BITS = 32
 BUCKET_BITS = 16
@@ -19,6 +22,13 @@ KIB = 1024
 CHUNK = 1024
 WARM_UP = 5
 COUNTER = 8
+
+
+def with_gradient(word: str) -> Scenario:
+    """Return a program with one gradient of a kind beside another one."""
+    special = ParameterSpec("p0", (3,), ("R",), gradient=word)
+    other = ParameterSpec("p1", (2,), ("R",))
+    return Scenario(MeshSpec((3,), ("dp",)), (special, other), (2, 1), 1 << 20)
 
 
 class MasksGradients(ViewBuckets):
@@ -217,6 +227,7 @@ class KnowsTwoGroups(ReducesInWait):
                 yield parameters
 
 
+@planted((), scenarios=(with_gradient("zero"),), elsewhere=(with_gradient("finite"),))
 class SkipsZeros(PlainGrads):
     """A gradient without any element other than zero is not sent."""
 
@@ -232,6 +243,7 @@ class SkipsZeros(PlainGrads):
         return bool(gradient.any())
 
 
+@right(with_gradient("zero"))
 class SendsZeros(SkipsZeros):
     """Correct: each rank sends each gradient."""
 
@@ -244,3 +256,6 @@ def _whole(part: torch.Tensor) -> torch.Tensor:
     """Return the flat buffer that a part begins."""
     numel = part.untyped_storage().nbytes() // part.element_size()
     return part.as_strided((numel,), (1,), 0)
+
+
+OTHERS = built_in("synchronizer", "ddp", scenarios=(with_gradient("zero"),))

@@ -19,7 +19,7 @@ from syncverify.bugbank.lifecycle.windows import (
 )
 from syncverify.scenario.scenario import Scenario
 from tests.quality.planted import lifecycle_words as words
-from tests.quality.planted.planted import VALUE, Planted, each_parameter, planted
+from tests.quality.planted.planted import VALUE, Planted, each_parameter, plant
 
 UNREDUCED = (VALUE, "not_reduced")
 LOST = (VALUE, "view_lost")
@@ -44,7 +44,7 @@ def defect(
     random_seed: int = 0,
 ) -> Planted:
     taken_out = without(feature.partition("=")[0])
-    return planted(
+    return plant(
         subject,
         identity,
         feature,

@@ -11,7 +11,7 @@ from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
 from syncverify.bugbank.bases.placements import local
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
-from tests.quality.planted.planted import Planted, planted
+from tests.quality.planted.planted import Planted, plant
 
 ROUNDING = "gradient_is_within_rounding"
 # Convolutions have weights of 4 dims.
@@ -82,7 +82,7 @@ def without_module(scenario: Scenario) -> Scenario:
 def shown_by(
     name: str, subject: type[ModuleGrads], cause: str = "out_of_bound"
 ) -> Planted:
-    return planted(
+    return plant(
         subject,
         (ROUNDING, cause),
         f"module={name}",

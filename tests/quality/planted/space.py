@@ -25,15 +25,16 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.other_meshes import on_mesh
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import OWN_MESH, MeshSpec, ParameterSpec
-from tests.quality.planted.bank import (
+from tests.quality.planted.planted import (
     EXCLUSIVE,
     LIVE,
     LOCAL,
     MATCH,
     UNBIND,
     VALUE,
+    each_parameter,
+    plant,
 )
-from tests.quality.planted.planted import each_parameter, planted
 from tests.quality.planted.several_meshes import BucketsByShape, GroupsByName
 from tests.quality.planted.unequal_replicas import BroadcastsOneParameter
 from tests.quality.planted.updates_in_backward import StartsInItsHook
@@ -223,22 +224,22 @@ UNSENT = "not_reduced"
 FOREIGN = "foreign_contribution"
 ROW_BY_ROW = setting(memory_format="contiguous")
 SPACE = [
-    planted(LooksAtTwoAxes, (VALUE, UNSENT), "mesh=3 axes", without=two_named_axes),
-    planted(ComputesItsRow, (VALUE, FOREIGN), "mesh=permuted", without=row_major),
-    planted(AsksForAxesByName, (VALUE, UNSENT), "mesh=unnamed", without=named),
-    planted(TakesReplicasForTheWorld, (VALUE, FOREIGN), "placement=sub_mesh", without=placed("-", "R"), examples=300),
-    planted(KnowsOneKindOfShard, (LOCAL, FOREIGN), "placement=strided", without=placed("_S", "S")),
-    planted(RedistributesWhatArrives, (VALUE, "reduced_twice"), "placement=partial", without=placed("P", "R")),
-    planted(LeavesConvolutionsOut, (VALUE, UNSENT), "shape=4 dims", without=of_dims(3)),
-    planted(CountsHowManyFit, (LIVE, "raised_ZeroDivisionError"), "shape=empty", without=each_parameter(filled)),
-    planted(SumsInFloat32, (VALUE, "rounded"), "dtype=float64", without=each_parameter(narrow)),
-    planted(AccumulatesInParameterDtype, (VALUE, "rounded"), "dtype=own gradient dtype", without=setting(grad_dtype=None)),
-    planted(CountsEachListing, (VALUE, UNSENT), "listed=twice", without=setting(num_listed=1)),
-    planted(ReducesPerGroup, (VALUE, "reduced_twice"), "listed=in two groups", without=setting(also_in_next_group=False)),
-    planted(HandsBackInTheOrderOfStorage, (VALUE, "partly_wrong"), "memory_format=transposed", without=ROW_BY_ROW),
-    planted(WritesChannelsLast, (VALUE, "partly_wrong"), "memory_format=channels_last", without=ROW_BY_ROW, needs=frozenset({"shape=4 dims"}), examples=400),
-    planted(StartsInItsHook, (EXCLUSIVE, "touched_in_flight"), "update=in_backward", without=updated_after_wait),
-    planted(BucketsByShape, (MATCH, "groups_mixed"), "on_mesh=transposed", without=on_own_mesh, examples=400),
-    planted(GroupsByName, (VALUE, "reduced_twice"), "on_mesh=reshaped", without=on_own_mesh, examples=400),
-    planted(BroadcastsOneParameter, (UNBIND, "replicas_left_unequal"), "replicas=unequal", without=equal_replicas),
+    plant(LooksAtTwoAxes, (VALUE, UNSENT), "mesh=3 axes", without=two_named_axes),
+    plant(ComputesItsRow, (VALUE, FOREIGN), "mesh=permuted", without=row_major),
+    plant(AsksForAxesByName, (VALUE, UNSENT), "mesh=unnamed", without=named),
+    plant(TakesReplicasForTheWorld, (VALUE, FOREIGN), "placement=sub_mesh", without=placed("-", "R"), examples=300),
+    plant(KnowsOneKindOfShard, (LOCAL, FOREIGN), "placement=strided", without=placed("_S", "S")),
+    plant(RedistributesWhatArrives, (VALUE, "reduced_twice"), "placement=partial", without=placed("P", "R")),
+    plant(LeavesConvolutionsOut, (VALUE, UNSENT), "shape=4 dims", without=of_dims(3)),
+    plant(CountsHowManyFit, (LIVE, "raised_ZeroDivisionError"), "shape=empty", without=each_parameter(filled)),
+    plant(SumsInFloat32, (VALUE, "rounded"), "dtype=float64", without=each_parameter(narrow)),
+    plant(AccumulatesInParameterDtype, (VALUE, "rounded"), "dtype=own gradient dtype", without=setting(grad_dtype=None)),
+    plant(CountsEachListing, (VALUE, UNSENT), "listed=twice", without=setting(num_listed=1)),
+    plant(ReducesPerGroup, (VALUE, "reduced_twice"), "listed=in two groups", without=setting(also_in_next_group=False)),
+    plant(HandsBackInTheOrderOfStorage, (VALUE, "partly_wrong"), "memory_format=transposed", without=ROW_BY_ROW),
+    plant(WritesChannelsLast, (VALUE, "partly_wrong"), "memory_format=channels_last", without=ROW_BY_ROW, needs=frozenset({"shape=4 dims"}), examples=400),
+    plant(StartsInItsHook, (EXCLUSIVE, "touched_in_flight"), "update=in_backward", without=updated_after_wait),
+    plant(BucketsByShape, (MATCH, "groups_mixed"), "on_mesh=transposed", without=on_own_mesh, examples=400),
+    plant(GroupsByName, (VALUE, "reduced_twice"), "on_mesh=reshaped", without=on_own_mesh, examples=400),
+    plant(BroadcastsOneParameter, (UNBIND, "replicas_left_unequal"), "replicas=unequal", without=equal_replicas),
 ]  # fmt: skip

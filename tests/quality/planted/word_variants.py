@@ -18,7 +18,7 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket
 from syncverify.scenario.contract import Capabilities
 from tests.quality.planted.counts import AnnouncedCount, TellsBoundBucketsAlone
-from tests.quality.planted.planted import VALUE, planted
+from tests.quality.planted.planted import VALUE, plant
 
 
 class ReducesWhatIsLeft(ReducesInWait):
@@ -398,20 +398,20 @@ class AsksTheLastHandle(AsksEachHandle):
 
 UNREDUCED = (VALUE, "not_reduced")
 VARIANT_DEFECTS = [
-    planted(PlansFromFirstArrivals, UNREDUCED, "used=never/in_first_step", twin=ReducesWhatIsLeft),
-    planted(PlansFromFirstArrivals, UNREDUCED, "used=never/in_even_steps", twin=ReducesWhatIsLeft),
-    planted(SendsOldStaging, (VALUE, "stale"), "used=never/in_odd_steps", twin=SkipsUnused),
-    planted(LearnsInFirstZeroGrad, UNREDUCED, "event=zero_before_wait/no_backward", twin=ClearsAtAnyTime),
-    planted(DropsInFirstZeroGrad, UNREDUCED, "event=set_to_none/no_backward", twin=LeavesGradientsToAutograd),
-    planted(ClearsWhatItReduced, ("zero_grad_clears", "gradient_left"), "event=set_to_none/replaced", twin=LeavesGradientsToAutograd),
-    planted(HoldsFirstTensor, (VALUE, "rank_contribution_missing"), "event=set_to_none/replaced_while_accumulating", twin=LeavesGradientsToAutograd),
-    planted(TellsBoundBucketsAlone, ("accumulation_is_local_until_reduced", "reduced_early"), "event=rebind_announced/unbound", twin=AnnouncedCount),
-    planted(ChecksFirstView, (VALUE, "view_lost"), "event=set_every_other_to_none/from_second", twin=ChecksEachView),
-    planted(AsksTheFirst, ("zero_grad_clears", "gradient_left"), "event=set_every_other_to_none/replaced", twin=AllowsEveryOther),
-    planted(AsksTheFirstWhileAccumulating, (VALUE, "rank_contribution_missing"), "event=set_every_other_to_none/replaced_while_accumulating", twin=AllowsEveryOther),
-    planted(ReducesWholeStorages, (VALUE, "reduced_twice"), "use=saves_for_backward/into_one_storage", twin=UsesFunctions),
-    planted(TakesListOfTheFirst, UNREDUCED, "event=remade/grown", twin=MadeAgain),
-    planted(TurnsAroundIncompleteSteps, ("collectives_match_across_ranks", "bucket_mismatch"), "event=missing_backward/on_odd_ranks", twin=ReducesInOneOrder),
-    planted(AsksTheLastHandle, (VALUE, "failure_hidden"), "event=failing_collectives/first", twin=AsksEachHandle),
-    planted(TrustsFirstOrder, (VALUE, "reduced_early"), "readiness=by_rank/by_step", twin=LaunchesInOneOrder),
+    plant(PlansFromFirstArrivals, UNREDUCED, "used=never/in_first_step", twin=ReducesWhatIsLeft),
+    plant(PlansFromFirstArrivals, UNREDUCED, "used=never/in_even_steps", twin=ReducesWhatIsLeft),
+    plant(SendsOldStaging, (VALUE, "stale"), "used=never/in_odd_steps", twin=SkipsUnused),
+    plant(LearnsInFirstZeroGrad, UNREDUCED, "event=zero_before_wait/no_backward", twin=ClearsAtAnyTime),
+    plant(DropsInFirstZeroGrad, UNREDUCED, "event=set_to_none/no_backward", twin=LeavesGradientsToAutograd),
+    plant(ClearsWhatItReduced, ("zero_grad_clears", "gradient_left"), "event=set_to_none/replaced", twin=LeavesGradientsToAutograd),
+    plant(HoldsFirstTensor, (VALUE, "rank_contribution_missing"), "event=set_to_none/replaced_while_accumulating", twin=LeavesGradientsToAutograd),
+    plant(TellsBoundBucketsAlone, ("accumulation_is_local_until_reduced", "reduced_early"), "event=rebind_announced/unbound", twin=AnnouncedCount),
+    plant(ChecksFirstView, (VALUE, "view_lost"), "event=set_every_other_to_none/from_second", twin=ChecksEachView),
+    plant(AsksTheFirst, ("zero_grad_clears", "gradient_left"), "event=set_every_other_to_none/replaced", twin=AllowsEveryOther),
+    plant(AsksTheFirstWhileAccumulating, (VALUE, "rank_contribution_missing"), "event=set_every_other_to_none/replaced_while_accumulating", twin=AllowsEveryOther),
+    plant(ReducesWholeStorages, (VALUE, "reduced_twice"), "use=saves_for_backward/into_one_storage", twin=UsesFunctions),
+    plant(TakesListOfTheFirst, UNREDUCED, "event=remade/grown", twin=MadeAgain),
+    plant(TurnsAroundIncompleteSteps, ("collectives_match_across_ranks", "bucket_mismatch"), "event=missing_backward/on_odd_ranks", twin=ReducesInOneOrder),
+    plant(AsksTheLastHandle, (VALUE, "failure_hidden"), "event=failing_collectives/first", twin=AsksEachHandle),
+    plant(TrustsFirstOrder, (VALUE, "reduced_early"), "readiness=by_rank/by_step", twin=LaunchesInOneOrder),
 ]  # fmt: skip

@@ -114,7 +114,7 @@ def test_a_twin_of_two_entries_is_searched_once(
     player = BankPlayer(SimBackend(), BUDGET)
     others = entry_of("size1-branch-overwrites")
     rows = [player.play(QUICK), player.play(replace(others, twin=QUICK.twin))]
-    assert searched == [QUICK.name, f"{QUICK.name} (twin)", others.id]
+    assert searched == [QUICK.name, f"{QUICK.name} (twin)", others.name]
     assert [row.twin_played_for for row in rows] == [QUICK.name, QUICK.name]
     *_, last = summary(rows)
     assert last == "twins silent: 2 of 2 (100.0 %), over 3 scenarios in all"

@@ -1,4 +1,4 @@
-"""Buckets of several groups, and buckets that ranks cut differently, are reported, right ones not."""
+"""Buckets of several groups, and buckets that ranks cut differently."""
 
 from collections.abc import Iterator
 
@@ -11,16 +11,25 @@ from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.bugbank.cross_rank import CutsAtItsOwnCap
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from tests.programs import violations
+from tests.quality.planted.planted import MATCH, plant, planted, right
 
-UNEVEN = Scenario(
-    MeshSpec((2,), ("dp",)),
-    (ParameterSpec("p0", (1,), ("S0",)), ParameterSpec("p1", (2,), ("R",))),
-    (1,),
-    BYTES_PER_MB,
+
+def with_first(placement: str) -> Scenario:
+    """Return a step of a small parameter, replicated or sharded, beside a replicated one."""
+    first = ParameterSpec("p0", (1,), (placement,))
+    pair = (first, ParameterSpec("p1", (2,), ("R",)))
+    return Scenario(MeshSpec((2,), ("dp",)), pair, (1,), BYTES_PER_MB)
+
+
+UNEVEN = with_first("S0")
+
+
+@planted(
+    (MATCH, "groups_mixed"),
+    twin=ViewBuckets,
+    scenarios=(UNEVEN,),
+    says=("the bucket of p1 holds gradients of other groups",),
 )
-
-
 class MixesGroups(ViewBuckets):
     """Fills buckets without a look at groups; the last parameter's is taken for all."""
 
@@ -29,13 +38,7 @@ class MixesGroups(ViewBuckets):
         yield [parameter for group in self.param_groups for parameter in group[::-1]]
 
 
-def test_a_bucket_of_two_groups_is_reported_as_such() -> None:
-    first, *_ = violations(MixesGroups, UNEVEN)
-    assert first.identity == ("collectives_match_across_ranks", "groups_mixed")
-    assert "the bucket of p1 holds gradients of other groups" in first.summary
-    assert violations(ViewBuckets, UNEVEN) == []
-
-
+@right(UNEVEN)
 class SumsPartsOfABucket(MixesGroups):
     """One buffer for gradients of two groups, whose parts are summed one by one: right."""
 
@@ -54,14 +57,12 @@ class SumsPartsOfABucket(MixesGroups):
                 start = end
 
 
-def test_a_buffer_of_two_groups_may_be_summed_in_parts() -> None:
-    assert violations(SumsPartsOfABucket, UNEVEN) == []
-
-
-def test_buckets_that_ranks_divide_otherwise_are_reported_as_such() -> None:
-    specs = (ParameterSpec("p0", (1,), ("R",)), ParameterSpec("p1", (2,), ("R",)))
-    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), BYTES_PER_MB)
-    first, *_ = violations(CutsAtItsOwnCap, scenario)
-    assert first.identity == ("collectives_match_across_ranks", "buckets_differ")
-    assert "p0 is in one bucket with p1 on rank 0, and not on rank 1" in first.summary
-    assert violations(ViewBuckets, scenario) == []
+OTHERS = [
+    plant(
+        CutsAtItsOwnCap,
+        (MATCH, "buckets_differ"),
+        twin=ViewBuckets,
+        scenarios=(with_first("R"),),
+        says=("p0 is in one bucket with p1 on rank 0, and not on rank 1",),
+    )
+]
