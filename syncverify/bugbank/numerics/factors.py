@@ -1,4 +1,4 @@
-"""Sums over other ranks than those of the mesh axes, and factors that are wrong."""
+"""Sums over the wrong ranks, and wrong factors."""
 
 import math
 

@@ -41,7 +41,7 @@ class Planted(Entry):
         elsewhere: Scenarios in which the defect does not show.
         is_alone: Whether no other violation shows in `scenarios`.
         says: Parts of the explanations there.
-        never: Causes that no violation has there.
+        never: Causes that no violation has there, and parts that no explanation has.
         shown_by: Features, as `topic=value`, that show the defect and no others; empty where
             plain steps show it.
         beside: Features that show another mistake of the synchronizer.
