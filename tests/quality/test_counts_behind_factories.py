@@ -157,3 +157,8 @@ def test_a_backend_that_shows_no_instance_says_what_it_does_not_play() -> None:
         "not tried on gloo: other numbers of micro-batches in later steps, since"
     )
     assert not resolve(FirstCountOfConstructor).may_announce
+
+
+@pytest.mark.long
+def test_a_search_accuses_no_constructor_without_a_count() -> None:
+    assert not verify(counts.AnnouncedCount, ranks=3, examples=40, seed=0).violations

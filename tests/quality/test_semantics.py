@@ -1,6 +1,5 @@
 """Each run is judged as NCCL would run it, and as gloo would."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,12 +8,10 @@ from syncverify import verify
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.report.report import Report
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from syncverify.verification.verify import PropertyViolation
-from tests.programs import identities
 from tests.quality.planted import futures, semantics
+from tests.quality.planted.planted import training
 
 pytestmark = pytest.mark.usefixtures("hardly_shrunk")
 ON_GLOO = ", on gloo, which runs collectives side by side"
@@ -79,16 +76,6 @@ def test_a_future_orders_nothing_before_it_is_waited_for(subject: type[Any]) -> 
     assert found.violation.property == "wait_orders_reads_after_reduce"
 
 
-def test_a_callback_that_asks_for_no_value_hides_a_failed_collective() -> None:
-    weights = (ParameterSpec("p", (3,), ("R",)),)
-    scenario = Scenario(MeshSpec((2,), ("dp",)), weights, (1, 1), 2**20)
-    failing = replace(scenario, events=("plain", "failing_collectives"))
-    hidden = ("gradient_equals_reference", "failure_hidden")
-    assert hidden in identities(futures.IgnoresTheValue, failing)
-    assert identities(futures.IgnoresTheValue, scenario) == set()
-    assert identities(futures.AsksForTheValue, failing) == set()
-
-
 @pytest.mark.parametrize(("subject", "did"), [
     (futures.WaitsForAnEvent, "makes no progress"),
     (futures.WaitsForAnEventForAWhile, "raises"),
@@ -96,11 +83,9 @@ def test_a_callback_that_asks_for_no_value_hides_a_failed_collective() -> None:
 def test_a_host_that_waits_for_a_callback_is_not_judged(
     subject: type[Any], did: str
 ) -> None:
-    mesh = MeshSpec((2,), ("dp",))
-    scenario = Scenario(mesh, (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20)
     backend = SimBackend(hang_timeout_seconds=0.2)
     with pytest.raises(EnvironmentNotSupportedError) as caught:
-        backend.run(scenario, resolve(subject))
+        backend.run(training(shape=(3,)), resolve(subject))
     assert str(caught.value) == (
         f"rank 0 {did} while a callback of a future has not run; the sim backend "
         "runs callbacks as the rank waits for a collective, and real ones run beside the "

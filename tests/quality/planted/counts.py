@@ -8,10 +8,49 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
+from syncverify.scenario.feature_table import PLAIN
+from syncverify.scenario.scenario import Scenario
+from tests.quality.planted.planted import (
+    ACCUMULATE,
+    ONCE,
+    built_in,
+    planted,
+    right,
+    training,
+)
 
 NO_COUNT = 0
+PLAIN_COUNTS = (2, 3, 3, 1)
+EVENTS = (
+    PLAIN,
+    "rebind",
+    "rebind_announced",
+    "rebind_announced/unbound",
+    "remade",
+    "unbind_early",
+)
+REDUCED_EARLY = (ACCUMULATE, "reduced_early")
+NOT_REDUCED = (ONCE, "not_reduced")
 
 
+def after(event: str, *accumulations: int) -> Scenario:
+    """Return steps with these counts, and an event in the first of them."""
+    later = [PLAIN] * (len(accumulations) - 1)
+    events = () if event == PLAIN else (event, *later)
+    return training(
+        2, shape=(3,), accumulations=accumulations, cap_bytes=12, events=events
+    )
+
+
+ANNOUNCED = tuple(
+    after(event, *accumulations)
+    for event in EVENTS
+    for accumulations in (PLAIN_COUNTS, (3, 1, 2), (1, 1, 1), (2, 2, 2))
+)
+KEEPS, CHANGES = after(PLAIN, 2, 2, 2), after(PLAIN, *PLAIN_COUNTS)
+
+
+@right(*ANNOUNCED)
 class AnnouncedCount(Careful):
     """Takes the count by a call alone, at once and over rebinds."""
 
@@ -23,6 +62,16 @@ class AnnouncedCount(Careful):
         super().__init__(param_groups, bucket_size_mb, NO_COUNT)
 
 
+@planted(
+    REDUCED_EARLY,
+    scenarios=(
+        after("rebind", 2, 2, 2),
+        after("unbind_early", 2, 2, 2),
+        after("rebind_announced", *PLAIN_COUNTS),
+        after("rebind_announced/unbound", *PLAIN_COUNTS),
+    ),
+    elsewhere=(KEEPS, CHANGES),
+)
 class LosesCountOnBind(AnnouncedCount):
     """`bind()` forgets the count."""
 
@@ -32,6 +81,11 @@ class LosesCountOnBind(AnnouncedCount):
         super().bind()
 
 
+@planted(
+    REDUCED_EARLY,
+    scenarios=(after("rebind_announced/unbound", *PLAIN_COUNTS),),
+    elsewhere=(CHANGES,),
+)
 class TellsBoundBucketsAlone(AnnouncedCount):
     """Drops a count that comes while there are no buckets, so between `unbind()` and `bind()`."""
 
@@ -41,6 +95,7 @@ class TellsBoundBucketsAlone(AnnouncedCount):
             super().set_required_accumulations(require_accumulations)
 
 
+@planted(REDUCED_EARLY, scenarios=(CHANGES,))
 class AppliesCountOneStepLate(AnnouncedCount):
     """A count takes effect in the next `zero_grad()`, but for the first one."""
 
@@ -55,6 +110,7 @@ class AppliesCountOneStepLate(AnnouncedCount):
         self.required = self.announced
 
 
+@planted(NOT_REDUCED, scenarios=(CHANGES,))
 class AppliesCountOneStepEarly(AnnouncedCount):
     """A count is compared at once with the accumulations of the step that has ended."""
 
@@ -73,3 +129,6 @@ class AppliesCountOneStepEarly(AnnouncedCount):
             if self.is_ready(bucket):
                 self.launch_ready()
             bucket.counts.clear()
+
+
+OTHERS = built_in("synchronizer", scenarios=ANNOUNCED)

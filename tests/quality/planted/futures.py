@@ -1,6 +1,7 @@
 """Subjects that wait for futures of collectives, or forget to."""
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +10,10 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
+from tests.quality.planted.planted import VALUE, planted, right, training
+
+TWO_STEPS = training(shape=(3,), accumulations=(1, 1))
+FAILING = replace(TWO_STEPS, events=("plain", "failing_collectives"))
 
 
 class WaitsForTheFuture(ViewBuckets):
@@ -67,6 +72,7 @@ class ForgetsTheCallback(WaitsForTheCallback):
         return work.get_future()
 
 
+@planted((VALUE, "failure_hidden"), scenarios=(FAILING,), elsewhere=(TWO_STEPS,))
 class IgnoresTheValue(WaitsForTheFuture):
     """The callback never asks how the collective ended, so an error is lost."""
 
@@ -77,6 +83,7 @@ class IgnoresTheValue(WaitsForTheFuture):
         return work.get_future().then(lambda _: bucket.buffer)
 
 
+@right(FAILING)
 class AsksForTheValue(IgnoresTheValue):
     """Correct: the callback asks for the sums, and raises if there are none."""
 

@@ -4,6 +4,7 @@ Each overrides some methods of a synchronizer that gets the variant right.
 """
 
 import contextlib
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
@@ -16,9 +17,50 @@ from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket
+from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_row import base_word
+from syncverify.scenario.feature_table import PLAIN
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from tests.quality.planted.counts import AnnouncedCount, TellsBoundBucketsAlone
-from tests.quality.planted.planted import VALUE, plant
+from tests.quality.planted.planted import (
+    UNREDUCED,
+    VALUE,
+    Identity,
+    Planted,
+    plant,
+)
+
+PLAIN_STEPS = Scenario(
+    MeshSpec((2,), ("dp",)),
+    tuple(ParameterSpec(f"p{n}", (3,), ("R",), use="twice") for n in range(3)),
+    (2, 2, 2),
+    24,
+)
+
+
+def having(word: str) -> Scenario:
+    """Put a word into plain steps.
+
+    An event is that of the first step, a `used` that of the two parameters of the first bucket, a
+    `use` that of all parameters.
+    """
+    topic, _, value = word.partition("=")
+    match topic:
+        case "event":
+            events, counts = (value, PLAIN, PLAIN), PLAIN_STEPS.accumulations
+            if base_word(value) == "rebind_announced":  # announces a count that differs
+                counts = (2, 3, 3)
+            return replace(PLAIN_STEPS, events=events, accumulations=counts)
+        case "used":
+            first, second, last = PLAIN_STEPS.parameters
+            unused = (replace(second, used=value), replace(last, used=value))
+            return replace(PLAIN_STEPS, parameters=(first, *unused))
+        case "use":
+            listed = tuple(replace(s, use=value) for s in PLAIN_STEPS.parameters)
+            return replace(PLAIN_STEPS, parameters=listed)
+    return replace(PLAIN_STEPS, **{topic: value})
 
 
 class ReducesWhatIsLeft(ReducesInWait):
@@ -396,22 +438,35 @@ class AsksTheLastHandle(AsksEachHandle):
         return self.errors[-1:]
 
 
-UNREDUCED = (VALUE, "not_reduced")
-VARIANT_DEFECTS = [
-    plant(PlansFromFirstArrivals, UNREDUCED, "used=never/in_first_step", twin=ReducesWhatIsLeft),
-    plant(PlansFromFirstArrivals, UNREDUCED, "used=never/in_even_steps", twin=ReducesWhatIsLeft),
-    plant(SendsOldStaging, (VALUE, "stale"), "used=never/in_odd_steps", twin=SkipsUnused),
-    plant(LearnsInFirstZeroGrad, UNREDUCED, "event=zero_before_wait/no_backward", twin=ClearsAtAnyTime),
-    plant(DropsInFirstZeroGrad, UNREDUCED, "event=set_to_none/no_backward", twin=LeavesGradientsToAutograd),
-    plant(ClearsWhatItReduced, ("zero_grad_clears", "gradient_left"), "event=set_to_none/replaced", twin=LeavesGradientsToAutograd),
-    plant(HoldsFirstTensor, (VALUE, "rank_contribution_missing"), "event=set_to_none/replaced_while_accumulating", twin=LeavesGradientsToAutograd),
-    plant(TellsBoundBucketsAlone, ("accumulation_is_local_until_reduced", "reduced_early"), "event=rebind_announced/unbound", twin=AnnouncedCount),
-    plant(ChecksFirstView, (VALUE, "view_lost"), "event=set_every_other_to_none/from_second", twin=ChecksEachView),
-    plant(AsksTheFirst, ("zero_grad_clears", "gradient_left"), "event=set_every_other_to_none/replaced", twin=AllowsEveryOther),
-    plant(AsksTheFirstWhileAccumulating, (VALUE, "rank_contribution_missing"), "event=set_every_other_to_none/replaced_while_accumulating", twin=AllowsEveryOther),
-    plant(ReducesWholeStorages, (VALUE, "reduced_twice"), "use=saves_for_backward/into_one_storage", twin=UsesFunctions),
-    plant(TakesListOfTheFirst, UNREDUCED, "event=remade/grown", twin=MadeAgain),
-    plant(TurnsAroundIncompleteSteps, ("collectives_match_across_ranks", "bucket_mismatch"), "event=missing_backward/on_odd_ranks", twin=ReducesInOneOrder),
-    plant(AsksTheLastHandle, (VALUE, "failure_hidden"), "event=failing_collectives/first", twin=AsksEachHandle),
-    plant(TrustsFirstOrder, (VALUE, "reduced_early"), "readiness=by_rank/by_step", twin=LaunchesInOneOrder),
+def of_variant(subject: type, identity: Identity, feature: str, twin: type) -> Planted:
+    """Plant a defect that a variant shows, and its word does not."""
+    return plant(
+        subject,
+        identity,
+        feature,
+        twin=twin,
+        scenarios=(having(feature),),
+        elsewhere=(having(base_word(feature)),),
+    )
+
+
+OTHERS = [
+    of_variant(PlansFromFirstArrivals, UNREDUCED, "used=never/in_first_step", twin=ReducesWhatIsLeft),
+    of_variant(PlansFromFirstArrivals, UNREDUCED, "used=never/in_even_steps", twin=ReducesWhatIsLeft),
+    of_variant(SendsOldStaging, (VALUE, "stale"), "used=never/in_odd_steps", twin=SkipsUnused),
+    of_variant(LearnsInFirstZeroGrad, UNREDUCED, "event=zero_before_wait/no_backward", twin=ClearsAtAnyTime),
+    of_variant(DropsInFirstZeroGrad, UNREDUCED, "event=set_to_none/no_backward", twin=LeavesGradientsToAutograd),
+    of_variant(ClearsWhatItReduced, ("zero_grad_clears", "gradient_left"), "event=set_to_none/replaced", twin=LeavesGradientsToAutograd),
+    of_variant(HoldsFirstTensor, (VALUE, "rank_contribution_missing"), "event=set_to_none/replaced_while_accumulating", twin=LeavesGradientsToAutograd),
+    of_variant(TellsBoundBucketsAlone, ("accumulation_is_local_until_reduced", "reduced_early"), "event=rebind_announced/unbound", twin=AnnouncedCount),
+    of_variant(ChecksFirstView, (VALUE, "view_lost"), "event=set_every_other_to_none/from_second", twin=ChecksEachView),
+    of_variant(AsksTheFirst, ("zero_grad_clears", "gradient_left"), "event=set_every_other_to_none/replaced", twin=AllowsEveryOther),
+    of_variant(AsksTheFirstWhileAccumulating, (VALUE, "rank_contribution_missing"), "event=set_every_other_to_none/replaced_while_accumulating", twin=AllowsEveryOther),
+    of_variant(ReducesWholeStorages, (VALUE, "reduced_twice"), "use=saves_for_backward/into_one_storage", twin=UsesFunctions),
+    of_variant(TakesListOfTheFirst, UNREDUCED, "event=remade/grown", twin=MadeAgain),
+    of_variant(TurnsAroundIncompleteSteps, ("collectives_match_across_ranks", "bucket_mismatch"), "event=missing_backward/on_odd_ranks", twin=ReducesInOneOrder),
+    of_variant(AsksTheLastHandle, (VALUE, "failure_hidden"), "event=failing_collectives/first", twin=AsksEachHandle),
+    of_variant(TrustsFirstOrder, (VALUE, "reduced_early"), "readiness=by_rank/by_step", twin=LaunchesInOneOrder),
+    # Gradients may stay in the storage that losses gave them.
+    plant(ZeroesInPlace, None, scenarios=(having(f"use={INTO_ONE_STORAGE}"),)),
 ]  # fmt: skip
