@@ -40,5 +40,4 @@ def ids_of(test: Any) -> Iterator[str]:
     """Yield the parameter sets of a test, as pytest names them."""
     for mark in test.pytestmark:
         if mark.name == "parametrize":
-            named = mark.kwargs.get("ids", str)
-            yield from map(named, mark.args[1])
+            yield from (getattr(each, "id", each) for each in mark.args[1])

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from typing_extensions import override
 
 from syncverify import verify
 from syncverify.backends.announced_counts import with_announced_counts
@@ -24,7 +23,6 @@ from tests.quality.planted import counts
 class FirstCountOnly(counts.AnnouncedCount):
     """Keeps the first count for ever."""
 
-    @override
     def set_required_accumulations(self, require_accumulations: int) -> None:
         self.required = self.required or require_accumulations
 

@@ -23,7 +23,6 @@ from syncverify.search.shrinking import shrink
 from syncverify.subjects.subject import resolve
 from tests.quality.planted import semantics, timing
 from tests.quality.planted.graph_bank import GRAPH_DEFECTS
-from tests.quality.planted.lifecycle_bank import LIFECYCLE_DEFECTS
 from tests.quality.planted.modules import MODULE_DEFECTS
 from tests.quality.planted.planted import (
     EXCLUSIVE,
@@ -31,6 +30,7 @@ from tests.quality.planted.planted import (
     READ,
     VALUE,
     Planted,
+    defects_of,
     plant,
 )
 from tests.quality.planted.space import SPACE
@@ -64,7 +64,8 @@ OF_CHANCE = [
 
 def searches() -> Iterator[Any]:
     """Yield each defect with each of its features, and with none where plain steps show it."""
-    of_features = [*SPACE, *LIFECYCLE_DEFECTS, *MODULE_DEFECTS, *GRAPH_DEFECTS]
+    of_words = defects_of("lifecycle_words")
+    of_features = [*SPACE, *of_words, *MODULE_DEFECTS, *GRAPH_DEFECTS]
     for entry in (*of_features, *OF_CHANCE):
         for feature in sorted(entry.drawn) or [""]:
             named = f"{entry.subject.__name__} {feature}"

@@ -1,7 +1,6 @@
 """Searches of a contract with a narrow wire find what rounds elsewhere, and accuse no right one."""
 
 import pytest
-from typing_extensions import override
 
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contributions import contribution
@@ -47,7 +46,6 @@ def test_fsdp2_holds_deferred_sums_in_the_dtype_of_the_wire() -> None:
 
 def test_a_lost_sum_is_not_within_the_bound_of_one_that_rounds() -> None:
     class LosesOne(GathersParts):
-        @override
         def wait(self) -> None:
             pass
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from studies.redteam.wrong.values import SkipsZeroSums
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import PLAIN_CONTRACT, Capabilities
 from syncverify.scenario.feature_row import Feature
@@ -10,7 +11,6 @@ from syncverify.scenario.names import check_names
 from syncverify.scenario.scenario import Scenario
 from tests.programs import identities
 from tests.quality.planted.first_drawn import first_drawn
-from tests.quality.planted.large_numbers import SkipsZeros
 
 
 @pytest.mark.slow
@@ -19,7 +19,7 @@ def test_a_search_draws_zeros_that_show_the_class_that_skips_them() -> None:
 
     def shows(scenario: Scenario) -> bool:
         return zero in judged_features(scenario) and bool(
-            identities(SkipsZeros, scenario)
+            identities(SkipsZeroSums, scenario)
         )
 
     assert first_drawn(shows, PLAIN_CONTRACT, 500) is not None

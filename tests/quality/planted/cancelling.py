@@ -2,7 +2,6 @@
 
 import torch
 from torch import nn
-from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import local, local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
@@ -25,7 +24,6 @@ class SendsNarrow(PlainGrads):
 
     capabilities = Capabilities(varying_accumulations=True, wire_dtype="bfloat16")
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         sent = gradient.to(torch.bfloat16)
         super().reduce(sent)
@@ -36,7 +34,6 @@ class SendsNarrow(PlainGrads):
 class HoldsSumsNarrow(SendsNarrow):
     """Holds the sum of the micro-batches in bfloat16."""
 
-    @override
     def bind(self) -> None:
         self.held: dict[nn.Parameter, torch.Tensor] = {}
         self.before: dict[nn.Parameter, torch.Tensor] = {}
@@ -50,13 +47,11 @@ class HoldsSumsNarrow(SendsNarrow):
         self.held[parameter] = self.held.get(parameter, 0) + added
         self.before[parameter] = now
 
-    @override
     def wait(self) -> None:
         for parameter, held in self.held.items():
             local_grad(parameter).copy_(held)
         super().wait()
 
-    @override
     def zero_grad(self) -> None:
         super().zero_grad()
         self.held, self.before = {}, {}

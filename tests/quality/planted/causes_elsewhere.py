@@ -5,7 +5,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import local, local_grad
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
@@ -44,7 +43,6 @@ class InTensorHooks(CountsHookCalls):
 
     capabilities = Capabilities()
 
-    @override
     def bind(self) -> None:
         self.counts = dict.fromkeys(self.parameters, 0)
         self.zero_grad()
@@ -54,13 +52,11 @@ class InTensorHooks(CountsHookCalls):
     def hooks(self, parameter: nn.Parameter) -> list[Any]:
         return [parameter.register_hook(lambda _: self.note(parameter))]
 
-    @override
     def zero_grad(self) -> None:
         self.counts = dict.fromkeys(self.parameters, 0)
         for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
 
-    @override
     def unbind(self) -> None:
         PlainGrads.unbind(self)
         for parameter in self.parameters:
@@ -71,7 +67,6 @@ class InTensorHooks(CountsHookCalls):
 class InMultiGradHooks(InTensorHooks):
     """Uses torch's hook of several tensors."""
 
-    @override
     def hooks(self, parameter: nn.Parameter) -> list[Any]:
         return [
             torch.autograd.graph.register_multi_grad_hook(
@@ -84,7 +79,6 @@ class InMultiGradHooks(InTensorHooks):
 class InNodePrehooks(InTensorHooks):
     """Hooks the node that accumulates, before it runs."""
 
-    @override
     def hooks(self, parameter: nn.Parameter) -> list[Any]:
         node = parameter.view_as(parameter).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
         self.nodes = [*getattr(self, "nodes", []), node]
@@ -95,7 +89,6 @@ class InNodePrehooks(InTensorHooks):
 class InNodeHooks(InNodePrehooks):
     """Is right: hooks of the node itself run after it."""
 
-    @override
     def hooks(self, parameter: nn.Parameter) -> list[Any]:
         node = parameter.view_as(parameter).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
         self.nodes = [*getattr(self, "nodes", []), node]
@@ -106,13 +99,11 @@ class InNodeHooks(InNodePrehooks):
 class WithoutGradients(InTensorHooks):
     """Leaves `.grad` to autograd, so that it is None in the first hook."""
 
-    @override
     def zero_grad(self) -> None:
         self.counts = dict.fromkeys(self.parameters, 0)
         for parameter in self.parameters:
             parameter.grad = None
 
-    @override
     def note(self, parameter: nn.Parameter) -> None:
         local(parameter.grad).mul_(1)  # type: ignore[arg-type]  # the mistake
         super().note(parameter)
@@ -122,7 +113,6 @@ class WithoutGradients(InTensorHooks):
 class InAccumulatedHooks(InTensorHooks):
     """Is right: the hooks run after the gradient was added."""
 
-    @override
     def hooks(self, parameter: nn.Parameter) -> list[Any]:
         return [parameter.register_post_accumulate_grad_hook(self.note)]
 
@@ -133,7 +123,6 @@ class IsNotReset(CountsHookCalls):
 
     capabilities = Capabilities()
 
-    @override
     def zero_grad(self) -> None:
         PlainGrads.zero_grad(self)
 
@@ -146,7 +135,6 @@ class LeavesHooks(CountsHookCalls):
 
     capabilities = Capabilities()
 
-    @override
     def unbind(self) -> None:
         self.zero_grad()
         self.counts = {}
@@ -157,7 +145,6 @@ class MultipliesByFive(PlainGrads):
 
     capabilities = Capabilities()
 
-    @override
     def wait(self) -> None:
         super().wait()
         for parameter in self.parameters:
@@ -174,7 +161,6 @@ class SendsCopiesInAnOrderOfItsOwn(PlainGrads):
 
     capabilities = Capabilities()
 
-    @override
     def wait(self) -> None:
         order = self.parameters[:: -1 if dist.get_rank() else 1]
         buffer = torch.cat([local_grad(each).reshape(-1) for each in order])
@@ -186,7 +172,6 @@ class SendsCopiesInAnOrderOfItsOwn(PlainGrads):
 class CopiesBackAnotherPart(SendsCopiesInAnOrderOfItsOwn):
     """Orders differ; rank 0 copies the sums back, and rank 1 keeps its own gradients."""
 
-    @override
     def wait(self) -> None:
         own = [local_grad(each).clone() for each in self.parameters]
         super().wait()
@@ -203,7 +188,6 @@ class CopiesBackAnotherPart(SendsCopiesInAnOrderOfItsOwn):
 class SumsOverAllRanksForEachAxis(PlainGrads):
     """Takes the group of all ranks in the place of that of each mesh axis."""
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             for _ in parameter.placements:

@@ -4,7 +4,6 @@ from typing import ClassVar
 
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.contract import Capabilities
@@ -23,7 +22,6 @@ class ReducesNumbers(PlainGrads):
 
     capabilities: ClassVar = Capabilities()
 
-    @override
     def bind(self) -> None:
         for parameter in self.parameters:
             hook = parameter.register_post_accumulate_grad_hook(self.tell)
@@ -40,7 +38,6 @@ class ReducesNumbers(PlainGrads):
 class ReducesNorms(ReducesNumbers):
     """Right: sums the norm of all gradients, as monitors of gradient noise do."""
 
-    @override
     def tell(self, parameter: torch.Tensor) -> None:
         grads = [p.grad for p in self.parameters if p.grad is not None]
         if len(grads) == len(self.parameters):
@@ -50,14 +47,12 @@ class ReducesNorms(ReducesNumbers):
 
 @planted(EARLY, **SHOWN)
 class ReducesHalvedCopies(ReducesNumbers):
-    @override
     def number(self, parameter: torch.Tensor) -> torch.Tensor:
         return parameter.grad.to_local().double() / 2
 
 
 @planted(EARLY, **SHOWN)
 class ReducesNegatedBuckets(ReducesNumbers):
-    @override
     def number(self, parameter: torch.Tensor) -> torch.Tensor:
         grads = [p.grad for p in self.parameters if p.grad is not None]
         return torch.stack([-grad.to_local() for grad in grads])

@@ -5,7 +5,6 @@ it, and again where the count changes.
 """
 
 from torch import nn
-from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
 from syncverify.scenario.feature_table import PLAIN
@@ -75,7 +74,6 @@ class AnnouncedCount(Careful):
 class LosesCountOnBind(AnnouncedCount):
     """`bind()` forgets the count."""
 
-    @override
     def bind(self) -> None:
         self.required = 1
         super().bind()
@@ -89,7 +87,6 @@ class LosesCountOnBind(AnnouncedCount):
 class TellsBoundBucketsAlone(AnnouncedCount):
     """Drops a count that comes while there are no buckets, so between `unbind()` and `bind()`."""
 
-    @override
     def set_required_accumulations(self, require_accumulations: int) -> None:
         if self.buckets:
             super().set_required_accumulations(require_accumulations)
@@ -99,12 +96,10 @@ class TellsBoundBucketsAlone(AnnouncedCount):
 class AppliesCountOneStepLate(AnnouncedCount):
     """A count takes effect in the next `zero_grad()`, but for the first one."""
 
-    @override
     def set_required_accumulations(self, require_accumulations: int) -> None:
         self.announced = require_accumulations
         self.required = self.required or require_accumulations
 
-    @override
     def zero_grad(self) -> None:
         super().zero_grad()
         self.required = self.announced
@@ -114,13 +109,11 @@ class AppliesCountOneStepLate(AnnouncedCount):
 class AppliesCountOneStepEarly(AnnouncedCount):
     """A count is compared at once with the accumulations of the step that has ended."""
 
-    @override
     def zero_grad(self) -> None:
         ended = [bucket.counts.copy() for bucket in self.buckets]
         super().zero_grad()
         self.ended = ended
 
-    @override
     def set_required_accumulations(self, require_accumulations: int) -> None:
         super().set_required_accumulations(require_accumulations)
         ended = getattr(self, "ended", [bucket.counts for bucket in self.buckets])

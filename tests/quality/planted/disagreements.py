@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import torch.distributed as dist
 from torch import nn
-from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import BYTES_PER_MB, Groups, local_bytes
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
@@ -33,7 +32,6 @@ UNEVEN = with_first("S0")
 class MixesGroups(ViewBuckets):
     """Fills buckets without a look at groups; the last parameter's is taken for all."""
 
-    @override
     def plan(self) -> Iterator[list[nn.Parameter]]:
         yield [parameter for group in self.param_groups for parameter in group[::-1]]
 
@@ -42,11 +40,9 @@ class MixesGroups(ViewBuckets):
 class SumsPartsOfABucket(MixesGroups):
     """One buffer for gradients of two groups, whose parts are summed one by one: right."""
 
-    @override
     def groups_of(self, parameter: nn.Parameter) -> Groups:
         return ()  # no group has the whole buffer
 
-    @override
     def wait(self) -> None:
         for bucket in self.buckets:
             start = 0

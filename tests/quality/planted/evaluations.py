@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from typing_extensions import override
 
 from tests.quality.planted.planted import (
     ACCUMULATE,
@@ -24,7 +23,6 @@ EVALUATED = replace(PLAIN_STEPS, evaluation="before_steps")
 class TellsForwardsApart(RunsMicroBatches):
     """Correct: reduces in the backward of the last forward that builds a graph."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.num_forwards = 0
@@ -37,7 +35,6 @@ class TellsForwardsApart(RunsMicroBatches):
         self.num_forwards += self.counts()
         return compute_loss()
 
-    @override
     def run_micro_batch(
         self,
         compute_loss: Callable[[], Any],
@@ -52,11 +49,9 @@ class TellsForwardsApart(RunsMicroBatches):
     def evaluate(self, compute_loss: Callable[[], Any]) -> None:
         self.forward(compute_loss)
 
-    @override
     def wait(self) -> None:
         pass
 
-    @override
     def zero_grad(self) -> None:
         super().zero_grad()
         self.num_forwards = 0
@@ -68,7 +63,6 @@ class TellsForwardsApart(RunsMicroBatches):
 class CountsAllForwards(TellsForwardsApart):
     """Takes each forward for one of a micro-batch."""
 
-    @override
     def counts(self) -> bool:
         return True
 

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.placements import local, local_grad
@@ -35,7 +34,6 @@ TWO = Scenario(
 class WaitsForNothing(ReducesInWait):
     """Launches reductions, and waits for none of them."""
 
-    @override
     def finish(self, bucket: object) -> None:
         pass
 
@@ -51,7 +49,6 @@ class GivesOneViewToTwo(PlainGrads):
 
     capabilities: ClassVar = Capabilities()
 
-    @override
     def bind(self) -> None:
         buffer = torch.zeros(5)
         for parameter in self.parameters:
@@ -71,7 +68,6 @@ class LosesTheFirstThree(PlainGrads):
 
     capabilities: ClassVar = Capabilities()
 
-    @override
     def bind(self) -> None:
         self.counts = dict.fromkeys(self.parameters, 0)
         for parameter in self.parameters:
@@ -90,7 +86,6 @@ class IsOffByOne(PlainGrads):
 
     capabilities: ClassVar = Capabilities()
 
-    @override
     def wait(self) -> None:
         super().wait()
         for parameter in self.parameters:
@@ -108,7 +103,6 @@ class SkipsOne(PlainGrads):
     capabilities: ClassVar = Capabilities()
     step = 0
 
-    @override
     def wait(self) -> None:
         for index, parameter in enumerate(self.parameters):
             if self.step == 0 or dist.get_rank() != 1 or index != 0:
@@ -127,7 +121,6 @@ class DropsTheResult(PlainGrads):
 
     capabilities: ClassVar = Capabilities()
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             copy = local_grad(parameter).clone()
@@ -149,7 +142,6 @@ class DropsTheResult(PlainGrads):
 class LosesSome(LosesTheFirstThree):
     """Loses a small part of the sum on one rank."""
 
-    @override
     def note(self, parameter: torch.Tensor) -> None:
         self.counts[parameter] += 1
         if self.counts[parameter] == 12 and dist.get_rank() == 1:
@@ -167,7 +159,6 @@ class SendsTheParameter(PlainGrads):
 
     capabilities: ClassVar = Capabilities()
 
-    @override
     def bind(self) -> None:
         for parameter in self.parameters:
             hook = parameter.register_post_accumulate_grad_hook(self.note)
@@ -176,7 +167,6 @@ class SendsTheParameter(PlainGrads):
     def note(self, parameter: torch.Tensor) -> None:
         dist.all_reduce(local(parameter).detach().clone())
 
-    @override
     def wait(self) -> None:
         pass
 
@@ -186,7 +176,6 @@ class Doubles(PlainGrads):
 
     capabilities: ClassVar = Capabilities()
 
-    @override
     def wait(self) -> None:
         super().wait()
         for parameter in self.parameters:
@@ -196,7 +185,6 @@ class Doubles(PlainGrads):
 class RaisesAnId(PlainGrads):
     """Raises an error whose message has the id of an object."""
 
-    @override
     def wait(self) -> None:
         raise KeyError(id(self), self)
 
@@ -204,7 +192,6 @@ class RaisesAnId(PlainGrads):
 class LaunchesAtOnce(SideStreams):
     """Launches a bucket at its first gradient, in a backward that it calls itself."""
 
-    @override
     def is_ready(self, bucket: object) -> bool:
         return True
 

@@ -2,7 +2,6 @@
 
 import torch
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.plain_grads import PlainGrads
@@ -32,7 +31,6 @@ class Divides(PlainGrads):
     capabilities = Capabilities(varying_accumulations=True, divide_factor=FACTOR)
     fewest_ranks = 1
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         super().reduce(gradient)
         if not isinstance(gradient, DTensor):

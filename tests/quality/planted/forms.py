@@ -4,7 +4,6 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from studies.redteam.wrong.metadata import CallsShardsReplicas, RequiresGrad
 from syncverify.bugbank.bases.main_grads import MainGrads
@@ -31,7 +30,6 @@ SHOWN = {"scenarios": (SCENARIO,), "is_alone": True}
 class Reforms(MainGrads):
     """Correct: assigns each reduced gradient once more, in the form of its parameter."""
 
-    @override
     def wait(self) -> None:
         super().wait()
         for parameter in self.moved:
@@ -53,7 +51,6 @@ class Reforms(MainGrads):
 class AssignsLocalPart(Reforms):
     """The gradient of a replicated DTensor is a plain tensor."""
 
-    @override
     def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
         if summed.shape == parameter.shape:
             return summed
@@ -64,7 +61,6 @@ class AssignsLocalPart(Reforms):
 class AssignsOnOwnMesh(Reforms):
     """The gradient lies on a mesh that the synchronizer made of the same ranks."""
 
-    @override
     def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
         formed = super().formed(parameter, summed)
         if not isinstance(formed, DTensor):
@@ -80,7 +76,6 @@ class AssignsOnOwnMesh(Reforms):
 class Interleaves(Reforms):
     """Every other element of the buffer belongs to another gradient."""
 
-    @override
     def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
         apart = torch.stack([summed, torch.zeros_like(summed)], dim=-1)[..., 0]
         return super().formed(parameter, apart)
@@ -90,12 +85,10 @@ class Interleaves(Reforms):
 class HandsOutInferenceTensors(Reforms):
     """`wait()` runs in inference mode, so that no optimizer may write its gradients."""
 
-    @override
     def wait(self) -> None:
         with torch.inference_mode():
             super().wait()
 
-    @override
     def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
         return super().formed(parameter, summed.clone())
 

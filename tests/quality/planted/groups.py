@@ -2,7 +2,6 @@
 
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 from studies.redteam.wrong.groups import OwnGroups
 from syncverify.bugbank.bases.placements import local, reduce_groups
@@ -25,11 +24,9 @@ class MakesGroupsWhereNeeded(PlainGrads):
     capabilities = Capabilities(varying_accumulations=True)
     meets_members_alone = False
 
-    @override
     def bind(self) -> None:
         self.own: dict[tuple[int, ...], dist.ProcessGroup] = {}
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         for group in reduce_groups(gradient):  # type: ignore[arg-type]  # reads placements
             ranks = tuple(dist.get_process_group_ranks(group))
@@ -39,7 +36,6 @@ class MakesGroupsWhereNeeded(PlainGrads):
                 )
             dist.all_reduce(local(gradient), group=self.own[ranks])
 
-    @override
     def unbind(self) -> None:
         super().unbind()
         self.own.clear()

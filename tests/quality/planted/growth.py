@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 from studies.redteam.wrong.leftovers import (
     GrowsAHistory,
@@ -43,12 +42,10 @@ class CountsSteps(ViewBuckets):
 
     capabilities = Capabilities(varying_accumulations=True)
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.step = 0
 
-    @override
     def wait(self) -> None:
         super().wait()
         self.step += 1
@@ -62,7 +59,6 @@ class CountsSteps(ViewBuckets):
 class KeepsInADefault(CountsSteps):
     """The default value of an argument is a list that becomes longer."""
 
-    @override
     def use(self, gradients: torch.Tensor) -> None:
         noted(gradients)
 
@@ -71,7 +67,6 @@ class KeepsInADefault(CountsSteps):
 class KeepsOnAFunction(CountsSteps):
     """An attribute of a function becomes longer."""
 
-    @override
     def use(self, gradients: torch.Tensor) -> None:
         counted(gradients)
 
@@ -80,7 +75,6 @@ class KeepsOnAFunction(CountsSteps):
 class KeepsAFewInACache(CountsSteps):
     """Right: a cache of three results."""
 
-    @override
     def use(self, gradients: torch.Tensor) -> None:
         copy_of_late(gradients, self.step)
 
@@ -89,7 +83,6 @@ class KeepsAFewInACache(CountsSteps):
 class MakesGroupsForAStep(CountsSteps):
     """Right, though slow: the group of a step is destroyed at its end."""
 
-    @override
     def use(self, gradients: torch.Tensor) -> None:
         dist.destroy_process_group(dist.new_group([*range(dist.get_world_size())]))
 
@@ -103,12 +96,10 @@ class KeepsHandles(ViewBuckets):
     def made(self) -> Any:
         return []
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.handles = self.made()
 
-    @override
     def launch(self, bucket: Bucket) -> None:
         super().launch(bucket)
         self.handles.append(bucket.work)
@@ -118,7 +109,6 @@ class KeepsHandles(ViewBuckets):
 class KeepsHandlesInClosure(KeepsHandles):
     """Handles of all steps are kept, where no attribute shows them."""
 
-    @override
     def made(self) -> Any:
         kept: list[dist.Work | None] = []
 
@@ -136,7 +126,6 @@ class KeepsHandlesInClosure(KeepsHandles):
 class KeepsFewHandles(KeepsHandles):
     """Right: handles of the last collectives are kept."""
 
-    @override
     def made(self) -> Any:
         return deque(maxlen=100)
 
@@ -145,14 +134,12 @@ class KeepsFewHandles(KeepsHandles):
 class KeepsAFewSteps(ViewBuckets):
     """Right: a ring of four copies, and a view that becomes longer in memory that does not."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.ring: list[torch.Tensor] = []
         self.memory = torch.zeros(100)
         self.norms = self.memory[:0]
 
-    @override
     def wait(self) -> None:
         super().wait()
         self.ring = [*self.ring[-3:], self.buckets[0].buffer.clone()]

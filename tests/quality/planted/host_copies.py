@@ -7,7 +7,6 @@ Copies with `non_blocking` are queued, as DeepSpeed's and FSDP2's offloading que
 import torch
 import torch.distributed as dist
 from torch import nn
-from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import local, local_grad, reduce_groups
 from syncverify.bugbank.bases.plain_grads import PlainGrads
@@ -33,13 +32,11 @@ class OnePinnedBuffer(PlainGrads):
 
     capabilities = Capabilities(varying_accumulations=True, device="cuda")
 
-    @override
     def bind(self) -> None:
         numel = max(local(each).numel() for each in self.parameters)
         self.pinned = torch.empty(numel, pin_memory=True)
         self.back = torch.cuda.Stream()
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             self.stage(self.summed(parameter))
@@ -76,7 +73,6 @@ class OnePinnedBuffer(PlainGrads):
 class WritesWhatIsOnItsWay(OnePinnedBuffer):
     """The next sum is copied into the buffer while the one before is copied out of it."""
 
-    @override
     def before_fetch(self) -> None:
         pass
 
@@ -85,7 +81,6 @@ class WritesWhatIsOnItsWay(OnePinnedBuffer):
 class OrdersBothCopies(OnePinnedBuffer):
     """Correct: the stream of the next copy waits, and not the host."""
 
-    @override
     def before_fetch(self) -> None:
         torch.cuda.current_stream().wait_stream(self.back)
 
@@ -94,7 +89,6 @@ class OrdersBothCopies(OnePinnedBuffer):
 class ReadsBeforeItArrives(OnePinnedBuffer):
     """The host reads the buffer before the copy may have arrived."""
 
-    @override
     def after_fetch(self) -> None:
         pass
 
@@ -103,12 +97,10 @@ class ReadsBeforeItArrives(OnePinnedBuffer):
 class WaitsForTheCopyBefore(OnePinnedBuffer):
     """The host waits for the event of the sum before."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.arrived = torch.cuda.Event()
 
-    @override
     def after_fetch(self) -> None:
         self.arrived.synchronize()
         self.arrived.record()
@@ -118,7 +110,6 @@ class WaitsForTheCopyBefore(OnePinnedBuffer):
 class WaitsForItsEvent(OnePinnedBuffer):
     """Correct: the host waits for the event of this sum."""
 
-    @override
     def after_fetch(self) -> None:
         arrived = torch.cuda.Event()
         arrived.record()

@@ -4,7 +4,6 @@ import math
 
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 from studies.redteam.wrong.values import (
     ClearsByProduct,
@@ -40,7 +39,6 @@ class DropsSmallNumbers(MainGrads):
 
     least = 1 / 16
 
-    @override
     def reduce(self, bucket: Bucket) -> None:
         bucket.buffer[bucket.buffer.abs() <= self.least] = 0
         super().reduce(bucket)
@@ -56,7 +54,6 @@ class DropsTinyNumbers(DropsSmallNumbers):
 class ForgetsNegativeInf(MainGrads):
     """`nan_to_num` without `neginf` makes a number of -Inf."""
 
-    @override
     def reduce(self, bucket: Bucket) -> None:
         super().reduce(bucket)
         bucket.buffer.nan_to_num_(nan=math.nan, posinf=math.inf)
@@ -66,7 +63,6 @@ class ForgetsNegativeInf(MainGrads):
 class SpreadsOverflows(MainGrads):
     """Gradients are divided by a power of two above all of them, and multiplied again."""
 
-    @override
     def reduce(self, bucket: Bucket) -> None:
         largest = bucket.buffer.abs().max().clamp_(min=1).log2().ceil().exp2()
         bucket.buffer.div_(largest).mul_(largest)
@@ -76,7 +72,6 @@ class SpreadsOverflows(MainGrads):
 class SendsFixedPoint(MainGrads):
     """Gradients travel as whole numbers of 2**-12."""
 
-    @override
     def reduce(self, bucket: Bucket) -> None:
         wire = (bucket.buffer.double() * _FRACTION).round().to(torch.int64)
         for group in bucket.groups:

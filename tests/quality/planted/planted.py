@@ -47,8 +47,8 @@ class Planted(Entry):
         beside: Features that show another mistake of the synchronizer.
         needs: Features that every scenario with those has.
         without: Returns a scenario of the feature without the feature.
-        examples: Scenarios that are drawn, at most, until one shows the defect.
-        random_seed: Seed of that drawing.
+        examples: Scenarios that are drawn under `contract`, at most, until one shows the defect.
+        seeds: Seeds of those drawings.
     """
 
     scenarios: tuple[Scenario, ...] = ()
@@ -61,7 +61,7 @@ class Planted(Entry):
     needs: frozenset[str] = frozenset()
     without: Callable[[Scenario], Scenario] | None = field(default=None, hash=False)
     examples: int = 150
-    random_seed: int = 0
+    seeds: tuple[int, ...] = (0,)
 
     @property
     def feature(self) -> str:

@@ -10,7 +10,6 @@ import numpy.random
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from typing_extensions import override
 
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from tests.quality.planted.planted import UNBIND, Planted, plant, planted, right
@@ -21,7 +20,6 @@ from tests.quality.planted.remains import SHOWN, SIX_STEPS
 class SeedsNumpy(ViewBuckets):
     """`bind()` seeds numpy's generator, which belongs to the training program."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         numpy.random.seed(7)
@@ -31,7 +29,6 @@ class SeedsNumpy(ViewBuckets):
 class DrawsApart(ViewBuckets):
     """Right: seeds are set back, and then a number of draws moves numpy's generator on."""
 
-    @override
     def wait(self) -> None:
         super().wait()
         states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
@@ -81,14 +78,12 @@ OTHERS = [
 class ChangesForABlock(ViewBuckets):
     """Right: `wait()` puts all settings back; `bind()` sets a variable that torch's tools set."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         os.environ["MASTER_ADDR"] = "localhost"  # as torch's own tools do
         for parameter in filter(lambda p: p.requires_grad, *self.param_groups):
             parameter.peers = (0, [parameter])
 
-    @override
     def wait(self) -> None:
         hook = register_module_forward_pre_hook(lambda *_: None)
         with warnings.catch_warnings():

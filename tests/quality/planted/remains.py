@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from typing_extensions import override
 
 from studies.redteam.wrong.bucket_size import CapsInElements
 from studies.redteam.wrong.hooks import RemovesAllHooks
@@ -50,7 +49,6 @@ BOTH_FIT, BOTH_DO_NOT_FIT, NONE_FITS = (
 class DrawsNumbers(ViewBuckets):
     """Right: numbers may be drawn, and a seed may be set for the length of a block."""
 
-    @override
     def wait(self) -> None:
         torch.rand(10)
         with torch.random.fork_rng(devices=[]):
@@ -68,7 +66,6 @@ class DrawsNumbers(ViewBuckets):
 class ChangesPrecision(ViewBuckets):
     """The precision of matrix products is lowered, and not raised again."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         torch.set_float32_matmul_precision("medium")
@@ -92,7 +89,6 @@ def replace_backward() -> None:
 class ReplacesBackward(ViewBuckets):
     """A method of torch is replaced, and stays."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         replace_backward()
@@ -102,7 +98,6 @@ class ReplacesBackward(ViewBuckets):
 class ChangesDtypeForABlock(ViewBuckets):
     """Right: the default dtype is set back."""
 
-    @override
     def wait(self) -> None:
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.bfloat16)

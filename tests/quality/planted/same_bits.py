@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import local, reduce_groups
 from syncverify.bugbank.bases.plain_grads import PlainGrads
@@ -42,7 +41,6 @@ class GathersParts(PlainGrads):
     # What a rank has in the place of its own part that it sent.
     keeps: Any = None
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             for group in reduce_groups(parameter):
@@ -90,7 +88,6 @@ class BroadcastsNarrow(PlainGrads):
     )
     sender_keeps = False
 
-    @override
     def bind(self) -> None:
         for parameter in self.parameters:
             for group in reduce_groups(parameter):

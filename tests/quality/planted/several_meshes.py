@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import local_grad, reduce_groups, slices
 from syncverify.bugbank.bases.plain_grads import PlainGrads
@@ -107,7 +106,6 @@ class BucketsByMesh(PlainGrads):
         """Return the groups over which the bucket of a parameter is summed."""
         return reduce_groups(parameter)
 
-    @override
     def wait(self) -> None:
         buckets = defaultdict[Hashable, list[nn.Parameter]](list)
         for parameter in self.parameters:
@@ -130,7 +128,6 @@ class BucketsByMesh(PlainGrads):
 class BucketsWithoutMesh(BucketsByMesh):
     """A bucket has parameters of all meshes whose placements are equal."""
 
-    @override
     def mesh_key(self, mesh: DeviceMesh) -> Hashable:
         return None
 
@@ -139,7 +136,6 @@ class BucketsWithoutMesh(BucketsByMesh):
 class BucketsByShape(BucketsByMesh):
     """A bucket has parameters of all meshes whose shapes are equal."""
 
-    @override
     def mesh_key(self, mesh: DeviceMesh) -> Hashable:
         return tuple(mesh.shape)
 
@@ -148,7 +144,6 @@ class BucketsByShape(BucketsByMesh):
 class GroupsByIndex(BucketsByMesh):
     """Takes the group at an axis of the first mesh, by the index of the axis."""
 
-    @override
     def groups(self, parameter: nn.Parameter) -> Sequence[dist.ProcessGroup]:
         return [
             (mesh if axis >= first.ndim else first).get_group(axis)
@@ -161,7 +156,6 @@ class GroupsByIndex(BucketsByMesh):
 class GroupsByName(BucketsByMesh):
     """Takes the group at an axis of the first mesh, by the name of the axis."""
 
-    @override
     def groups(self, parameter: nn.Parameter) -> Sequence[dist.ProcessGroup]:
         found = list[dist.ProcessGroup]()
         for axis, mesh in replicated(parameter):

@@ -6,7 +6,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate
-from typing_extensions import override
 
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.contract import Capabilities
@@ -29,7 +28,6 @@ SHOWN = {"scenarios": (UNEQUAL,), "elsewhere": (EQUAL,)}
 class BroadcastsOneParameter(PlainGrads):
     """Makes the replicas of one parameter equal, and forgets the others."""
 
-    @override
     def bind(self) -> None:
         for parameter in self.parameters:
             if isinstance(parameter, DTensor) and Replicate() in parameter.placements:
@@ -55,7 +53,6 @@ class LeavesReplicas(PlainGrads):
         features=frozenset({"replicas", "use"}),
     )
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         dist.all_reduce(gradient.detach())
 
@@ -64,7 +61,6 @@ class LeavesReplicas(PlainGrads):
 class MakesReplicasEqual(LeavesReplicas):
     """Correct: broadcasts each parameter."""
 
-    @override
     def bind(self) -> None:
         for parameter in self.broadcast():
             dist.broadcast(parameter.detach(), 0)
@@ -83,7 +79,6 @@ class MakesReplicasEqual(LeavesReplicas):
 class MakesFirstEqual(MakesReplicasEqual):
     """Broadcasts one parameter alone."""
 
-    @override
     def broadcast(self) -> list[nn.Parameter]:
         return self.parameters[:1]
 
@@ -92,7 +87,6 @@ class MakesFirstEqual(MakesReplicasEqual):
 class SumsUpdated(MakesReplicasEqual):
     """Correct: sums updated parameters, and subtracts the parameter once for each rank."""
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             if parameter.grad is not None:
@@ -106,7 +100,6 @@ class SumsUpdated(MakesReplicasEqual):
 class TakesReplicasForEqual(SumsUpdated):
     """Sums updated parameters that were never made equal."""
 
-    @override
     def broadcast(self) -> list[nn.Parameter]:
         return []
 
@@ -115,7 +108,6 @@ class TakesReplicasForEqual(SumsUpdated):
 class OrdersByValue(LeavesReplicas):
     """Reduces the parameter of the largest sum first, which ranks compute on their own."""
 
-    @override
     def bind(self) -> None:
         self.parameters.sort(key=lambda parameter: parameter.detach().sum().item())
 
@@ -124,7 +116,6 @@ class OrdersByValue(LeavesReplicas):
 class MakesReplicasEqualLate(LeavesReplicas):
     """Broadcasts parameters as gradients are cleared, when an optimizer has updated them."""
 
-    @override
     def zero_grad(self) -> None:
         super().zero_grad()
         for parameter in self.parameters:

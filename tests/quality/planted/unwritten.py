@@ -2,7 +2,6 @@
 
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from tests.quality.planted.planted import planted, right
@@ -19,7 +18,6 @@ class ReducesUnfilledStaging(ViewBuckets):
 
     staged: torch.Tensor
 
-    @override
     def launch(self, bucket: Bucket) -> None:
         self.stage(bucket)
         for group in bucket.groups:
@@ -37,7 +35,6 @@ class ReducesUnfilledStaging(ViewBuckets):
 class ReducesPadding(ReducesUnfilledStaging):
     """Right: nothing is ever written to the padding, and nothing reads it after the reduction."""
 
-    @override
     def stage(self, bucket: Bucket) -> None:
         super().stage(bucket)
         numel = bucket.buffer.numel()

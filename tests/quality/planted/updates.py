@@ -2,7 +2,6 @@
 
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 from studies.redteam.wrong.training import (
     LogsOnASideStream,
@@ -36,7 +35,6 @@ LOCAL_VALUES = tuple(
 class ReadsParametersLate(SideStreams):
     """A side stream copies the parameters after `wait()`, and joins only in `zero_grad()`."""
 
-    @override
     def wait(self) -> None:
         super().wait()
         self.fork()
@@ -47,7 +45,6 @@ class ReadsParametersLate(SideStreams):
                 for parameter in bucket.parameters
             ]
 
-    @override
     def zero_grad(self) -> None:
         self.join()
         super().zero_grad()
@@ -57,7 +54,6 @@ class ReadsParametersLate(SideStreams):
 class BroadcastsEverything(ViewBuckets):
     """`bind()` copies every parameter from rank 0, whether its ranks replicate it or not."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         for group in self.param_groups:

@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
@@ -50,12 +49,10 @@ class ReducesBeforeLaterHooks(CountsHookCalls):
 class StartsInItsHook(ReducesBeforeLaterHooks):
     """Starts each sum in the hook of its parameter; later hooks read before the sum has ended."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.works: list[dist.Work] = []
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         for axis_group in _groups_of(gradient):
             self.finish()
@@ -69,7 +66,6 @@ class StartsInItsHook(ReducesBeforeLaterHooks):
         while self.works:
             self.works.pop().wait()
 
-    @override
     def wait(self) -> None:
         self.finish()
 
@@ -88,7 +84,6 @@ def _groups_of(gradient: torch.Tensor) -> list[dist.ProcessGroup]:
 class WaitsBeforeItReturns(StartsInItsHook):
     """Correct: waits for each sum in the hook that has started the sum."""
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         super().reduce(gradient)
         self.finish()
@@ -105,7 +100,6 @@ class ReducesAfterBackward(PlainGrads):
 class ReadsReleasedGradients(ReducesBeforeLaterHooks):
     """Looks in `wait()` at gradients that the hooks have dropped by then."""
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             parameter.grad.detach()
@@ -121,7 +115,6 @@ class CallsSteps(ReducesBeforeLaterHooks):
         """Take the function."""
         self.steps = (step,)
 
-    @override
     def note(self, parameter: nn.Parameter) -> None:
         super().note(parameter)
         if self.counts[parameter] == self.required:
@@ -133,7 +126,6 @@ class CallsSteps(ReducesBeforeLaterHooks):
 class ForgetsSteps(CallsSteps):
     """Does not call the function for vectors."""
 
-    @override
     def note(self, parameter: nn.Parameter) -> None:
         if parameter.dim() == 1:
             ReducesBeforeLaterHooks.note(self, parameter)

@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.in_wait import ReducesInWait
@@ -72,17 +71,14 @@ class ReducesWhatIsLeft(ReducesInWait):
 class PlansFromFirstArrivals(ReducesWhatIsLeft):
     """The gradients of step 0 are the ones that later steps reduce."""
 
-    @override
     def bind(self) -> None:
         self.came: set[nn.Parameter] = set()
         self.reduced: list[Bucket] | None = None
         super().bind()
 
-    @override
     def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
         self.came.add(parameter)
 
-    @override
     def order(self) -> list[Bucket]:
         if self.reduced is None:
             self.reduced = [
@@ -104,11 +100,9 @@ class SkipsUnused(PlainGrads):
 class SendsOldStaging(SkipsUnused):
     """A staged gradient is sent again in a step that brings no other one."""
 
-    @override
     def bind(self) -> None:
         self.staged: dict[nn.Parameter, torch.Tensor] = {}
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             if parameter.grad is not None:
@@ -127,25 +121,21 @@ class LaunchesInOneOrder(Careful):
 class TrustsFirstOrder(LaunchesInOneOrder):
     """A bucket is complete when the gradient came that was its last one in step 0."""
 
-    @override
     def bind(self) -> None:
         self.last: dict[Bucket, nn.Parameter] = {}
         self.is_learned = False
         super().bind()
 
-    @override
     def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
         if not self.is_learned:
             self.last[bucket] = parameter
         super().on_accumulated(bucket, parameter)
 
-    @override
     def is_ready(self, bucket: Bucket) -> bool:
         if not self.is_learned:
             return super().is_ready(bucket)
         return bucket.counts[self.last[bucket]] == self.required
 
-    @override
     def wait(self) -> None:
         super().wait()
         self.is_learned = True
@@ -160,12 +150,10 @@ class ClearsAtAnyTime(Careful):
 class LearnsInFirstZeroGrad(ClearsAtAnyTime):
     """The first `zero_grad()` takes parameters that had no gradient for unused ones."""
 
-    @override
     def bind(self) -> None:
         self.is_learned = False
         super().bind()
 
-    @override
     def zero_grad(self) -> None:
         came = [bucket for bucket in self.buckets if bucket.counts]
         super().zero_grad()
@@ -184,23 +172,19 @@ class LeavesGradientsToAutograd(PlainGrads):
 class ClearsWhatItReduced(LeavesGradientsToAutograd):
     """`zero_grad()` clears the tensors that `wait()` reduced, in place."""
 
-    @override
     def wait(self) -> None:
         super().wait()
         listed = (parameter.grad for parameter in self.parameters)
         self.reduced = [gradient for gradient in listed if gradient is not None]
 
-    @override
     def zero_grad(self) -> None:
         for gradient in self.reduced:
             local(gradient).zero_()
         self.reduced = []
 
-    @override
     def bind(self) -> None:
         self.reduced: list[torch.Tensor] = []
 
-    @override
     def unbind(self) -> None:
         PlainGrads.zero_grad(self)
 
@@ -208,17 +192,14 @@ class ClearsWhatItReduced(LeavesGradientsToAutograd):
 class DropsInFirstZeroGrad(LeavesGradientsToAutograd):
     """The first `zero_grad()` manages the parameters that have a gradient, and no others."""
 
-    @override
     def bind(self) -> None:
         self.managed: list[nn.Parameter] | None = None
 
-    @override
     def zero_grad(self) -> None:
         if self.managed is None:
             self.managed = [p for p in self.parameters if p.grad is not None]
         super().zero_grad()
 
-    @override
     def wait(self) -> None:
         managed = self.parameters if self.managed is None else self.managed
         for parameter in managed:
@@ -229,7 +210,6 @@ class DropsInFirstZeroGrad(LeavesGradientsToAutograd):
 class HoldsFirstTensor(LeavesGradientsToAutograd):
     """The tensor of the first micro-batch is taken for the gradient of the whole step."""
 
-    @override
     def bind(self) -> None:
         self.held: dict[nn.Parameter, torch.Tensor] = {}
         for parameter in self.parameters:
@@ -240,13 +220,11 @@ class HoldsFirstTensor(LeavesGradientsToAutograd):
         if parameter.grad is not None:
             self.held.setdefault(parameter, parameter.grad)
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             if parameter in self.held:
                 self.reduce(self.held[parameter])
 
-    @override
     def zero_grad(self) -> None:
         self.held.clear()
         super().zero_grad()
@@ -257,7 +235,6 @@ class ChecksFirstView(Careful):
 
     features = frozenset({"event=set_every_other_to_none"})
 
-    @override
     def check_view(self, bucket: Bucket, parameter: nn.Parameter) -> None:
         super().check_view(bucket, bucket.parameters[0])
 
@@ -279,16 +256,13 @@ class AllowsEveryOther(LeavesGradientsToAutograd):
 class AsksTheFirst(AllowsEveryOther):
     """The first parameter tells whether the caller replaced gradients after `wait()`."""
 
-    @override
     def bind(self) -> None:
         self.reduced: dict[nn.Parameter, torch.Tensor] = {}
 
-    @override
     def wait(self) -> None:
         super().wait()
         self.reduced = {p: p.grad for p in self.parameters if p.grad is not None}
 
-    @override
     def zero_grad(self) -> None:
         first = self.parameters[0]
         if first.grad is not self.reduced.get(first):
@@ -297,7 +271,6 @@ class AsksTheFirst(AllowsEveryOther):
             local(gradient).zero_()
         self.reduced = {}
 
-    @override
     def unbind(self) -> None:
         PlainGrads.zero_grad(self)
 
@@ -305,7 +278,6 @@ class AsksTheFirst(AllowsEveryOther):
 class AsksTheFirstWhileAccumulating(AllowsEveryOther):
     """The first parameter tells whether tensors of the first micro-batch are the gradients."""
 
-    @override
     def bind(self) -> None:
         self.held: dict[nn.Parameter, torch.Tensor] = {}
         for parameter in self.parameters:
@@ -316,7 +288,6 @@ class AsksTheFirstWhileAccumulating(AllowsEveryOther):
         if parameter.grad is not None:
             self.held.setdefault(parameter, parameter.grad)
 
-    @override
     def wait(self) -> None:
         first = self.parameters[0]
         is_kept = first.grad is self.held.get(first)
@@ -325,7 +296,6 @@ class AsksTheFirstWhileAccumulating(AllowsEveryOther):
             if gradient is not None:
                 self.reduce(gradient)
 
-    @override
     def zero_grad(self) -> None:
         self.held.clear()
         super().zero_grad()
@@ -342,7 +312,6 @@ class MadeAgain(PlainGrads):
 class TakesListOfTheFirst(MadeAgain):
     """The first parameter keeps the list of those that are reduced, for later synchronizers."""
 
-    @override
     def bind(self) -> None:
         self.parameters = vars(self.parameters[0]).setdefault("all", self.parameters)
 
@@ -356,7 +325,6 @@ class UsesFunctions(PlainGrads):
 class ZeroesInPlace(UsesFunctions):
     """Leaves the tensors that autograd made as gradients, also after `unbind()`."""
 
-    @override
     def zero_grad(self) -> None:
         for parameter in self.parameters:
             if parameter.grad is not None:
@@ -366,7 +334,6 @@ class ZeroesInPlace(UsesFunctions):
 class ReducesWholeStorages(UsesFunctions):
     """A storage is taken for the memory of one gradient, and reduced as a flat buffer."""
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         assert isinstance(gradient, DTensor)
         storage = local(gradient).untyped_storage()
@@ -385,7 +352,6 @@ class ReducesInOneOrder(SkipsUnused):
 class TurnsAroundIncompleteSteps(ReducesInOneOrder):
     """A rank that ran fewer backwards than agreed reduces in another order."""
 
-    @override
     def bind(self) -> None:
         self.num_backwards = 0
         hook = self.parameters[0].register_post_accumulate_grad_hook(self.count)
@@ -394,7 +360,6 @@ class TurnsAroundIncompleteSteps(ReducesInOneOrder):
     def count(self, _: nn.Parameter) -> None:
         self.num_backwards += 1
 
-    @override
     def wait(self) -> None:
         is_complete = self.num_backwards == self.required
         for parameter in self.parameters[:: 1 if is_complete else -1]:
@@ -408,7 +373,6 @@ class AsksEachHandle(Careful):
 
     features = frozenset({"event=failing_collectives"})
 
-    @override
     def wait(self) -> None:
         self.errors: list[Exception | None] = []
         super().wait()
@@ -416,7 +380,6 @@ class AsksEachHandle(Careful):
             if error is not None:
                 raise error
 
-    @override
     def finish(self, bucket: Bucket) -> None:
         work = bucket.work
         with contextlib.suppress(dist.DistBackendError):
@@ -433,7 +396,6 @@ class AsksEachHandle(Careful):
 class AsksTheLastHandle(AsksEachHandle):
     """The handle of the last reduction stands for all of them."""
 
-    @override
     def examined(self) -> list[Exception | None]:
         return self.errors[-1:]
 
