@@ -109,11 +109,13 @@ class Program(Entry):
         return ", ".join([*sorted(own.features | own.right), *named]) or "plain"
 
 
-def wrong(topic: str, *, trigger: str, **fields: Any) -> Callable[[Marked], Marked]:
+def wrong(
+    topic: str = "", *, trigger: str, **fields: Any
+) -> Callable[[Marked], Marked]:
     """Mark a class as a wrong program.
 
     Args:
-        topic: A word of `BLIND_SPOTS` or `KINDS`.
+        topic: A word of `BLIND_SPOTS` or `KINDS`; that of the module if it is left out.
         trigger: As in `Entry`.
         fields: The features that the contract `needs`, other fields of it, and `max_ranks`.
 
@@ -123,12 +125,12 @@ def wrong(topic: str, *, trigger: str, **fields: Any) -> Callable[[Marked], Mark
     Raises:
         ValueError: The topic is unknown.
     """
-    if topic not in {*BLIND_SPOTS, *KINDS}:
+    if topic not in {"", *BLIND_SPOTS, *KINDS}:
         raise ValueError(f"expected a word of BLIND_SPOTS or KINDS, got {topic!r}")
     return marking(lambda subject: _program(subject, topic, trigger, fields))
 
 
-def right(topic: str, *, since: str, **fields: Any) -> Callable[[Marked], Marked]:
+def right(topic: str = "", *, since: str, **fields: Any) -> Callable[[Marked], Marked]:
     """Mark a class as a right program; `since` gives the reason that it is right."""
     return marking(
         lambda subject: _program(subject, topic, since, fields, is_wrong=False)
@@ -149,7 +151,7 @@ def _program(
     words = re.findall("[A-Z]+[a-z0-9]*", subject.__name__)
     return Program(
         name="-".join(words).lower(),
-        family=topic,
+        family=topic or subject.__module__.rpartition(".")[2].replace("_", " "),
         subject=subject,
         trigger=trigger,
         is_wrong=is_wrong,
