@@ -12,7 +12,7 @@ from typing import Any, Final
 from studies.documents import Document, table
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL
-from tests.quality.planted.graph_bank import GRAPH_DEFECTS, GROUPS, NOT_SHOWN
+from tests.quality.planted.graph_words import GROUPS, MODULES, NOT_SHOWN
 from tests.quality.planted.modules import MODULE_DEFECTS
 from tests.quality.planted.planted import defects_of
 from tests.quality.planted.space import SPACE
@@ -48,7 +48,7 @@ def rows() -> Iterator[Row]:
 def _of_graphs() -> Iterator[Row]:
     features = {str(each) for each in OPTIONAL if each.topic in {"use", "backward"}}
     for feature in sorted(features - {*NOT_SHOWN}):
-        showing = [each for each in GRAPH_DEFECTS if feature in each.shown_by]
+        showing = [each for each in defects_of(*MODULES) if feature in each.shown_by]
         showing.sort(key=lambda each: len(each.shown_by))
         test = "test_feature_is_needed_for_a_defect"
         if FEATURES[Feature.of(feature)].rare:

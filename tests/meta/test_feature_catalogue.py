@@ -8,7 +8,7 @@ import pytest
 
 from studies.pages.feature_catalogue import rows
 from syncverify.scenario.feature_table import OPTIONAL
-from tests.quality.planted.graph_bank import NOT_SHOWN
+from tests.quality.planted.graph_words import NOT_SHOWN
 
 EVERYTHING = {*map(str, OPTIONAL)}
 

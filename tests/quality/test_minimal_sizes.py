@@ -22,7 +22,7 @@ from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import shrink
 from syncverify.subjects.subject import resolve
 from tests.quality.planted import semantics, timing
-from tests.quality.planted.graph_bank import GRAPH_DEFECTS
+from tests.quality.planted.graph_words import MODULES
 from tests.quality.planted.modules import MODULE_DEFECTS
 from tests.quality.planted.planted import (
     EXCLUSIVE,
@@ -65,7 +65,7 @@ OF_CHANCE = [
 def searches() -> Iterator[Any]:
     """Yield each defect with each of its features, and with none where plain steps show it."""
     of_words = defects_of("lifecycle_words")
-    of_features = [*SPACE, *of_words, *MODULE_DEFECTS, *GRAPH_DEFECTS]
+    of_features = [*SPACE, *of_words, *MODULE_DEFECTS, *defects_of(*MODULES)]
     for entry in (*of_features, *OF_CHANCE):
         for feature in sorted(entry.drawn) or [""]:
             named = f"{entry.subject.__name__} {feature}"
