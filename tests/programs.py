@@ -8,11 +8,14 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate
 
+from syncverify import verify
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.report.report import Report
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject, resolve
+from syncverify.verification.verify import PropertyViolation
 
 
 def parameter(
@@ -64,3 +67,11 @@ def identities(
 ) -> set[tuple[str, str]]:
     """Play a scenario and judge it; return property and cause of each violation."""
     return {each.identity for each in violations(subject, scenario, backend)}
+
+
+def report_on(subject: Any, **options: Any) -> Report:
+    """Verify a subject on seed 0, and return the report, whatever it says."""
+    try:
+        return verify(subject, seed=0, **options)
+    except PropertyViolation as violation:
+        return violation.report

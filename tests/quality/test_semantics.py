@@ -4,29 +4,21 @@ from typing import Any
 
 import pytest
 
-from syncverify import verify
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.report.report import Report
 from syncverify.subjects.subject import resolve
-from syncverify.verification.verify import PropertyViolation
+from tests.programs import report_on
 from tests.quality.planted import futures, semantics
 from tests.quality.planted.planted import training
 
 pytestmark = pytest.mark.usefixtures("hardly_shrunk")
+FEW = {"ranks": 2, "examples": 6}
 ON_GLOO = ", on gloo, which runs collectives side by side"
-
-
-def report_on(subject: type[Any], *, stop_at_first: bool = False) -> Report:
-    try:
-        return verify(subject, ranks=2, examples=6, seed=0, stop_at_first=stop_at_first)
-    except PropertyViolation as violation:
-        return violation.report
 
 
 @pytest.mark.slow
 def test_what_is_right_on_nccl_only_is_found() -> None:
-    (found,) = report_on(semantics.RefillsAfterALaterWait).violations
+    (found,) = report_on(semantics.RefillsAfterALaterWait, **FEW).violations
     identity = ("bucket_is_exclusive_while_reducing", "touched_in_flight")
     assert found.violation.identity == identity
     assert ON_GLOO in found.violation.summary
@@ -41,7 +33,7 @@ def test_what_is_right_on_nccl_only_is_found() -> None:
     semantics.SendsOnWhatComes, semantics.SendsOnAndForgets,
 ])  # fmt: skip
 def test_a_result_that_is_sent_on_needs_an_order(subject: type[Any]) -> None:
-    report = report_on(subject, stop_at_first=True)
+    report = report_on(subject, stop_at_first=True, **FEW)
     assert {each.violation.property for each in report.violations} & {
         "gradient_equals_reference", "wait_orders_reads_after_reduce",
         "bucket_is_exclusive_while_reducing",
@@ -51,7 +43,8 @@ def test_a_result_that_is_sent_on_needs_an_order(subject: type[Any]) -> None:
 @pytest.mark.slow
 def test_what_is_right_on_gloo_only_is_found() -> None:
     violations = [
-        each.violation for each in report_on(semantics.TakesReturnForDone).violations
+        each.violation
+        for each in report_on(semantics.TakesReturnForDone, **FEW).violations
     ]
     assert "wait_orders_reads_after_reduce" in {each.property for each in violations}
     assert all(ON_GLOO not in each.summary for each in violations)
@@ -64,7 +57,7 @@ def test_what_is_right_on_gloo_only_is_found() -> None:
     semantics.SendsOnWhatComesOnNccl, semantics.SendsOnParts, semantics.SendsOnPartsOnGpus,
 ])  # fmt: skip
 def test_correct_twin_is_silent(subject: type[Any]) -> None:
-    assert report_on(subject).violations == ()
+    assert report_on(subject, **FEW).violations == ()
 
 
 @pytest.mark.slow
@@ -72,7 +65,7 @@ def test_correct_twin_is_silent(subject: type[Any]) -> None:
     futures.JoinsTheStreamAlone, futures.ForgetsTheCallback,
 ])  # fmt: skip
 def test_a_future_orders_nothing_before_it_is_waited_for(subject: type[Any]) -> None:
-    (found,) = report_on(subject).violations
+    (found,) = report_on(subject, **FEW).violations
     assert found.violation.property == "wait_orders_reads_after_reduce"
 
 
