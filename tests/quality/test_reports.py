@@ -1,4 +1,4 @@
-"""The bank's defects are told by name, place and remedy, in scenarios to be read at a glance."""
+"""The bank's defects are shown by name, place and remedy, in scenarios to be read at a glance."""
 
 import json
 import linecache
@@ -73,9 +73,9 @@ def test_report_helps_a_tired_engineer(report: Report) -> None:
     if report.scenario:
         schedule = DEFAULT_SCHEDULE
     run = SimBackend().run(scenario, subject, schedule)
-    told = {each.identity: each for each in check(scenario, run, subject.capabilities)}
-    assert {each.property for each in told.values()} == {identity[0], *report.also}
-    reported = FoundViolation(told[identity], scenario)
+    shown = {each.identity: each for each in check(scenario, run, subject.capabilities)}
+    assert {each.property for each in shown.values()} == {identity[0], *report.also}
+    reported = FoundViolation(shown[identity], scenario)
     text = violation_text(reported, subject="Subject", backend="sim")
     assert report.says in with_code(text)
     assert_is_whole(text, reported)
