@@ -13,7 +13,7 @@ from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.bugbank.bases.view_buckets import AveragedViewBuckets, ViewBuckets
 from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.bugbank.entry import Entry
 from syncverify.judge.evidence import WrongGradient
@@ -48,7 +48,7 @@ LARGER = {
     "pingpong-buffer-reused-early": "two staging buffers, and the first one's second turn",
     "size-mismatch-does-not-hang": "an uneven shard beside two replicated parameters",
 }
-PLAIN = (ViewBuckets, MainGrads, AveragedMainGrads)
+PLAIN = (ViewBuckets, MainGrads, AveragedMainGrads, AveragedViewBuckets)
 OF_RACES = ("ordering", "memory", "cross-rank")
 TWINS = {e.shared_scenarios: e for e in entries() if e.family in OF_RACES}.values()
 every_report = pytest.mark.parametrize("report", REPORTS, ids=lambda each: each.name)

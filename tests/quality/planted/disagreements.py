@@ -6,11 +6,11 @@ import torch.distributed as dist
 from torch import nn
 
 from syncverify.bugbank.bases.placements import BYTES_PER_MB, Groups, local_bytes
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.bugbank.cross_rank import CutsAtItsOwnCap
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.bugbank.cross_rank import ChecksInTurn, CutsAtItsOwnCap
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from tests.quality.planted.planted import MATCH, plant, planted, right
+from tests.quality.planted.planted import MATCH, plant, planted, right, training
 
 
 def with_first(placement: str) -> Scenario:
@@ -51,6 +51,19 @@ class SumsPartsOfABucket(MixesGroups):
                 for group in super().groups_of(parameter):
                     dist.all_reduce(bucket.buffer[start:end], group=group)
                 start = end
+
+
+@right(training(2), training(2, cap_bytes=1, ranks=3, accumulations=(2, 1)))
+class ChecksAtTheEnd(ChecksInTurn):
+    """Right: the check for overflow comes last, on all ranks."""
+
+    def launch(self, bucket: Bucket) -> None:
+        ViewBuckets.launch(self, bucket)
+
+    def wait(self) -> None:
+        ViewBuckets.wait(self)
+        self.check()
+        self.checks.pop().wait()
 
 
 OTHERS = [
