@@ -79,5 +79,5 @@ def caught() -> dict[str, BankRow]:
 
 def reproducer_of(entry: Entry) -> Reproducer | None:
     """Return the smallest scenario that shows a defect, and its schedule; None if it was missed."""
-    row = caught().get(entry.id)
+    row = caught().get(entry.name)
     return None if row is None else decode(row.token)

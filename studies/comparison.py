@@ -22,10 +22,10 @@ from syncverify.trace.run import Run
 
 
 @click.command()
-@click.argument("defect", type=click.Choice([each.id for each in entries()]))
+@click.argument("defect", type=click.Choice([each.name for each in entries()]))
 def main(defect: str) -> None:
     """Print the verdicts on a defect of the bank."""
-    entry = next(each for each in entries() if each.id == defect)
+    entry = next(each for each in entries() if each.name == defect)
     found, subject = reproducer_of(entry), entry.defect()
     if found is None:
         raise click.UsageError(f"the search found no scenario that shows {defect}")

@@ -8,12 +8,15 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate
 
+from syncverify import verify
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.report.report import Report
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject, resolve
+from syncverify.verification.verify import PropertyViolation
 
 
 def parameter(
@@ -82,3 +85,11 @@ def one_parameter(
     """Return a scenario of one replicated parameter, and one step of one micro-batch."""
     spec = ParameterSpec(name, shape, ("R",))
     return Scenario(MeshSpec((num_ranks,), ("dp",)), (spec,), (1,), cap_bytes)
+
+
+def report_on(subject: Any, **options: Any) -> Report:
+    """Verify a subject on seed 0, and return the report, whatever it says."""
+    try:
+        return verify(subject, seed=0, **options)
+    except PropertyViolation as violation:
+        return violation.report

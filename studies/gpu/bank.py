@@ -27,7 +27,7 @@ def run(device: torch.device, num_entries: int = ENTRIES) -> Result:
         fixed = entry.fixed()
         rows.append(
             (
-                f"`{entry.id}`",
+                f"`{entry.name}`",
                 _cell(said_on_sim(scenario, entry.defect())),
                 defect := _on_streams(scenario, entry.defect(), device),
                 twin := _on_streams(scenario, fixed, device),
@@ -35,9 +35,9 @@ def run(device: torch.device, num_entries: int = ENTRIES) -> Result:
         )
         num_caught += "(" in defect
         if alarms := said_on_sim(scenario, fixed):
-            wrong.append(f"`{entry.id}`, twin on `sim`: {'; '.join(alarms)}")
+            wrong.append(f"`{entry.name}`, twin on `sim`: {'; '.join(alarms)}")
         if "(" in twin:
-            wrong.append(f"`{entry.id}`, twin on real streams: {twin}")
+            wrong.append(f"`{entry.name}`, twin on real streams: {twin}")
     place = "on real streams" if device.type == "cuda" else "on `sim` alone"
     result = Result.of(
         wrong,
@@ -54,7 +54,7 @@ def _cases(num_entries: int) -> list[tuple[Entry, Scenario]]:
     return [
         (entry, found.scenario)
         for entry in entries()
-        if entry.section in _SECTIONS
+        if entry.family in _SECTIONS
         if (found := reproducer_of(entry)) is not None
     ][:num_entries]
 

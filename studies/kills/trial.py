@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 RIGHT = "synchronizer"
-WRONG = "syncverify.bugbank.numerics.double_accumulation_division:DividesByMicroBatches"
+WRONG = "syncverify.bugbank.numerics.factors:DividesByMicroBatches"
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT)
 # The processes of a command are found by this variable of their environment.
 _MARK = "SYNCVERIFY_KILLS"

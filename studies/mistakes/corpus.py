@@ -8,47 +8,51 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from studies.mistakes.bases.bucketed import BucketedSynchronizer
+from studies.mistakes.bases.wrapper import DataParallelSubject
+from syncverify.bugbank.entry import Entry
+
 FOLDER: Final = Path(__file__).parent
 KINDS: Final = ("counters", "hooks", "views", "groups")
-# The subject in the file of each base.
-SUBJECTS: Final = {"bucketed": "BucketedSynchronizer", "wrapper": "DataParallelSubject"}
+# The right synchronizer in the file of each base.
+SUBJECTS: Final[dict[str, type[Any]]] = {
+    "bucketed": BucketedSynchronizer,
+    "wrapper": DataParallelSubject,
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """A mistake of one line in a right synchronizer.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake(Entry):
+    """An entry whose subject is a right synchronizer with one line changed.
 
     Attributes:
-        name: Unique name.
-        kind: A word of `KINDS`.
         base: File in `bases/`, without its ending.
         old: The right line, without indentation.
         new: The wrong line.
-        causes: Causes of violations that name the mistake.
         true: Causes of violations that follow from the mistake.
         says: Words of which a right diagnosis has one; none where the cause is enough.
-        why: The reason that `causes` are right.
         nth: Number of the line among those that read like `old`, from 1.
     """
 
-    name: str
-    kind: str
     base: str
     old: str
     new: str
-    causes: tuple[str, ...]
-    true: tuple[str, ...]
-    why: str
+    true: tuple[str, ...] = ()
     says: tuple[str, ...] = ()
     nth: int = 1
 
     @property
-    def subject(self) -> str:
-        """Return the subject, as `syncverify run` takes it in the folder of the file."""
-        return subject_of(self.base)
+    def kind(self) -> str:
+        """Return the word of `KINDS`."""
+        return self.family
 
     @property
-    def source(self) -> str:
+    def why(self) -> str:
+        """Return the reason that `causes` are right."""
+        return self.trigger
+
+    @property
+    def text(self) -> str:
         """Return the base with the mistake.
 
         Raises:
@@ -70,7 +74,7 @@ def base_source(base: str) -> str:
 
 def subject_of(base: str) -> str:
     """Return the subject of a base, as `syncverify run` takes it."""
-    return f"{base}.py:{SUBJECTS[base]}"
+    return f"{base}.py:{SUBJECTS[base].__name__}"
 
 
 @functools.cache
@@ -82,9 +86,11 @@ def mistakes() -> tuple[Mistake, ...]:
 
 def mistake_named(name: str) -> Mistake:
     """Return the mistake of a name."""
-    return next(mistake for mistake in mistakes() if mistake.name == name)
+    return {mistake.name: mistake for mistake in mistakes()}[name]
 
 
 def _read(kind: str, entry: dict[str, Any]) -> Mistake:
     lists = {name: tuple(entry.get(name, ())) for name in ("causes", "true", "says")}
-    return Mistake(**{**entry, **lists, "kind": kind})
+    fields = {"family": kind, "trigger": entry.pop("why"), **entry, **lists}
+    right = SUBJECTS[entry["base"]]
+    return Mistake(subject=right, twin=right, source="a slip of one line", **fields)

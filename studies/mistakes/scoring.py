@@ -72,7 +72,7 @@ def right_programs() -> dict[str, Played]:
 def scored(name: str, right: dict[str, Played], examples: int) -> Score:
     """Play a mistake, and its fixes."""
     mistake = mistake_named(name)
-    found = told_about(mistake.base, mistake.source, examples)
+    found = told_about(mistake.base, mistake.text, examples)
     fixes = [
         OfferedFix(fix.lines, _verdict(mistake, fix, right[mistake.base]))
         for fix in dict.fromkeys(fix for _, fix in found)
@@ -83,7 +83,7 @@ def scored(name: str, right: dict[str, Played], examples: int) -> Score:
 
 def _verdict(mistake: Mistake, fix: Fix, right: Played) -> str:
     try:
-        source = applied(mistake.source, fix)
+        source = applied(mistake.text, fix)
     except ValueError:
         return "no program"
     return compared(right, played(mistake.base, source))

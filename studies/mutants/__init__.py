@@ -2,7 +2,7 @@
 
     python -m studies.mutants --jobs 2 --json mutants.jsonl
 
-`arithmetic.py`, `ordering.py` and `state.py` hold the mistakes, `targets.py` their places,
+`ordering.py` and `state.py` hold the mistakes, which mutmut does not make, `targets.py` their places,
 `trial.py` the trial of a mutant, `equivalent.toml` the mutants that change nothing, with
 reasons. docs/how-we-know.md has the figures and explains them.
 """

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from studies.mutants import arithmetic, ordering, state
+from studies.mutants import ordering, state
 from studies.mutants.edits import Edit, Operator
 from studies.mutants.source import Source
 from studies.mutants.targets import TARGETS
@@ -21,16 +21,11 @@ OPERATORS: tuple[Operator, ...] = (
     ordering.swap_order,
     ordering.rank_dependent_order,
     ordering.early_free,
-    arithmetic.off_by_one,
-    arithmetic.wrong_divisor,
-    arithmetic.wrong_op,
-    arithmetic.wrong_group,
     state.skip_zero,
     state.stale_view,
     state.lose_accumulation,
     state.drop_reset,
     state.drop_hook_removal,
-    state.negate,
 )
 
 

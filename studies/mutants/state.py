@@ -1,4 +1,4 @@
-"""Mistakes about state: zeros, views, counts, resets, hooks, and conditions."""
+"""Mistakes about state: zeros, views, counts, resets and hooks."""
 
 import ast
 from collections.abc import Iterator
@@ -62,33 +62,8 @@ def drop_hook_removal(source: Source, _scope: str, node: ast.AST) -> Iterator[Ed
         yield Edit(node, source.segment(node).removesuffix(".remove()"))
 
 
-def negate(source: Source, _scope: str, node: ast.AST) -> Iterator[Edit]:
-    """Negate a condition."""
-    if isinstance(node, ast.If):
-        if not _only_refuses(node) and not _may_fail_loudly(node.test):
-            yield Edit(node.test, f"not ({source.segment(node.test)})")
-    elif isinstance(node, ast.comprehension):
-        for condition in node.ifs:
-            yield Edit(condition, f"not ({source.segment(condition)})")
-
-
 def _is_view(source: Source, node: ast.Call | ast.Subscript) -> bool:
     """Tell whether an expression is a view of a buffer."""
     if isinstance(node, ast.Call):
         return called(node) in {"as_strided", "view_as"}
     return isinstance(node.slice, ast.Slice) and "buffer" in source.segment(node.value)
-
-
-def _may_fail_loudly(test: ast.expr) -> bool:
-    """Tell whether a negated test leads to None or a wrong type, which raises at once."""
-    return any(
-        isinstance(inner, ast.Constant) and inner.value is None
-        for inner in ast.walk(test)
-    ) or (isinstance(test, ast.Call) and called(test) == "isinstance")
-
-
-def _only_refuses(node: ast.If) -> bool:
-    return not node.orelse and all(
-        isinstance(entry, ast.Raise) or called(entry).lstrip("_").startswith("refuse")
-        for entry in node.body
-    )

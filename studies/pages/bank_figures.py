@@ -22,16 +22,16 @@ from syncverify.command.process_exit import run_command
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
 def main(twin_examples: int, jobs: int) -> None:
     """Play the entries of the bug bank that have no figures."""
-    listed = {entry.id: entry for entry in entries()}
+    listed = {entry.name: entry for entry in entries()}
     known = [row for row in BANK.read() if row.id in listed]
     BANK.write(known)
     has_figures = {row.id for row in known if row.twin_examples >= twin_examples}
-    new = [entry for entry in listed.values() if entry.id not in has_figures]
+    new = [entry for entry in listed.values() if entry.name not in has_figures]
     budget = replace(BUDGET, twin_examples=twin_examples)
     if new:
         for result in play_all(new, "sim", budget, jobs):
             BANK.put(BankRow.of(result))
-    click.echo(f"played: {', '.join(each.id for each in new) or 'none is missing'}")
+    click.echo(f"played: {', '.join(each.name for each in new) or 'none is missing'}")
 
 
 if __name__ == "__main__":

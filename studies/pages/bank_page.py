@@ -6,7 +6,7 @@ from typing import Final
 
 from studies.bank_rows import BANK, BUDGET, BankRow
 from studies.documents import Document, days, table
-from syncverify.bugbank.catalogue import SECTIONS, entries
+from syncverify.bugbank.catalogue import FAMILIES, entries
 from syncverify.bugbank.entry import Entry
 from syncverify.plain_text import noun_of
 
@@ -21,8 +21,8 @@ def page() -> str:
     rows = BANK.read()
     played = {row.id: row for row in rows}
     parts = [*_summary(rows), ""]
-    for section in SECTIONS:
-        own = [entry for entry in entries() if entry.section == section]
+    for section in FAMILIES:
+        own = [entry for entry in entries() if entry.family == section]
         parts += [*_section(section, own, played), ""]
     return "\n".join(parts)
 
@@ -60,11 +60,11 @@ def _median_of(caught: Sequence[BankRow], noun: str) -> str:
 def _section(title: str, own: list[Entry], played: dict[str, BankRow]) -> Iterator[str]:
     yield f"## {title}"
     yield ""
-    yield from table(_COLUMNS, (_cells(each, played.get(each.id)) for each in own))
+    yield from table(_COLUMNS, (_cells(each, played.get(each.name)) for each in own))
 
 
 def _cells(entry: Entry, row: BankRow | None) -> list[str]:
-    name = f"`{entry.id}`<br>{_link(entry.source)}"
+    name = f"`{entry.name}`<br>{_link(entry.source)}"
     silent = "yes" if entry.silent else "no"
     return [name, entry.mechanism, entry.trigger, silent, *_found(row)]
 

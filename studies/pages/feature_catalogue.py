@@ -12,10 +12,9 @@ from typing import Any, Final
 from studies.documents import Document, table
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL
-from tests.quality.planted.graph_bank import GRAPH_DEFECTS, GROUPS, NOT_SHOWN
-from tests.quality.planted.lifecycle_bank import LIFECYCLE_DEFECTS
+from tests.quality.planted.graph_words import GROUPS, MODULES, NOT_SHOWN
 from tests.quality.planted.modules import MODULE_DEFECTS
-from tests.quality.planted.planted import Planted
+from tests.quality.planted.planted import defects_of
 from tests.quality.planted.space import SPACE
 
 _COLUMNS: Final = ("feature", "needed for", "mistake", "test that fails without it")
@@ -39,25 +38,17 @@ class Row:
 
 def rows() -> Iterator[Row]:
     """Yield a row for each feature for which there is a defect."""
-    yield from _of(SPACE, "test_feature_defects.py", "defect_shows_through_its_feature")
-    yield from _of(
-        LIFECYCLE_DEFECTS, "test_lifecycle_defects.py", "defect_shows_through_its_word"
-    )
-    yield from _of(MODULE_DEFECTS, "test_module_defects.py", "module_shows_the_defect")
-    yield from _of_graphs()
-
-
-def _of(defects: list[Planted], file: str, test: str) -> Iterator[Row]:
-    alone = "" if test.startswith("module") else "_alone"
-    for each in defects:
-        name = f"{file}::test_{test}{alone}[{each.feature}]"
+    for each in (*SPACE, *defects_of("lifecycle_words"), *MODULE_DEFECTS):
+        test = "test_defect_shows_through_its_feature_alone"
+        name = f"test_features.py::{test}[{each.feature}]"
         yield Row(each.feature, (each.subject,), name)
+    yield from _of_graphs()
 
 
 def _of_graphs() -> Iterator[Row]:
     features = {str(each) for each in OPTIONAL if each.topic in {"use", "backward"}}
     for feature in sorted(features - {*NOT_SHOWN}):
-        showing = [each for each in GRAPH_DEFECTS if feature in each.shown_by]
+        showing = [each for each in defects_of(*MODULES) if feature in each.shown_by]
         showing.sort(key=lambda each: len(each.shown_by))
         test = "test_feature_is_needed_for_a_defect"
         if FEATURES[Feature.of(feature)].rare:

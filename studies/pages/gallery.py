@@ -41,7 +41,7 @@ def page() -> str:
 def diagnosis_of(kind: str) -> str:
     """Play the defect of a kind, and return its part of the page."""
     entry = entry_of(SHOWN[kind])
-    played, found = _found(entry, caught()[entry.id].token)
+    played, found = _found(entry, caught()[entry.name].token)
     return "\n".join(_part(kind, entry, played, found))
 
 
@@ -57,9 +57,9 @@ def _part(
         scenario_title=SMALLEST,
     )
     yield f"## {kind}\n"
-    yield f"{entry.mechanism} `{entry.id}`, reported in [{entry.source}]({link}).\n"
+    yield f"{entry.mechanism} `{entry.name}`, reported in [{entry.source}]({link}).\n"
     yield f"```text\n{text}\n```\n"
-    yield f"![{kind}: its report page](pictures/gallery/{entry.id}.webp)\n"
+    yield f"![{kind}: its report page](pictures/gallery/{entry.name}.webp)\n"
 
 
 def _path(entry: Entry) -> str:

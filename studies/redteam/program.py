@@ -1,4 +1,4 @@
-"""The programs of the red team: synchronizers, and the verdicts that they deserve.
+"""The programs of the red team: entries of the registry, with the verdicts that they deserve.
 
 A class is a program if `wrong` or `right` marks it, as `reported` marks a defect of the bank.
 """
@@ -9,20 +9,17 @@ import functools
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from studies.redteam import right as right_ones
 from studies.redteam import second
 from studies.redteam import wrong as wrong_ones
-from syncverify.bugbank.catalogue import marked
-from syncverify.errors import UsageError
+from syncverify.bugbank.catalogue import entry_among, registered
+from syncverify.bugbank.entry import Entry, Marked, marking
 from syncverify.scenario.contract import Capabilities
 from syncverify.settings import DEFAULT_RANKS
-from syncverify.subjects.subject import Subject, resolve
+from syncverify.subjects.subject import resolve
 
-Marked = TypeVar("Marked", bound=type[Any])
-_MARK = "__red_team_program__"
 # Blind spots that the wrong programs use, in the order of the page.
 BLIND_SPOTS: Final = {
     "device": "the device is a CPU that claims to be a GPU, or not even that",
@@ -83,27 +80,15 @@ KINDS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """A program of the red team.
+class Program(Entry):
+    """An entry of the red team; its family is a word of `BLIND_SPOTS` or `KINDS` if it is wrong."""
 
-    Attributes:
-        subject: The synchronizer.
-        is_wrong: Whether some training program gets a wrong result from it.
-        topic: For a wrong program a word of `BLIND_SPOTS`, or of `KINDS` in the second team; for
-            a right one the unusual thing.
-        trigger: Smallest training program that shows the defect; for a right program the
-            reason that it is right.
-        contract: Contract under which it is played.
-        max_ranks: Largest world of a scenario, as for `--ranks`.
-    """
+    __slots__ = ()
 
-    subject: type[Any]
-    is_wrong: bool
-    topic: str
-    trigger: str
-    contract: Capabilities
-    max_ranks: int = DEFAULT_RANKS
+    @property
+    def topic(self) -> str:
+        """Return the blind spot, the kind, or the unusual thing."""
+        return self.family
 
     @property
     def is_of_second_team(self) -> bool:
@@ -111,20 +96,9 @@ class Program:
         return _is_of_second_team(self.subject)
 
     @property
-    def name(self) -> str:
-        """Return the name that `--only` takes."""
-        words = re.findall("[A-Z]+[a-z0-9]*", self.subject.__name__)
-        return "-".join(words).lower()
-
-    @property
-    def mechanism(self) -> str:
-        """Describe the program in a sentence."""
-        return (self.subject.__doc__ or "").partition("\n")[0]
-
-    @property
     def contract_in_words(self) -> str:
         """Return the features and fields of the contract beside plain steps, or `plain`."""
-        plain, own = Capabilities(), self.contract
+        plain, own = Capabilities(), self.defect().capabilities
         named = [
             f"{field}={getattr(own, field)}"
             for field in ("device", "reduction", "tensors")
@@ -134,22 +108,16 @@ class Program:
             named.append(f"--ranks {self.max_ranks}")
         return ", ".join([*sorted(own.features | own.right), *named]) or "plain"
 
-    def resolved(self) -> Subject:
-        """Return the subject, to be played."""
-        found = resolve(self.subject, self.contract)
-        return replace(found, name=self.name)
-
 
 def wrong(
-    topic: str, *, trigger: str, needs: tuple[str, ...] = (), **fields: Any
+    topic: str = "", *, trigger: str, **fields: Any
 ) -> Callable[[Marked], Marked]:
     """Mark a class as a wrong program.
 
     Args:
-        topic: A word of `BLIND_SPOTS` or `KINDS`.
-        trigger: As in `Program`.
-        needs: Features of the contract.
-        fields: Other fields of the contract, and `max_ranks`.
+        topic: A word of `BLIND_SPOTS` or `KINDS`; that of the module if it is left out.
+        trigger: As in `Entry`.
+        fields: The features that the contract `needs`, other fields of it, and `max_ranks`.
 
     Returns:
         A decorator that leaves the class as it is.
@@ -157,45 +125,43 @@ def wrong(
     Raises:
         ValueError: The topic is unknown.
     """
-    if topic not in {*BLIND_SPOTS, *KINDS}:
+    if topic not in {"", *BLIND_SPOTS, *KINDS}:
         raise ValueError(f"expected a word of BLIND_SPOTS or KINDS, got {topic!r}")
-    return _marking(True, topic, trigger, needs, fields)  # a fact, as below
+    return marking(lambda subject: _program(subject, topic, trigger, fields))
 
 
-def right(
-    topic: str, *, since: str, needs: tuple[str, ...] = (), **fields: Any
-) -> Callable[[Marked], Marked]:
+def right(topic: str = "", *, since: str, **fields: Any) -> Callable[[Marked], Marked]:
     """Mark a class as a right program; `since` gives the reason that it is right."""
-    return _marking(False, topic, since, needs, fields)  # a fact
+    return marking(
+        lambda subject: _program(subject, topic, since, fields, is_wrong=False)
+    )
 
 
-def _marking(
-    is_wrong: bool,  # noqa: FBT001  # positional in two calls of this file
+def _program(
+    subject: type[Any],
     topic: str,
     trigger: str,
-    needs: tuple[str, ...],
     fields: dict[str, Any],
-) -> Callable[[Marked], Marked]:
-    max_ranks = fields.pop("max_ranks", DEFAULT_RANKS)
-
-    def mark(subject: Marked) -> Marked:
-        usual = {"varying_accumulations": True, "takes_cuda_streams": True}
-        program = Program(
-            subject=subject,
-            is_wrong=is_wrong,
-            topic=topic,
-            trigger=trigger,
-            contract=(
-                resolve(subject).capabilities
-                if _is_of_second_team(subject)
-                else Capabilities(**{**usual, **fields}, features=frozenset(needs))
-            ),
-            max_ranks=max_ranks,
-        )
-        setattr(subject, _MARK, program)
-        return subject
-
-    return mark
+    *,
+    is_wrong: bool = True,
+) -> Program:
+    of_contract = {"varying_accumulations": True, "takes_cuda_streams": True} | fields
+    max_ranks = of_contract.pop("max_ranks", DEFAULT_RANKS)
+    features = frozenset(of_contract.pop("needs", ()))
+    words = re.findall("[A-Z]+[a-z0-9]*", subject.__name__)
+    return Program(
+        name="-".join(words).lower(),
+        family=topic or subject.__module__.rpartition(".")[2].replace("_", " "),
+        subject=subject,
+        trigger=trigger,
+        is_wrong=is_wrong,
+        contract=(
+            resolve(subject).capabilities
+            if _is_of_second_team(subject)
+            else Capabilities(**of_contract, features=features)
+        ),
+        max_ranks=max_ranks,
+    )
 
 
 def _is_of_second_team(subject: type[Any]) -> bool:
@@ -208,9 +174,10 @@ def programs() -> tuple[Program, ...]:
     """List the programs of each team: wrong ones by blind spot, then right ones by topic."""
     order = [*BLIND_SPOTS, *KINDS]
     packages = (wrong_ones, right_ones, second)
+    marked = itertools.chain(*(registered(package) for package in packages))
     return tuple(
         sorted(
-            itertools.chain(*(marked(package, _MARK) for package in packages)),
+            (each for each in marked if isinstance(each, Program)),
             key=lambda each: (
                 each.is_of_second_team,
                 not each.is_wrong,
@@ -222,13 +189,6 @@ def programs() -> tuple[Program, ...]:
     )
 
 
-def program_named(name: str) -> Program:
-    """Return the program of a name.
-
-    Raises:
-        UsageError: There is none of this name.
-    """
-    for program in programs():
-        if program.name == name:
-            return program
-    raise UsageError(f"unknown program {name!r}: see studies/redteam")
+def program_named(name: str) -> Entry:
+    """Return the program of a name."""
+    return entry_among(programs(), name, page="docs/how-we-know.md")

@@ -7,8 +7,9 @@ from typing import Literal
 
 import torch
 
-from studies.redteam.program import Program, program_named
+from studies.redteam.program import program_named
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.entry import Entry
 from syncverify.errors import SyncverifyError
 from syncverify.program.modules.layers import provide_layers
 from syncverify.program.warnings_once import show_warnings_once
@@ -44,7 +45,7 @@ class Score:
 def score_of(name: str, examples: int) -> Score:
     """Search for the first violation of a program, without shrinking."""
     program = program_named(name)
-    provide_layers(program.contract)
+    provide_layers(program.defect().capabilities)
     show_warnings_once()
     torch.set_num_threads(1)
     try:
@@ -54,9 +55,9 @@ def score_of(name: str, examples: int) -> Score:
         return Score(name, "not judged", type(error).__name__, first)
 
 
-def _searched(program: Program, backend: SimBackend, examples: int) -> Score:
+def _searched(program: Entry, backend: SimBackend, examples: int) -> Score:
     settings = Settings(ranks=program.max_ranks, examples=examples, seed=SEED)
-    found, played = first_met(program.resolved(), backend, settings)
+    found, played = first_met(program.defect(), backend, settings)
     if found is None:
         silent: Verdict = "missed" if program.is_wrong else "silent"
         return Score(program.name, silent, examples=played)

@@ -1,4 +1,4 @@
-"""All entries of the bank: each module with a class that `reported` marks."""
+"""The registry of planted defects: the entries of the bank, and those of any other package."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import difflib
 import functools
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
-from typing import Any
 
 from syncverify import bugbank
 from syncverify.bugbank.entry import MARK, Entry
 from syncverify.errors import UsageError
 
-SECTIONS = (
+FAMILIES = (
     "numerics",
     "ordering",
     "lifecycle",
@@ -28,33 +27,36 @@ SECTIONS = (
 
 @functools.cache
 def entries() -> tuple[Entry, ...]:
-    """List all entries by section and id."""
-    listed = marked(bugbank, MARK)
-    return tuple(sorted(listed, key=lambda e: (SECTIONS.index(e.section), e.id)))
+    """List all entries of the bank by family and name."""
+    listed = registered(bugbank)
+    return tuple(sorted(listed, key=lambda e: (FAMILIES.index(e.family), e.name)))
 
 
-def marked(package: ModuleType, mark: str) -> Iterator[Any]:
-    """Yield the marks of the classes that a package's modules define; bases do not count."""
+def registered(package: ModuleType) -> Iterator[Entry]:
+    """Yield the entries of the classes that a package's modules define; bases do not count."""
     for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         module = importlib.import_module(found.name)
         for each in vars(module).values():
             if isinstance(each, type) and each.__module__ == found.name:
-                own = vars(each).get(mark)
-                if own is not None:
-                    yield own
+                yield from vars(each).get(MARK, ())
 
 
-def entry_of(entry_id: str) -> Entry:
-    """Return the entry of an id.
+def entry_of(name: str) -> Entry:
+    """Return the entry of the bank with a name."""
+    return entry_among(entries(), name, page="docs/bug-bank.md")
+
+
+def entry_among(listed: Iterable[Entry], name: str, *, page: str) -> Entry:
+    """Return the entry with a name.
 
     Raises:
-        UsageError: There is none of this id.
+        UsageError: There is none of this name.
     """
-    for entry in entries():
-        if entry.id == entry_id:
-            return entry
-    near = difflib.get_close_matches(entry_id, [entry.id for entry in entries()])
+    named = {entry.name: entry for entry in listed}
+    if name in named:
+        return named[name]
+    near = difflib.get_close_matches(name, [*named])
     raise UsageError(
-        f"unknown defect {entry_id!r}: "
-        + (f"did you mean {' or '.join(near)}?" if near else "see docs/bug-bank.md")
+        f"unknown defect {name!r}: "
+        + (f"did you mean {' or '.join(near)}?" if near else f"see {page}")
     )

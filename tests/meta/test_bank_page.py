@@ -6,7 +6,7 @@ from syncverify.bugbank.catalogue import entries
 
 def test_every_entry_has_figures() -> None:
     measured = [row.id for row in BANK.read()]
-    listed = sorted(entry.id for entry in entries())
+    listed = sorted(entry.name for entry in entries())
     assert measured == listed, (
         "`python -m studies.pages.bank_figures` plays what is new"
     )

@@ -8,7 +8,7 @@ import pytest
 
 from studies.pages.feature_catalogue import rows
 from syncverify.scenario.feature_table import OPTIONAL
-from tests.quality.planted.graph_bank import NOT_SHOWN
+from tests.quality.planted.graph_words import NOT_SHOWN
 
 EVERYTHING = {*map(str, OPTIONAL)}
 
@@ -36,5 +36,4 @@ def ids_of(test: Any) -> Iterator[str]:
     """Yield the parameter sets of a test, as pytest names them."""
     for mark in test.pytestmark:
         if mark.name == "parametrize":
-            named = mark.kwargs.get("ids", str)
-            yield from map(named, mark.args[1])
+            yield from (getattr(each, "id", each) for each in mark.args[1])

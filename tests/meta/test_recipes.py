@@ -48,21 +48,12 @@ NOTHING_IS_BROADCAST = Property(
     needs_data=False,
 )
 '''
-DEFECT = '''\
-"""Each step sends the parameters again.
-
-Reported in owner/project#1.
-"""
-
-import torch
-import torch.distributed as dist
-
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.bugbank.entry import reported
+DEFECT = '''
 
 
 @reported(
-    "owner/project#1", trigger="2 ranks", violates="nothing_is_broadcast", cause="sent"
+    "broadcasts-in-wait", "owner/project#1",
+    trigger="2 ranks", violates="nothing_is_broadcast", cause="sent",
 )
 class BroadcastsInWait(ViewBuckets):
     """Each step sends the parameters again."""
@@ -106,7 +97,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source,) = syncverify.__path__
     package = shutil.copytree(source, folder / "syncverify")
     (package / "judge/properties/broadcasts.py").write_text(PROPERTY)
-    (package / "bugbank/layout/broadcasts_in_wait.py").write_text(DEFECT)
+    layout = package / "bugbank/layout.py"
+    layout.write_text(layout.read_text() + DEFECT)
     (package / "subjects/views.py").write_text(SUBJECT)
     insert(package / "settings.py", '    "text": "",\n', '    "terse": "in short",\n')
     writers = package / "report/annotations.py"
@@ -148,7 +140,7 @@ def test_a_property_and_its_defect_are_two_files(copy: Path) -> None:
 
 @pytest.mark.long(20)
 def test_a_format_is_a_row_and_a_writer_and_a_cause_has_its_hint(copy: Path) -> None:
-    subject = "syncverify.bugbank.layout.broadcasts_in_wait:BroadcastsInWait"
+    subject = "syncverify.bugbank.layout:BroadcastsInWait"
     limits = ("--examples", "4", "--seed", "0", "--no-beyond", "--stop-at-first")
     report = output_of(copy, "run", subject, *limits, "--format", "terse", code=1)
     assert (

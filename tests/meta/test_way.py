@@ -5,7 +5,7 @@ import pytest
 from tests.meta.way import Steps, way_of
 
 VALUES = "examples.reduces_too_often:ReducesTooOften"
-RACE = "syncverify.bugbank.ordering.final_join_missing:NeverJoins"
+RACE = "syncverify.bugbank.ordering.streams:NeverJoins"
 MOST_FUNCTIONS, MOST_FILES = 280, 74
 
 

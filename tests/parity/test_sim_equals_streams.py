@@ -71,7 +71,7 @@ def test_the_order_of_a_set_of_strings_differs_between_processes(
 
 def sampled(num_entries: int) -> list[Subject]:
     """Return entries of the bank at equal distances; those that use streams come last."""
-    found = sorted(entries(), key=lambda entry: (entry.uses_streams, entry.id))
+    found = sorted(entries(), key=lambda entry: (entry.uses_streams, entry.name))
     return [found[at * len(found) // num_entries].defect() for at in range(num_entries)]
 
 

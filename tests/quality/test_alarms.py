@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import pytest
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
@@ -99,7 +98,6 @@ class LeavesViewsBehind(PlainGrads):
 
     capabilities: ClassVar = Capabilities(reduction="mean", tensors="local")
 
-    @override
     def wait(self) -> None:
         staging = torch.empty(max(p.numel() for p in self.parameters))
         owned = [self.reduced(staging, *each) for each in enumerate(self.parameters)]

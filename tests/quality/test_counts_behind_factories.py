@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from typing_extensions import override
 
 from syncverify import verify
 from syncverify.backends.announced_counts import with_announced_counts
@@ -24,7 +23,6 @@ from tests.quality.planted import counts
 class FirstCountOnly(counts.AnnouncedCount):
     """Keeps the first count for ever."""
 
-    @override
     def set_required_accumulations(self, require_accumulations: int) -> None:
         self.required = self.required or require_accumulations
 
@@ -157,3 +155,8 @@ def test_a_backend_that_shows_no_instance_says_what_it_does_not_play() -> None:
         "not tried on gloo: other numbers of micro-batches in later steps, since"
     )
     assert not resolve(FirstCountOfConstructor).may_announce
+
+
+@pytest.mark.long
+def test_a_search_accuses_no_constructor_without_a_count() -> None:
+    assert not verify(counts.AnnouncedCount, ranks=3, examples=40, seed=0).violations

@@ -20,13 +20,10 @@ from syncverify.strategies import backwards, uses
 from tests.engine_scenarios import scenario_of
 from tests.programs import identities
 from tests.quality.planted import graphs, watching
-from tests.quality.planted.graph_bank import (
-    GRAPH_DEFECTS,
-    GROUPS,
-    NOT_SHOWN,
-)
-from tests.quality.planted.planted import Planted
+from tests.quality.planted.graph_words import GROUPS, MODULES, NOT_SHOWN
+from tests.quality.planted.planted import Planted, defects_of
 
+GRAPH_DEFECTS = defects_of(*MODULES)
 CORRECT = [
     PlainGrads,
     graphs.HasMainGrads,

@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 import torch
 
+from studies.redteam.second.wrong.numbers import MaskOfThirtyTwoBits
+from studies.redteam.wrong.sizes import DropsTheRest, KnowsTwoGroups
 from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import FEATURES, HUGE, VAST
+from syncverify.scenario.feature_table import FEATURES
 from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -31,50 +32,12 @@ SMALL = Capabilities(
     ),
 )
 DEFECTS = [
-    (large_numbers.MasksGradients, ("size", "many parameters")),
-    (large_numbers.SendsWholeChunks, ("size", "many elements")),
+    (MaskOfThirtyTwoBits, ("size", "many parameters")),
+    (DropsTheRest, ("size", "many elements")),
     (large_numbers.SkipsAfterWarmUp, ("size", "many steps")),
     (large_numbers.CountsInThreeBits, ("size", "many micro-batches")),
-    (large_numbers.KnowsTwoGroups, ("buckets", "3 groups")),
+    (KnowsTwoGroups, ("buckets", "3 groups")),
 ]
-
-
-def of(
-    ranks: int, count: int, numel: int, cap_bytes: int = 2**23, steps: int = 1
-) -> Scenario:
-    """Return plain steps of `count` replicated parameters of `numel` elements."""
-    weights = tuple(ParameterSpec(f"w{n}", (numel,), ("R",)) for n in range(count))
-    return Scenario(MeshSpec((ranks,), ("dp",)), weights, (1,) * steps, cap_bytes)
-
-
-# A search keeps a scenario for each of these sizes. The first scenario does not show the
-# defect, the second one does.
-COSTLY = [
-    (
-        large_numbers.SendsWholeLargeChunks, ReducesInWait, "huge parameter",
-        of(2, 1, HUGE), of(2, 1, HUGE + 1),
-    ),
-    (
-        large_numbers.SendsLargeOnesNarrow, large_numbers.SendsLargeOnesWhole,
-        "huge parameter", of(2, 1, 2**14), of(2, 1, HUGE),
-    ),
-    (
-        large_numbers.SendsMebibytesNarrow, large_numbers.SendsLargeOnesWhole,
-        "vast parameter", of(2, 1, 2 * HUGE), of(2, 1, VAST),
-    ),
-    (
-        large_numbers.MasksBuckets, large_numbers.MasksManyBuckets, "many buckets",
-        of(2, 16, 3, 12), of(2, 17, 3, 12),
-    ),
-    (
-        large_numbers.FoldsThreeAndOne, large_numbers.FoldsAll, "many ranks",
-        of(4, 1, 3), of(5, 1, 3),
-    ),
-    (
-        large_numbers.SkipsFromTenthStep, ReducesInWait, "long training",
-        of(2, 1, 3, steps=10), of(2, 1, 3, steps=12),
-    ),
-]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -91,21 +54,6 @@ def test_each_defect_shows_in_a_default_search() -> None:
 
     first_drawn(shows_the_last, PLAIN_STEPS, 500)
     assert missing == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("defect", "twin", "size", "below", "large"),
-    COSTLY,
-    ids=[each.__name__ for each, *_ in COSTLY],
-)
-def test_costly_size_shows_its_defect_alone(
-    defect: type[Any], twin: type[Any], size: str, below: Scenario, large: Scenario
-) -> None:
-    assert ("size", size) in set(features_of(large))
-    assert identities(defect, below) == set()
-    assert identities(defect, large) != set()
-    assert identities(twin, large) == set()
 
 
 def test_more_parameters_than_usual_come_with_several_steps() -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from typing_extensions import override
 
 import syncverify
 from syncverify.backends.sim import SimBackend
@@ -35,7 +34,6 @@ TOUCHED = ("bucket_is_exclusive_while_reducing", "touched_in_flight")
 class AnyForAll(ViewBuckets):
     """Launches a bucket when its first gradient is complete."""
 
-    @override
     def is_ready(self, bucket: Bucket) -> bool:
         counts = [bucket.counts[each] for each in bucket.parameters]
         return max(counts) == self.required and bucket.work is None
@@ -44,7 +42,6 @@ class AnyForAll(ViewBuckets):
 class AnyForAllOnASideStream(AnyForAll):
     """Waits for the sum on the side stream at once."""
 
-    @override
     def launch(self, bucket: Bucket) -> None:
         self.stream = torch.cuda.Stream()
         self.stream.wait_stream(torch.cuda.current_stream())
@@ -53,7 +50,6 @@ class AnyForAllOnASideStream(AnyForAll):
             assert bucket.work is not None
             bucket.work.wait()
 
-    @override
     def wait(self) -> None:
         for bucket in self.buckets:
             bucket.work = None
@@ -63,7 +59,6 @@ class AnyForAllOnASideStream(AnyForAll):
 class WritesInFlight(ViewBuckets):
     """Is complete when it launches, and writes its buffer in flight."""
 
-    @override
     def launch(self, bucket: Bucket) -> None:
         super().launch(bucket)
         bucket.buffer.add_(0)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from typing_extensions import override
 
 from syncverify import verify
 from syncverify.backends.gloo import GlooBackend
@@ -60,7 +59,6 @@ def test_right_on_real_processes(
 
 
 class CountsTwice(ModuleGrads):
-    @override
     def wait(self) -> None:
         for bucket in self.buckets:
             bucket.buffer.mul_(2)

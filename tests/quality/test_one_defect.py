@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.in_wait import ReducesInWait, is_odd
@@ -16,9 +15,9 @@ from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket as ViewBucket
 from syncverify.bugbank.catalogue import entries, entry_of
-from syncverify.bugbank.cross_rank.set_iteration_order import ReducesInRankOrder
-from syncverify.bugbank.ordering.pingpong_buffer_reused_early import RefillsStagingEarly
-from syncverify.bugbank.ordering.wait_only_last_hook_stream import WaitsForLastPacker
+from syncverify.bugbank.cross_rank import ReducesInRankOrder
+from syncverify.bugbank.ordering.streams import WaitsForLastPacker
+from syncverify.bugbank.ordering.works import RefillsStagingEarly
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing
 from syncverify.search.judge import Identity, Judge, JudgedRun
@@ -57,7 +56,7 @@ def test_two_forms_of_a_defect_are_one_violation(entry_id: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("entry_id", [entry.id for entry in entries()])
+@pytest.mark.parametrize("entry_id", [entry.name for entry in entries()])
 def test_defect_of_the_bank_is_at_most_one_violation(entry_id: str) -> None:
     identities = found(entry_of(entry_id).defect(), 100)  # two need more to be met
     assert len(identities) <= 1
@@ -66,7 +65,6 @@ def test_defect_of_the_bank_is_at_most_one_violation(entry_id: str) -> None:
 class ReordersAndDrops(ReducesInRankOrder):
     """A wrong order, and a last parameter that is never reduced."""
 
-    @override
     def reduce(self, bucket: Bucket) -> None:
         *_, last = self.moved
         if last not in bucket.slots:
@@ -76,7 +74,6 @@ class ReordersAndDrops(ReducesInRankOrder):
 class ReordersAndSwaps(ReducesInRankOrder):
     """A wrong order, and two gradients of equal size handed back to each other."""
 
-    @override
     def wait(self) -> None:
         super().wait()
         first, last = next(iter(self.moved)), next(reversed(self.moved))
@@ -88,7 +85,6 @@ class ReordersAndSwaps(ReducesInRankOrder):
 class SkipsAndDrops(ReducesInWait):
     """Odd ranks skip the last bucket, and no rank reduces the first."""
 
-    @override
     def order(self) -> list[ViewBucket]:
         return self.buckets[1:-1] if is_odd() else self.buckets[1:]
 
@@ -96,11 +92,9 @@ class SkipsAndDrops(ReducesInWait):
 class NeitherForksNorJoins(SideStreams):
     """Two missing waits."""
 
-    @override
     def fork(self) -> None:
         pass
 
-    @override
     def join(self) -> None:
         pass
 
@@ -108,11 +102,9 @@ class NeitherForksNorJoins(SideStreams):
 class JoinsNotAndDoubles(SideStreams):
     """A missing wait, and sums that are doubled."""
 
-    @override
     def join(self) -> None:
         pass
 
-    @override
     def finish(self, bucket: ViewBucket) -> None:
         super().finish(bucket)
         bucket.buffer.mul_(2)
@@ -121,7 +113,6 @@ class JoinsNotAndDoubles(SideStreams):
 class PacksNotAndJoinsNot(WaitsForLastPacker):
     """The reduction does not wait for one packer, and the caller not for the reduction."""
 
-    @override
     def wait(self) -> None:
         with torch.cuda.stream(self.comm):
             for packer in self.awaited():
@@ -132,7 +123,6 @@ class PacksNotAndJoinsNot(WaitsForLastPacker):
 class RefillsAndJoinsNot(RefillsStagingEarly):
     """A staging buffer is filled again too early, and the caller does not wait in the end."""
 
-    @override
     def join(self) -> None:
         pass
 
@@ -140,12 +130,10 @@ class RefillsAndJoinsNot(RefillsStagingEarly):
 class DividesAndLoses(AveragedMainGrads):
     """A wrong divisor, and of the first parameter all micro-batches but the last are lost."""
 
-    @override
     def divisor(self, bucket: Bucket) -> int:
         factor = 1 if next(iter(self.moved)) in bucket.slots else 3
         return factor * super().divisor(bucket)
 
-    @override
     def on_accumulated(self, slot: torch.Tensor, parameter: Any) -> None:
         if parameter is next(iter(self.moved)):
             self.moved[parameter] = 0

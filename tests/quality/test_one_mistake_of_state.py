@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
@@ -119,7 +118,6 @@ class OneBucketAGroup:
 class KeepsItsCounts(OneBucketAGroup):
     """Counts on in the next step."""
 
-    @override
     def reset_counts(self) -> None:
         pass
 
@@ -127,7 +125,6 @@ class KeepsItsCounts(OneBucketAGroup):
 class KeepsTheReady(OneBucketAGroup):
     """Takes the parameters of the step before for ready."""
 
-    @override
     def reset_ready(self) -> None:
         pass
 
@@ -135,7 +132,6 @@ class KeepsTheReady(OneBucketAGroup):
 class SendsOneEarly(OneBucketAGroup):
     """Counts the first gradient of a step twice, unless it is the only one."""
 
-    @override
     def complete(self, key: Any, members: list[Any], parameter: Any) -> None:
         if self.counts[parameter] == 0 and self.required > 1:
             self.counts[parameter] += 1
@@ -145,7 +141,6 @@ class SendsOneEarly(OneBucketAGroup):
 class WaitsForNothing(KeepsItsCounts):
     """A mistake of each step, the first one included, beside a state that is left over."""
 
-    @override
     def wait(self) -> None:
         for key, gradients, _ in self.sent:
             self.hand_back(key, gradients)

@@ -4,15 +4,13 @@ from typing import Any
 
 import pytest
 
-from syncverify import verify
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.program.modules import module_parameters
-from syncverify.report.report import Report
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
 from syncverify.subjects.subject import resolve
-from syncverify.verification.verify import PropertyViolation
+from tests.programs import report_on
 from tests.quality.planted import owners
 
 RIGHT = (
@@ -22,13 +20,6 @@ RIGHT = (
 )
 
 
-def report_on(subject: type[Any], **options: Any) -> Report:
-    try:
-        return verify(subject, **{"ranks": 4, "examples": 40, "seed": 0, **options})
-    except PropertyViolation as violation:
-        return violation.report
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("subject", RIGHT)
 @pytest.mark.parametrize("backend", ["sim", "gloo"])
@@ -36,7 +27,7 @@ def test_a_right_reduction_to_owners_is_silent(
     subject: type[Any], backend: str
 ) -> None:
     examples = 80 if backend == "sim" else 30
-    report = report_on(subject, backend=backend, examples=examples)
+    report = report_on(subject, ranks=4, backend=backend, examples=examples)
     assert [each.violation.summary for each in report.violations] == []
 
 
@@ -89,7 +80,7 @@ def test_a_defect_is_found_and_small(
 ) -> None:
     found = {
         each.violation.cause: each
-        for each in report_on(subject, examples=20).violations
+        for each in report_on(subject, ranks=4, examples=20).violations
         if each.violation.property == "gradient_equals_reference"
     }
     assert found

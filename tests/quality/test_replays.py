@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.bugbank.catalogue import entry_of
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
@@ -29,7 +30,7 @@ from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.strategies import scenarios, schedules
 from syncverify.subjects.subject import resolve
 from syncverify.trace.run import Run
-from tests.quality.planted import bank, timing
+from tests.quality.planted import reports, timing
 
 ROOT = Path(__file__).parents[2]
 FULL = (100, 5)  # reproducers in all, and of one subject at most
@@ -56,7 +57,7 @@ class Raises(ViewBuckets):
 SUBJECTS: dict[str, type[Any]] = {
     subject.__name__: subject
     for subject in (
-        *(defect.subject for defect in bank.DEFECTS),
+        *(entry_of(each.name).subject for each in reports.REPORTS),
         timing.FallsThrough,
         timing.FirstComeIsRankZero,
         SkipsCollectives,

@@ -1,35 +1,24 @@
 """Each run is judged as NCCL would run it, and as gloo would."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from syncverify import verify
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.report.report import Report
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
-from syncverify.verification.verify import PropertyViolation
-from tests.programs import identities
+from tests.programs import report_on
 from tests.quality.planted import futures, semantics
+from tests.quality.planted.planted import training
 
 pytestmark = pytest.mark.usefixtures("hardly_shrunk")
+FEW = {"ranks": 2, "examples": 6}
 ON_GLOO = ", on gloo, which runs collectives side by side"
-
-
-def report_on(subject: type[Any], *, stop_at_first: bool = False) -> Report:
-    try:
-        return verify(subject, ranks=2, examples=6, seed=0, stop_at_first=stop_at_first)
-    except PropertyViolation as violation:
-        return violation.report
 
 
 @pytest.mark.slow
 def test_what_is_right_on_nccl_only_is_found() -> None:
-    (found,) = report_on(semantics.RefillsAfterALaterWait).violations
+    (found,) = report_on(semantics.RefillsAfterALaterWait, **FEW).violations
     identity = ("bucket_is_exclusive_while_reducing", "touched_in_flight")
     assert found.violation.identity == identity
     assert ON_GLOO in found.violation.summary
@@ -44,7 +33,7 @@ def test_what_is_right_on_nccl_only_is_found() -> None:
     semantics.SendsOnWhatComes, semantics.SendsOnAndForgets,
 ])  # fmt: skip
 def test_a_result_that_is_sent_on_needs_an_order(subject: type[Any]) -> None:
-    report = report_on(subject, stop_at_first=True)
+    report = report_on(subject, stop_at_first=True, **FEW)
     assert {each.violation.property for each in report.violations} & {
         "gradient_equals_reference", "wait_orders_reads_after_reduce",
         "bucket_is_exclusive_while_reducing",
@@ -54,7 +43,8 @@ def test_a_result_that_is_sent_on_needs_an_order(subject: type[Any]) -> None:
 @pytest.mark.slow
 def test_what_is_right_on_gloo_only_is_found() -> None:
     violations = [
-        each.violation for each in report_on(semantics.TakesReturnForDone).violations
+        each.violation
+        for each in report_on(semantics.TakesReturnForDone, **FEW).violations
     ]
     assert "wait_orders_reads_after_reduce" in {each.property for each in violations}
     assert all(ON_GLOO not in each.summary for each in violations)
@@ -67,7 +57,7 @@ def test_what_is_right_on_gloo_only_is_found() -> None:
     semantics.SendsOnWhatComesOnNccl, semantics.SendsOnParts, semantics.SendsOnPartsOnGpus,
 ])  # fmt: skip
 def test_correct_twin_is_silent(subject: type[Any]) -> None:
-    assert report_on(subject).violations == ()
+    assert report_on(subject, **FEW).violations == ()
 
 
 @pytest.mark.slow
@@ -75,18 +65,8 @@ def test_correct_twin_is_silent(subject: type[Any]) -> None:
     futures.JoinsTheStreamAlone, futures.ForgetsTheCallback,
 ])  # fmt: skip
 def test_a_future_orders_nothing_before_it_is_waited_for(subject: type[Any]) -> None:
-    (found,) = report_on(subject).violations
+    (found,) = report_on(subject, **FEW).violations
     assert found.violation.property == "wait_orders_reads_after_reduce"
-
-
-def test_a_callback_that_asks_for_no_value_hides_a_failed_collective() -> None:
-    weights = (ParameterSpec("p", (3,), ("R",)),)
-    scenario = Scenario(MeshSpec((2,), ("dp",)), weights, (1, 1), 2**20)
-    failing = replace(scenario, events=("plain", "failing_collectives"))
-    hidden = ("gradient_equals_reference", "failure_hidden")
-    assert hidden in identities(futures.IgnoresTheValue, failing)
-    assert identities(futures.IgnoresTheValue, scenario) == set()
-    assert identities(futures.AsksForTheValue, failing) == set()
 
 
 @pytest.mark.parametrize(("subject", "did"), [
@@ -96,11 +76,9 @@ def test_a_callback_that_asks_for_no_value_hides_a_failed_collective() -> None:
 def test_a_host_that_waits_for_a_callback_is_not_judged(
     subject: type[Any], did: str
 ) -> None:
-    mesh = MeshSpec((2,), ("dp",))
-    scenario = Scenario(mesh, (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20)
     backend = SimBackend(hang_timeout_seconds=0.2)
     with pytest.raises(EnvironmentNotSupportedError) as caught:
-        backend.run(scenario, resolve(subject))
+        backend.run(training(shape=(3,)), resolve(subject))
     assert str(caught.value) == (
         f"rank 0 {did} while a callback of a future has not run; the sim backend "
         "runs callbacks as the rank waits for a collective, and real ones run beside the "

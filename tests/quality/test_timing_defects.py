@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from studies.redteam.right.waits import PollsAlone
-from syncverify import verify
+from studies.redteam.right.waits import PollsAlone, QueriesAnEvent
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.judge.properties import check
-from syncverify.report.report import Report
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
@@ -23,7 +21,7 @@ from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import simplify_schedule
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.verification.verify import PropertyViolation
+from tests.programs import report_on
 from tests.quality.planted import timing
 
 pytestmark = pytest.mark.slow
@@ -43,6 +41,7 @@ DEFECTS = {
         "rank 1 moves next",
     ),
 }
+NOT_YET = r"query\(\) tells rank \d that it is not done yet"
 CORRECT = [
     timing.AsksThenWaits,
     PollsAlone,
@@ -53,13 +52,6 @@ CORRECT = [
 ]
 
 
-def report_on(subject: type[Any], schedules: str, examples: int) -> Report:
-    try:
-        return verify(subject, ranks=2, examples=examples, seed=0, schedules=schedules)
-    except PropertyViolation as violation:
-        return violation.report
-
-
 @pytest.fixture(autouse=True)
 def shrinks_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shrinking takes most of the time of a search, and these tests are not about it."""
@@ -68,7 +60,7 @@ def shrinks_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def searched(subject: type[Any], identity: tuple[str, str]) -> FoundViolation:
     """Return the one violation of a search, which has the given one as a consequence."""
-    (found,) = report_on(subject, "drawn", 10).violations
+    (found,) = report_on(subject, ranks=2, schedules="drawn", examples=10).violations
     assert identity in {(one.property, one.cause) for one in found.related}
     return found
 
@@ -137,7 +129,7 @@ def test_a_host_that_gives_up_is_found(given_up: type[Any], right: type[Any]) ->
 @pytest.mark.parametrize("subject", DEFECTS)
 def test_defect_of_timing_does_not_show_by_default(subject: type[Any]) -> None:
     # Order can matter in few drawn scenarios of the first subject.
-    report = report_on(subject, "default", 20)
+    report = report_on(subject, ranks=2, schedules="default", examples=20)
     assert report.violations == ()
     assert report.schedules["the default"] > 3
 
@@ -146,11 +138,11 @@ def test_defect_of_timing_does_not_show_by_default(subject: type[Any]) -> None:
 @pytest.mark.parametrize("schedules", ["drawn", "all:4"])
 @pytest.mark.parametrize("subject", CORRECT)
 def test_correct_twin_is_silent(subject: type[Any], schedules: str) -> None:
-    assert report_on(subject, schedules, 6).violations == ()
+    assert report_on(subject, ranks=2, schedules=schedules, examples=6).violations == ()
 
 
 def test_one_run_is_enough_where_order_cannot_matter() -> None:
-    report = report_on(ViewBuckets, "all", 5)
+    report = report_on(ViewBuckets, ranks=2, schedules="all", examples=5)
     assert report.violations == ()
     assert report.schedules["all: order cannot matter"] == 5
     assert not any("schedules" in line for line in report.explored)
@@ -161,6 +153,31 @@ def test_one_run_is_enough_where_order_cannot_matter() -> None:
     "subject", [timing.ReducesInRandomOrder, timing.ReducesInOrderOfAddresses]
 )
 def test_what_depends_on_chance_is_found(subject: type[Any]) -> None:
-    (found,) = report_on(subject, "drawn", 30).violations
+    (found,) = report_on(subject, ranks=2, schedules="drawn", examples=30).violations
     assert found.violation.identity == ("subject_is_deterministic", "acts_otherwise")
     assert "all_reduce SUM" in str(found.violation.evidence)
+
+
+def test_a_subject_that_ignores_not_yet_is_found() -> None:
+    (found,) = report_on(
+        timing.IgnoresNotYet, ranks=2, schedules="all:10", examples=6
+    ).violations
+    identity = ("wait_orders_reads_after_reduce", "read_before_reduced")
+    assert found.violation.identity == identity
+    (needed,) = (d.meaning for d in found.decisions if d.chosen)
+    assert re.fullmatch(NOT_YET, needed)
+
+
+def test_not_yet_does_not_show_by_default() -> None:
+    assert (
+        report_on(
+            timing.IgnoresNotYet, ranks=2, schedules="default", examples=6
+        ).violations
+        == ()
+    )
+
+
+@pytest.mark.parametrize("schedules", ["drawn", "all:2"])
+@pytest.mark.parametrize("subject", [timing.QueriesThenWaits, QueriesAnEvent])
+def test_correct_query_is_silent(subject: type[Any], schedules: str) -> None:
+    assert report_on(subject, ranks=2, schedules=schedules, examples=6).violations == ()

@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from typing_extensions import override
 
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.judge.ordering.removed_points import points_of, without
@@ -37,7 +36,6 @@ class Model(nn.Module):
         super().__init__()
         self.body, self.norm, self.head = (nn.Linear(8, 8) for _ in range(3))
 
-    @override
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         normed: torch.Tensor = self.norm(self.body(batch))
         return normed

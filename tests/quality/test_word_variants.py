@@ -7,25 +7,14 @@ import pytest
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
-from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import base_word
 from syncverify.scenario.feature_table import EVENTS, PLAIN, TABLE, WORDS
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.token import Reproducer, decode, encode
 from syncverify.subjects.subject import resolve
-from tests.programs import identities
 from tests.quality.planted.first_drawn import first_drawn
-from tests.quality.planted.planted import Planted
-from tests.quality.planted.word_variants import VARIANT_DEFECTS, ZeroesInPlace
+from tests.quality.planted.word_variants import OTHERS, having
 
-PLAIN_STEPS = Scenario(
-    MeshSpec((2,), ("dp",)),
-    tuple(ParameterSpec(f"p{n}", (3,), ("R",), use="twice") for n in range(3)),
-    (2, 2, 2),
-    24,
-)
 EVERY_VARIANT = {
     f"{topic}={row.value}"
     for topic in TABLE
@@ -37,32 +26,6 @@ _BACKWARDS = {
     "synchronizer": (PLAIN, "create_graph", "hook_writes_grad", "reentrant"),
     "ddp": (PLAIN, "create_graph"),
 }
-every_defect = pytest.mark.parametrize(
-    "defect", VARIANT_DEFECTS, ids=lambda each: each.feature
-)
-
-
-def having(word: str) -> Scenario:
-    """Put a word into plain steps.
-
-    An event is that of the first step, a `used` that of the two parameters of the first bucket, a
-    `use` that of all parameters.
-    """
-    topic, _, value = word.partition("=")
-    match topic:
-        case "event":
-            events, counts = (value, PLAIN, PLAIN), PLAIN_STEPS.accumulations
-            if base_word(value) == "rebind_announced":  # announces a count that differs
-                counts = (2, 3, 3)
-            return replace(PLAIN_STEPS, events=events, accumulations=counts)
-        case "used":
-            first, second, last = PLAIN_STEPS.parameters
-            unused = (replace(second, used=value), replace(last, used=value))
-            return replace(PLAIN_STEPS, parameters=(first, *unused))
-        case "use":
-            listed = tuple(replace(s, use=value) for s in PLAIN_STEPS.parameters)
-            return replace(PLAIN_STEPS, parameters=listed)
-    return replace(PLAIN_STEPS, **{topic: value})
 
 
 def wrong_on_streams(variant: str, name: str) -> dict[tuple[str, str], list[str]]:
@@ -74,21 +37,6 @@ def wrong_on_streams(variant: str, name: str) -> dict[tuple[str, str], list[str]
         if violations := check(scenario, run, subject.capabilities):
             found[launch, backward] = [each.summary for each in violations]
     return found
-
-
-@every_defect
-def test_defect_shows_through_the_variant_alone(defect: Planted) -> None:
-    assert defect.identity in identities(defect.subject, having(defect.feature))
-    assert identities(defect.subject, having(base_word(defect.feature))) == set()
-
-
-@every_defect
-def test_twin_gets_the_variant_right(defect: Planted) -> None:
-    assert identities(defect.twin, having(defect.feature)) == set()
-
-
-def test_gradients_may_stay_in_the_storage_that_losses_gave_them() -> None:
-    assert identities(ZeroesInPlace, having(f"use={INTO_ONE_STORAGE}")) == set()
 
 
 @pytest.mark.long(2)
@@ -107,13 +55,7 @@ def test_ddp_is_right_where_the_caller_replaces_gradients(event: str) -> None:
 
 
 def test_every_variant_has_a_defect() -> None:
-    assert {defect.feature for defect in VARIANT_DEFECTS} == EVERY_VARIANT
-
-
-@pytest.mark.parametrize("variant", sorted(EVERY_VARIANT))
-def test_a_token_keeps_a_variant(variant: str) -> None:
-    reproducer = Reproducer("any", "cause", having(variant))
-    assert decode(encode(reproducer)) == reproducer
+    assert {each.feature for each in OTHERS if each.is_wrong} == EVERY_VARIANT
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ class SumsOver(PlainGrads):
         dist.all_reduce(part, group=group)
 
 
-@right("collectives", since="a sum of all parts is the sum")
+@right(since="a sum of all parts is the sum")
 class GathersAndSums(SumsOver):
     """Each rank gathers all parts and sums them itself."""
 
@@ -44,9 +44,7 @@ class GathersAndSums(SumsOver):
         part.copy_(functools.reduce(torch.add, parts))
 
 
-@right(
-    "collectives", since="both halves of an all-reduce, with padding that is cut off"
-)
+@right(since="both halves of an all-reduce, with padding that is cut off")
 class ScattersAndGathers(SumsOver):
     """A reduce-scatter of a padded copy is followed by an all-gather."""
 
@@ -60,7 +58,7 @@ class ScattersAndGathers(SumsOver):
         part.copy_(padded[: part.numel()].view_as(part))
 
 
-@right("collectives", since="the root has the sum, and sends it")
+@right(since="the root has the sum, and sends it")
 class ReducesToRoot(SumsOver):
     """A reduction to one rank is followed by its broadcast."""
 
@@ -72,7 +70,7 @@ class ReducesToRoot(SumsOver):
         part.copy_(own)
 
 
-@right("collectives", since="each rank sums what all others send to it")
+@right(since="each rank sums what all others send to it")
 class ExchangesParts(SumsOver):
     """All ranks exchange whole parts by `all_to_all_single`."""
 
@@ -84,7 +82,7 @@ class ExchangesParts(SumsOver):
         part.copy_(received.view(group.size(), -1).sum(0).view_as(part))
 
 
-@right("collectives", since="after n-1 turns each rank has seen each part")
+@right(since="after n-1 turns each rank has seen each part")
 class SendsAround(SumsOver):
     """Parts go around a ring, by messages from rank to rank."""
 
@@ -109,7 +107,7 @@ class SendsAround(SumsOver):
         part.copy_(total)
 
 
-@right("collectives", since="a broadcast of each rank's part, and a local sum")
+@right(since="a broadcast of each rank's part, and a local sum")
 class BroadcastsEach(SumsOver):
     """Each rank sends its part to all others in turn."""
 
@@ -123,7 +121,7 @@ class BroadcastsEach(SumsOver):
         part.copy_(total)
 
 
-@right("collectives", since="a functional collective waits by itself when it is read")
+@right(since="a functional collective waits by itself when it is read")
 class ReducesFunctionally(SumsOver):
     """The sum is a result of a functional collective, copied back."""
 
@@ -132,9 +130,7 @@ class ReducesFunctionally(SumsOver):
         part.copy_(functional_all_reduce(part.contiguous(), "sum", group))
 
 
-@right(
-    "collectives", since="DTensor sums `Partial` gradients when they are redistributed"
-)
+@right(since="DTensor sums `Partial` gradients when they are redistributed")
 class Redistributes(PlainGrads):
     """Gradients are marked Partial and redistributed to the parameter's placements."""
 
@@ -156,7 +152,7 @@ class Redistributes(PlainGrads):
             local_of(gradient).copy_(local_of(summed))
 
 
-@right("collectives", since="one call of NCCL for several collectives")
+@right(since="one call of NCCL for several collectives")
 class Coalesces(PlainGrads):
     """All reductions of an axis are issued as one."""
 
@@ -174,7 +170,7 @@ class Coalesces(PlainGrads):
                     dist.all_reduce(part, group=group)
 
 
-@right("collectives", since="words of 32 bits are moved, and never summed")
+@right(since="words of 32 bits are moved, and never summed")
 class SendsWords(SumsOver):
     """Gradients of 16 bits are gathered as words of 32 bits and summed as what they are."""
 
@@ -189,7 +185,7 @@ class SendsWords(SumsOver):
         part.copy_(summed[: flat.numel()].view_as(part))
 
 
-@right("collectives", since="bytes are moved, and never summed")
+@right(since="bytes are moved, and never summed")
 class SendsBytes(SumsOver):
     """Gradients are gathered as bytes."""
 
@@ -203,9 +199,7 @@ class SendsBytes(SumsOver):
         part.copy_(summed.view_as(part))
 
 
-@right(
-    "collectives", since="objects are gathered, and floats of Python add exactly here"
-)
+@right(since="objects are gathered, and floats of Python add exactly here")
 class GathersObjects(SumsOver):
     """Gradients travel as pickled lists."""
 
@@ -217,7 +211,7 @@ class GathersObjects(SumsOver):
         part.copy_(functools.reduce(torch.add, parts).view_as(part))
 
 
-@right("collectives", since="a control number is no gradient", needs=())
+@right(since="a control number is no gradient", needs=())
 class CountsMicroBatches(PlainGrads):
     """A number of micro-batches is summed over the world in each of them."""
 
@@ -234,7 +228,7 @@ class CountsMicroBatches(PlainGrads):
         self.seen += int(number.item())
 
 
-@right("collectives", since="a flag is no gradient")
+@right(since="a flag is no gradient")
 class AgreesOnOverflow(PlainGrads):
     """Ranks agree by MAX on whether a gradient is finite, then sum."""
 
@@ -249,7 +243,7 @@ class AgreesOnOverflow(PlainGrads):
         super().wait()
 
 
-@right("collectives", since="a barrier moves nothing")
+@right(since="a barrier moves nothing")
 class MeetsBeforeAndAfter(PlainGrads):
     """Barriers stand around the reductions."""
 
@@ -260,7 +254,7 @@ class MeetsBeforeAndAfter(PlainGrads):
         dist.barrier()
 
 
-@right("collectives", since="ranks write to keys of their own, and read those of all")
+@right(since="ranks write to keys of their own, and read those of all")
 class SumsThroughTheStore(SumsOver):
     """Gradients are exchanged by the store that ranks share."""
 
@@ -283,7 +277,7 @@ class SumsThroughTheStore(SumsOver):
         part.copy_(functools.reduce(torch.add, parts).view_as(part))
 
 
-@right("collectives", since="the sum of sums is the sum, in groups of its own")
+@right(since="the sum of sums is the sum, in groups of its own")
 class SumsInOwnGroups(SumsOver):
     """Process groups of its own have the ranks of the mesh's groups."""
 

@@ -21,7 +21,7 @@ from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
-@right("host", since="`cpu()` waits for the device, and the host adds up in order")
+@right(since="`cpu()` waits for the device, and the host adds up in order")
 class AddsOnTheHost(SumsOver):
     """Gathered parts are copied to the host and added up there."""
 
@@ -36,7 +36,7 @@ class AddsOnTheHost(SumsOver):
         part.copy_(total)
 
 
-@right("host", since='the copy to a `torch.device` blocks like one to `"cpu"`')
+@right(since='the copy to a `torch.device` blocks like one to `"cpu"`')
 class NamesTheHostByDevice(SumsOver):
     """Gradients are staged by `.to(torch.device("cpu"))`."""
 
@@ -48,7 +48,7 @@ class NamesTheHostByDevice(SumsOver):
         part.copy_(staged)
 
 
-@right("host", since="the stream is synchronized before the host reads")
+@right(since="the stream is synchronized before the host reads")
 class StagesInPinnedMemory(SumsOver):
     """Sums pass through pinned memory, with `non_blocking` and a wait of the host."""
 
@@ -62,7 +62,7 @@ class StagesInPinnedMemory(SumsOver):
         part.copy_(pinned)
 
 
-@right("host", since="`numpy()` shares memory that the host may read")
+@right(since="`numpy()` shares memory that the host may read")
 class AddsWithNumpy(SumsOver):
     """Parts are added up as arrays."""
 
@@ -75,7 +75,7 @@ class AddsWithNumpy(SumsOver):
         part.copy_(torch.as_tensor(sum(arrays)))
 
 
-@right("host", since="the caller waits for the thread")
+@right(since="the caller waits for the thread")
 class WaitsOnAThread(ReducesInWait):
     """A worker thread waits for the works, and the caller waits for the thread."""
 
@@ -94,7 +94,7 @@ class WaitsOnAThread(ReducesInWait):
             self.finish(bucket)
 
 
-@right("host", since="a queue hands buckets over, and the caller waits for the thread")
+@right(since="a queue hands buckets over, and the caller waits for the thread")
 class LaunchesOnAThread(ViewBuckets):
     """Hooks put buckets into a queue, and a worker thread launches them in order."""
 
@@ -137,7 +137,7 @@ class LaunchesOnAThread(ViewBuckets):
         super().unbind()
 
 
-@right("host", since="the pool's results are awaited one after the other")
+@right(since="the pool's results are awaited one after the other")
 class ReducesInAPool(PlainGrads):
     """An executor with one thread runs the reductions."""
 
@@ -150,7 +150,7 @@ class ReducesInAPool(PlainGrads):
         torch.cuda.synchronize()
 
 
-@right("host", since="buckets do not overlap, so their local order is free")
+@right(since="buckets do not overlap, so their local order is free")
 class ZeroesInTheOrderOfASet(ViewBuckets):
     """Buckets are cleared in the order of a set."""
 
@@ -161,7 +161,7 @@ class ZeroesInTheOrderOfASet(ViewBuckets):
             bucket.buffer.zero_()
 
 
-@right("host", since="gradients do not overlap, so their local order is free")
+@right(since="gradients do not overlap, so their local order is free")
 class DropsInTheOrderOfASet(PlainGrads):
     """Gradients are scaled back and forth in the order of a set, then reduced in a list's."""
 
@@ -173,7 +173,7 @@ class DropsInTheOrderOfASet(PlainGrads):
         super().wait()
 
 
-@right("host", since="ranks agree on an order before they use it")
+@right(since="ranks agree on an order before they use it")
 class AgreesOnAnOrder(PlainGrads):
     """Rank 0 says in which order parameters are reduced."""
 
@@ -186,7 +186,7 @@ class AgreesOnAnOrder(PlainGrads):
         self.parameters = [self.parameters[index] for index in chosen_order[0]]
 
 
-@right("host", since="the copy is finished before its memory is freed")
+@right(since="the copy is finished before its memory is freed")
 class ResizesBuffers(SideStreams):
     """Buffers of a step are freed by `resize_` when the side stream is done with them."""
 
@@ -202,7 +202,7 @@ class ResizesBuffers(SideStreams):
         copy.untyped_storage().resize_(0)
 
 
-@right("host", since="hooks are removed, and weak references keep nothing alive")
+@right(since="hooks are removed, and weak references keep nothing alive")
 class HooksNodes(PlainGrads):
     """Hooks sit on the nodes that accumulate gradients, and are removed in the end."""
 
@@ -229,7 +229,7 @@ class HooksNodes(PlainGrads):
         self.nodes.clear()
 
 
-@right("host", since="parameters that share groups share the answer")
+@right(since="parameters that share groups share the answer")
 class ReducesGroupsInThreads(PlainGrads):
     """Reductions over one group after the other, each by a thread that is joined."""
 

@@ -14,11 +14,7 @@ from syncverify.bugbank.bases.view_buckets import AveragedViewBuckets
 from syncverify.bugbank.bases.view_buckets import Bucket as ViewBucket
 
 
-@right(
-    "numbers",
-    since="each part is within half an ulp of its quotient",
-    reduction="mean",
-)
+@right(since="each part is within half an ulp of its quotient", reduction="mean")
 class DividesBefore(AveragedViewBuckets):
     """Parts are divided before they are summed, which rounds each of them."""
 
@@ -35,7 +31,7 @@ class DividesBefore(AveragedViewBuckets):
         pass
 
 
-@right("numbers", since="`AVG` divides in the library", reduction="mean")
+@right(since="`AVG` divides in the library", reduction="mean")
 class LetsTheLibraryDivide(AveragedViewBuckets):
     """`AVG` over each group takes the place of a sum and a division."""
 
@@ -49,9 +45,7 @@ class LetsTheLibraryDivide(AveragedViewBuckets):
         pass
 
 
-@right(
-    "numbers", since="a product with the reciprocal is within an ulp", reduction="mean"
-)
+@right(since="a product with the reciprocal is within an ulp", reduction="mean")
 class MultipliesByTheReciprocal(AveragedMainGrads):
     """Sums are multiplied by 1/n, and not divided by n."""
 
@@ -61,7 +55,7 @@ class MultipliesByTheReciprocal(AveragedMainGrads):
         bucket.buffer.mul_(1 / self.divisor(bucket))
 
 
-@right("numbers", since="sums in float64 are rounded once")
+@right(since="sums in float64 are rounded once")
 class SumsInFloat64(MainGrads):
     """Buckets are kept and reduced in float64."""
 
@@ -70,7 +64,7 @@ class SumsInFloat64(MainGrads):
         return torch.float64
 
 
-@right("numbers", since="pairs of numbers are summed one by one in a complex sum")
+@right(since="pairs of numbers are summed one by one in a complex sum")
 class SumsComplexNumbers(SumsOver):
     """Float32 parts are reduced as complex numbers."""
 
@@ -85,7 +79,7 @@ class SumsComplexNumbers(SumsOver):
         part.copy_(pairs[..., 0])
 
 
-@right("numbers", since="a factor of two before, and its inverse after, are exact")
+@right(since="a factor of two before, and its inverse after, are exact")
 class ScalesByTwo(SumsOver):
     """Parts are halved before the sum, and the sum is doubled."""
 
@@ -96,7 +90,7 @@ class ScalesByTwo(SumsOver):
         part.mul_(2)
 
 
-@right("numbers", since="what was sent early is subtracted later, exactly")
+@right(since="what was sent early is subtracted later, exactly")
 class SumsNegatives(SumsOver):
     """The negative of each gradient is summed."""
 
@@ -108,7 +102,7 @@ class SumsNegatives(SumsOver):
         part.copy_(negative)
 
 
-@right("numbers", since="sums of 16-bit parts are taken in float32 and rounded once")
+@right(since="sums of 16-bit parts are taken in float32 and rounded once")
 class WidensBeforeSending(SumsOver):
     """Each part is reduced in float32."""
 
@@ -122,7 +116,7 @@ class WidensBeforeSending(SumsOver):
         part.copy_(wide)
 
 
-@right("numbers", since="padding is cut off again")
+@right(since="padding is cut off again")
 class PadsToTheWorld(SumsOver):
     """Parts travel in buffers whose size is a power of two."""
 
@@ -137,7 +131,7 @@ class PadsToTheWorld(SumsOver):
         part.copy_(buffer[: part.numel()].view_as(part))
 
 
-@right("numbers", since="a world of groups of one needs no collective")
+@right(since="a world of groups of one needs no collective")
 class SkipsGroupsOfOne(SumsOver):
     """The sum of all groups is taken in one gather over both axes' ranks, one by one."""
 

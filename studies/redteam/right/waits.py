@@ -15,11 +15,7 @@ from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
-@right(
-    "waits",
-    since="NCCL completes the works of a communicator in order",
-    needs_nccl=True,
-)
+@right(since="NCCL completes the works of a communicator in order", needs_nccl=True)
 class WaitsForTheLastWork(ViewBuckets):
     """The last work of each communicator is waited for, and no other."""
 
@@ -45,7 +41,7 @@ class WaitsForTheLastWork(ViewBuckets):
                 dist.all_reduce(bucket.buffer, group=group)
 
 
-@right("waits", since="the host has seen that the work is completed")
+@right(since="the host has seen that the work is completed")
 class CopiesAfterPolling(SideStreams):
     """A side stream copies a bucket once `is_completed()` said yes."""
 
@@ -67,7 +63,7 @@ class CopiesAfterPolling(SideStreams):
             torch.cuda.current_stream().wait_stream(self.copier)
 
 
-@right("waits", since="the host has seen that the work is completed")
+@right(since="the host has seen that the work is completed")
 class PollsAlone(ViewBuckets):
     """`is_completed()` is polled until it is true, and nothing else waits."""
 
@@ -81,7 +77,7 @@ class PollsAlone(ViewBuckets):
                 dist.all_reduce(bucket.buffer, group=group)
 
 
-@right("waits", since="a wait with a timeout blocks the host until the work is done")
+@right(since="a wait with a timeout blocks the host until the work is done")
 class WaitsWithATimeout(SideStreams):
     """`wait(timeout)` blocks the host, so no stream has to wait."""
 
@@ -96,7 +92,7 @@ class WaitsWithATimeout(SideStreams):
                     dist.all_reduce(bucket.buffer, group=group)
 
 
-@right("waits", since="the current stream is blocked until the work is done")
+@right(since="the current stream is blocked until the work is done")
 class BlocksTheStream(ViewBuckets):
     """`block_current_stream()` takes the place of `wait()`."""
 
@@ -109,7 +105,7 @@ class BlocksTheStream(ViewBuckets):
                 dist.all_reduce(bucket.buffer, group=group)
 
 
-@right("waits", since="the host waits for all streams of the device")
+@right(since="the host waits for all streams of the device")
 class SynchronizesTheDevice(SideStreams):
     """`torch.cuda.synchronize()` takes the place of the final join."""
 
@@ -118,7 +114,7 @@ class SynchronizesTheDevice(SideStreams):
         torch.cuda.synchronize()
 
 
-@right("waits", since="the host waits for the side stream")
+@right(since="the host waits for the side stream")
 class SynchronizesTheStream(SideStreams):
     """`stream.synchronize()` takes the place of the final join."""
 
@@ -127,7 +123,7 @@ class SynchronizesTheStream(SideStreams):
         self.comm.synchronize()
 
 
-@right("waits", since="a host that saw the event happen comes after it")
+@right(since="a host that saw the event happen comes after it")
 class QueriesAnEvent(SideStreams):
     """An event is polled until it has happened."""
 
@@ -139,7 +135,7 @@ class QueriesAnEvent(SideStreams):
             pass
 
 
-@right("waits", since="an event that is recorded again stands for the later moment")
+@right(since="an event that is recorded again stands for the later moment")
 class ReusesOneEvent(SideStreams):
     """One event serves for each fork and for the final join."""
 
@@ -159,7 +155,7 @@ class ReusesOneEvent(SideStreams):
         self.event.wait()
 
 
-@right("waits", since="each bucket's stream is joined")
+@right(since="each bucket's stream is joined")
 class HasAStreamPerBucket(ViewBuckets):
     """Each bucket has a stream of its own, which forks and joins."""
 
@@ -190,7 +186,7 @@ class HasAStreamPerBucket(ViewBuckets):
         torch.cuda.current_stream().wait_stream(self.stream_of(bucket))
 
 
-@right("waits", since="each future is waited for, and a callback's own future as well")
+@right(since="each future is waited for, and a callback's own future as well")
 class ChainsFutures(ReducesInWait):
     """The later groups of a bucket are summed in a callback of the first one's future."""
 
@@ -206,7 +202,7 @@ class ChainsFutures(ReducesInWait):
             dist.all_reduce(bucket.buffer, group=group)
 
 
-@right("waits", since="all futures are waited for at once")
+@right(since="all futures are waited for at once")
 class CollectsFutures(ReducesInWait):
     """`collect_all` makes one future of those of all buckets."""
 

@@ -16,7 +16,6 @@ from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 
 
 @wrong(
-    "autograd",
     trigger="`W @ x + b`: two parameters get one gradient tensor; 2 ranks",
     needs=("use=added_to_another",),
 )
@@ -48,7 +47,6 @@ class ReducesInTensorHooks(PlainGrads):
 
 
 @wrong(
-    "autograd",
     trigger="2 ranks, a parameter whose only gradient is undefined",
     needs=("used=undefined",),
 )
@@ -64,7 +62,7 @@ class ExpectsEveryGradient(CountsHookCalls):
             self.reduce(parameter.grad)
 
 
-@wrong("autograd", trigger="2 ranks, sparse gradients of other rows")
+@wrong(trigger="2 ranks, sparse gradients of other rows")
 class ReducesSparseValues(PlainGrads):
     """The values of sparse gradients are summed, whatever their rows are."""
 
@@ -78,7 +76,7 @@ class ReducesSparseValues(PlainGrads):
             super().reduce(gradient)
 
 
-@wrong("autograd", trigger="2 ranks, a complex parameter")
+@wrong(trigger="2 ranks, a complex parameter")
 class ReducesRealParts(PlainGrads):
     """The real part of a complex gradient is reduced, and the rest is left local."""
 

@@ -11,11 +11,7 @@ from studies.redteam.program import wrong
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 
-@wrong(
-    "bucket size",
-    trigger="2 parameters of one kind, a cap between them",
-    keeps_bucket_cap=True,
-)
+@wrong(trigger="2 parameters of one kind, a cap between them", keeps_bucket_cap=True)
 class IgnoresTheCap(ViewBuckets):
     """All parameters of a kind share one bucket, whatever the cap says."""
 
@@ -25,7 +21,7 @@ class IgnoresTheCap(ViewBuckets):
         yield from super().plan()
 
 
-@wrong("bucket size", trigger="2 parameters, a cap that splits", keeps_bucket_cap=True)
+@wrong(trigger="2 parameters, a cap that splits", keeps_bucket_cap=True)
 class CapsInElements(ViewBuckets):
     """The cap in bytes is compared with a number of elements of four bytes."""
 
@@ -35,11 +31,7 @@ class CapsInElements(ViewBuckets):
         yield from super().plan()
 
 
-@wrong(
-    "bucket size",
-    trigger="2 ranks, sharded parameters, a cap that splits",
-    keeps_bucket_cap=True,
-)
+@wrong(trigger="2 ranks, sharded parameters, a cap that splits", keeps_bucket_cap=True)
 class CapsGlobalBytes(ViewBuckets):
     """The cap is multiplied by the number of ranks, as if it counted global bytes."""
 

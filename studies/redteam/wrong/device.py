@@ -14,7 +14,7 @@ from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
-@wrong("device", trigger="2 ranks on a GPU", device="cuda")
+@wrong(trigger="2 ranks on a GPU", device="cuda")
 class TrustsOneStreamOnGpus(SideStreams):
     """The final join is left out where `torch.cuda.is_available()` says yes."""
 
@@ -24,7 +24,7 @@ class TrustsOneStreamOnGpus(SideStreams):
             super().join()
 
 
-@wrong("device", trigger="2 ranks on a GPU", device="cuda")
+@wrong(trigger="2 ranks on a GPU", device="cuda")
 class ForgetsWorkOnGpus(ViewBuckets):
     """A handle is waited for only if the gradients are on a CPU."""
 
@@ -35,7 +35,7 @@ class ForgetsWorkOnGpus(ViewBuckets):
         super().finish(bucket)
 
 
-@wrong("device", trigger="2 ranks, the backend is called nccl", device="cuda")
+@wrong(trigger="2 ranks, the backend is called nccl", device="cuda")
 class AveragesOnNccl(PlainGrads):
     """`AVG` takes the place of `SUM` where the backend offers it."""
 
@@ -51,7 +51,7 @@ class AveragesOnNccl(PlainGrads):
                     dist.all_reduce(local, dist.ReduceOp.AVG, group=group)
 
 
-@wrong("device", trigger="2 ranks on a GPU: NCCL refuses host memory", device="cuda")
+@wrong(trigger="2 ranks on a GPU: NCCL refuses host memory", device="cuda")
 class StagesOnTheDefaultDevice(ReducesInWait):
     """A staging buffer is allocated without a device, and so on the host."""
 
@@ -64,7 +64,7 @@ class StagesOnTheDefaultDevice(ReducesInWait):
         bucket.buffer.copy_(staged)
 
 
-@wrong("device", trigger="2 ranks on a GPU", device="cuda")
+@wrong(trigger="2 ranks on a GPU", device="cuda")
 class DropsSmallOnesOnCuda(PlainGrads):
     """Gradients of one element are left local where `is_cuda` holds."""
 

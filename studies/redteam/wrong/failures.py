@@ -13,11 +13,7 @@ from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
-@wrong(
-    "failures",
-    trigger="2 ranks, a collective that fails",
-    needs=("event=failing_collectives",),
-)
+@wrong(trigger="2 ranks, a collective that fails", needs=("event=failing_collectives",))
 class SwallowsErrors(ViewBuckets):
     """An error of a reduction is caught, and the local gradients are handed out."""
 
@@ -30,7 +26,6 @@ class SwallowsErrors(ViewBuckets):
 
 
 @wrong(
-    "failures",
     trigger="2 ranks, a collective that fails while it is polled",
     needs=("event=failing_collectives",),
 )
@@ -46,7 +41,7 @@ class PollsOverErrors(ViewBuckets):
         super().finish(bucket)
 
 
-@wrong("failures", trigger="2 ranks, a collective that is late for 8 polls")
+@wrong(trigger="2 ranks, a collective that is late for 8 polls")
 class GivesUpPolling(ViewBuckets):
     """After some polls a work is taken for completed."""
 
@@ -63,7 +58,6 @@ class GivesUpPolling(ViewBuckets):
 
 
 @wrong(
-    "failures",
     trigger="2 ranks, a collective that outlasts the timeout",
     needs=("event=failing_collectives",),
 )

@@ -33,7 +33,7 @@ class ReducesByFutures(ReducesInWait):
         pass
 
 
-@wrong("futures", trigger="2 ranks")
+@wrong(trigger="2 ranks")
 class AsksWhetherDone(ReducesByFutures):
     """A future that is done is not waited for."""
 
@@ -43,7 +43,7 @@ class AsksWhetherDone(ReducesByFutures):
             future.wait()
 
 
-@wrong("futures", trigger="2 ranks")
+@wrong(trigger="2 ranks")
 class TakesTheValue(ReducesByFutures):
     """The value of a future is taken, which orders nothing."""
 
@@ -52,7 +52,7 @@ class TakesTheValue(ReducesByFutures):
         bucket.buffer.copy_(future.value()[0].clone())
 
 
-@wrong("futures", trigger="2 ranks")
+@wrong(trigger="2 ranks")
 class ScalesInACallback(ReducesByFutures):
     """A callback writes the bucket, and the future before the callback is waited for."""
 
@@ -62,7 +62,7 @@ class ScalesInACallback(ReducesByFutures):
         future.wait()
 
 
-@wrong("futures", trigger="2 ranks, 2 buckets")
+@wrong(trigger="2 ranks, 2 buckets")
 class WaitsForTheLast(ReducesByFutures):
     """Of all callbacks the last one is waited for, as if callbacks ran in order."""
 

@@ -45,9 +45,7 @@ class OwnGroups(PlainGrads):
         self.own.clear()
 
 
-@wrong(
-    "groups", trigger="a mesh of 2 axes with 4 ranks: the others wait in `new_group`"
-)
+@wrong(trigger="a mesh of 2 axes with 4 ranks: the others wait in `new_group`")
 class MakesItsOwnAlone(OwnGroups):
     """Each rank makes the groups alone of which it is a member."""
 
@@ -56,7 +54,7 @@ class MakesItsOwnAlone(OwnGroups):
         return [ranks for ranks in super().wanted() if dist.get_rank() in ranks]
 
 
-@wrong("groups", trigger="a mesh of 2 axes with 4 ranks")
+@wrong(trigger="a mesh of 2 axes with 4 ranks")
 class MakesThemInItsOrder(OwnGroups):
     """Each rank makes its own groups first, and those of others later."""
 

@@ -13,7 +13,6 @@ from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
 @wrong(
-    "hooks",
     trigger="a hook of the user that was registered before `bind()`",
     needs=("backward=hooks_of_others",),
 )
@@ -30,7 +29,6 @@ class RemovesAllHooks(CountsHookCalls):
 
 
 @wrong(
-    "hooks",
     trigger="the user's hook returns another gradient",
     needs=("backward=hooks_of_others",),
 )
@@ -69,7 +67,6 @@ class ReadsBeforeOthers(CountsHookCalls):
 
 
 @wrong(
-    "hooks",
     trigger="`create_graph`, and the gradient's graph is used",
     needs=("backward=create_graph",),
 )
@@ -84,7 +81,6 @@ class DetachesInPlace(CountsHookCalls):
 
 
 @wrong(
-    "hooks",
     trigger="a hook of the user that writes `.grad`, registered after `bind()`",
     needs=("backward=hook_writes_grad",),
 )

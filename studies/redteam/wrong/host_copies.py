@@ -12,7 +12,7 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket
 
 
-@wrong("host copies", trigger="2 ranks, any gradient, on a GPU", device="cuda")
+@wrong(trigger="2 ranks, any gradient, on a GPU", device="cuda")
 class DecidesOnAnEarlyCopy(ReducesInWait):
     """A flag is copied with `non_blocking`, and `.item()` of the copy decides at once."""
 
@@ -23,7 +23,7 @@ class DecidesOnAnEarlyCopy(ReducesInWait):
             super().launch(bucket)
 
 
-@wrong("host copies", trigger="any gradient, on a GPU", device="cuda")
+@wrong(trigger="any gradient, on a GPU", device="cuda")
 class ReadsPinnedEarly(PlainGrads):
     """Gradients are copied to pinned memory, and the host reads them without a wait."""
 
@@ -39,7 +39,7 @@ class ReadsPinnedEarly(PlainGrads):
                 self.norms.append(sum(pinned.flatten().tolist()))
 
 
-@wrong("host copies", trigger="any gradient, on a GPU", device="cuda")
+@wrong(trigger="any gradient, on a GPU", device="cuda")
 class ComparesAnEarlyCopy(PlainGrads):
     """`bool()` of a comparison on a copy that may not be there yet."""
 

@@ -12,9 +12,7 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 
-@wrong(
-    "initial values", trigger="2 ranks, an ordinary parameter with a value of its own"
-)
+@wrong(trigger="2 ranks, an ordinary parameter with a value of its own")
 class AveragesAtBind(PlainGrads):
     """`bind()` averages every plain parameter over the world."""
 
@@ -27,7 +25,7 @@ class AveragesAtBind(PlainGrads):
                 value.div_(dist.get_world_size())
 
 
-@wrong("initial values", trigger="2 ranks, a sharded parameter")
+@wrong(trigger="2 ranks, a sharded parameter")
 class BroadcastsShards(ViewBuckets):
     """`bind()` sends rank 0's parts of even shards to all, as if they were replicas."""
 
@@ -45,9 +43,7 @@ class BroadcastsShards(ViewBuckets):
         return bool(any(size % ranks for size in parameter.shape))
 
 
-@wrong(
-    "initial values", trigger="2 ranks, a frozen ordinary parameter with local values"
-)
+@wrong(trigger="2 ranks, a frozen ordinary parameter with local values")
 class BroadcastsFrozen(PlainGrads):
     """`bind()` sends frozen plain values from rank 0, as DDP does with buffers."""
 

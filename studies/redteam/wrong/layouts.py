@@ -11,11 +11,7 @@ from studies.redteam.wrong.sizes import local_of, reduce_groups_of
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 
 
-@wrong(
-    "layouts",
-    trigger="2 ranks, a transposed gradient",
-    needs=("memory_format=transposed",),
-)
+@wrong(trigger="2 ranks, a transposed gradient", needs=("memory_format=transposed",))
 class GathersTransposed(PlainGrads):
     """Transposed gradients are gathered into row-major memory."""
 
@@ -30,11 +26,7 @@ class GathersTransposed(PlainGrads):
             part.copy_(torch.stack(parts).sum(0))
 
 
-@wrong(
-    "layouts",
-    trigger="2 ranks, a transposed gradient",
-    needs=("memory_format=transposed",),
-)
+@wrong(trigger="2 ranks, a transposed gradient", needs=("memory_format=transposed",))
 class ScattersTransposed(PlainGrads):
     """The root's transposed sum is broadcast into row-major memory."""
 
@@ -49,11 +41,7 @@ class ScattersTransposed(PlainGrads):
             part.copy_(received)
 
 
-@wrong(
-    "layouts",
-    trigger="2 ranks, transposed on one rank",
-    needs=("memory_format=transposed",),
-)
+@wrong(trigger="2 ranks, transposed on one rank", needs=("memory_format=transposed",))
 class ReducesMixedLayouts(PlainGrads):
     """Odd ranks reduce a row-major copy, even ranks the transposed gradient itself."""
 

@@ -22,7 +22,7 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
-@wrong("leftovers", trigger="any: the node lives as long as its parameter")
+@wrong(trigger="any: the node lives as long as its parameter")
 class LeavesNodeHooks(PlainGrads):
     """Hooks on the node that accumulates a gradient are never removed."""
 
@@ -41,7 +41,7 @@ class LeavesNodeHooks(PlainGrads):
         self.counts[parameter] += 1
 
 
-@wrong("leftovers", trigger="any: the buffer lives as long as its parameters")
+@wrong(trigger="any: the buffer lives as long as its parameters")
 class LeavesMainGrad(ViewBuckets):
     """Each parameter keeps its part of the buffer as an attribute after `unbind()`."""
 
@@ -53,7 +53,7 @@ class LeavesMainGrad(ViewBuckets):
                 parameter.main_grad = parameter.grad  # type: ignore[attr-defined]
 
 
-@wrong("leftovers", trigger="many steps: memory grows")
+@wrong(trigger="many steps: memory grows")
 class KeepsAllWorks(ViewBuckets):
     """Handles of all steps are kept, and with them what the handles hold."""
 
@@ -68,7 +68,7 @@ class KeepsAllWorks(ViewBuckets):
         self.works.append(bucket.work)
 
 
-@wrong("leftovers", trigger="many steps: memory grows")
+@wrong(trigger="many steps: memory grows")
 class KeepsAllCopies(PlainGrads):
     """A copy of each reduced gradient is kept for a log that nobody reads."""
 
@@ -84,7 +84,7 @@ class KeepsAllCopies(PlainGrads):
         ]
 
 
-@wrong("leftovers", trigger="a program that draws random numbers, such as dropout")
+@wrong(trigger="a program that draws random numbers, such as dropout")
 class SeedsEveryone(PlainGrads):
     """`bind()` seeds the global generator of torch, so that all ranks draw the same."""
 
@@ -93,7 +93,7 @@ class SeedsEveryone(PlainGrads):
         torch.manual_seed(0)
 
 
-@wrong("leftovers", trigger="a program that draws random numbers with Python")
+@wrong(trigger="a program that draws random numbers with Python")
 class SeedsPython(PlainGrads):
     """`wait()` seeds Python's global generator to shuffle in one order on all ranks."""
 
@@ -104,7 +104,7 @@ class SeedsPython(PlainGrads):
         super().wait()
 
 
-@wrong("leftovers", trigger="any: the training program goes on with another default")
+@wrong(trigger="any: the training program goes on with another default")
 class ChangesTheDefault(PlainGrads):
     """`bind()` changes the default dtype, and nobody changes it back."""
 
@@ -113,7 +113,7 @@ class ChangesTheDefault(PlainGrads):
         torch.set_default_dtype(torch.float64)
 
 
-@wrong("leftovers", trigger="any")
+@wrong(trigger="any")
 class LeavesFlatParameters(ViewBuckets):
     """Parameters of one bucket stay views into one storage after `unbind()`."""
 
@@ -132,7 +132,7 @@ class LeavesFlatParameters(ViewBuckets):
                     start += part.numel()
 
 
-@wrong("leftovers", trigger="any: the buffer lives as long as its parameters")
+@wrong(trigger="any: the buffer lives as long as its parameters")
 class LeavesPlacesInBuckets(ViewBuckets):
     """Each parameter keeps a tuple of a bucket's buffer and its place there."""
 
@@ -147,7 +147,7 @@ class LeavesPlacesInBuckets(ViewBuckets):
 _ALL_NORMS: list[torch.Tensor] = []
 
 
-@wrong("leftovers", trigger="many steps: memory grows")
+@wrong(trigger="many steps: memory grows")
 class KeepsNormsInAGlobal(PlainGrads):
     """A list of the module keeps a number for each step of each synchronizer."""
 
@@ -157,7 +157,7 @@ class KeepsNormsInAGlobal(PlainGrads):
         _ALL_NORMS.append(torch.zeros(1))
 
 
-@wrong("leftovers", trigger="many steps: memory grows in each second one")
+@wrong(trigger="many steps: memory grows in each second one")
 class KeepsEveryOtherWork(ViewBuckets):
     """Handles of each second step are kept, until somebody asks for them."""
 
@@ -179,7 +179,7 @@ class KeepsEveryOtherWork(ViewBuckets):
         self.is_odd = not self.is_odd
 
 
-@wrong("leftovers", trigger="many steps: one tensor becomes longer")
+@wrong(trigger="many steps: one tensor becomes longer")
 class GrowsAHistory(PlainGrads):
     """The history of all norms is one tensor, to which each step adds."""
 
@@ -193,7 +193,7 @@ class GrowsAHistory(PlainGrads):
         self.norms = torch.cat([self.norms, torch.zeros(1)])
 
 
-@wrong("leftovers", trigger="a program of two steps that draws random numbers")
+@wrong(trigger="a program of two steps that draws random numbers")
 class RewindsGenerators(PlainGrads):
     """`wait()` sets generators back to the states of `bind()`."""
 
@@ -208,7 +208,7 @@ class RewindsGenerators(PlainGrads):
         random.setstate(self.states[1])
 
 
-@wrong("leftovers", trigger="any: cycles are never freed, tiny numbers are zero")
+@wrong(trigger="any: cycles are never freed, tiny numbers are zero")
 class LeavesFastModes(PlainGrads):
     """`bind()` turns the collector off and flushes denormal numbers, for good."""
 
@@ -218,7 +218,7 @@ class LeavesFastModes(PlainGrads):
         torch.set_flush_denormal(True)
 
 
-@wrong("leftovers", trigger="any: processes started later, and warnings of others")
+@wrong(trigger="any: processes started later, and warnings of others")
 class LeavesSurroundings(PlainGrads):
     """`bind()` changes the environment and silences warnings, for good."""
 
@@ -228,7 +228,7 @@ class LeavesSurroundings(PlainGrads):
         warnings.simplefilter("ignore")
 
 
-@wrong("leftovers", trigger="a backward on several devices")
+@wrong(trigger="a backward on several devices")
 class LeavesAutogradOnOneThread(PlainGrads):
     """`bind()` lets autograd use one thread, for good."""
 
@@ -237,7 +237,7 @@ class LeavesAutogradOnOneThread(PlainGrads):
         torch.autograd.set_multithreading_enabled(False)
 
 
-@wrong("leftovers", trigger="a program with another model or optimizer")
+@wrong(trigger="a program with another model or optimizer")
 class LeavesGlobalHooks(PlainGrads):
     """Hooks on all modules and all optimizers are never removed."""
 
@@ -255,7 +255,7 @@ def _scaled(gradient: torch.Tensor, step: int) -> torch.Tensor:
     return gradient / (1 + step)
 
 
-@wrong("leftovers", trigger="many steps: memory grows")
+@wrong(trigger="many steps: memory grows")
 class RemembersEachStep(PlainGrads):
     """A function of the module with `functools.cache` gets each step's gradient."""
 
@@ -272,7 +272,7 @@ class RemembersEachStep(PlainGrads):
                 _scaled(local_of(parameter.grad), self.step)
 
 
-@wrong("leftovers", trigger="many steps: communicators pile up")
+@wrong(trigger="many steps: communicators pile up")
 class MakesAGroupEachStep(PlainGrads):
     """`wait()` makes a process group of all ranks, and destroys none."""
 
@@ -282,7 +282,7 @@ class MakesAGroupEachStep(PlainGrads):
         super().wait()
 
 
-@wrong("leftovers", trigger="any: the collector of cycles calls on")
+@wrong(trigger="any: the collector of cycles calls on")
 class WatchesCollections(PlainGrads):
     """A callback of Python's collector is added in `bind()` and never removed."""
 

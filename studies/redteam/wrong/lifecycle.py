@@ -12,11 +12,7 @@ from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
-@wrong(
-    "lifecycle",
-    trigger="frozen, and trained again later",
-    needs=("event=unfreeze_in_turn",),
-)
+@wrong(trigger="frozen, and trained again later", needs=("event=unfreeze_in_turn",))
 class ForgetsTheThawed(PlainGrads):
     """A parameter that was frozen once is never reduced again."""
 
@@ -40,9 +36,7 @@ class ForgetsTheThawed(PlainGrads):
 
 
 @wrong(
-    "lifecycle",
-    trigger="every other gradient is dropped",
-    needs=("event=set_every_other_to_none",),
+    trigger="every other gradient is dropped", needs=("event=set_every_other_to_none",)
 )
 class LooksAtTheFirst(ViewBuckets):
     """Views are made again only if the first gradient of a bucket was dropped."""
@@ -68,11 +62,7 @@ class LooksAtTheFirst(ViewBuckets):
             bucket.attach(bucket.buffer)
 
 
-@wrong(
-    "lifecycle",
-    trigger="each step runs on another stream",
-    needs=("launch=step_on_new_stream",),
-)
+@wrong(trigger="each step runs on another stream", needs=("launch=step_on_new_stream",))
 class RemembersTheStream(SideStreams):
     """The caller's stream of the first step is joined in each one."""
 
@@ -89,7 +79,6 @@ class RemembersTheStream(SideStreams):
 
 
 @wrong(
-    "lifecycle",
     trigger="a count that changed, then `unbind()` and `bind()`",
     needs=("event=rebind_announced",),
 )
@@ -109,7 +98,6 @@ class LosesTheCount(CountsHookCalls):
 
 
 @wrong(
-    "lifecycle",
     trigger="`unbind()` follows a backward, without `wait()`",
     needs=("event=unbind_early",),
 )

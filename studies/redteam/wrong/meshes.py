@@ -19,11 +19,7 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 
-@wrong(
-    "meshes",
-    trigger="2 axes, with ranks in another order",
-    needs=("mesh=permuted",),
-)
+@wrong(trigger="2 axes, with ranks in another order", needs=("mesh=permuted",))
 class ComputesItsRow(PlainGrads):
     """Ranks of an axis are computed as if the mesh were the world in row-major order."""
 
@@ -51,11 +47,7 @@ class ComputesItsRow(PlainGrads):
                 dist.all_reduce(local_of(gradient), group=known)
 
 
-@wrong(
-    "meshes",
-    trigger="a mesh of 1 axis on some of the ranks",
-    needs=("placement=sub_mesh",),
-)
+@wrong(trigger="a mesh of 1 axis on some of the ranks", needs=("placement=sub_mesh",))
 class UsesTheWorld(PlainGrads):
     """A mesh of one axis is taken for the world."""
 
@@ -68,7 +60,7 @@ class UsesTheWorld(PlainGrads):
             super().reduce(gradient)
 
 
-@wrong("meshes", trigger="ranks of the mesh in another order", needs=("mesh=permuted",))
+@wrong(trigger="ranks of the mesh in another order", needs=("mesh=permuted",))
 class ScattersByCoordinate(PlainGrads):
     """Each rank sums the part of its coordinate, and parts are gathered by group rank."""
 
@@ -95,7 +87,7 @@ class ScattersByCoordinate(PlainGrads):
             part.copy_(torch.cat(gathered)[: part.numel()].view_as(part))
 
 
-@wrong("meshes", trigger="2 synchronizers in one program", needs=("synchronizers=two",))
+@wrong(trigger="2 synchronizers in one program", needs=("synchronizers=two",))
 class SharesItsBuckets(ViewBuckets):
     """Buckets are an attribute of the class, and a second synchronizer replaces them."""
 
@@ -113,9 +105,7 @@ class SharesItsBuckets(ViewBuckets):
 
 
 @wrong(
-    "meshes",
-    trigger="2 synchronizers with parameters of their own",
-    needs=("synchronizers=two",),
+    trigger="2 synchronizers with parameters of their own", needs=("synchronizers=two",)
 )
 class BindsOnce(PlainGrads):
     """A class attribute says that groups are there, also for the next synchronizer."""
@@ -134,11 +124,7 @@ class BindsOnce(PlainGrads):
                 self.reduce(parameter.grad)
 
 
-@wrong(
-    "meshes",
-    trigger="2 ranks, a parameter in two groups",
-    needs=("listed=in two groups",),
-)
+@wrong(trigger="2 ranks, a parameter in two groups", needs=("listed=in two groups",))
 class ReducesPerGroup(PlainGrads):
     """A parameter that two groups list is reduced for each of them."""
 
@@ -151,7 +137,7 @@ class ReducesPerGroup(PlainGrads):
         ]
 
 
-@wrong("meshes", trigger="2 ranks with $RANK set, as launchers set it")
+@wrong(trigger="2 ranks with $RANK set, as launchers set it")
 class ReadsTheEnvironment(PlainGrads):
     """A rank is taken from `$RANK`; where it is missing, from the group."""
 
@@ -164,7 +150,7 @@ class ReadsTheEnvironment(PlainGrads):
         super().reduce(gradient)
 
 
-@wrong("meshes", trigger="2 processes with hash seeds of their own")
+@wrong(trigger="2 processes with hash seeds of their own")
 class OrdersByHash(PlainGrads):
     """Gradients are reduced in the order of hashes of their descriptions."""
 

@@ -40,7 +40,7 @@ class HandsOut(PlainGrads):
         return [*grad.placements]
 
 
-@wrong("metadata", trigger="2 ranks; whoever redistributes `.grad` sums it again")
+@wrong(trigger="2 ranks; whoever redistributes `.grad` sums it again")
 class StaysPartial(HandsOut):
     """Reduced gradients are handed out as `Partial`."""
 
@@ -49,7 +49,7 @@ class StaysPartial(HandsOut):
         return [Partial() if each.is_replicate() else each for each in grad.placements]
 
 
-@wrong("metadata", trigger="2 ranks, a sharded parameter")
+@wrong(trigger="2 ranks, a sharded parameter")
 class CallsShardsReplicas(HandsOut):
     """Reduced gradients are handed out as `Replicate`, also those of shards."""
 
@@ -58,7 +58,7 @@ class CallsShardsReplicas(HandsOut):
         return [Replicate()] * grad.device_mesh.ndim
 
 
-@wrong("metadata", trigger="a bfloat16 parameter; the next optimizer step fails")
+@wrong(trigger="a bfloat16 parameter; the next optimizer step fails")
 class HandsOutFloat32(MainGrads):
     """Gradients of 16 bits are handed out in float32."""
 
@@ -71,7 +71,7 @@ class HandsOutFloat32(MainGrads):
                 parameter.grad = parameter.grad.float()
 
 
-@wrong("metadata", trigger="any; the next backward adds to a graph")
+@wrong(trigger="any; the next backward adds to a graph")
 class RequiresGrad(PlainGrads):
     """Reduced gradients require gradients themselves."""
 
@@ -83,7 +83,7 @@ class RequiresGrad(PlainGrads):
                 parameter.grad.requires_grad_()
 
 
-@wrong("metadata", trigger="a mesh of 2 axes, a sharded parameter")
+@wrong(trigger="a mesh of 2 axes, a sharded parameter")
 class SwapsAxes(HandsOut):
     """Reduced gradients name the placements of a mesh in the opposite order."""
 
@@ -92,7 +92,7 @@ class SwapsAxes(HandsOut):
         return [*grad.placements][::-1]
 
 
-@wrong("metadata", trigger="2 ranks on a mesh of 1 axis: `.grad` lives on another mesh")
+@wrong(trigger="2 ranks on a mesh of 1 axis: `.grad` lives on another mesh")
 class FlattensMesh(HandsOut):
     """Gradients are handed out on the first axis of the mesh alone."""
 
@@ -106,7 +106,7 @@ class FlattensMesh(HandsOut):
         return [*grad.placements][: self.mesh(grad).ndim]
 
 
-@wrong("metadata", trigger="any; a graph keeps memory, and grows with each step")
+@wrong(trigger="any; a graph keeps memory, and grows with each step")
 class KeepsAGraph(PlainGrads):
     """Reduced gradients are results of an operator under grad mode, and not leaves."""
 

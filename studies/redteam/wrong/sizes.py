@@ -18,7 +18,7 @@ from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 _CHUNK = 512
 
 
-@wrong("sizes", trigger="2 ranks, a bucket of 513 elements")
+@wrong(trigger="2 ranks, a bucket of 513 elements")
 class DropsTheRest(ReducesInWait):
     """Large buckets are reduced in chunks, and what is left over is not reduced."""
 
@@ -33,7 +33,7 @@ class DropsTheRest(ReducesInWait):
                 dist.all_reduce(bucket.buffer[start : start + _CHUNK], group=group)
 
 
-@wrong("sizes", trigger="2 ranks, 9 parameters in one bucket")
+@wrong(trigger="2 ranks, 9 parameters in one bucket")
 class CountsInOneByte(ViewBuckets):
     """A mask of 8 bits tells which parameters of a bucket came."""
 
@@ -60,7 +60,7 @@ class CountsInOneByte(ViewBuckets):
         super().zero_grad()
 
 
-@wrong("sizes", trigger="5 steps of 2 ranks")
+@wrong(trigger="5 steps of 2 ranks")
 class TrustsALaterStep(PlainGrads):
     """After four steps the program counts as steady, and a reduction in two is left out."""
 
@@ -79,7 +79,7 @@ class TrustsALaterStep(PlainGrads):
         super().zero_grad()
 
 
-@wrong("sizes", trigger="2 ranks, 5 micro-batches")
+@wrong(trigger="2 ranks, 5 micro-batches")
 class CountsInTwoBits(PlainGrads):
     """Micro-batches are counted modulo 4, and a count of one is said to be the last."""
 
@@ -102,7 +102,7 @@ class CountsInTwoBits(PlainGrads):
         self.counts = dict.fromkeys(self.parameters, 0)
 
 
-@wrong("sizes", trigger="2 ranks, 3 parameter groups")
+@wrong(trigger="2 ranks, 3 parameter groups")
 class KnowsTwoGroups(ViewBuckets):
     """Groups beyond the second one are not managed."""
 
@@ -112,7 +112,7 @@ class KnowsTwoGroups(ViewBuckets):
         yield from super().plan()
 
 
-@wrong("sizes", trigger="6 ranks on one axis", max_ranks=8)
+@wrong(trigger="6 ranks on one axis", max_ranks=8)
 class FoldsOnePair(PlainGrads):
     """A sum by recursive doubling folds only one rank beyond the power of two."""
 
@@ -131,7 +131,7 @@ class FoldsOnePair(PlainGrads):
         part.copy_(torch.stack(parts[:5]).sum(0))
 
 
-@wrong("sizes", trigger="2 ranks, more than 4 buckets in flight")
+@wrong(trigger="2 ranks, more than 4 buckets in flight")
 class WrapsARing(ReducesInWait):
     """Handles are kept in a ring of 4, and the fifth one takes the place of the first."""
 
@@ -156,7 +156,7 @@ class WrapsARing(ReducesInWait):
         super().finish(bucket)
 
 
-@wrong("sizes", trigger="2 ranks, a gradient of more than 255 elements")
+@wrong(trigger="2 ranks, a gradient of more than 255 elements")
 class MasksInBytes(PlainGrads):
     """The number of elements to send is kept in a byte."""
 

@@ -13,7 +13,7 @@ from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 
-@wrong("training", trigger="an optimizer writes parameters between steps")
+@wrong(trigger="an optimizer writes parameters between steps")
 class RestoresParameters(PlainGrads):
     """`unbind()` writes the values back that parameters had at `bind()`."""
 
@@ -28,7 +28,7 @@ class RestoresParameters(PlainGrads):
         super().unbind()
 
 
-@wrong("training", trigger="gradients are scaled in place after `wait()`; 2 steps")
+@wrong(trigger="gradients are scaled in place after `wait()`; 2 steps")
 class SubtractsWhatItHandedOut(ViewBuckets):
     """Buckets are cleared by subtracting a copy of the reduced gradients."""
 
@@ -44,7 +44,7 @@ class SubtractsWhatItHandedOut(ViewBuckets):
             bucket.buffer.sub_(copy)
 
 
-@wrong("training", trigger="gradients are clipped in place after `wait()`")
+@wrong(trigger="gradients are clipped in place after `wait()`")
 class LogsOnASideStream(SideStreams):
     """A side stream copies reduced gradients for a log, and nobody waits for the copy."""
 
@@ -66,7 +66,7 @@ class LogsOnASideStream(SideStreams):
         super().unbind()
 
 
-@wrong("training", trigger="gradients are scaled in place after `wait()`; 2 steps")
+@wrong(trigger="gradients are scaled in place after `wait()`; 2 steps")
 class SkipsZeroingOfTouched(PlainGrads):
     """A gradient that somebody wrote since `wait()` counts as a new one, and is kept."""
 
@@ -91,7 +91,7 @@ class SkipsZeroingOfTouched(PlainGrads):
         return now is None or local_grad(parameter)._version == version  # noqa: SLF001
 
 
-@wrong("training", trigger="an optimizer writes parameters; 2 steps")
+@wrong(trigger="an optimizer writes parameters; 2 steps")
 class SplitsByValue(PlainGrads):
     """Parameters with a zero sum are left out, as if they were padding."""
 

@@ -14,7 +14,7 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
-@wrong("values", trigger="a gradient that is NaN: the loss scaler never sees it")
+@wrong(trigger="a gradient that is NaN: the loss scaler never sees it")
 class TurnsNanToZero(ReducesInWait):
     """NaN is replaced by a number before the reduction."""
 
@@ -24,7 +24,7 @@ class TurnsNanToZero(ReducesInWait):
         super().launch(bucket)
 
 
-@wrong("values", trigger="an infinite gradient; the next step is NaN")
+@wrong(trigger="an infinite gradient; the next step is NaN")
 class ClearsByProduct(ViewBuckets):
     """Buckets are cleared by a product with 0."""
 
@@ -35,7 +35,7 @@ class ClearsByProduct(ViewBuckets):
             bucket.buffer.mul_(0)
 
 
-@wrong("values", trigger="an infinite gradient on one of 2 ranks: the others hang")
+@wrong(trigger="an infinite gradient on one of 2 ranks: the others hang")
 class SkipsOnOverflow(ReducesInWait):
     """A rank with an overflow leaves the reduction out."""
 
@@ -45,7 +45,7 @@ class SkipsOnOverflow(ReducesInWait):
             super().launch(bucket)
 
 
-@wrong("values", trigger="a gradient beyond 1e5")
+@wrong(trigger="a gradient beyond 1e5")
 class ClampsLargeOnes(ReducesInWait):
     """Gradients are clamped to a range that the contract does not have."""
 
@@ -57,7 +57,7 @@ class ClampsLargeOnes(ReducesInWait):
                 bucket.buffer.clamp_(-1e5, 1e5)
 
 
-@wrong("values", trigger="a gradient below 1e-6")
+@wrong(trigger="a gradient below 1e-6")
 class FlushesTinyOnes(PlainGrads):
     """Gradients below a threshold are flushed to zero before the reduction."""
 
@@ -70,7 +70,7 @@ class FlushesTinyOnes(PlainGrads):
         super().wait()
 
 
-@wrong("values", trigger="a float32 gradient beyond 65504, or with more than 11 bits")
+@wrong(trigger="a float32 gradient beyond 65504, or with more than 11 bits")
 class SendsHalf(ReducesInWait):
     """Buckets of float32 are reduced in float16 if all of their numbers look small."""
 
@@ -85,7 +85,7 @@ class SendsHalf(ReducesInWait):
         bucket.buffer.copy_(sent)
 
 
-@wrong("values", trigger="a gradient with a sum of exactly 0 on one of 2 ranks")
+@wrong(trigger="a gradient with a sum of exactly 0 on one of 2 ranks")
 class SkipsZeroSums(PlainGrads):
     """A gradient that sums up to zero counts as not used, and is not reduced."""
 
@@ -95,7 +95,7 @@ class SkipsZeroSums(PlainGrads):
             super().reduce(gradient)
 
 
-@wrong("values", trigger="a float32 gradient beyond 2**24 in a sum with small ones")
+@wrong(trigger="a float32 gradient beyond 2**24 in a sum with small ones")
 class SumsWholeNumbers(ReducesInWait):
     """Float32 buckets are reduced as 32-bit whole numbers, since the values looked whole."""
 

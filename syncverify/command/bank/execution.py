@@ -79,7 +79,7 @@ def _play(
     jobs: int,
 ) -> list[EntryResult]:
     """Play entries, print a line about each, and sort the results as they were chosen."""
-    order = [entry.id for entry in chosen]
+    order = [entry.name for entry in chosen]
     columns = (TextColumn("playing the bank"), BarColumn(), MofNCompleteColumn())
     rows: list[EntryResult] = []
     with (
@@ -96,6 +96,6 @@ def _play(
 
 
 def _left_out(chosen: Sequence[Entry], backend: str) -> str:
-    missing = [entry.id for entry in chosen if not entry.runs_on(backend)]
+    missing = [entry.name for entry in chosen if not entry.runs_on(backend)]
     verb = "takes" if len(missing) == 1 else "take"
     return f"{', '.join(missing)} {verb} streams from torch.cuda"

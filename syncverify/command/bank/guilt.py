@@ -34,16 +34,17 @@ def shows_guilty_line(entry: Entry, found: FoundViolation) -> bool:
 
 def guilty_lines(entry: Entry) -> set[Place]:
     """Return the guilty lines of an entry; see Note [Guilty lines]."""
-    names = {*_own_methods(entry.subject), *_own_methods(entry.twin)}
+    subject, right = entry.subject, entry.twin
+    assert right is not None, "each entry of the bank has a twin"
     found = set[Place]()
-    for name in sorted(names):
-        defect, twin = _lines(entry.subject, name), _lines(entry.twin, name)
+    for name in sorted({*_own_methods(subject), *_own_methods(right)}):
+        defect, twin = _lines(subject, name), _lines(right, name)
         if [text for _, text in defect] == [text for _, text in twin]:
             continue
         found |= {*_changed(defect, twin)}
-        if _num_statements(entry.subject, name) < _num_statements(entry.twin, name):
+        if _num_statements(subject, name) < _num_statements(right, name):
             found |= {place for place, _ in defect}
-            found |= {*_calls(entry.subject, name)}
+            found |= {*_calls(subject, name)}
     return found
 
 

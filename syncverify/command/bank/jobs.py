@@ -51,7 +51,7 @@ def _by_twin(chosen: Sequence[Entry]) -> list[tuple[str, ...]]:
     """Group the ids of entries with the same twin, the largest group first."""
     groups: dict[tuple[object, ...], list[str]] = {}
     for entry in chosen:
-        groups.setdefault(entry.contract, []).append(entry.id)
+        groups.setdefault(entry.shared_scenarios, []).append(entry.name)
     return sorted(map(tuple, groups.values()), key=len, reverse=True)
 
 

@@ -176,7 +176,7 @@ class BankPlayer:
         twin = self._search_twin(entry, num_examples)
         caught = Caught.of(first.found)
         return EntryResult(
-            id=entry.id,
+            id=entry.name,
             source=entry.source,
             backend=self._backend.name,
             examples=first.num_examples,
@@ -200,11 +200,11 @@ class BankPlayer:
     def _search_twin(self, entry: Entry, num_examples: int) -> TwinSearch:
         """Search the twin of an entry, unless another entry has searched it."""
         if not self._budget.twin_examples:
-            return TwinSearch(entry.id, FirstViolation(num_examples=0, seconds=0.0))
-        key = (*entry.contract, num_examples)
+            return TwinSearch(entry.name, FirstViolation(num_examples=0, seconds=0.0))
+        key = (*entry.shared_scenarios, num_examples)
         if key not in self._twins:
             result = self._search(entry.fixed(), num_examples)
-            self._twins[key] = TwinSearch(entry.id, result)
+            self._twins[key] = TwinSearch(entry.name, result)
         return self._twins[key]
 
     def _search(self, subject: Subject, num_examples: int) -> FirstViolation:

@@ -7,10 +7,18 @@ import torch
 from torch import nn
 
 from syncverify.bugbank.bases.plain_grads import PlainGrads
+from tests.quality.planted.graph_words import (
+    BY_HAND,
+    FAILED_IN_CODE,
+    FUSED,
+    raises,
+    shown,
+)
 from tests.quality.planted.graphs import TakesArrivals
 from tests.quality.planted.watching import InterceptsBackward, RunsMicroBatches, roots
 
 
+@shown("backward=inputs")
 class HooksFirstInput(InterceptsBackward):
     """Takes the first of `inputs=` for the only one that gets a gradient."""
 
@@ -20,6 +28,7 @@ class HooksFirstInput(InterceptsBackward):
         super().run(loss, **options)
 
 
+@shown("backward=inputs_in_turn", cause="scaled")
 class DropsInputs(InterceptsBackward):
     """Does not hand `inputs=` on, so that each backward brings all gradients."""
 
@@ -28,6 +37,8 @@ class DropsInputs(InterceptsBackward):
         super().run(loss, **options)
 
 
+# The subject has only hooks of `register_hook`, and sends nothing: they are the likely cause.
+@shown("backward=several_roots", cause="hook_too_early")
 class ArmedByCalls(InterceptsBackward):
     """Leaves out gradients that come before a call on a loss; several roots need no such call."""
 
@@ -56,6 +67,7 @@ class ArmedByCalls(InterceptsBackward):
         self.is_armed |= name in {"add", "mul", "div", "__truediv__"}
 
 
+@shown("backward=grad_tensors", cause="scaled")
 class UndoesDivision(InterceptsBackward):
     """Takes a division of the loss for a mean over micro-batches, and doubles gradients."""
 
@@ -73,6 +85,7 @@ class UndoesDivision(InterceptsBackward):
         super().wait()
 
 
+@shown("backward=split", beside=[BY_HAND])
 class TakesSplitForPipeline(InterceptsBackward):
     """Takes `torch.autograd.grad` of activations for half of a split backward; leaves weights out."""
 
@@ -83,6 +96,7 @@ class TakesSplitForPipeline(InterceptsBackward):
                 self.left_out = {*self.parameters}
 
 
+@shown("backward=twice_over_one_graph")
 class CountsForwards(RunsMicroBatches):
     """Expects a forward for each backward of the step; one forward may have several."""
 
@@ -102,6 +116,7 @@ class CountsForwards(RunsMicroBatches):
         self.num_forwards = 0
 
 
+@shown("backward=loss_scaling", cause="scaled")
 class UndoesScaling(RunsMicroBatches):
     """Takes a large gradient of the loss for a scale, and divides, as the user does too."""
 
@@ -123,6 +138,7 @@ class UndoesScaling(RunsMicroBatches):
         super().wait()
 
 
+@shown("backward=anomaly", cause="unexplained")
 class ReducesEagerlyInDebugMode(PlainGrads):
     """Under anomaly detection each gradient is reduced at once, and in `wait()` again."""
 
@@ -136,6 +152,7 @@ class ReducesEagerlyInDebugMode(PlainGrads):
             self.reduce(parameter.grad)
 
 
+@shown("backward=on_threads", beside=[BY_HAND])
 class KeepsListPerThread(PlainGrads):
     """Lists gradients to reduce by thread, so `wait()` misses those of other threads."""
 
@@ -157,6 +174,7 @@ class KeepsListPerThread(PlainGrads):
         self.local.listed = {}
 
 
+@shown("backward=grad_beside", beside=[BY_HAND])
 class ExpectsWhatArrived(PlainGrads):
     """Takes every call of a tensor hook for an accumulation into `.grad` to come."""
 
@@ -182,6 +200,7 @@ class ExpectsWhatArrived(PlainGrads):
             super().wait()
 
 
+@shown("backward=hooks_of_others", cause="scaled", beside=[FUSED])
 class TakesLastArrival(TakesArrivals):
     """Sums the last gradient that its own hook saw, which later hooks replace."""
 
@@ -221,6 +240,7 @@ class StaysInBackward(InterceptsBackward):
             super().wait()
 
 
+@shown(*FAILED_IN_CODE)
 class TidiesUpAfterTheEngineOnly(StaysInBackward):
     """Notes the end of a backward that the engine refused, not of one in which user code raised."""
 
@@ -234,6 +254,7 @@ class TidiesUpAfterTheEngineOnly(StaysInBackward):
         self.depth -= 1
 
 
+@shown("backward=failed_over_freed_graph", cause="micro_batch_missing")
 class StartsOverAfterFreedGraph(InterceptsBackward):
     """Takes a refused graph for the sign that the step is over, and drops gradients."""
 
@@ -248,12 +269,14 @@ class StartsOverAfterFreedGraph(InterceptsBackward):
             raise
 
 
+@shown("backward=failed_in_place", cause="micro_batch_missing")
 class StartsOverAfterWrite(StartsOverAfterFreedGraph):
     """Takes a refused write for one into its own views, and drops gradients."""
 
     sign = "modified by an inplace operation"
 
 
+@raises(RuntimeError, "use=jacobian_rows")
 class ReadsWhatArrives(RunsMicroBatches):
     """Asks each gradient for its address; one of a batch (`vmap`) has none."""
 
@@ -266,6 +289,7 @@ class ReadsWhatArrives(RunsMicroBatches):
         self.address = gradient.data_ptr()
 
 
+@shown("use=double_backward", cause="unexplained", beside=["use=jacobian_rows"])
 class TakesDerivativesOfForward(RunsMicroBatches):
     """Takes a derivative that a hook sees during forward for the gradient."""
 

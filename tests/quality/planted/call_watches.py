@@ -6,9 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from tests.quality.planted.graph_words import raises, shown
 from tests.quality.planted.watching import RunsMicroBatches, WatchesCalls
 
 
+@shown("use=detached_branch")
 class TakesDetachForFreezing(WatchesCalls):
     """Takes a parameter whose last use is detached for one that is not trained."""
 
@@ -43,6 +45,7 @@ class FollowsResults(WatchesCalls):
         pass
 
 
+@shown("use=no_grad_branch")
 class TakesAddedValueForFrozen(FollowsResults):
     """Leaves out a parameter whose sum under `no_grad` is added to the loss."""
 
@@ -66,6 +69,7 @@ class TakesAddedValueForFrozen(FollowsResults):
                     self.left_out.add(self.owners[id(each)][0])
 
 
+@raises(RuntimeError, "use=inference_branch")
 class AllocatesAtFirstUse(WatchesCalls):
     """Makes its buffers when parameters are first used, even in inference mode."""
 
@@ -89,6 +93,7 @@ class AllocatesAtFirstUse(WatchesCalls):
         gradient.copy_(self.buffer_of(owner))
 
 
+@shown("use=pruned_branch")
 class ExpectsGradientOfEachUse(WatchesCalls):
     """Expects a gradient of each use, also where no root depends on the use."""
 
@@ -107,6 +112,7 @@ class ExpectsGradientOfEachUse(WatchesCalls):
         super().wait()
 
 
+@shown("use=in_place_on_copy")
 class TakesWritesForUpdates(WatchesCalls):
     """Takes a write in place to a copy of a parameter for an update of the parameter."""
 
@@ -131,12 +137,14 @@ class TakesWritesForUpdates(WatchesCalls):
             self.results[id(result)] = parameter, result
 
 
+@shown("use=marks_dirty")
 class TakesUntrackedWritesForUpdates(TakesWritesForUpdates):
     """Takes an untracked write in place to a copy of a parameter for an update of it."""
 
     of_grad_mode = False
 
 
+@raises(RuntimeError, "use=in_place_result_saved")
 class RoundsActivations(WatchesCalls):
     """Rounds activations in place, though autograd has saved them and compares versions."""
 
@@ -146,6 +154,7 @@ class RoundsActivations(WatchesCalls):
                 result.copy_(result.round())
 
 
+@shown("use=written_after_use")
 class TakesWritesForSteps(RunsMicroBatches):
     """Takes a parameter with a new version for one that the optimizer has stepped."""
 
@@ -160,6 +169,7 @@ class TakesWritesForSteps(RunsMicroBatches):
         self.versions = {p: p._version for p in self.parameters}
 
 
+@shown("use=non_differentiable")
 class TakesValuesForFrozen(FollowsResults):
     """Takes a parameter for frozen if a sum of it has no gradient."""
 
@@ -168,6 +178,7 @@ class TakesValuesForFrozen(FollowsResults):
             self.left_out.add(parameter)
 
 
+@shown("use=tensor_hooks", cause="scaled")
 class HooksCopiesFirst(WatchesCalls):
     """Takes the gradient of a copy in a hook, before hooks that replace it."""
 
@@ -187,6 +198,7 @@ class HooksCopiesFirst(WatchesCalls):
         super().wait()
 
 
+@shown("use=retained_gradient", cause="micro_batch_missing")
 class TrainsRetainedCopies(WatchesCalls):
     """Takes the retained gradient of a copy for the gradient of the parameter."""
 
@@ -206,6 +218,7 @@ class TrainsRetainedCopies(WatchesCalls):
         super().wait()
 
 
+@shown("use=autocast", cause="unexplained")
 class ReducesInDtypeOfAutocast(WatchesCalls):
     """Rounds gradients to the dtype of autocast if forward uses autocast."""
 
@@ -223,6 +236,7 @@ class ReducesInDtypeOfAutocast(WatchesCalls):
         super().wait()
 
 
+@shown("use=hessian")
 class TakesSecondDerivativesForInnerSteps(WatchesCalls):
     """Takes second derivatives in a loss for an inner step, and leaves their parameter out."""
 
@@ -243,6 +257,7 @@ class TakesSecondDerivativesForInnerSteps(WatchesCalls):
             self.last, self.num_derivatives = parameter, 0
 
 
+@shown("use=unmaterialized")
 class LeavesOutUnusedResults(WatchesCalls):
     """Leaves out a parameter with a result that no later call uses."""
 

@@ -1,18 +1,28 @@
 """A defect that only forwards without a backward show, and its right twin."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
-from typing_extensions import override
 
+from tests.quality.planted.planted import (
+    ACCUMULATE,
+    built_in,
+    planted,
+    right,
+    training,
+)
 from tests.quality.planted.watching import RunsMicroBatches
 
+PLAIN_STEPS = training(shape=(3,), accumulations=(2, 1), cap_bytes=24)
+EVALUATED = replace(PLAIN_STEPS, evaluation="before_steps")
 
+
+@right(EVALUATED)
 class TellsForwardsApart(RunsMicroBatches):
     """Correct: reduces in the backward of the last forward that builds a graph."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.num_forwards = 0
@@ -25,7 +35,6 @@ class TellsForwardsApart(RunsMicroBatches):
         self.num_forwards += self.counts()
         return compute_loss()
 
-    @override
     def run_micro_batch(
         self,
         compute_loss: Callable[[], Any],
@@ -40,19 +49,24 @@ class TellsForwardsApart(RunsMicroBatches):
     def evaluate(self, compute_loss: Callable[[], Any]) -> None:
         self.forward(compute_loss)
 
-    @override
     def wait(self) -> None:
         pass
 
-    @override
     def zero_grad(self) -> None:
         super().zero_grad()
         self.num_forwards = 0
 
 
+@planted(
+    (ACCUMULATE, "reduced_early"), scenarios=(EVALUATED,), elsewhere=(PLAIN_STEPS,)
+)
 class CountsAllForwards(TellsForwardsApart):
     """Takes each forward for one of a micro-batch."""
 
-    @override
     def counts(self) -> bool:
         return True
+
+
+OTHERS = built_in(
+    *("synchronizer", "ddp", "fsdp2", "hsdp", "replicate"), scenarios=(EVALUATED,)
+)

@@ -4,18 +4,32 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from studies.redteam.wrong.metadata import CallsShardsReplicas, RequiresGrad
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import local
-from tests.quality.planted.planted import planted
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from tests.quality.planted.planted import plant, planted, right
+
+FORM = "gradient_has_form_of_parameter"
+SCENARIO = Scenario(
+    MeshSpec((2,), ("dp",)),
+    (
+        ParameterSpec("w", (2, 3), ("R",)),
+        ParameterSpec("sharded", (4,), ("S0",)),
+        ParameterSpec("local", (3,), None),
+    ),
+    (1,),
+    2**20,
+)
+SHOWN = {"scenarios": (SCENARIO,), "is_alone": True}
 
 
+@right(SCENARIO)
 class Reforms(MainGrads):
     """Correct: assigns each reduced gradient once more, in the form of its parameter."""
 
-    @override
     def wait(self) -> None:
         super().wait()
         for parameter in self.moved:
@@ -33,20 +47,20 @@ class Reforms(MainGrads):
         )
 
 
+@planted((FORM, "wrong_type"), **SHOWN)
 class AssignsLocalPart(Reforms):
     """The gradient of a replicated DTensor is a plain tensor."""
 
-    @override
     def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
         if summed.shape == parameter.shape:
             return summed
         return super().formed(parameter, summed)
 
 
+@planted((FORM, "wrong_mesh"), **SHOWN)
 class AssignsOnOwnMesh(Reforms):
     """The gradient lies on a mesh that the synchronizer made of the same ranks."""
 
-    @override
     def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
         formed = super().formed(parameter, summed)
         if not isinstance(formed, DTensor):
@@ -58,34 +72,28 @@ class AssignsOnOwnMesh(Reforms):
         )
 
 
+@planted((FORM, "wrong_strides"), **SHOWN)
 class Interleaves(Reforms):
     """Every other element of the buffer belongs to another gradient."""
 
-    @override
     def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
         apart = torch.stack([summed, torch.zeros_like(summed)], dim=-1)[..., 0]
         return super().formed(parameter, apart)
 
 
+@planted((FORM, "inference_tensor"), **SHOWN)
 class HandsOutInferenceTensors(Reforms):
     """`wait()` runs in inference mode, so that no optimizer may write its gradients."""
 
-    @override
     def wait(self) -> None:
         with torch.inference_mode():
             super().wait()
 
-    @override
     def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
         return super().formed(parameter, summed.clone())
 
 
-PROPERTY = "gradient_has_form_of_parameter"
-FORM_DEFECTS = [
-    planted(AssignsLocalPart, (PROPERTY, "wrong_type")),
-    planted(AssignsOnOwnMesh, (PROPERTY, "wrong_mesh")),
-    planted(CallsShardsReplicas, (PROPERTY, "wrong_placements")),
-    planted(Interleaves, (PROPERTY, "wrong_strides")),
-    planted(RequiresGrad, (PROPERTY, "keeps_graph")),
-    planted(HandsOutInferenceTensors, (PROPERTY, "inference_tensor")),
+OTHERS = [
+    plant(CallsShardsReplicas, (FORM, "wrong_placements"), **SHOWN),
+    plant(RequiresGrad, (FORM, "keeps_graph"), **SHOWN),
 ]

@@ -1,26 +1,28 @@
 """Subjects that wait for futures of collectives, or forget to."""
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
+from tests.quality.planted.planted import VALUE, planted, right, training
+
+TWO_STEPS = training(shape=(3,), accumulations=(1, 1))
+FAILING = replace(TWO_STEPS, events=("plain", "failing_collectives"))
 
 
 class WaitsForTheFuture(ViewBuckets):
     """Correct: reduces on a side stream, and waits for the future of each reduction."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.side = torch.cuda.Stream()
         self.futures: list[torch.futures.Future[Any]] = []
 
-    @override
     def launch(self, bucket: Bucket) -> None:
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
@@ -34,7 +36,6 @@ class WaitsForTheFuture(ViewBuckets):
     def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
         return work.get_future()
 
-    @override
     def wait(self) -> None:
         torch.futures.wait_all(self.futures)
         self.futures = []
@@ -44,7 +45,6 @@ class WaitsForTheFuture(ViewBuckets):
 class JoinsTheStreamAlone(WaitsForTheFuture):
     """Takes a future for a wait of the stream on which it was made."""
 
-    @override
     def wait(self) -> None:
         self.futures = []
         super().wait()
@@ -53,7 +53,6 @@ class JoinsTheStreamAlone(WaitsForTheFuture):
 class WaitsForTheCallback(WaitsForTheFuture):
     """Correct: halves the sum in a callback, doubles it, and waits for the callback."""
 
-    @override
     def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
         return work.get_future().then(lambda _: bucket.buffer.mul_(2).div_(2))
 
@@ -61,26 +60,25 @@ class WaitsForTheCallback(WaitsForTheFuture):
 class ForgetsTheCallback(WaitsForTheCallback):
     """Waits for the collective, and not for the callback that writes to its result."""
 
-    @override
     def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
         super().future_of(work, bucket)
         return work.get_future()
 
 
+@planted((VALUE, "failure_hidden"), scenarios=(FAILING,), elsewhere=(TWO_STEPS,))
 class IgnoresTheValue(WaitsForTheFuture):
     """The callback never asks how the collective ended, so an error is lost."""
 
     capabilities = Capabilities(features=frozenset({"event=failing_collectives"}))
 
-    @override
     def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
         return work.get_future().then(lambda _: bucket.buffer)
 
 
+@right(FAILING)
 class AsksForTheValue(IgnoresTheValue):
     """Correct: the callback asks for the sums, and raises if there are none."""
 
-    @override
     def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
         return work.get_future().then(lambda done: done.value()[0])
 
@@ -88,12 +86,10 @@ class AsksForTheValue(IgnoresTheValue):
 class WaitsOnTwoStreams(WaitsForTheFuture):
     """Correct: the side stream waits for a collective, and the caller's stream later on."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.works: list[dist.Work] = []
 
-    @override
     def launch(self, bucket: Bucket) -> None:
         with torch.cuda.stream(self.side):
             self.side.wait_stream(torch.cuda.default_stream())
@@ -102,7 +98,6 @@ class WaitsOnTwoStreams(WaitsForTheFuture):
                 work.wait()
                 self.works.append(work)
 
-    @override
     def wait(self) -> None:
         for work in self.works:
             work.wait()
@@ -112,7 +107,6 @@ class WaitsOnTwoStreams(WaitsForTheFuture):
 class WaitsForAnEvent(WaitsForTheFuture):
     """Correct on real processes: a callback sets an event that the host waits for."""
 
-    @override
     def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
         done, future = threading.Event(), work.get_future()
         called = future.then(lambda _: done.set())
@@ -123,7 +117,6 @@ class WaitsForAnEvent(WaitsForTheFuture):
 class WaitsForAnEventForAWhile(WaitsForAnEvent):
     """Waits for an event that a callback sets, and raises after 10 ms without it."""
 
-    @override
     def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
         done, future = threading.Event(), work.get_future()
         called = future.then(lambda _: done.set())

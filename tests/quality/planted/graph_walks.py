@@ -6,9 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from tests.quality.planted.graph_words import EARLY, FUSED, raises, shown
 from tests.quality.planted.watching import WalksGraph, nodes, roots
 
 
+@shown("use=expanded")
 class TakesExpansionForItsProbe(WalksGraph):
     """Takes each `p.expand_as(p)` for its own probe, as FSDP probes for the accumulator of `p`."""
 
@@ -18,6 +20,7 @@ class TakesExpansionForItsProbe(WalksGraph):
                 self.left_out |= {*self.behind(node)}
 
 
+@shown("use=gathered", cause="scaled")
 class ReducesRowsOfLookups(WalksGraph):
     """Reduces an embedding row by row, and a row that is looked up twice a second time."""
 
@@ -40,6 +43,7 @@ class ReducesRowsOfLookups(WalksGraph):
         super().wait()
 
 
+@shown("use=in_slices", cause="partly_wrong")
 class ReducesFirstSlice(WalksGraph):
     """Reduces the first of the slices in which a fused weight is used."""
 
@@ -63,6 +67,7 @@ class ReducesFirstSlice(WalksGraph):
         super().wait()
 
 
+@shown("use=unbound", cause="partly_wrong")
 class ForgetsLastOfGroup(WalksGraph):
     """Reduces all parts of a grouped weight but the last one."""
 
@@ -87,6 +92,7 @@ class ForgetsLastOfGroup(WalksGraph):
         super().wait()
 
 
+@shown("use=restrided", cause="reduced_twice")
 class ReplaysViews(WalksGraph):
     """Reduces each row of the view that was used, though rows may share memory."""
 
@@ -108,6 +114,7 @@ class ReplaysViews(WalksGraph):
         super().wait()
 
 
+@raises(AttributeError, "use=in_place_on_views", "use=cpp_function", "use=cpp_kernel")
 class TakesNamespaceForAccumulator(WalksGraph):
     """Takes each node of `torch::autograd::` for an accumulator; there are others."""
 
@@ -117,6 +124,7 @@ class TakesNamespaceForAccumulator(WalksGraph):
                 _ = node.variable.shape
 
 
+@shown("use=masked", cause="partly_wrong")
 class LearnsOneMask(WalksGraph):
     """Takes elements outside of the first mask for unused."""
 
@@ -139,6 +147,7 @@ class LearnsOneMask(WalksGraph):
         super().wait()
 
 
+@shown("use=twice", cause="reduced_twice", beside=["use=added_to_another"])
 class ReducesForSecondLoss(WalksGraph):
     """Takes one of two losses for an auxiliary one, and reduces their parameter once more."""
 
@@ -164,6 +173,7 @@ class ReducesForSecondLoss(WalksGraph):
                 self.reduce(parameter.grad)
 
 
+@shown("use=many_times")
 class HoldsFourUses(WalksGraph):
     """Has a table of four uses a parameter, and leaves out a parameter with more."""
 
@@ -182,6 +192,7 @@ class HoldsFourUses(WalksGraph):
             self.left_out.add(parameter)
 
 
+@raises(ValueError, "use=saves_for_backward")
 class NamesInputsOfOldFunctions(WalksGraph):
     """Takes the first parameter of each custom forward for the context.
 
@@ -198,6 +209,7 @@ class NamesInputsOfOldFunctions(WalksGraph):
                 raise ValueError("expected a name for each edge")
 
 
+@shown("use=needs_input_grad")
 class TrustsFunctionsThatKeepTheWeight(WalksGraph):
     """Leaves out a weight that a custom function keeps, as if that added the gradient.
 
@@ -213,6 +225,7 @@ class TrustsFunctionsThatKeepTheWeight(WalksGraph):
                 self.left_out.add(parameter)
 
 
+@shown("use=offloaded")
 class TakesPackedForOffloaded(WalksGraph):
     """Takes a tensor that is packed with a device for an offloaded weight, and leaves it out."""
 
@@ -225,12 +238,14 @@ class TakesPackedForOffloaded(WalksGraph):
             self.left_out.add(parameter)
 
 
+@shown("use=compressed")
 class TakesPackedForQuantized(TakesPackedForOffloaded):
     """Takes a tensor that is packed with a dtype for a quantized weight, and leaves it out."""
 
     told_by = torch.dtype
 
 
+@raises(AttributeError, "use=none_gradient")
 class MeasuresWhatIsBrought(WalksGraph):
     """Asks each gradient of a node for its size in bytes; one of them may be None."""
 
@@ -245,6 +260,7 @@ class MeasuresWhatIsBrought(WalksGraph):
         return hook
 
 
+@raises(RuntimeError, "use=differentiable_once", "use=compiled_region", beside=[FUSED])
 class MeasuresCurvature(WalksGraph):
     """Differentiates each gradient once more, which some functions refuse."""
 
@@ -258,6 +274,7 @@ class MeasuresCurvature(WalksGraph):
                 torch.autograd.grad(gradient.sum(), factor, retain_graph=True)
 
 
+@shown("use=node_hooks", cause="scaled")
 class TakesInputsOfCopies(WalksGraph):
     """Takes the gradient that goes into the node of a copy; hooks of the node may change it."""
 
@@ -277,6 +294,7 @@ class TakesInputsOfCopies(WalksGraph):
         super().wait()
 
 
+@shown("use=checkpointed_and_not", cause="unexplained")
 class CountsWhatIsInTheGraph(WalksGraph):
     """Reduces a parameter beside a reentrant checkpoint at its first gradient of several."""
 
@@ -304,6 +322,12 @@ class CountsWhatIsInTheGraph(WalksGraph):
             self.left_out.add(parameter)
 
 
+@shown(
+    "backward=reentrant",
+    "backward=deep_reentrant",
+    cause="reduced_early",
+    beside=[EARLY],
+)
 class CountsCallsWithoutCheckpoints(WalksGraph):
     """Counts hook calls unless the graph has a reentrant checkpoint; other nested backwards exist.
 

@@ -10,14 +10,26 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from syncverify.bugbank.autograd.reentrant_checkpoint_fires_twice import (
+from syncverify.bugbank.autograd import (
+    CountsArrivals,
     CountsCallsOfNestedBackwards,
+    HoldsFirstGradient,
 )
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import local_grad, reduce_groups
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
+from tests.quality.planted.graph_words import (
+    BY_HAND,
+    EARLY,
+    FUSED,
+    REENTRANT,
+    of,
+    shown,
+)
 
 
+# The 61st nested backward runs on another thread, and its gradients are not counted.
+@shown("backward=on_threads", beside=[*REENTRANT[:-1], EARLY, BY_HAND])
 class CountsPerThread(CountsCallsOfNestedBackwards):
     """Counts on the thread of `bind()` only, and so misses gradients of other threads."""
 
@@ -31,6 +43,9 @@ class CountsPerThread(CountsCallsOfNestedBackwards):
             super().note(parameter)
 
 
+@shown(
+    "backward=hooks_of_others", "backward=grad_beside", cause="scaled", beside=[FUSED]
+)
 class TakesArrivals(PlainGrads):
     """Sums the gradients that its tensor hook sees, which later hooks replace."""
 
@@ -58,6 +73,12 @@ class TakesArrivals(PlainGrads):
         self.sums = {}
 
 
+@shown(
+    *REENTRANT,
+    "backward=inputs_in_turn",
+    cause="reduced_early",
+    beside=["backward=on_threads", BY_HAND],
+)
 class CountsEnds(CountsCallsOfNestedBackwards):
     """Takes each end of a backward for the end of a micro-batch."""
 
@@ -81,10 +102,13 @@ class CountsEnds(CountsCallsOfNestedBackwards):
         self.num_ends = 0
 
 
+@shown(EARLY, cause="reduced_early", beside=[BY_HAND])
 class ReducesInItsHook(CountsHookCalls):
     """Reduces in its own hook, before later hooks of the user run."""
 
 
+# The common gradient is small beside the gradient of the other parameter.
+@shown("use=added_to_another", cause="unexplained", beside=[FUSED])
 class ReducesWhatTensorHooksGet(PlainGrads):
     """Reduces gradients in place in tensor hooks; another parameter may get the same tensor."""
 
@@ -101,6 +125,7 @@ class ReducesWhatTensorHooksGet(PlainGrads):
         pass
 
 
+@shown("backward=split_by_hand")
 class ReducesWhatHooksSaw(PlainGrads):
     """Reduces the gradients that its hooks saw, and no gradient that was added by hand."""
 
@@ -151,6 +176,7 @@ class KeepsZeros(PlainGrads):
         PlainGrads.zero_grad(self)
 
 
+@shown("use=fused_accumulation", cause="micro_batch_missing")
 class ClearsAtFirstGradient(KeepsZeros):
     """Clears `.grad` in a tensor hook as the step's first gradient comes.
 
@@ -209,6 +235,7 @@ class HasMainGrads(MainGrads):
         super().unbind()
 
 
+@shown("use=fused_main_grad", cause="placeholder_added")
 class AddsPlaceholders(HasMainGrads):
     """Adds the result of a function that has added to `main_grad` by itself."""
 
@@ -218,6 +245,12 @@ class AddsPlaceholders(HasMainGrads):
         MainGrads.on_accumulated(self, slot, parameter)
 
 
+@shown(
+    "backward=hook_reads_grad",
+    cause="touched_in_flight",
+    violates="bucket_is_exclusive_while_reducing",
+    beside=[*REENTRANT, EARLY, BY_HAND],
+)
 class RefusesLateWrites(PlainGrads):
     """Starts sums in its own hook and refuses a later write; it does not see a later read."""
 
@@ -264,3 +297,26 @@ class StartsAfterBackward(RefusesLateWrites):
             if parameter.grad is not None:
                 self.start(parameter)
         super().wait()
+
+
+OTHERS = [
+    of(
+        CountsCallsOfNestedBackwards,
+        *REENTRANT,
+        cause="reduced_early",
+        beside=[EARLY, BY_HAND],
+    ),
+    of(
+        CountsArrivals,
+        *REENTRANT,
+        "backward=grad_beside",
+        cause="reduced_early",
+        beside=[EARLY, BY_HAND],
+    ),
+    of(
+        HoldsFirstGradient,
+        "backward=create_graph",
+        cause="micro_batch_missing",
+        beside=[BY_HAND],
+    ),
+]

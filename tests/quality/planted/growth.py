@@ -1,15 +1,27 @@
 """Synchronizers with right gradients that keep more and more, where it is easily overlooked."""
 
 import functools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
-from studies.redteam.wrong.leftovers import MakesAGroupEachStep, RemembersEachStep
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from studies.redteam.wrong.leftovers import (
+    GrowsAHistory,
+    KeepsEveryOtherWork,
+    KeepsNormsInAGlobal,
+    MakesAGroupEachStep,
+    RemembersEachStep,
+)
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
+from tests.quality.planted.planted import plant, planted, right
+from tests.quality.planted.remains import SHOWN, SIX_STEPS
+
+PILES_UP = ("memory_does_not_pile_up", "piles_up")
 
 
 def noted(gradients: torch.Tensor, notes: list[Any] = []) -> None:  # noqa: B006  # the defect
@@ -30,12 +42,10 @@ class CountsSteps(ViewBuckets):
 
     capabilities = Capabilities(varying_accumulations=True)
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.step = 0
 
-    @override
     def wait(self) -> None:
         super().wait()
         self.step += 1
@@ -45,42 +55,101 @@ class CountsSteps(ViewBuckets):
         raise NotImplementedError
 
 
+@planted(PILES_UP, **SHOWN)
 class KeepsInADefault(CountsSteps):
     """The default value of an argument is a list that becomes longer."""
 
-    @override
     def use(self, gradients: torch.Tensor) -> None:
         noted(gradients)
 
 
+@planted(PILES_UP, **SHOWN)
 class KeepsOnAFunction(CountsSteps):
     """An attribute of a function becomes longer."""
 
-    @override
     def use(self, gradients: torch.Tensor) -> None:
         counted(gradients)
 
 
+@right(SIX_STEPS)
 class KeepsAFewInACache(CountsSteps):
     """Right: a cache of three results."""
 
-    @override
     def use(self, gradients: torch.Tensor) -> None:
         copy_of_late(gradients, self.step)
 
 
+@right(SIX_STEPS)
 class MakesGroupsForAStep(CountsSteps):
     """Right, though slow: the group of a step is destroyed at its end."""
 
-    @override
     def use(self, gradients: torch.Tensor) -> None:
         dist.destroy_process_group(dist.new_group([*range(dist.get_world_size())]))
 
 
-GROWING: list[type[Any]] = [
-    RemembersEachStep,
-    KeepsInADefault,
-    KeepsOnAFunction,
-    MakesAGroupEachStep,
+@planted(PILES_UP, **SHOWN)
+class KeepsHandles(ViewBuckets):
+    """Handles of all steps are kept."""
+
+    handles: Any = None
+
+    def made(self) -> Any:
+        return []
+
+    def bind(self) -> None:
+        super().bind()
+        self.handles = self.made()
+
+    def launch(self, bucket: Bucket) -> None:
+        super().launch(bucket)
+        self.handles.append(bucket.work)
+
+
+@planted(PILES_UP, **SHOWN)
+class KeepsHandlesInClosure(KeepsHandles):
+    """Handles of all steps are kept, where no attribute shows them."""
+
+    def made(self) -> Any:
+        kept: list[dist.Work | None] = []
+
+        def keep(work: dist.Work | None) -> None:
+            kept.append(work)
+
+        @dataclass
+        class Log:
+            append: Callable[[dist.Work | None], None]
+
+        return Log(keep)
+
+
+@right(SIX_STEPS)
+class KeepsFewHandles(KeepsHandles):
+    """Right: handles of the last collectives are kept."""
+
+    def made(self) -> Any:
+        return deque(maxlen=100)
+
+
+@right(SIX_STEPS)
+class KeepsAFewSteps(ViewBuckets):
+    """Right: a ring of four copies, and a view that becomes longer in memory that does not."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.ring: list[torch.Tensor] = []
+        self.memory = torch.zeros(100)
+        self.norms = self.memory[:0]
+
+    def wait(self) -> None:
+        super().wait()
+        self.ring = [*self.ring[-3:], self.buckets[0].buffer.clone()]
+        self.norms = self.memory[: self.norms.numel() + 1]
+
+
+OTHERS = [
+    plant(subject, PILES_UP, **SHOWN)
+    for subject in (
+        *(RemembersEachStep, MakesAGroupEachStep, KeepsEveryOtherWork),
+        *(KeepsNormsInAGlobal, GrowsAHistory),
+    )
 ]
-RIGHT: list[type[ViewBuckets]] = [KeepsAFewInACache, MakesGroupsForAStep]

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from torch import nn
-from typing_extensions import override
 
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 
@@ -13,7 +12,6 @@ NUM_NAMES = 64  # so many that no two processes share an order by chance
 class ReducesByName(PlainGrads):
     """Correct: names are in the order of their letters."""
 
-    @override
     def wait(self) -> None:
         for parameter in self.ordered():
             if parameter.grad is not None:
@@ -34,7 +32,6 @@ class ReducesByName(PlainGrads):
 class ReducesByHash(ReducesByName):
     """Names are in the order of their hashes."""
 
-    @override
     def names(self, names: list[str]) -> Iterable[str]:
         return sorted(names, key=lambda name: hash(("bucket", name)))
 
@@ -42,6 +39,5 @@ class ReducesByHash(ReducesByName):
 class ReducesBySet(ReducesByName):
     """Names are in the order of a set."""
 
-    @override
     def names(self, names: list[str]) -> Iterable[str]:
         return {*names}

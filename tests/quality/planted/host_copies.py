@@ -7,25 +7,36 @@ Copies with `non_blocking` are queued, as DeepSpeed's and FSDP2's offloading que
 import torch
 import torch.distributed as dist
 from torch import nn
-from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import local, local_grad, reduce_groups
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from tests.quality.planted.planted import FILLED, planted, right
+
+TWO_SUMS = Scenario(
+    MeshSpec((2,), ("dp",)),
+    (ParameterSpec("a", (3,), ("R",)), ParameterSpec("b", (5,), ("R",))),
+    (1, 1),
+    1,
+)
+LATE = (FILLED, "accumulated_unordered")
+SHOWN = {"scenarios": (TWO_SUMS,), "is_alone": True}
+UNORDERED = "nothing orders aten.copy_"
 
 
+@right(TWO_SUMS)
 class OnePinnedBuffer(PlainGrads):
     """Correct: each sum goes to the buffer and back, and the host waits for both copies."""
 
     capabilities = Capabilities(varying_accumulations=True, device="cuda")
 
-    @override
     def bind(self) -> None:
         numel = max(local(each).numel() for each in self.parameters)
         self.pinned = torch.empty(numel, pin_memory=True)
         self.back = torch.cuda.Stream()
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             self.stage(self.summed(parameter))
@@ -58,48 +69,47 @@ class OnePinnedBuffer(PlainGrads):
         torch.cuda.current_stream().synchronize()
 
 
+@planted(LATE, **SHOWN, says=(UNORDERED, "in stage before aten.copy_"))
 class WritesWhatIsOnItsWay(OnePinnedBuffer):
     """The next sum is copied into the buffer while the one before is copied out of it."""
 
-    @override
     def before_fetch(self) -> None:
         pass
 
 
+@right(TWO_SUMS)
 class OrdersBothCopies(OnePinnedBuffer):
     """Correct: the stream of the next copy waits, and not the host."""
 
-    @override
     def before_fetch(self) -> None:
         torch.cuda.current_stream().wait_stream(self.back)
 
 
+@planted(LATE, **SHOWN, says=(UNORDERED, "in stage before aten.mul_"))
 class ReadsBeforeItArrives(OnePinnedBuffer):
     """The host reads the buffer before the copy may have arrived."""
 
-    @override
     def after_fetch(self) -> None:
         pass
 
 
+@planted(LATE, **SHOWN, says=(UNORDERED, "in stage before aten.mul_"))
 class WaitsForTheCopyBefore(OnePinnedBuffer):
     """The host waits for the event of the sum before."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.arrived = torch.cuda.Event()
 
-    @override
     def after_fetch(self) -> None:
         self.arrived.synchronize()
         self.arrived.record()
 
 
+@right(TWO_SUMS)
 class WaitsForItsEvent(OnePinnedBuffer):
     """Correct: the host waits for the event of this sum."""
 
-    @override
     def after_fetch(self) -> None:
         arrived = torch.cuda.Event()
         arrived.record()

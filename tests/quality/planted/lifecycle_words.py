@@ -4,6 +4,8 @@ Each overrides some methods of `Careful`, which gets all of these words right.
 """
 
 import contextlib
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -14,13 +16,86 @@ from torch.autograd.graph import get_gradient_edge
 from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
-from syncverify.bugbank.lifecycle.param_storage_swapped_after_bind import TrustsViews
+from syncverify.bugbank.cross_rank import PacksWhatIsUsed
+from syncverify.bugbank.entry import Marked, marking
+from syncverify.bugbank.faults import (
+    KeepsCountsOfFailedStep,
+)
+from syncverify.bugbank.lifecycle.storage import (
+    ForgetsEarlierMicroBatches,
+    TrustsViews,
+    TrustsViewsOfMoved,
+)
+from syncverify.bugbank.lifecycle.windows import (
+    LeavesTail,
+    WaitsForWhatWasLaunched,
+)
+from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.subject import resolve
+from tests.quality.planted.planted import (
+    ACCUMULATE,
+    FILLED,
+    LIVE,
+    LOCAL,
+    MATCH,
+    READ,
+    UNREDUCED,
+    VALUE,
+    WAITS,
+    ZERO,
+    Identity,
+    Planted,
+    each_parameter,
+    plant,
+)
+
+READS_EARLY = (FILLED, "reduced_before_accumulated")
+LOST = (VALUE, "view_lost")
 
 
+def without(topic: str) -> Callable[[Scenario], Scenario]:
+    """Make the plain scenario of one that has nothing special but this topic."""
+    return {
+        "event": lambda scenario: replace(scenario, events=()),
+        "launch": lambda scenario: replace(scenario, launch="current_stream"),
+        "readiness": lambda scenario: replace(scenario, readiness="same"),
+        "synchronizers": lambda scenario: replace(scenario, synchronizers="one"),
+        "used": each_parameter(lambda spec: replace(spec, used="always")),
+    }[topic]
+
+
+def of_word(
+    subject: type[Any], feature: str, identity: Identity, **fields: Any
+) -> Planted:
+    """Plant a defect that a word shows; a class that gets all words right is its twin."""
+    own = resolve(subject).capabilities
+    # Features promised right are drawn more often than features that may be refused.
+    contract = replace(own, features=frozenset(), right=frozenset({feature}))
+    taken_out = without(feature.partition("=")[0])
+    return plant(
+        subject,
+        identity,
+        feature,
+        twin=Careful,
+        contract=contract,
+        without=taken_out,
+        **fields,
+    )
+
+
+def word(feature: str, identity: Identity, **fields: Any) -> Callable[[Marked], Marked]:
+    """Mark a class as a defect that a word shows, and let it promise the word."""
+
+    def mark(subject: Marked) -> Marked:
+        subject.features = frozenset({feature})
+        return marking(lambda own: of_word(own, feature, identity, **fields))(subject)
+
+    return mark
+
+
+@word("event=wait_twice", (VALUE, "reduced_twice"))
 class ReducesInEachWait(Careful):
     """Takes each `wait()` for the end of a step: a second one sums the sums."""
-
-    features = frozenset({"event=wait_twice"})
 
     def wait(self) -> None:
         super().wait()
@@ -31,22 +106,20 @@ class ReducesInEachWait(Careful):
         pass
 
 
+@word("event=zero_before_wait", ("zero_grad_waits_for_reduce", "zeroed_in_flight"))
 class ZeroesInFlight(Careful):
     """`zero_grad()` zeroes buckets whose reductions are still in flight.
 
     Source: horovod/horovod#1116.
     """
 
-    features = frozenset({"event=zero_before_wait"})
-
     def finish_thrown_away(self) -> None:
         pass
 
 
+@word("event=empty_step", UNREDUCED)
 class LearnsFromFirstStep(Careful):
     """Takes parameters without a gradient in the first step for unused for ever."""
-
-    features = frozenset({"event=empty_step"})
 
     def bind(self) -> None:
         self.learned = False
@@ -59,19 +132,17 @@ class LearnsFromFirstStep(Careful):
             self.buckets, self.learned = counted, True
 
 
+@word("event=extra_backward", (VALUE, "reduced_early"))
 class DropsLateGradients(Careful):
     """A gradient that comes after its bucket was launched is overwritten by the sum."""
-
-    features = frozenset({"event=extra_backward"})
 
     def check_count(self, bucket: Bucket, parameter: nn.Parameter) -> None:
         pass
 
 
+@word("event=rebind", (LIVE, "raised_RuntimeError"))
 class BindsOnce(Careful):
     """Buckets outlive `unbind()`, and are not attached again."""
-
-    features = frozenset({"event=rebind"})
 
     def bind(self) -> None:
         if not self.buckets:
@@ -83,13 +154,12 @@ class BindsOnce(Careful):
         self.buckets = kept
 
 
+@word("event=freeze", UNREDUCED)
 class SkipsBucketsOfFrozen(Careful):
     """A parameter that is frozen later keeps its whole bucket from being launched.
 
     Source: pytorch/pytorch#14675.
     """
-
-    features = frozenset({"event=freeze"})
 
     def launch(self, bucket: Bucket) -> None:
         if all(parameter.requires_grad for parameter in bucket.parameters):
@@ -98,6 +168,7 @@ class SkipsBucketsOfFrozen(Careful):
             self.num_launched += 1
 
 
+@word("event=cast", LOST)
 class TrustsViewsOfCast(TrustsViews):
     """Gradients are no longer views once their parameters were cast.
 
@@ -107,29 +178,26 @@ class TrustsViewsOfCast(TrustsViews):
     features = frozenset({"event=cast"})
 
 
+@word("event=unfreeze", UNREDUCED)
 class LeavesLaterTrainedLocal(Careful):
     """A parameter that is frozen at `bind()` and trained later keeps its local gradient."""
-
-    features = frozenset({"event=unfreeze"})
 
     def check_frozen(self) -> None:
         pass
 
 
+@word("event=unfreeze_in_turn", UNREDUCED)
 class TrustsLastFrozen(Careful):
     """Takes all frozen parameters for frozen as long as the last of them is."""
-
-    features = frozenset({"event=unfreeze_in_turn"})
 
     def check_frozen(self) -> None:
         if all(parameter.requires_grad for parameter in self.frozen[-1:]):
             super().check_frozen()
 
 
+@word("event=set_every_other_to_none", LOST)
 class ChecksOneView(Careful):
     """One gradient of a bucket that is still a view stands for all of them."""
-
-    features = frozenset({"event=set_every_other_to_none"})
 
     def check_view(self, bucket: Bucket, parameter: nn.Parameter) -> None:
         own = bucket.buffer.untyped_storage().data_ptr()
@@ -138,10 +206,9 @@ class ChecksOneView(Careful):
             super().check_view(bucket, parameter)
 
 
+@word("event=rebind_announced", (ACCUMULATE, "reduced_early"))
 class BindsFirstCount(Careful):
     """`bind()` goes back to the count of the first `bind()`."""
-
-    features = frozenset({"event=rebind_announced"})
 
     def bind(self) -> None:
         self.first = getattr(self, "first", self.required)
@@ -149,10 +216,9 @@ class BindsFirstCount(Careful):
         super().bind()
 
 
+@word("event=remade", UNREDUCED)
 class LeavesTakenParameters(Careful):
     """Leaves a parameter to the first synchronizer that had it."""
-
-    features = frozenset({"event=remade"})
 
     def is_managed(self, parameter: nn.Parameter) -> bool:
         owner = vars(parameter).setdefault("owner", id(self))
@@ -166,10 +232,10 @@ class LeavesTakenParameters(Careful):
 made: list[Careful] = []
 
 
+@word("synchronizers=two", (READ, "read_before_reduced"))
 class WaitsForTheNewest(Careful):
     """Waits only for the synchronizer that was bound last."""
 
-    features = frozenset({"synchronizers=two"})
     newest: ClassVar[dict[int, Careful]] = {}
 
     def bind(self) -> None:
@@ -185,10 +251,9 @@ class WaitsForTheNewest(Careful):
         self.newest.pop(dist.get_rank(), None)
 
 
+@word("used=undefined", (LIVE, "unclear_error"))
 class ScalesEachGradient(Careful):
     """A hook multiplies each gradient by 1, and a gradient may be undefined."""
-
-    features = frozenset({"used=undefined"})
 
     def bind(self) -> None:
         super().bind()
@@ -197,10 +262,10 @@ class ScalesEachGradient(Careful):
             self.hooks.append(hook)
 
 
+@word("event=unbind_early", UNREDUCED)
 class KeepsProgress(Careful):
     """`zero_grad()` starts a step, and `bind()` goes on where `unbind()` stopped."""
 
-    features = frozenset({"event=unbind_early"})
     num_launched = 0
     is_reduced = False
 
@@ -210,10 +275,9 @@ class KeepsProgress(Careful):
         self.num_launched, self.is_reduced = kept
 
 
+@word("launch=step_on_new_stream", READS_EARLY)
 class KeepsFirstStream(Careful):
     """The reduction waits for the stream of the first step."""
-
-    features = frozenset({"launch=step_on_new_stream"})
 
     def bind(self) -> None:
         self.filling: torch.cuda.Stream | None = None
@@ -224,10 +288,9 @@ class KeepsFirstStream(Careful):
         self.comm.wait_stream(self.filling)
 
 
+@word("event=cast_before_zero", (ZERO, "gradient_left"))
 class ZeroesBucketsAlone(Careful):
     """`zero_grad()` clears the buckets, also where gradients are views no longer."""
-
-    features = frozenset({"event=cast_before_zero"})
 
     def zero_grad(self) -> None:
         self.num_launched = 0
@@ -235,13 +298,12 @@ class ZeroesBucketsAlone(Careful):
         ViewBuckets.zero_grad(self)
 
 
+@word("launch=step_on_side_stream", (READ, "read_before_reduced"))
 class JoinsDefaultStream(Careful):
     """The default stream waits for the reduction, and not the stream that calls `wait()`.
 
     Source: pytorch/pytorch#37790.
     """
-
-    features = frozenset({"launch=step_on_side_stream"})
 
     def join(self) -> None:
         torch.cuda.default_stream().wait_stream(self.comm)
@@ -262,6 +324,7 @@ class HoldsAccumulators(Careful):
         del self.accumulators
 
 
+@word("launch=bind_on_side_stream", READS_EARLY)
 class ForksFromDefaultStream(HoldsAccumulators):
     """The reduction waits for the default stream, while gradients come on another one.
 
@@ -272,23 +335,21 @@ class ForksFromDefaultStream(HoldsAccumulators):
         self.comm.wait_stream(torch.cuda.default_stream())
 
 
+@word("launch=parameter_streams", READS_EARLY)
 class ForksFromLastGradient(Careful):
     """The reduction waits for the stream of the hook that launches it, and no other.
 
     Source: deepspeedai/DeepSpeed#8061.
     """
 
-    features = frozenset({"launch=parameter_streams"})
-
     def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
         bucket.counts[parameter] += 1
         self.launch_ready()
 
 
+@word("readiness=by_rank", (MATCH, "bucket_mismatch"))
 class LaunchesWhatIsReady(Careful):
     """Buckets are launched in the order in which this rank completes them."""
-
-    features = frozenset({"readiness=by_rank"})
 
     def launch_ready(self) -> None:
         for bucket in self.buckets:
@@ -305,10 +366,9 @@ class LaunchesWhatIsReady(Careful):
         super().zero_grad()
 
 
+@word("event=failing_collectives", (VALUE, "failure_hidden"))
 class HidesFailures(Careful):
     """Takes an error of a reduction for its end."""
-
-    features = frozenset({"event=failing_collectives"})
 
     def finish(self, bucket: Bucket) -> None:
         with contextlib.suppress(dist.DistBackendError):
@@ -316,10 +376,9 @@ class HidesFailures(Careful):
         bucket.work = None
 
 
+@word("used=never", UNREDUCED)
 class SkipsIncompleteBuckets(Careful):
     """Never launches a bucket with an unused parameter."""
-
-    features = frozenset({"used=never"})
 
     def launch(self, bucket: Bucket) -> None:
         if all(bucket.counts[parameter] for parameter in bucket.parameters):
@@ -328,13 +387,15 @@ class SkipsIncompleteBuckets(Careful):
             self.num_launched += 1
 
 
+# Few scenarios show it: seed 0 draws none among those that the test plays.
+@word(
+    "used=not_in_first_micro_batch", (VALUE, "reduced_early"), examples=1000, seeds=(5,)
+)
 class LearnsFromFirstMicroBatch(Careful):
     """Does not wait for parameters that the first micro-batch does not use.
 
     Source: NovaSky-AI/SkyRL#2146.
     """
-
-    features = frozenset({"used=not_in_first_micro_batch"})
 
     def bind(self) -> None:
         self.used: set[nn.Parameter] = set()
@@ -354,3 +415,20 @@ class LearnsFromFirstMicroBatch(Careful):
     def zero_grad(self) -> None:
         super().zero_grad()
         self.used.clear()
+
+
+OTHERS = [
+    of_word(TrustsViews, "event=set_to_none", LOST),
+    of_word(WaitsForWhatWasLaunched, "event=missing_backward", UNREDUCED),
+    of_word(LeavesTail, "event=tail", UNREDUCED),
+    of_word(
+        KeepsCountsOfFailedStep,
+        "event=raise_in_backward",
+        (ACCUMULATE, "reduced_early"),
+    ),
+    of_word(TrustsViewsOfMoved, "event=move", LOST),
+    of_word(PacksWhatIsUsed, "used=not_on_odd_ranks", (WAITS, "deadlock")),
+    of_word(
+        ForgetsEarlierMicroBatches, "used=not_in_last_micro_batch", (LOCAL, "erased")
+    ),
+]

@@ -5,13 +5,13 @@ from functools import partial
 
 import torch
 from torch import nn
-from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
 from syncverify.bugbank.bases.placements import local
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
-from tests.quality.planted.planted import Planted, planted
+from syncverify.subjects.subject import resolve
+from tests.quality.planted.planted import Planted, plant
 
 ROUNDING = "gradient_is_within_rounding"
 # Convolutions have weights of 4 dims.
@@ -27,7 +27,6 @@ class ModuleGrads(MainGrads):
 class DropsLastBits(ModuleGrads):
     """Compresses gradients to 18 of their 24 bits, which hold all whole numbers that are sent."""
 
-    @override
     def reduce(self, bucket: Bucket) -> None:
         if bucket.buffer.dtype is torch.float32:
             bucket.buffer.view(torch.int32).bitwise_and_(~0x3F)
@@ -37,7 +36,6 @@ class DropsLastBits(ModuleGrads):
 class KeepsGradientsOfIdleExperts(ModuleGrads):
     """Takes a gradient of zeros for none, so that the one before stays in its slot."""
 
-    @override
     def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
         if local(parameter.grad).any():
             super().on_accumulated(slot, parameter)
@@ -53,7 +51,6 @@ class CopiesStorage(ModuleGrads):
     hands over a gradient that is channels-last.
     """
 
-    @override
     def bind(self) -> None:
         super().bind()
         for bucket in self.buckets:
@@ -69,7 +66,6 @@ class CopiesStorage(ModuleGrads):
         slot.copy_(in_memory + slot if self.moved[parameter] else in_memory)
         self.moved[parameter] += 1
 
-    @override
     def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
         parameter.grad = None
 
@@ -82,10 +78,16 @@ def without_module(scenario: Scenario) -> Scenario:
 def shown_by(
     name: str, subject: type[ModuleGrads], cause: str = "out_of_bound"
 ) -> Planted:
-    return planted(
+    own, feature = resolve(subject).capabilities, f"module={name}"
+    # Scenarios train this module or none.
+    features = own.features - {"module"} | {feature}
+    return plant(
         subject,
         (ROUNDING, cause),
-        f"module={name}",
+        feature,
+        twin=ModuleGrads,
+        contract=replace(own, features=features),
+        seeds=(*range(12),),  # one search may have bad luck
         without=without_module,
         needs=frozenset({"shape=4 dims"} if name.startswith("conv") else ()),
         examples=200,  # few of them train the module

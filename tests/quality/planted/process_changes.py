@@ -4,34 +4,31 @@ import gc
 import os
 import random
 import warnings
+from collections.abc import Callable
 
 import numpy.random
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from typing_extensions import override
 
-from studies.redteam.wrong.leftovers import (
-    LeavesAutogradOnOneThread,
-    RewindsGenerators,
-    WatchesCollections,
-)
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from tests.quality.planted.planted import UNBIND, Planted, plant, planted, right
+from tests.quality.planted.remains import SHOWN, SIX_STEPS
 
 
+@planted((UNBIND, "generator_seeded"), **SHOWN)
 class SeedsNumpy(ViewBuckets):
     """`bind()` seeds numpy's generator, which belongs to the training program."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         numpy.random.seed(7)
 
 
+@right(SIX_STEPS)
 class DrawsApart(ViewBuckets):
     """Right: seeds are set back, and then a number of draws moves numpy's generator on."""
 
-    @override
     def wait(self) -> None:
         super().wait()
         states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
@@ -44,85 +41,49 @@ class DrawsApart(ViewBuckets):
         numpy.random.random(3000)
 
 
-class OnBind(ViewBuckets):
-    """`bind()` changes the process."""
+def changing(name: str, change: Callable[[], object]) -> Planted:
+    """Plant a synchronizer whose `bind()` changes the process."""
 
-    @override
-    def bind(self) -> None:
-        super().bind()
-        self.change()
+    def bind(self: ViewBuckets) -> None:
+        ViewBuckets.bind(self)
+        change()
 
-    def change(self) -> None:
-        raise NotImplementedError
-
-
-class StopsCollector(OnBind):
-    """Python's collector is turned off, and not on again."""
-
-    @override
-    def change(self) -> None:
-        gc.disable()
+    subject = type(name, (ViewBuckets,), {"bind": bind})
+    return plant(subject, (UNBIND, "setting_changed"), **SHOWN)
 
 
-class FlushesDenormals(OnBind):
-    """Denormal numbers are zero from now on."""
-
-    @override
-    def change(self) -> None:
-        torch.set_flush_denormal(True)
-
-
-class ChangesCudnn(OnBind):
-    """cuDNN may choose other kernels in each run."""
-
-    @override
-    def change(self) -> None:
-        torch.backends.cudnn.deterministic = False  # the harness sets it
-
-
-class ChangesEnvironment(OnBind):
-    """Processes that the training program starts get another environment."""
-
-    @override
-    def change(self) -> None:
-        os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+OTHERS = [
+    changing("StopsCollector", gc.disable),
+    changing("FlushesDenormals", lambda: torch.set_flush_denormal(True)),
+    # The harness sets it.
+    changing(
+        "ChangesCudnn", lambda: setattr(torch.backends.cudnn, "deterministic", False)
+    ),
+    changing(
+        "ChangesEnvironment",
+        lambda: os.environ.update({"CUDA_DEVICE_MAX_CONNECTIONS": "1"}),
+    ),
+    changing("SilencesWarnings", lambda: warnings.simplefilter("ignore")),
+    changing(
+        "HooksAllModules", lambda: register_module_forward_pre_hook(lambda *_: None)
+    ),
+    changing(
+        "HooksAllOptimizers",
+        lambda: register_optimizer_step_post_hook(lambda *_: None),
+    ),
+]
 
 
-class SilencesWarnings(OnBind):
-    """No warning is shown from now on."""
-
-    @override
-    def change(self) -> None:
-        warnings.simplefilter("ignore")
-
-
-class HooksAllModules(OnBind):
-    """A hook on all modules is never removed."""
-
-    @override
-    def change(self) -> None:
-        register_module_forward_pre_hook(lambda *_: None)
-
-
-class HooksAllOptimizers(OnBind):
-    """A hook on all optimizers is never removed."""
-
-    @override
-    def change(self) -> None:
-        register_optimizer_step_post_hook(lambda *_: None)
-
-
+@right(SIX_STEPS)
 class ChangesForABlock(ViewBuckets):
     """Right: `wait()` puts all settings back; `bind()` sets a variable that torch's tools set."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         os.environ["MASTER_ADDR"] = "localhost"  # as torch's own tools do
         for parameter in filter(lambda p: p.requires_grad, *self.param_groups):
             parameter.peers = (0, [parameter])
 
-    @override
     def wait(self) -> None:
         hook = register_module_forward_pre_hook(lambda *_: None)
         with warnings.catch_warnings():
@@ -137,19 +98,3 @@ class ChangesForABlock(ViewBuckets):
         del os.environ["A_VARIABLE"]
         torch.set_flush_denormal(False)
         gc.enable()
-
-
-SEEDING = [SeedsNumpy]
-REWINDING = [RewindsGenerators]
-CHANGING = [
-    StopsCollector,
-    FlushesDenormals,
-    ChangesCudnn,
-    LeavesAutogradOnOneThread,
-    ChangesEnvironment,
-    SilencesWarnings,
-    HooksAllModules,
-    HooksAllOptimizers,
-    WatchesCollections,
-]
-RIGHT = [DrawsApart, ChangesForABlock]

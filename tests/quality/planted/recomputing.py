@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tests.quality.planted.graph_words import shown
 from tests.quality.planted.watching import WatchesBackwards
 
 
@@ -38,6 +39,7 @@ class CountsRecomputed(WatchesBackwards):
         self.came[parameter] += 1
 
 
+@shown("use=checkpointed")
 class ExpectsGradientOfRecomputed(CountsRecomputed):
     """Waits for as many gradients as uses were computed again."""
 
@@ -51,6 +53,7 @@ class ExpectsGradientOfRecomputed(CountsRecomputed):
         super().wait()
 
 
+@shown("use=checkpointed_reentrant", cause="unexplained")
 class DoneWhenRecomputedCame(CountsRecomputed):
     """Takes a parameter for done after its recomputed uses, though more may follow."""
 
@@ -62,6 +65,7 @@ class DoneWhenRecomputedCame(CountsRecomputed):
             self.left_out.add(parameter)
 
 
+@shown("use=checkpointed_nested")
 class TakesInnerForwardForEvaluation(CountsRecomputed):
     """Takes uses under `no_grad` beside others for an evaluation, and leaves out the parameter."""
 

@@ -1,43 +1,54 @@
 """Synchronizers with right gradients that leave something behind, or hold more and more."""
 
 import random
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from typing_extensions import override
 
 from studies.redteam.wrong.bucket_size import CapsInElements
 from studies.redteam.wrong.hooks import RemovesAllHooks
 from studies.redteam.wrong.leftovers import (
     ChangesTheDefault,
-    GrowsAHistory,
-    KeepsEveryOtherWork,
-    KeepsNormsInAGlobal,
+    LeavesAutogradOnOneThread,
     LeavesFlatParameters,
     LeavesMainGrad,
     LeavesNodeHooks,
     LeavesPlacesInBuckets,
+    RewindsGenerators,
     SeedsEveryone,
     SeedsPython,
+    WatchesCollections,
 )
-from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.bugbank.bases.main_grads import AveragedMainGrads
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.scenario.contract import Capabilities
-from tests.quality.planted import growth, process_changes
-from tests.quality.planted.bank import UNBIND
-from tests.quality.planted.planted import planted
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from tests.quality.planted.planted import UNBIND, plant, planted, right, training
 
-GROWTH = "memory_does_not_pile_up"
 CAP = "bucket_fits_the_cap"
+SIX_STEPS = Scenario(
+    MeshSpec((2,), ("dp",)),
+    (
+        ParameterSpec("w", (2, 3), ("R",)),
+        ParameterSpec("one", (3,), None),
+        ParameterSpec("other", (3,), None),
+    ),
+    (1,) * 6,
+    2**20,
+    backward="hooks_of_others",
+)
+SHOWN = {"scenarios": (SIX_STEPS,), "is_alone": True}
+BOTH_FIT, BOTH_DO_NOT_FIT, NONE_FITS = (
+    training(2, shape=(2, 3), cap_bytes=num_bytes) for num_bytes in (48, 24, 1)
+)
 
 
+@right(SIX_STEPS)
 class DrawsNumbers(ViewBuckets):
     """Right: numbers may be drawn, and a seed may be set for the length of a block."""
 
-    @override
     def wait(self) -> None:
         torch.rand(10)
         with torch.random.fork_rng(devices=[]):
@@ -51,10 +62,10 @@ class DrawsNumbers(ViewBuckets):
         super().wait()
 
 
+@planted((UNBIND, "setting_changed"), **SHOWN)
 class ChangesPrecision(ViewBuckets):
     """The precision of matrix products is lowered, and not raised again."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         torch.set_float32_matmul_precision("medium")
@@ -74,19 +85,19 @@ def replace_backward() -> None:
     torch.Tensor.backward = backward
 
 
+@planted((UNBIND, "hook_left"), **SHOWN)
 class ReplacesBackward(ViewBuckets):
     """A method of torch is replaced, and stays."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         replace_backward()
 
 
+@right(SIX_STEPS)
 class ChangesDtypeForABlock(ViewBuckets):
     """Right: the default dtype is set back."""
 
-    @override
     def wait(self) -> None:
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.bfloat16)
@@ -94,109 +105,63 @@ class ChangesDtypeForABlock(ViewBuckets):
         torch.set_default_dtype(before)
 
 
-class KeepsHandles(ViewBuckets):
-    """Handles of all steps are kept."""
-
-    handles: Any = None
-
-    def made(self) -> Any:
-        return []
-
-    @override
-    def bind(self) -> None:
-        super().bind()
-        self.handles = self.made()
-
-    @override
-    def launch(self, bucket: Bucket) -> None:
-        super().launch(bucket)
-        self.handles.append(bucket.work)
-
-
-class KeepsHandlesInClosure(KeepsHandles):
-    """Handles of all steps are kept, where no attribute shows them."""
-
-    @override
-    def made(self) -> Any:
-        kept: list[dist.Work | None] = []
-
-        def keep(work: dist.Work | None) -> None:
-            kept.append(work)
-
-        @dataclass
-        class Log:
-            append: Callable[[dist.Work | None], None]
-
-        return Log(keep)
-
-
-class KeepsFewHandles(KeepsHandles):
-    """Right: handles of the last collectives are kept."""
-
-    @override
-    def made(self) -> Any:
-        return deque(maxlen=100)
-
-
-class KeepsAFewSteps(ViewBuckets):
-    """Right: a ring of four copies, and a view that becomes longer in memory that does not."""
-
-    @override
-    def bind(self) -> None:
-        super().bind()
-        self.ring: list[torch.Tensor] = []
-        self.memory = torch.zeros(100)
-        self.norms = self.memory[:0]
-
-    @override
-    def wait(self) -> None:
-        super().wait()
-        self.ring = [*self.ring[-3:], self.buckets[0].buffer.clone()]
-        self.norms = self.memory[: self.norms.numel() + 1]
-
-
+@planted(
+    (CAP, "over_cap"),
+    scenarios=(BOTH_DO_NOT_FIT,),
+    elsewhere=(BOTH_FIT,),
+    is_alone=True,
+)
 class CountsCapInElements(CapsInElements):
     """It promises to keep the cap."""
 
     capabilities = Capabilities(varying_accumulations=True, keeps_bucket_cap=True)
 
 
+@right(BOTH_DO_NOT_FIT, NONE_FITS)
 class KeepsCap(ViewBuckets):
     """Right: a bucket is closed before it is too large."""
 
     capabilities = Capabilities(varying_accumulations=True, keeps_bucket_cap=True)
 
 
-REMAINS = [
-    planted(LeavesNodeHooks, (UNBIND, "hook_left")),
-    planted(RemovesAllHooks, (UNBIND, "hook_lost")),
-    planted(LeavesMainGrad, (UNBIND, "attribute_left")),
-    planted(LeavesFlatParameters, (UNBIND, "parameters_joined")),
-    planted(SeedsEveryone, (UNBIND, "generator_seeded")),
-    planted(SeedsPython, (UNBIND, "generator_seeded")),
-    planted(ChangesTheDefault, (UNBIND, "setting_changed")),
-    planted(ChangesPrecision, (UNBIND, "setting_changed")),
-    planted(ReplacesBackward, (UNBIND, "hook_left")),
-    planted(KeepsHandles, (GROWTH, "piles_up")),
-    planted(KeepsHandlesInClosure, (GROWTH, "piles_up")),
-    planted(LeavesPlacesInBuckets, (UNBIND, "attribute_left")),
-    planted(KeepsEveryOtherWork, (GROWTH, "piles_up")),
-    planted(KeepsNormsInAGlobal, (GROWTH, "piles_up")),
-    planted(GrowsAHistory, (GROWTH, "piles_up")),
-    *(planted(each, (GROWTH, "piles_up")) for each in growth.GROWING),
-    *(planted(each, (UNBIND, "generator_seeded")) for each in process_changes.SEEDING),
-    *(
-        planted(each, (UNBIND, "generator_rewound"))
-        for each in process_changes.REWINDING
+class JoinsBuckets(CountsCapInElements):
+    """It promises nothing about the cap."""
+
+    capabilities = Capabilities()
+
+
+class OneABucket(AveragedMainGrads):
+    """Right: gradients of equal values are not counted together against the cap."""
+
+    capabilities = replace(AveragedMainGrads.capabilities, keeps_bucket_cap=True)
+
+
+OTHERS = [
+    plant(LeavesNodeHooks, (UNBIND, "hook_left"), **SHOWN),
+    plant(RemovesAllHooks, (UNBIND, "hook_lost"), **SHOWN),
+    plant(LeavesMainGrad, (UNBIND, "attribute_left"), **SHOWN),
+    plant(LeavesPlacesInBuckets, (UNBIND, "attribute_left"), **SHOWN),
+    plant(LeavesFlatParameters, (UNBIND, "parameters_joined"), **SHOWN),
+    plant(SeedsEveryone, (UNBIND, "generator_seeded"), **SHOWN),
+    plant(SeedsPython, (UNBIND, "generator_seeded"), **SHOWN),
+    plant(RewindsGenerators, (UNBIND, "generator_rewound"), **SHOWN),
+    plant(ChangesTheDefault, (UNBIND, "setting_changed"), **SHOWN),
+    plant(LeavesAutogradOnOneThread, (UNBIND, "setting_changed"), **SHOWN),
+    plant(WatchesCollections, (UNBIND, "setting_changed"), **SHOWN),
+    plant(ViewBuckets, None, scenarios=(SIX_STEPS,)),
+    plant(JoinsBuckets, None, scenarios=(BOTH_DO_NOT_FIT,)),
+    plant(
+        OneABucket,
+        None,
+        scenarios=(
+            training(
+                12,
+                shape=(),
+                ranks=3,
+                accumulations=(2,),
+                cap_bytes=1,
+                parameter={"dtype": "bfloat16"},
+            ),
+        ),
     ),
-    *(planted(each, (UNBIND, "setting_changed")) for each in process_changes.CHANGING),
-]
-RIGHT = [
-    ViewBuckets,
-    DrawsNumbers,
-    ChangesDtypeForABlock,
-    KeepsFewHandles,
-    KeepsAFewSteps,
-    *growth.RIGHT,
-    *process_changes.RIGHT,
 ]

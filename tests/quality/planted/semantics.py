@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
@@ -59,7 +58,6 @@ def sums(gradient: torch.Tensor) -> Iterator[tuple[torch.Tensor, dist.ProcessGro
 class SendsOnWhatComes(PlainGrads):
     """Reduces to one rank, which sends the sum on; waits for the second collective only."""
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         for local, group in sums(gradient):
             root = dist.get_global_rank(group, 0)
@@ -82,7 +80,6 @@ class SendsOnWhatComesOnNccl(SendsOnWhatComes):
 class SendsOnAndForgets(SendsOnWhatComesOnNccl):
     """Waits for neither, which is wrong on NCCL too."""
 
-    @override
     def await_sent(self, work: dist.Work) -> None:
         """Forget it."""
 
@@ -92,7 +89,6 @@ class SendsOnParts(PlainGrads):
 
     capabilities = Capabilities(needs_nccl=True)
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         for local, group in sums(gradient):
             size = dist.get_world_size(group)

@@ -1,18 +1,77 @@
 """Buckets of parameters on several meshes, right, and with a mesh mistaken for another one."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import local_grad, reduce_groups, slices
 from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.bugbank.entry import Marked
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.other_meshes import on_mesh
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from tests.quality.planted.planted import built_in, planted, right
+
+LINE = MeshSpec((4,), ("dp",))
+GRID = MeshSpec((2, 2), ("dp", "tp"))
+CUBE = MeshSpec((2, 1, 2), ("dp", "tp", "ep"))
+
+
+def scenario(mesh: MeshSpec, word: str, codes: str = "", **fields: object) -> Scenario:
+    """Make a scenario with one parameter on its mesh and one on another mesh."""
+    placements = tuple(codes.split()) or ("R",) * len(mesh.shape)
+    dense = ParameterSpec("dense", (4,), placements)
+    expert = on_mesh(mesh, replace(dense, name="expert"), word)
+    changed = replace(expert, **fields)  # type: ignore[arg-type]
+    return Scenario(mesh, (dense, changed), (2, 1), 1024)
+
+
+TRANSPOSED = scenario(GRID, "transposed", "R S0")
+RESHAPED = scenario(GRID, "reshaped", "R S0")
+SPLIT = scenario(LINE, "reshaped")
+SUB_MESHES = Scenario(
+    GRID,
+    (ParameterSpec("a", (4,), ("R", "-")), ParameterSpec("b", (4,), ("-", "R"))),
+    (1,),
+    1024,
+)
+SLICE = replace(
+    SPLIT,
+    parameters=(
+        SPLIT.parameters[0],
+        replace(SPLIT.parameters[1], placements=("R", "-")),
+    ),
+)
+PARTIAL = scenario(GRID, "transposed", "P R")
+SHOWN = [
+    TRANSPOSED,
+    RESHAPED,
+    SPLIT,
+    SLICE,
+    scenario(CUBE, "transposed", "R S0 R"),
+    scenario(replace(GRID, axis_names=(), order="permuted"), "transposed", "R S0"),
+    scenario(replace(GRID, order="permuted"), "reshaped", "S0 R"),
+    scenario(GRID, "transposed", "R S0", group=1),
+]
+
+
+def apart(shown: Scenario) -> Scenario:
+    """Put the second parameter into a group of its own."""
+    first, second = shown.parameters
+    return replace(shown, parameters=(first, replace(second, group=1)))
+
+
+def shown_by(*scenarios: Scenario) -> Callable[[Marked], Marked]:
+    """Mark a class as one that takes a mesh for another one; the first parameter alone is right."""
+    alone = tuple(replace(each, parameters=each.parameters[:1]) for each in scenarios)
+    return planted((), scenarios=scenarios, elsewhere=alone)
 
 
 def replicated(parameter: nn.Parameter) -> list[tuple[int, DeviceMesh]]:
@@ -23,6 +82,7 @@ def replicated(parameter: nn.Parameter) -> list[tuple[int, DeviceMesh]]:
     return [(axis, parameter.device_mesh) for axis, p in codes if p.is_replicate()]
 
 
+@right(*SHOWN, *map(apart, (TRANSPOSED, SUB_MESHES, SLICE, RESHAPED, SPLIT)))
 class BucketsByMesh(PlainGrads):
     """Sums gradients in buckets of one mesh, one list of placements and one dtype."""
 
@@ -46,7 +106,6 @@ class BucketsByMesh(PlainGrads):
         """Return the groups over which the bucket of a parameter is summed."""
         return reduce_groups(parameter)
 
-    @override
     def wait(self) -> None:
         buckets = defaultdict[Hashable, list[nn.Parameter]](list)
         for parameter in self.parameters:
@@ -65,26 +124,26 @@ class BucketsByMesh(PlainGrads):
         return next(on_meshes)
 
 
+@shown_by(TRANSPOSED, SUB_MESHES, SLICE)
 class BucketsWithoutMesh(BucketsByMesh):
     """A bucket has parameters of all meshes whose placements are equal."""
 
-    @override
     def mesh_key(self, mesh: DeviceMesh) -> Hashable:
         return None
 
 
+@shown_by(TRANSPOSED)
 class BucketsByShape(BucketsByMesh):
     """A bucket has parameters of all meshes whose shapes are equal."""
 
-    @override
     def mesh_key(self, mesh: DeviceMesh) -> Hashable:
         return tuple(mesh.shape)
 
 
+@shown_by(TRANSPOSED, RESHAPED, SPLIT)
 class GroupsByIndex(BucketsByMesh):
     """Takes the group at an axis of the first mesh, by the index of the axis."""
 
-    @override
     def groups(self, parameter: nn.Parameter) -> Sequence[dist.ProcessGroup]:
         return [
             (mesh if axis >= first.ndim else first).get_group(axis)
@@ -93,10 +152,10 @@ class GroupsByIndex(BucketsByMesh):
         ]
 
 
+@shown_by(RESHAPED, SPLIT)
 class GroupsByName(BucketsByMesh):
     """Takes the group at an axis of the first mesh, by the name of the axis."""
 
-    @override
     def groups(self, parameter: nn.Parameter) -> Sequence[dist.ProcessGroup]:
         found = list[dist.ProcessGroup]()
         for axis, mesh in replicated(parameter):
@@ -108,3 +167,6 @@ class GroupsByName(BucketsByMesh):
                 else mesh.get_group(axis)
             )
         return found
+
+
+OTHERS = built_in("synchronizer", scenarios=(*SHOWN, PARTIAL))

@@ -2,7 +2,7 @@
 
 import torch
 
-from syncverify.bugbank.memory.missing_record_stream import ReducesCopy
+from syncverify.bugbank.memory import ReducesCopy
 
 
 class HoldsUntilJoined(ReducesCopy):

@@ -13,27 +13,33 @@ from studies.redteam.wrong.meshes import ReducesPerGroup
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import Groups, local, reduce_groups
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.layout.reduce_scatter_storage_order import (
+from syncverify.bugbank.layout import (
+    CountsEachListing,
     HandsBackInTheOrderOfStorage,
 )
-from syncverify.bugbank.layout.shared_param_bucketed_twice import CountsEachListing
-from syncverify.bugbank.numerics.low_precision_accumulator import (
+from syncverify.bugbank.numerics.sums import (
     AccumulatesInParameterDtype,
+    RedistributesWhatArrives,
 )
-from syncverify.bugbank.numerics.partial_double_reduced import RedistributesWhatArrives
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.other_meshes import on_mesh
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import OWN_MESH, MeshSpec, ParameterSpec
-from tests.quality.planted.bank import (
+from tests.quality.planted.planted import (
     EXCLUSIVE,
     LIVE,
     LOCAL,
     MATCH,
     UNBIND,
+    UNREDUCED,
     VALUE,
+    Identity,
+    Planted,
+    each_parameter,
+    plant,
+    planted,
+    training,
 )
-from tests.quality.planted.planted import each_parameter, planted
 from tests.quality.planted.several_meshes import BucketsByShape, GroupsByName
 from tests.quality.planted.unequal_replicas import BroadcastsOneParameter
 from tests.quality.planted.updates_in_backward import StartsInItsHook
@@ -116,6 +122,12 @@ class LeavesConvolutionsOut(MainGrads):
         return reduce_groups(parameter) if parameter.dim() < 4 else ()
 
 
+@planted(
+    UNREDUCED,
+    twin=MainGrads,
+    scenarios=(training(shape=(2, 3, 2, 2, 2)),),
+    elsewhere=(training(shape=(2, 3, 2, 2)),),
+)
 class LeavesVolumesOut(MainGrads):
     """Has kernels for up to four dims, and does not reduce tensors with more."""
 
@@ -222,23 +234,38 @@ def on_own_mesh(scenario: Scenario) -> Scenario:
 UNSENT = "not_reduced"
 FOREIGN = "foreign_contribution"
 ROW_BY_ROW = setting(memory_format="contiguous")
+
+
+def of_space(
+    subject: type[Any],
+    identity: Identity,
+    feature: str,
+    needs: frozenset[str] = frozenset(),
+    **fields: Any,
+) -> Planted:
+    """Plant a defect that a feature shows, for a contract of plain steps and the feature."""
+    # Features promised right are drawn more often than features that may be refused.
+    contract = Capabilities(varying_accumulations=True, right=needs | {feature})
+    return plant(subject, identity, feature, needs=needs, contract=contract, **fields)
+
+
 SPACE = [
-    planted(LooksAtTwoAxes, (VALUE, UNSENT), "mesh=3 axes", without=two_named_axes),
-    planted(ComputesItsRow, (VALUE, FOREIGN), "mesh=permuted", without=row_major),
-    planted(AsksForAxesByName, (VALUE, UNSENT), "mesh=unnamed", without=named),
-    planted(TakesReplicasForTheWorld, (VALUE, FOREIGN), "placement=sub_mesh", without=placed("-", "R"), examples=300),
-    planted(KnowsOneKindOfShard, (LOCAL, FOREIGN), "placement=strided", without=placed("_S", "S")),
-    planted(RedistributesWhatArrives, (VALUE, "reduced_twice"), "placement=partial", without=placed("P", "R")),
-    planted(LeavesConvolutionsOut, (VALUE, UNSENT), "shape=4 dims", without=of_dims(3)),
-    planted(CountsHowManyFit, (LIVE, "raised_ZeroDivisionError"), "shape=empty", without=each_parameter(filled)),
-    planted(SumsInFloat32, (VALUE, "rounded"), "dtype=float64", without=each_parameter(narrow)),
-    planted(AccumulatesInParameterDtype, (VALUE, "rounded"), "dtype=own gradient dtype", without=setting(grad_dtype=None)),
-    planted(CountsEachListing, (VALUE, UNSENT), "listed=twice", without=setting(num_listed=1)),
-    planted(ReducesPerGroup, (VALUE, "reduced_twice"), "listed=in two groups", without=setting(also_in_next_group=False)),
-    planted(HandsBackInTheOrderOfStorage, (VALUE, "partly_wrong"), "memory_format=transposed", without=ROW_BY_ROW),
-    planted(WritesChannelsLast, (VALUE, "partly_wrong"), "memory_format=channels_last", without=ROW_BY_ROW, needs=frozenset({"shape=4 dims"}), examples=400),
-    planted(StartsInItsHook, (EXCLUSIVE, "touched_in_flight"), "update=in_backward", without=updated_after_wait),
-    planted(BucketsByShape, (MATCH, "groups_mixed"), "on_mesh=transposed", without=on_own_mesh, examples=400),
-    planted(GroupsByName, (VALUE, "reduced_twice"), "on_mesh=reshaped", without=on_own_mesh, examples=400),
-    planted(BroadcastsOneParameter, (UNBIND, "replicas_left_unequal"), "replicas=unequal", without=equal_replicas),
+    of_space(LooksAtTwoAxes, (VALUE, UNSENT), "mesh=3 axes", without=two_named_axes),
+    of_space(ComputesItsRow, (VALUE, FOREIGN), "mesh=permuted", without=row_major),
+    of_space(AsksForAxesByName, (VALUE, UNSENT), "mesh=unnamed", without=named),
+    of_space(TakesReplicasForTheWorld, (VALUE, FOREIGN), "placement=sub_mesh", without=placed("-", "R"), examples=300),
+    of_space(KnowsOneKindOfShard, (LOCAL, FOREIGN), "placement=strided", without=placed("_S", "S")),
+    of_space(RedistributesWhatArrives, (VALUE, "reduced_twice"), "placement=partial", without=placed("P", "R")),
+    of_space(LeavesConvolutionsOut, (VALUE, UNSENT), "shape=4 dims", without=of_dims(3)),
+    of_space(CountsHowManyFit, (LIVE, "raised_ZeroDivisionError"), "shape=empty", without=each_parameter(filled)),
+    of_space(SumsInFloat32, (VALUE, "rounded"), "dtype=float64", without=each_parameter(narrow)),
+    of_space(AccumulatesInParameterDtype, (VALUE, "rounded"), "dtype=own gradient dtype", without=setting(grad_dtype=None)),
+    of_space(CountsEachListing, (VALUE, UNSENT), "listed=twice", without=setting(num_listed=1)),
+    of_space(ReducesPerGroup, (VALUE, "reduced_twice"), "listed=in two groups", without=setting(also_in_next_group=False)),
+    of_space(HandsBackInTheOrderOfStorage, (VALUE, "partly_wrong"), "memory_format=transposed", without=ROW_BY_ROW),
+    of_space(WritesChannelsLast, (VALUE, "partly_wrong"), "memory_format=channels_last", without=ROW_BY_ROW, needs=frozenset({"shape=4 dims"}), examples=400),
+    of_space(StartsInItsHook, (EXCLUSIVE, "touched_in_flight"), "update=in_backward", without=updated_after_wait),
+    of_space(BucketsByShape, (MATCH, "groups_mixed"), "on_mesh=transposed", without=on_own_mesh, examples=400),
+    of_space(GroupsByName, (VALUE, "reduced_twice"), "on_mesh=reshaped", without=on_own_mesh, examples=400),
+    of_space(BroadcastsOneParameter, (UNBIND, "replicas_left_unequal"), "replicas=unequal", without=equal_replicas),
 ]  # fmt: skip

@@ -1,19 +1,33 @@
 """Synchronizers that need equal replicas, and twins that make them equal or do without."""
 
+from dataclasses import replace
+
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate
-from typing_extensions import override
 
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.contract import Capabilities
+from tests.quality.planted.planted import (
+    MATCH,
+    UNBIND,
+    VALUE,
+    built_in,
+    planted,
+    right,
+    training,
+)
+
+EQUAL = training(2, shape=(3,), accumulations=(2, 1), cap_bytes=24)
+UNEQUAL = replace(EQUAL, replicas="unequal")
+AFTER_AN_EMPTY_STEP = replace(UNEQUAL, events=("empty_step", "plain"))
+SHOWN = {"scenarios": (UNEQUAL,), "elsewhere": (EQUAL,)}
 
 
 class BroadcastsOneParameter(PlainGrads):
     """Makes the replicas of one parameter equal, and forgets the others."""
 
-    @override
     def bind(self) -> None:
         for parameter in self.parameters:
             if isinstance(parameter, DTensor) and Replicate() in parameter.placements:
@@ -29,6 +43,7 @@ def _broadcast(parameter: DTensor) -> None:
             dist.broadcast(value, group=group, group_src=0)
 
 
+@right(UNEQUAL)
 class LeavesReplicas(PlainGrads):
     """Correct: reduces gradients for all values of the parameters."""
 
@@ -38,15 +53,14 @@ class LeavesReplicas(PlainGrads):
         features=frozenset({"replicas", "use"}),
     )
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         dist.all_reduce(gradient.detach())
 
 
+@right(UNEQUAL)
 class MakesReplicasEqual(LeavesReplicas):
     """Correct: broadcasts each parameter."""
 
-    @override
     def bind(self) -> None:
         for parameter in self.broadcast():
             dist.broadcast(parameter.detach(), 0)
@@ -56,18 +70,23 @@ class MakesReplicasEqual(LeavesReplicas):
         return self.parameters
 
 
+@planted(
+    (UNBIND, "replicas_left_unequal"),
+    **SHOWN,
+    is_alone=True,
+    says=("replicas were made equal, and those of 'p1' are unequal on ranks 0, 1",),
+)
 class MakesFirstEqual(MakesReplicasEqual):
     """Broadcasts one parameter alone."""
 
-    @override
     def broadcast(self) -> list[nn.Parameter]:
         return self.parameters[:1]
 
 
+@right(UNEQUAL)
 class SumsUpdated(MakesReplicasEqual):
     """Correct: sums updated parameters, and subtracts the parameter once for each rank."""
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             if parameter.grad is not None:
@@ -77,27 +96,36 @@ class SumsUpdated(MakesReplicasEqual):
                 parameter.grad = updated - dist.get_world_size() * value
 
 
+@planted((VALUE, "unexplained"), **SHOWN)
 class TakesReplicasForEqual(SumsUpdated):
     """Sums updated parameters that were never made equal."""
 
-    @override
     def broadcast(self) -> list[nn.Parameter]:
         return []
 
 
+@planted((MATCH, "bucket_mismatch"), **SHOWN)
 class OrdersByValue(LeavesReplicas):
     """Reduces the parameter of the largest sum first, which ranks compute on their own."""
 
-    @override
     def bind(self) -> None:
         self.parameters.sort(key=lambda parameter: parameter.detach().sum().item())
 
 
+@planted((UNBIND, "parameter_changed"), scenarios=(UNEQUAL,))
 class MakesReplicasEqualLate(LeavesReplicas):
     """Broadcasts parameters as gradients are cleared, when an optimizer has updated them."""
 
-    @override
     def zero_grad(self) -> None:
         super().zero_grad()
         for parameter in self.parameters:
             dist.broadcast(parameter.detach(), 0)
+
+
+OTHERS = [
+    *built_in(
+        *("synchronizer", "fsdp2", "hsdp", "replicate-fsdp"), scenarios=(UNEQUAL,)
+    ),
+    # They make replicas equal in the first forward.
+    *built_in("ddp", "replicate", scenarios=(UNEQUAL, AFTER_AN_EMPTY_STEP)),
+]

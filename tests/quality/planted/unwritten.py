@@ -2,19 +2,22 @@
 
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from tests.quality.planted.planted import planted, right
+from tests.quality.planted.remains import SIX_STEPS
 
 _PADDING_NUMEL = 3
 
 
+@planted(
+    ("memory_is_written_before_it_is_read", "read_unwritten"), scenarios=(SIX_STEPS,)
+)
 class ReducesUnfilledStaging(ViewBuckets):
     """Reduces a staging buffer to which the gradients were not copied."""
 
     staged: torch.Tensor
 
-    @override
     def launch(self, bucket: Bucket) -> None:
         self.stage(bucket)
         for group in bucket.groups:
@@ -28,10 +31,10 @@ class ReducesUnfilledStaging(ViewBuckets):
         self.staged = torch.empty(numel, dtype=bucket.buffer.dtype)
 
 
+@right(SIX_STEPS)
 class ReducesPadding(ReducesUnfilledStaging):
     """Right: nothing is ever written to the padding, and nothing reads it after the reduction."""
 
-    @override
     def stage(self, bucket: Bucket) -> None:
         super().stage(bucket)
         numel = bucket.buffer.numel()

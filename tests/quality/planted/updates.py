@@ -2,7 +2,6 @@
 
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 from studies.redteam.wrong.training import (
     LogsOnASideStream,
@@ -12,13 +11,30 @@ from studies.redteam.wrong.training import (
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from tests.quality.planted.planted import planted
+from syncverify.scenario.specs import MeshSpec
+from tests.quality.planted.planted import (
+    READ,
+    UNBIND,
+    ZERO,
+    plant,
+    planted,
+    training,
+)
+
+UNREAD = (READ, "read_before_reduced")
+TWO_STEPS = training(accumulations=(1, 1), cap_bytes=16)
+GRID = MeshSpec((2, 2), ("dp", "tp"))
+# Ranks that hold the same part of a parameter start with equal values, others not.
+LOCAL_VALUES = tuple(
+    training(mesh=GRID, cap_bytes=1024, parameter={"placements": placements})
+    for placements in (None, ("S0", "R"), ("R", "S0"))
+)
 
 
+@planted(UNREAD, scenarios=(TWO_STEPS,))
 class ReadsParametersLate(SideStreams):
     """A side stream copies the parameters after `wait()`, and joins only in `zero_grad()`."""
 
-    @override
     def wait(self) -> None:
         super().wait()
         self.fork()
@@ -29,16 +45,15 @@ class ReadsParametersLate(SideStreams):
                 for parameter in bucket.parameters
             ]
 
-    @override
     def zero_grad(self) -> None:
         self.join()
         super().zero_grad()
 
 
+@planted((UNBIND, "parameter_changed"), scenarios=LOCAL_VALUES, is_alone=True)
 class BroadcastsEverything(ViewBuckets):
     """`bind()` copies every parameter from rank 0, whether its ranks replicate it or not."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         for group in self.param_groups:
@@ -46,10 +61,8 @@ class BroadcastsEverything(ViewBuckets):
                 dist.broadcast(local(parameter), src=0)
 
 
-READ = ("wait_orders_reads_after_reduce", "read_before_reduced")
-UPDATE_DEFECTS = [
-    planted(RestoresParameters, ("unbind_restores_parameters", "parameter_changed")),
-    planted(SubtractsWhatItHandedOut, ("zero_grad_clears", "gradient_left")),
-    planted(LogsOnASideStream, READ),
-    planted(ReadsParametersLate, READ),
+OTHERS = [
+    plant(RestoresParameters, (UNBIND, "parameter_changed"), scenarios=(TWO_STEPS,)),
+    plant(SubtractsWhatItHandedOut, (ZERO, "gradient_left"), scenarios=(TWO_STEPS,)),
+    plant(LogsOnASideStream, UNREAD, scenarios=(TWO_STEPS,)),
 ]

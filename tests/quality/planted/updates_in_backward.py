@@ -1,35 +1,58 @@
 """Synchronizers beside hooks of the user that update parameters inside of backward."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from tests.quality.planted.planted import (
+    EXCLUSIVE,
+    LIVE,
+    UNREDUCED,
+    VALUE,
+    built_in,
+    planted,
+    right,
+)
 
+AFTER_WAIT = Scenario(
+    MeshSpec((2,), ("dp",)),
+    (
+        ParameterSpec("p0", (3,), ("R",)),
+        ParameterSpec("p1", (2, 2), ("R",)),
+        ParameterSpec("p2", (2,), ("R",), requires_grad=False),
+    ),
+    (2, 1),
+    24,
+)
+IN_BACKWARD = replace(AFTER_WAIT, update="in_backward")
+SHOWN = {"scenarios": (IN_BACKWARD,), "elsewhere": (AFTER_WAIT,)}
 PROMISES = Capabilities(varying_accumulations=True, features=frozenset({"update"}))
 
 
+@right(IN_BACKWARD)
 class ReducesBeforeLaterHooks(CountsHookCalls):
     """Correct: sums each gradient in a hook, before the hook returns."""
 
     capabilities = PROMISES
 
 
+@planted((EXCLUSIVE, "touched_in_flight"), **SHOWN)
 class StartsInItsHook(ReducesBeforeLaterHooks):
     """Starts each sum in the hook of its parameter; later hooks read before the sum has ended."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.works: list[dist.Work] = []
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         for axis_group in _groups_of(gradient):
             self.finish()
@@ -43,7 +66,6 @@ class StartsInItsHook(ReducesBeforeLaterHooks):
         while self.works:
             self.works.pop().wait()
 
-    @override
     def wait(self) -> None:
         self.finish()
 
@@ -58,30 +80,32 @@ def _groups_of(gradient: torch.Tensor) -> list[dist.ProcessGroup]:
     ]
 
 
+@right(IN_BACKWARD)
 class WaitsBeforeItReturns(StartsInItsHook):
     """Correct: waits for each sum in the hook that has started the sum."""
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         super().reduce(gradient)
         self.finish()
 
 
+@planted(UNREDUCED, **SHOWN)
 class ReducesAfterBackward(PlainGrads):
     """Sums in `wait()` the gradients that are left."""
 
     capabilities = PROMISES
 
 
+@planted((LIVE, "raised_AttributeError"), **SHOWN)
 class ReadsReleasedGradients(ReducesBeforeLaterHooks):
     """Looks in `wait()` at gradients that the hooks have dropped by then."""
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             parameter.grad.detach()
 
 
+@right(IN_BACKWARD)
 class CallsSteps(ReducesBeforeLaterHooks):
     """Correct: calls the user's function in a hook."""
 
@@ -91,7 +115,6 @@ class CallsSteps(ReducesBeforeLaterHooks):
         """Take the function."""
         self.steps = (step,)
 
-    @override
     def note(self, parameter: nn.Parameter) -> None:
         super().note(parameter)
         if self.counts[parameter] == self.required:
@@ -99,12 +122,19 @@ class CallsSteps(ReducesBeforeLaterHooks):
                 step(parameter)
 
 
+@planted((VALUE, "gradient_missing"), **SHOWN)
 class ForgetsSteps(CallsSteps):
     """Does not call the function for vectors."""
 
-    @override
     def note(self, parameter: nn.Parameter) -> None:
         if parameter.dim() == 1:
             ReducesBeforeLaterHooks.note(self, parameter)
         else:
             super().note(parameter)
+
+
+OTHERS = built_in(
+    *("ddp", "fsdp2", "hsdp", "replicate-fsdp"),
+    "synchronizer",  # refuses a gradient that is gone
+    scenarios=(IN_BACKWARD,),
+)

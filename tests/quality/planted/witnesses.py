@@ -4,13 +4,9 @@ from typing import Any
 
 from syncverify.bugbank.catalogue import entries, entry_of
 from tests.quality.planted.forms import AssignsLocalPart, Reforms
+from tests.quality.planted.growth import KeepsFewHandles, KeepsHandles
 from tests.quality.planted.modules import DropsLastBits, ModuleGrads
-from tests.quality.planted.remains import (
-    CountsCapInElements,
-    KeepsCap,
-    KeepsFewHandles,
-    KeepsHandles,
-)
+from tests.quality.planted.remains import CountsCapInElements, KeepsCap
 from tests.quality.planted.timing import ReducesInRandomOrder, ReducesInSeededOrder
 from tests.quality.planted.unwritten import ReducesPadding, ReducesUnfilledStaging
 
@@ -30,5 +26,5 @@ BESIDE_THE_BANK: dict[str, tuple[type[Any], type[Any]]] = {
 
 def witnesses() -> dict[str, tuple[type[Any], type[Any]]]:
     """Return a defect and a right program for each property: the first of the bank, if any."""
-    of_bank = {each.property: (each.subject, each.twin) for each in reversed(entries())}
+    of_bank = {each.violates: (each.subject, each.twin) for each in reversed(entries())}
     return of_bank | BESIDE_THE_BANK

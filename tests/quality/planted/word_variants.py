@@ -4,21 +4,62 @@ Each overrides some methods of a synchronizer that gets the variant right.
 """
 
 import contextlib
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket
+from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_row import base_word
+from syncverify.scenario.feature_table import PLAIN
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from tests.quality.planted.counts import AnnouncedCount, TellsBoundBucketsAlone
-from tests.quality.planted.planted import VALUE, planted
+from tests.quality.planted.planted import (
+    UNREDUCED,
+    VALUE,
+    Identity,
+    Planted,
+    plant,
+)
+
+PLAIN_STEPS = Scenario(
+    MeshSpec((2,), ("dp",)),
+    tuple(ParameterSpec(f"p{n}", (3,), ("R",), use="twice") for n in range(3)),
+    (2, 2, 2),
+    24,
+)
+
+
+def having(word: str) -> Scenario:
+    """Put a word into plain steps.
+
+    An event is that of the first step, a `used` that of the two parameters of the first bucket, a
+    `use` that of all parameters.
+    """
+    topic, _, value = word.partition("=")
+    match topic:
+        case "event":
+            events, counts = (value, PLAIN, PLAIN), PLAIN_STEPS.accumulations
+            if base_word(value) == "rebind_announced":  # announces a count that differs
+                counts = (2, 3, 3)
+            return replace(PLAIN_STEPS, events=events, accumulations=counts)
+        case "used":
+            first, second, last = PLAIN_STEPS.parameters
+            unused = (replace(second, used=value), replace(last, used=value))
+            return replace(PLAIN_STEPS, parameters=(first, *unused))
+        case "use":
+            listed = tuple(replace(s, use=value) for s in PLAIN_STEPS.parameters)
+            return replace(PLAIN_STEPS, parameters=listed)
+    return replace(PLAIN_STEPS, **{topic: value})
 
 
 class ReducesWhatIsLeft(ReducesInWait):
@@ -30,17 +71,14 @@ class ReducesWhatIsLeft(ReducesInWait):
 class PlansFromFirstArrivals(ReducesWhatIsLeft):
     """The gradients of step 0 are the ones that later steps reduce."""
 
-    @override
     def bind(self) -> None:
         self.came: set[nn.Parameter] = set()
         self.reduced: list[Bucket] | None = None
         super().bind()
 
-    @override
     def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
         self.came.add(parameter)
 
-    @override
     def order(self) -> list[Bucket]:
         if self.reduced is None:
             self.reduced = [
@@ -62,11 +100,9 @@ class SkipsUnused(PlainGrads):
 class SendsOldStaging(SkipsUnused):
     """A staged gradient is sent again in a step that brings no other one."""
 
-    @override
     def bind(self) -> None:
         self.staged: dict[nn.Parameter, torch.Tensor] = {}
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             if parameter.grad is not None:
@@ -85,25 +121,21 @@ class LaunchesInOneOrder(Careful):
 class TrustsFirstOrder(LaunchesInOneOrder):
     """A bucket is complete when the gradient came that was its last one in step 0."""
 
-    @override
     def bind(self) -> None:
         self.last: dict[Bucket, nn.Parameter] = {}
         self.is_learned = False
         super().bind()
 
-    @override
     def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
         if not self.is_learned:
             self.last[bucket] = parameter
         super().on_accumulated(bucket, parameter)
 
-    @override
     def is_ready(self, bucket: Bucket) -> bool:
         if not self.is_learned:
             return super().is_ready(bucket)
         return bucket.counts[self.last[bucket]] == self.required
 
-    @override
     def wait(self) -> None:
         super().wait()
         self.is_learned = True
@@ -118,12 +150,10 @@ class ClearsAtAnyTime(Careful):
 class LearnsInFirstZeroGrad(ClearsAtAnyTime):
     """The first `zero_grad()` takes parameters that had no gradient for unused ones."""
 
-    @override
     def bind(self) -> None:
         self.is_learned = False
         super().bind()
 
-    @override
     def zero_grad(self) -> None:
         came = [bucket for bucket in self.buckets if bucket.counts]
         super().zero_grad()
@@ -142,23 +172,19 @@ class LeavesGradientsToAutograd(PlainGrads):
 class ClearsWhatItReduced(LeavesGradientsToAutograd):
     """`zero_grad()` clears the tensors that `wait()` reduced, in place."""
 
-    @override
     def wait(self) -> None:
         super().wait()
         listed = (parameter.grad for parameter in self.parameters)
         self.reduced = [gradient for gradient in listed if gradient is not None]
 
-    @override
     def zero_grad(self) -> None:
         for gradient in self.reduced:
             local(gradient).zero_()
         self.reduced = []
 
-    @override
     def bind(self) -> None:
         self.reduced: list[torch.Tensor] = []
 
-    @override
     def unbind(self) -> None:
         PlainGrads.zero_grad(self)
 
@@ -166,17 +192,14 @@ class ClearsWhatItReduced(LeavesGradientsToAutograd):
 class DropsInFirstZeroGrad(LeavesGradientsToAutograd):
     """The first `zero_grad()` manages the parameters that have a gradient, and no others."""
 
-    @override
     def bind(self) -> None:
         self.managed: list[nn.Parameter] | None = None
 
-    @override
     def zero_grad(self) -> None:
         if self.managed is None:
             self.managed = [p for p in self.parameters if p.grad is not None]
         super().zero_grad()
 
-    @override
     def wait(self) -> None:
         managed = self.parameters if self.managed is None else self.managed
         for parameter in managed:
@@ -187,7 +210,6 @@ class DropsInFirstZeroGrad(LeavesGradientsToAutograd):
 class HoldsFirstTensor(LeavesGradientsToAutograd):
     """The tensor of the first micro-batch is taken for the gradient of the whole step."""
 
-    @override
     def bind(self) -> None:
         self.held: dict[nn.Parameter, torch.Tensor] = {}
         for parameter in self.parameters:
@@ -198,13 +220,11 @@ class HoldsFirstTensor(LeavesGradientsToAutograd):
         if parameter.grad is not None:
             self.held.setdefault(parameter, parameter.grad)
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             if parameter in self.held:
                 self.reduce(self.held[parameter])
 
-    @override
     def zero_grad(self) -> None:
         self.held.clear()
         super().zero_grad()
@@ -215,7 +235,6 @@ class ChecksFirstView(Careful):
 
     features = frozenset({"event=set_every_other_to_none"})
 
-    @override
     def check_view(self, bucket: Bucket, parameter: nn.Parameter) -> None:
         super().check_view(bucket, bucket.parameters[0])
 
@@ -237,16 +256,13 @@ class AllowsEveryOther(LeavesGradientsToAutograd):
 class AsksTheFirst(AllowsEveryOther):
     """The first parameter tells whether the caller replaced gradients after `wait()`."""
 
-    @override
     def bind(self) -> None:
         self.reduced: dict[nn.Parameter, torch.Tensor] = {}
 
-    @override
     def wait(self) -> None:
         super().wait()
         self.reduced = {p: p.grad for p in self.parameters if p.grad is not None}
 
-    @override
     def zero_grad(self) -> None:
         first = self.parameters[0]
         if first.grad is not self.reduced.get(first):
@@ -255,7 +271,6 @@ class AsksTheFirst(AllowsEveryOther):
             local(gradient).zero_()
         self.reduced = {}
 
-    @override
     def unbind(self) -> None:
         PlainGrads.zero_grad(self)
 
@@ -263,7 +278,6 @@ class AsksTheFirst(AllowsEveryOther):
 class AsksTheFirstWhileAccumulating(AllowsEveryOther):
     """The first parameter tells whether tensors of the first micro-batch are the gradients."""
 
-    @override
     def bind(self) -> None:
         self.held: dict[nn.Parameter, torch.Tensor] = {}
         for parameter in self.parameters:
@@ -274,7 +288,6 @@ class AsksTheFirstWhileAccumulating(AllowsEveryOther):
         if parameter.grad is not None:
             self.held.setdefault(parameter, parameter.grad)
 
-    @override
     def wait(self) -> None:
         first = self.parameters[0]
         is_kept = first.grad is self.held.get(first)
@@ -283,7 +296,6 @@ class AsksTheFirstWhileAccumulating(AllowsEveryOther):
             if gradient is not None:
                 self.reduce(gradient)
 
-    @override
     def zero_grad(self) -> None:
         self.held.clear()
         super().zero_grad()
@@ -300,7 +312,6 @@ class MadeAgain(PlainGrads):
 class TakesListOfTheFirst(MadeAgain):
     """The first parameter keeps the list of those that are reduced, for later synchronizers."""
 
-    @override
     def bind(self) -> None:
         self.parameters = vars(self.parameters[0]).setdefault("all", self.parameters)
 
@@ -314,7 +325,6 @@ class UsesFunctions(PlainGrads):
 class ZeroesInPlace(UsesFunctions):
     """Leaves the tensors that autograd made as gradients, also after `unbind()`."""
 
-    @override
     def zero_grad(self) -> None:
         for parameter in self.parameters:
             if parameter.grad is not None:
@@ -324,7 +334,6 @@ class ZeroesInPlace(UsesFunctions):
 class ReducesWholeStorages(UsesFunctions):
     """A storage is taken for the memory of one gradient, and reduced as a flat buffer."""
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         assert isinstance(gradient, DTensor)
         storage = local(gradient).untyped_storage()
@@ -343,7 +352,6 @@ class ReducesInOneOrder(SkipsUnused):
 class TurnsAroundIncompleteSteps(ReducesInOneOrder):
     """A rank that ran fewer backwards than agreed reduces in another order."""
 
-    @override
     def bind(self) -> None:
         self.num_backwards = 0
         hook = self.parameters[0].register_post_accumulate_grad_hook(self.count)
@@ -352,7 +360,6 @@ class TurnsAroundIncompleteSteps(ReducesInOneOrder):
     def count(self, _: nn.Parameter) -> None:
         self.num_backwards += 1
 
-    @override
     def wait(self) -> None:
         is_complete = self.num_backwards == self.required
         for parameter in self.parameters[:: 1 if is_complete else -1]:
@@ -366,7 +373,6 @@ class AsksEachHandle(Careful):
 
     features = frozenset({"event=failing_collectives"})
 
-    @override
     def wait(self) -> None:
         self.errors: list[Exception | None] = []
         super().wait()
@@ -374,7 +380,6 @@ class AsksEachHandle(Careful):
             if error is not None:
                 raise error
 
-    @override
     def finish(self, bucket: Bucket) -> None:
         work = bucket.work
         with contextlib.suppress(dist.DistBackendError):
@@ -391,27 +396,39 @@ class AsksEachHandle(Careful):
 class AsksTheLastHandle(AsksEachHandle):
     """The handle of the last reduction stands for all of them."""
 
-    @override
     def examined(self) -> list[Exception | None]:
         return self.errors[-1:]
 
 
-UNREDUCED = (VALUE, "not_reduced")
-VARIANT_DEFECTS = [
-    planted(PlansFromFirstArrivals, UNREDUCED, "used=never/in_first_step", twin=ReducesWhatIsLeft),
-    planted(PlansFromFirstArrivals, UNREDUCED, "used=never/in_even_steps", twin=ReducesWhatIsLeft),
-    planted(SendsOldStaging, (VALUE, "stale"), "used=never/in_odd_steps", twin=SkipsUnused),
-    planted(LearnsInFirstZeroGrad, UNREDUCED, "event=zero_before_wait/no_backward", twin=ClearsAtAnyTime),
-    planted(DropsInFirstZeroGrad, UNREDUCED, "event=set_to_none/no_backward", twin=LeavesGradientsToAutograd),
-    planted(ClearsWhatItReduced, ("zero_grad_clears", "gradient_left"), "event=set_to_none/replaced", twin=LeavesGradientsToAutograd),
-    planted(HoldsFirstTensor, (VALUE, "rank_contribution_missing"), "event=set_to_none/replaced_while_accumulating", twin=LeavesGradientsToAutograd),
-    planted(TellsBoundBucketsAlone, ("accumulation_is_local_until_reduced", "reduced_early"), "event=rebind_announced/unbound", twin=AnnouncedCount),
-    planted(ChecksFirstView, (VALUE, "view_lost"), "event=set_every_other_to_none/from_second", twin=ChecksEachView),
-    planted(AsksTheFirst, ("zero_grad_clears", "gradient_left"), "event=set_every_other_to_none/replaced", twin=AllowsEveryOther),
-    planted(AsksTheFirstWhileAccumulating, (VALUE, "rank_contribution_missing"), "event=set_every_other_to_none/replaced_while_accumulating", twin=AllowsEveryOther),
-    planted(ReducesWholeStorages, (VALUE, "reduced_twice"), "use=saves_for_backward/into_one_storage", twin=UsesFunctions),
-    planted(TakesListOfTheFirst, UNREDUCED, "event=remade/grown", twin=MadeAgain),
-    planted(TurnsAroundIncompleteSteps, ("collectives_match_across_ranks", "bucket_mismatch"), "event=missing_backward/on_odd_ranks", twin=ReducesInOneOrder),
-    planted(AsksTheLastHandle, (VALUE, "failure_hidden"), "event=failing_collectives/first", twin=AsksEachHandle),
-    planted(TrustsFirstOrder, (VALUE, "reduced_early"), "readiness=by_rank/by_step", twin=LaunchesInOneOrder),
+def of_variant(subject: type, identity: Identity, feature: str, twin: type) -> Planted:
+    """Plant a defect that a variant shows, and its word does not."""
+    return plant(
+        subject,
+        identity,
+        feature,
+        twin=twin,
+        scenarios=(having(feature),),
+        elsewhere=(having(base_word(feature)),),
+    )
+
+
+OTHERS = [
+    of_variant(PlansFromFirstArrivals, UNREDUCED, "used=never/in_first_step", twin=ReducesWhatIsLeft),
+    of_variant(PlansFromFirstArrivals, UNREDUCED, "used=never/in_even_steps", twin=ReducesWhatIsLeft),
+    of_variant(SendsOldStaging, (VALUE, "stale"), "used=never/in_odd_steps", twin=SkipsUnused),
+    of_variant(LearnsInFirstZeroGrad, UNREDUCED, "event=zero_before_wait/no_backward", twin=ClearsAtAnyTime),
+    of_variant(DropsInFirstZeroGrad, UNREDUCED, "event=set_to_none/no_backward", twin=LeavesGradientsToAutograd),
+    of_variant(ClearsWhatItReduced, ("zero_grad_clears", "gradient_left"), "event=set_to_none/replaced", twin=LeavesGradientsToAutograd),
+    of_variant(HoldsFirstTensor, (VALUE, "rank_contribution_missing"), "event=set_to_none/replaced_while_accumulating", twin=LeavesGradientsToAutograd),
+    of_variant(TellsBoundBucketsAlone, ("accumulation_is_local_until_reduced", "reduced_early"), "event=rebind_announced/unbound", twin=AnnouncedCount),
+    of_variant(ChecksFirstView, (VALUE, "view_lost"), "event=set_every_other_to_none/from_second", twin=ChecksEachView),
+    of_variant(AsksTheFirst, ("zero_grad_clears", "gradient_left"), "event=set_every_other_to_none/replaced", twin=AllowsEveryOther),
+    of_variant(AsksTheFirstWhileAccumulating, (VALUE, "rank_contribution_missing"), "event=set_every_other_to_none/replaced_while_accumulating", twin=AllowsEveryOther),
+    of_variant(ReducesWholeStorages, (VALUE, "reduced_twice"), "use=saves_for_backward/into_one_storage", twin=UsesFunctions),
+    of_variant(TakesListOfTheFirst, UNREDUCED, "event=remade/grown", twin=MadeAgain),
+    of_variant(TurnsAroundIncompleteSteps, ("collectives_match_across_ranks", "bucket_mismatch"), "event=missing_backward/on_odd_ranks", twin=ReducesInOneOrder),
+    of_variant(AsksTheLastHandle, (VALUE, "failure_hidden"), "event=failing_collectives/first", twin=AsksEachHandle),
+    of_variant(TrustsFirstOrder, (VALUE, "reduced_early"), "readiness=by_rank/by_step", twin=LaunchesInOneOrder),
+    # Gradients may stay in the storage that losses gave them.
+    plant(ZeroesInPlace, None, scenarios=(having(f"use={INTO_ONE_STORAGE}"),)),
 ]  # fmt: skip

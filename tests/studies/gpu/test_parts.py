@@ -66,7 +66,7 @@ def test_searches_run_on_gloo_instead() -> None:
 
 @pytest.mark.long
 def test_a_search_with_a_violation_fails() -> None:
-    subject = "syncverify.bugbank.numerics.double_accumulation_division"
+    subject = "syncverify.bugbank.numerics.factors"
     result = commands.run_searches(CPU, [f"{subject}:DividesAgain"], examples=1)
     assert result.state == "failed"
 

@@ -38,9 +38,9 @@ def test_there_are_ten_of_each_kind_and_twenty_in_each_base() -> None:
 @pytest.mark.parametrize("name", [each.name for each in mistakes()])
 def test_a_mistake_changes_one_line(name: str) -> None:
     mistake = mistake_named(name)
-    compile(mistake.source, name, "exec")
+    compile(mistake.text, name, "exec")
     before, after = (
-        text.splitlines() for text in (base_source(mistake.base), mistake.source)
+        text.splitlines() for text in (base_source(mistake.base), mistake.text)
     )
     changed = [
         line.split()[0]
@@ -58,7 +58,7 @@ def test_causes_are_known() -> None:
 def test_a_line_that_is_not_there() -> None:
     mistake = replace(mistakes()[0], old="nothing")
     with pytest.raises(ValueError, match="has no line 'nothing'"):
-        _ = mistake.source
+        _ = mistake.text
 
 
 def test_a_fix_is_applied_as_it_is_printed() -> None:
@@ -141,5 +141,5 @@ def test_a_right_program_is_not_accused_and_costs_the_same_twice(base: str) -> N
 @pytest.mark.slow
 def test_a_mistake_is_found() -> None:
     mistake = mistake_named("hooks-stay")
-    violations = told_about(mistake.base, mistake.source, examples=3)
+    violations = told_about(mistake.base, mistake.text, examples=3)
     assert Score(mistake.name, tuple(each for each, _ in violations)).is_right

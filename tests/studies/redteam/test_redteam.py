@@ -48,7 +48,7 @@ def test_a_wrong_program_is_caught() -> None:
 
 
 def test_a_program_that_is_not_there() -> None:
-    with pytest.raises(UsageError, match="unknown program 'nobody'"):
+    with pytest.raises(UsageError, match="unknown defect 'nobody'"):
         program_named("nobody")
     with pytest.raises(ValueError, match="BLIND_SPOTS"):
         wrong("nowhere", trigger="any")

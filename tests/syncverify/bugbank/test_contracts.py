@@ -31,7 +31,7 @@ WITH_FEATURES = [
 
 def features_of(entry: Entry) -> frozenset[str]:
     """Return the features of the smallest scenario that was found."""
-    scenario = decode(CAUGHT[entry.id].token).scenario
+    scenario = decode(CAUGHT[entry.name].token).scenario
     return frozenset(map(str, optional_features(scenario)))
 
 
@@ -47,15 +47,15 @@ def with_usual_promise(contract: Capabilities) -> Capabilities:
 
 def shown(entry: Entry, subject: Subject) -> set[tuple[str, str]]:
     """Replay the smallest scenario; return the property and cause of each violation."""
-    reproducer = decode(CAUGHT[entry.id].token)
+    reproducer = decode(CAUGHT[entry.name].token)
     run = SimBackend().run(reproducer.scenario, subject, reproducer.schedule)
     found = check(reproducer.scenario, run, subject.capabilities)
     return {violation.identity for violation in found}
 
 
-@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.id)
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)
 def test_one_feature_at_most_shows_the_defect(entry: Entry) -> None:
-    caught = CAUGHT[entry.id]
+    caught = CAUGHT[entry.name]
     assert len(features_of(entry)) <= 1
     assert caught.contract == (", ".join(features_of(entry)) or "plain")
 
@@ -70,10 +70,10 @@ def is_declared(entry: Entry) -> bool:
 @pytest.mark.parametrize(
     "entry",
     [entry for entry in entries() if not is_declared(entry)],
-    ids=lambda entry: entry.id,
+    ids=lambda entry: entry.name,
 )
 def test_contract_of_that_feature_judges_the_defect(entry: Entry) -> None:
-    caught = CAUGHT[entry.id]
+    caught = CAUGHT[entry.name]
     defect = resolve(entry.subject, asked(entry))
     assert (caught.property, caught.cause) in shown(entry, defect)
     twin = resolve(entry.twin, with_usual_promise(asked(entry)))
@@ -81,7 +81,7 @@ def test_contract_of_that_feature_judges_the_defect(entry: Entry) -> None:
 
 
 @pytest.mark.nightly  # the quick test replays what these searches find
-@pytest.mark.parametrize("entry", WITH_FEATURES, ids=lambda entry: entry.id)
+@pytest.mark.parametrize("entry", WITH_FEATURES, ids=lambda entry: entry.name)
 def test_search_under_the_contract_of_that_feature_finds_the_defect(
     entry: Entry,
 ) -> None:
@@ -89,7 +89,7 @@ def test_search_under_the_contract_of_that_feature_finds_the_defect(
     settings = Settings(examples=DEFAULT_BANK_EXAMPLES, seed=DEFAULT_BANK_SEED)
     drawing = Drawing.of(subject.capabilities, settings)
     judge = Judge(subject, SimBackend(), ScheduleChoice(), settings.random_seed)
-    expected, found = CAUGHT[entry.id].property, set[tuple[str, str]]()
+    expected, found = CAUGHT[entry.name].property, set[tuple[str, str]]()
 
     def take(_: Scenario, judged: JudgedRun) -> None:
         found.update(judged.violations)

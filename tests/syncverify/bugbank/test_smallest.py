@@ -13,12 +13,12 @@ from syncverify.subjects.subject import Subject
 
 CAUGHT = caught()
 # Of a new entry, `tests/meta/test_bank_page.py` says that it has no figures.
-PLAYED = [entry for entry in entries() if entry.id in CAUGHT]
+PLAYED = [entry for entry in entries() if entry.name in CAUGHT]
 # It takes two runs to see that a subject is not deterministic, and a token holds one.
 IN_ONE_RUN = [
     entry
     for entry in PLAYED
-    if CAUGHT[entry.id].property != subject_is_deterministic.__name__
+    if CAUGHT[entry.name].property != subject_is_deterministic.__name__
 ]
 
 
@@ -29,9 +29,9 @@ def identities(reproducer: Reproducer, subject: Subject) -> set[tuple[str, str]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("entry", IN_ONE_RUN, ids=lambda entry: entry.id)
+@pytest.mark.parametrize("entry", IN_ONE_RUN, ids=lambda entry: entry.name)
 def test_the_defect_shows_and_its_twin_does_not(entry: Entry) -> None:
-    reproducer = decode(CAUGHT[entry.id].token)
+    reproducer = decode(CAUGHT[entry.name].token)
     shown = identities(reproducer, entry.defect())
     assert (reproducer.property, reproducer.cause) in shown
     assert identities(reproducer, entry.fixed()) == set()
@@ -39,9 +39,9 @@ def test_the_defect_shows_and_its_twin_does_not(entry: Entry) -> None:
 
 def test_entries_name_the_property_that_is_reported_first() -> None:
     wrong = {
-        entry.id: CAUGHT[entry.id].property
+        entry.name: CAUGHT[entry.name].property
         for entry in PLAYED
-        if CAUGHT[entry.id].cause == entry.causes[0]
-        and CAUGHT[entry.id].property != entry.property
+        if CAUGHT[entry.name].cause == entry.causes[0]
+        and CAUGHT[entry.name].property != entry.violates
     }
     assert wrong == {}

@@ -19,7 +19,7 @@ def texts(entry_id: str) -> set[str]:
 
 
 def test_every_entry_has_a_guilty_line() -> None:
-    assert [entry.id for entry in entries() if not guilty_lines(entry)] == []
+    assert [entry.name for entry in entries() if not guilty_lines(entry)] == []
 
 
 def test_what_the_twin_has_not_is_guilty() -> None:

@@ -39,7 +39,7 @@ def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
     assert found.contract == "plain"
     assert (found.ranks, found.parameters, found.steps) == (1, 1, 1)
     reproducer = decode(found.token)
-    assert (reproducer.property, reproducer.cause) == (QUICK.property, QUICK.causes[0])
+    assert (reproducer.property, reproducer.cause) == QUICK.nameentity
     line = line_of(caught).rpartition(",")[0]
     assert line == (
         "size1-group-self-add: caught by unreduced_stay_local (scaled) after 1 scenario"
@@ -114,7 +114,7 @@ def test_a_twin_of_two_entries_is_searched_once(
     player = BankPlayer(SimBackend(), BUDGET)
     others = entry_of("size1-branch-overwrites")
     rows = [player.play(QUICK), player.play(replace(others, twin=QUICK.twin))]
-    assert searched == [QUICK.id, f"{QUICK.id} (twin)", others.id]
-    assert [row.twin_played_for for row in rows] == [QUICK.id, QUICK.id]
+    assert searched == [QUICK.name, f"{QUICK.name} (twin)", others.name]
+    assert [row.twin_played_for for row in rows] == [QUICK.name, QUICK.name]
     *_, last = summary(rows)
     assert last == "twins silent: 2 of 2 (100.0 %), over 3 scenarios in all"

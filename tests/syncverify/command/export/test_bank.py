@@ -25,7 +25,7 @@ OF_VALUES = {
     "zero_grad_clears",
 }
 WRONG_NUMBERS = [
-    entry.id for entry in entries() if CAUGHT[entry.id].property in OF_VALUES
+    entry.name for entry in entries() if CAUGHT[entry.name].property in OF_VALUES
 ]
 
 # The reduction comes too early, and no gradient that is read has a wrong number.

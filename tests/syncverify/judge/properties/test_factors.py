@@ -9,13 +9,13 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads, Bucket, MainGrads
-from syncverify.bugbank.numerics.avg_divides_by_numel import DividesByElements
-from syncverify.bugbank.numerics.premul_bf16_factor_width import ReadsHalfOfFactor
-from syncverify.bugbank.numerics.reduce_dtype_skips_second_leg import (
-    ReducesFirstAxisInBfloat16,
-)
-from syncverify.bugbank.numerics.scale_accumulated_grad_each_window import (
+from syncverify.bugbank.numerics.factors import (
+    DividesByElements,
+    ReadsHalfOfFactor,
     ScalesInEveryMicroBatch,
+)
+from syncverify.bugbank.numerics.sums import (
+    ReducesFirstAxisInBfloat16,
 )
 from syncverify.judge.cause import Cause
 from syncverify.judge.expected_gradient import ExpectedGradient

@@ -9,8 +9,7 @@ import torch.distributed as dist
 from syncverify.backends.fake import FakeBackend
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.bugbank.cross_rank.cross_group_collective_order import TakesAxesInTurn
-from syncverify.bugbank.cross_rank.size_mismatch_does_not_hang import CutsByAllBytes
+from syncverify.bugbank.cross_rank import CutsByAllBytes, TakesAxesInTurn
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario

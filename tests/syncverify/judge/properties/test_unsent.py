@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from syncverify.bugbank.layout.bucket_not_padded_to_group import ShardsWithoutPadding
+from syncverify.bugbank.layout import ShardsWithoutPadding
 from syncverify.judge.decoding import explain
 from syncverify.judge.properties.mechanisms import mechanism
 from syncverify.scenario.scenario import Scenario

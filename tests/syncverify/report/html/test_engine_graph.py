@@ -9,8 +9,8 @@ from tests.syncverify.report.html.test_page import RACE, TOO_OFTEN, model
 
 pytestmark = pytest.mark.slow
 
-NEVER_JOINS = "syncverify.bugbank.ordering.final_join_missing:NeverJoins"
-DIVIDES = "syncverify.bugbank.numerics.avg_divides_by_numel:DividesByElements"
+NEVER_JOINS = "syncverify.bugbank.ordering.streams:NeverJoins"
+DIVIDES = "syncverify.bugbank.numerics.factors:DividesByElements"
 
 
 def graph(*of: Any) -> Any:

@@ -31,7 +31,7 @@ SCENARIO = Scenario(
     2**20,
 )
 RACE = (
-    "syncverify.bugbank.ordering.comm_stream_not_after_producer:NeverForks",
+    "syncverify.bugbank.ordering.streams:NeverForks",
     "reduce_reads_after_accumulation",
     "reduced_before_accumulated",
 )

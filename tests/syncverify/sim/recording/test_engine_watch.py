@@ -167,7 +167,7 @@ def test_profiler_of_another_is_left_alone() -> None:
 
 SUBJECTS = (
     "examples.reduces_too_often:ReducesTooOften",
-    "syncverify.bugbank.ordering.final_join_missing:NeverJoins",
+    "syncverify.bugbank.ordering.streams:NeverJoins",
     "ddp",
 )
 

@@ -1,1 +1,0 @@
-"""Defects of hooks: which ones the autograd engine calls, and when."""

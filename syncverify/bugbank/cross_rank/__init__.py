@@ -1,1 +1,0 @@
-"""Whether all ranks exchange the same things in the same order."""

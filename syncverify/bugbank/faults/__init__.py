@@ -1,1 +1,0 @@
-"""Defects of state after an error."""

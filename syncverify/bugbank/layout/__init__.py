@@ -1,1 +1,0 @@
-"""Which gradient lies where in which bucket."""

@@ -1,1 +1,0 @@
-"""Defects of memory: the lifetime of buffers that streams still use."""
