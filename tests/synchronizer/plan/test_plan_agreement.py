@@ -54,10 +54,6 @@ def on_two(ranks, make) -> list[str]:
     return found[0]
 
 
-def test_ranks_that_agree_bind(ranks) -> None:
-    assert on_two(ranks, lambda mesh, _: {"a": parameter(mesh, Replicate())}) == []
-
-
 def test_another_shape_is_refused_with_both_versions(ranks) -> None:
     def make(mesh: DeviceMesh, rank: int) -> dict[str, nn.Parameter]:
         return {
@@ -108,25 +104,20 @@ def test_every_difference_is_refused(ranks, difference) -> None:
         assert headline.startswith("ranks disagree about ")
 
 
-def test_other_buckets_are_a_difference(ranks) -> None:
+OPTIONS = [
+    ({"bucket_size_mb": KIB_MB}, {"bucket_size_mb": 1}),
+    ({}, {"config": SynchronizerConfig(unused="keep_none")}),
+]
+
+
+@pytest.mark.parametrize("by_rank", OPTIONS, ids=["buckets", "policy"])
+def test_options_that_change_the_buckets_are_a_difference(ranks, by_rank) -> None:
     def program(rank: int) -> list[str]:
         mesh = init_device_mesh("cpu", (2,))
         group = {name: parameter(mesh, Replicate(), numel=512) for name in "ab"}
-        return bind([group], bucket_size_mb=(KIB_MB, 1)[rank])
+        return bind([group], **by_rank[rank])
 
     assert all(found[0] == "ranks disagree about b" for found in ranks.run(2, program))
-
-
-def test_another_policy_is_a_difference(ranks) -> None:
-    def program(rank: int) -> list[str]:
-        mesh = init_device_mesh("cpu", (2,))
-        unused = ("error", "keep_none")[rank]
-        return bind(
-            [{"a": parameter(mesh, Replicate())}],
-            config=SynchronizerConfig(unused=unused),
-        )
-
-    assert all(found[0] == "ranks disagree about a" for found in ranks.run(2, program))
 
 
 def test_ranks_that_disagree_about_groups_do_not_hang(ranks) -> None:

@@ -123,7 +123,7 @@ MODES = ["all_reduce", "reduce_scatter"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_norms_of_integers_are_exact_on_every_rank(ranks, mode: str, dtype) -> None:
     full = full_gradients(dtype, integers=True)
     found = run(
@@ -227,25 +227,6 @@ def test_plain_parameters_without_a_group_count_on_their_own_rank(ranks) -> None
     assert ranks.run(2, program) == expected
 
 
-def test_flags_of_unused_parameters_are_not_measured(ranks) -> None:
-    def program(_: int) -> float:
-        mesh = init_device_mesh("cpu", (2,))
-        a, unused = (
-            nn.Parameter(
-                DTensor.from_local(torch.zeros(1), mesh, [Replicate()], run_check=False)
-            )
-            for _ in "ab"
-        )
-        config = SynchronizerConfig(unused="keep_none")
-        with GradientSynchronizer([[a, unused]], 1, 1, config=config) as sums:
-            contribute(a, torch.tensor([2.0]))
-            sums.wait()
-            assert unused.grad is None
-            return sums.grad_norm().item()
-
-    assert ranks.run(2, program) == [4.0] * 2
-
-
 def test_a_large_buffer_is_measured_chunk_by_chunk(monkeypatch) -> None:
     assert CHUNK_NUMEL == 2**24
     monkeypatch.setattr("syncverify.synchronizer.step.gradient_norm.CHUNK_NUMEL", 10)
@@ -281,7 +262,7 @@ def test_a_norm_that_cannot_be_is_refused(one_rank, name: str, value) -> None:
         ]
 
 
-@pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize("norm_type", [2.0, 3.0, math.inf])
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_complex_gradients_count_by_their_absolute_values(
     ranks, norm_type, dtype
