@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
 
 from syncverify import synchronizer
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from syncverify.synchronizer.bucket.state import BucketState
 from syncverify.synchronizer.contract.config import DEFAULT_CONFIG
+from tests.programs import parameter
 
 
 class Bench:
@@ -25,14 +24,7 @@ class Bench:
 
     def __init__(self, config: SynchronizerConfig = DEFAULT_CONFIG) -> None:
         mesh = init_device_mesh("cpu", (2,))
-        self.a, self.b = (
-            nn.Parameter(
-                DTensor.from_local(
-                    torch.zeros(512), mesh, [Replicate()], run_check=False
-                )
-            )
-            for _ in "ab"
-        )
+        self.a, self.b = (parameter(mesh, numel=512) for _ in "ab")
         self.synchronizer = GradientSynchronizer(
             [[self.a, self.b]],
             2**-10,

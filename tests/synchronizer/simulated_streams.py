@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
+
+from tests.programs import parameter
 
 
 class SimulatedStreams:
@@ -81,13 +82,4 @@ class SimulatedStream:
 
 def parameters(count: int) -> list[nn.Parameter]:
     mesh = init_device_mesh("cpu", (2,))
-    return [
-        nn.Parameter(
-            DTensor.from_local(torch.zeros(3), mesh, [Replicate()], run_check=False)
-        )
-        for _ in range(count)
-    ]
-
-
-def accumulate(parameter: nn.Parameter) -> None:
-    parameter.to_local().sum().backward()
+    return [parameter(mesh) for _ in range(count)]

@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
@@ -15,6 +14,7 @@ from syncverify.synchronizer import (
     StepFailedError,
     SynchronizerConfig,
 )
+from tests.programs import accumulate, local, parameter
 
 KIB_MB = 2**-10
 
@@ -22,12 +22,8 @@ KIB_MB = 2**-10
 def weights_of() -> dict[str, nn.Parameter]:
     """Make three parameters that are summed over ranks, in two buckets, and one that is not."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    shared = {
-        name: nn.Parameter(
-            DTensor.from_local(torch.zeros(numel), mesh, [Replicate()], run_check=False)
-        )
-        for name, numel in (("a", 256), ("b", 64), ("c", 64))
-    }
+    sizes = {"a": 256, "b": 64, "c": 64}
+    shared = {name: parameter(mesh, numel=numel) for name, numel in sizes.items()}
     return shared | {"own": nn.Parameter(torch.zeros(3))}
 
 
@@ -38,12 +34,11 @@ def step(
 ) -> list[str]:
     """Bring gradients of ones, some with another value at an index; wait."""
     for name, each in weights.items():
-        local = each.to_local() if isinstance(each, DTensor) else each
-        gradient = torch.ones(local.shape)
+        gradient = torch.ones(local(each).shape)
         if name in bad:
             index, value = bad[name]
             gradient[index] = value
-        (local * gradient).sum().backward()
+        accumulate(each, gradient)
     try:
         sums.wait()
     except NonFiniteGradientError as error:

@@ -12,7 +12,8 @@ from syncverify.synchronizer import (
     ReductionFailedError,
     SynchronizerConfig,
 )
-from tests.synchronizer.simulated_streams import accumulate, parameters
+from tests.programs import accumulate
+from tests.synchronizer.simulated_streams import parameters
 
 
 def test_the_side_stream_waits_once_for_every_stream_that_wrote(streams) -> None:

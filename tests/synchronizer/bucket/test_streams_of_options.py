@@ -7,7 +7,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
-from tests.synchronizer.simulated_streams import accumulate, parameters
+from tests.programs import accumulate
+from tests.synchronizer.simulated_streams import parameters
 
 
 class RecordsOperators(TorchDispatchMode):

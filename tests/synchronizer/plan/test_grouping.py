@@ -7,12 +7,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import Partial, Placement, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer import SynchronizerConfig, UnsupportedPlacementError
 from syncverify.synchronizer.plan.grouping import BucketPlan, plan_buckets
 from syncverify.synchronizer.ranks.scope import spanned_ranks
+from tests import programs
 
 
 def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> nn.Parameter:
@@ -48,9 +49,8 @@ def on_rank() -> Iterator[Callable[[int, int], None]]:
     dist.destroy_process_group()
 
 
-def shard(mesh: DeviceMesh, numel: int, *placements: object) -> nn.Parameter:
-    local = torch.zeros(numel)
-    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
+def shard(mesh: DeviceMesh, numel: int, *placements: Placement) -> nn.Parameter:
+    return programs.parameter(mesh, *placements, numel=numel)
 
 
 def test_the_cap_counts_bytes_of_the_gradient_dtype() -> None:

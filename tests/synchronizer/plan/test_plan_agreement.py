@@ -1,6 +1,7 @@
 """`bind()` raises on ranks that would reduce different things, and names them."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,14 +17,13 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.ranks import process_groups
+from tests import programs
 
 KIB_MB = 2**-10
 GOT = "  got:      "
 
 
-def parameter(mesh: DeviceMesh, *placements: Any, numel: int = 4, **local: Any):
-    tensor = torch.zeros(numel, **local)
-    return nn.Parameter(DTensor.from_local(tensor, mesh, placements, run_check=False))
+parameter = partial(programs.parameter, numel=4)
 
 
 def bind(groups: list[dict[str, nn.Parameter]], **options: Any) -> list[str]:

@@ -10,27 +10,24 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
-    InvalidArgumentError,
     SynchronizerConfig,
 )
 from syncverify.synchronizer.plan.wire_format import WireFormat
+from tests import programs
 
 Sent = dict[int, list[weakref.ref[torch.Tensor]]]
 FLOAT16_TINY = 2.0**-24  # the smallest subnormal
 
 
-def parameter(*placements: Any, dtype: torch.dtype = torch.float32) -> nn.Parameter:
+def parameter(*placements: Any, **options: Any) -> nn.Parameter:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    local = torch.zeros(3, dtype=dtype)
-    return nn.Parameter(
-        DTensor.from_local(local, mesh, placements or [Replicate()], run_check=False)
-    )
+    return programs.parameter(mesh, *placements, **options)
 
 
 def accumulate(parameter: nn.Parameter, value: complex) -> None:
@@ -277,20 +274,3 @@ def test_a_scale_of_zero_leaves_used_parameters_used(ranks, wire_dtype) -> None:
             return [value(a), value(b), never.grad]
 
     assert ranks.run(2, program) == [[0, 0, None]] * 2
-
-
-REFUSED_DTYPES = ["bfloat16", torch.int32, torch.float8_e4m3fn, torch.complex64]
-
-
-@pytest.mark.parametrize("wire_dtype", REFUSED_DTYPES)
-def test_a_dtype_that_cannot_carry_gradients_is_refused(wire_dtype) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
-        SynchronizerConfig(wire_dtype=wire_dtype)
-    expected = "a floating point dtype of 2 bytes or more, or None"
-    assert str(caught.value).splitlines() == [
-        f"wire_dtype is not {expected}",
-        f"  expected: {expected}",
-        f"  got:      wire_dtype={wire_dtype!r}",
-        "  where:    rank 0 of 1",
-        f"  hint: {InvalidArgumentError.hint}",
-    ]

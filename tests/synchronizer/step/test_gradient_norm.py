@@ -17,7 +17,7 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.step.gradient_norm import CHUNK_NUMEL, _measure
-from tests.programs import local
+from tests.programs import accumulate, parameter
 
 WORLD_SIZE = 4
 # Placements on a (2, 2) mesh, and local elements by rank, by name.
@@ -42,19 +42,16 @@ def distributed(name: str, rank: int, dtype: torch.dtype) -> nn.Parameter:
     placements, numels = LAYOUTS[name]
     mesh = init_device_mesh("cpu", (2, 2))
     total = sum(numels[owner] for owner in OWNERS[name])
-    parameter = DTensor.from_local(
-        torch.zeros(numels[rank], dtype=dtype),
+    local = torch.zeros(numels[rank], dtype=dtype)
+    whole = DTensor.from_local(
+        local,
         mesh,
         placements,
         run_check=False,
         shape=(total,),
         stride=(1,),
     )
-    return nn.Parameter(parameter)
-
-
-def contribute(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
-    (local(parameter) * gradient).sum().backward()
+    return nn.Parameter(whole)
 
 
 def brought(
@@ -99,7 +96,7 @@ def run(
         # Buckets are so small that some hold one parameter and others several.
         with GradientSynchronizer(group, 2**-12, 1, config=config) as sums:
             for name, each in weights.items():
-                contribute(each, brought(name, rank, dtype, integers=integers))
+                accumulate(each, brought(name, rank, dtype, integers=integers))
             sums.wait()
             return measure(sums, weights)
 
@@ -195,7 +192,7 @@ def test_scales_are_measured(ranks, mode: str) -> None:
         config = SynchronizerConfig(mode=mode, process_group=dist.group.WORLD)
         with GradientSynchronizer([[a]], 1, 1, config=config) as sums:
             found = []
-            contribute(a, torch.tensor([1.0, 2.0, 2.0]) * (rank + 1))
+            accumulate(a, torch.tensor([1.0, 2.0, 2.0]) * (rank + 1))
             sums.wait(scale=0.5)
             found.append(sums.grad_norm().item())
             sums.scale_grads(4)
@@ -209,16 +206,14 @@ def test_scales_are_measured(ranks, mode: str) -> None:
 def test_plain_parameters_without_a_group_count_on_their_own_rank(ranks) -> None:
     def program(rank: int) -> float:
         mesh = init_device_mesh("cpu", (2,))
-        shared = nn.Parameter(
-            DTensor.from_local(torch.zeros(1), mesh, [Replicate()], run_check=False)
-        )
-        sharded = nn.Parameter(DTensor.from_local(torch.zeros(2), mesh, [Shard(0)]))
+        shared = parameter(mesh, numel=1)
+        sharded = parameter(mesh, Shard(0), numel=2)
         own = nn.Parameter(torch.zeros(1))
         with GradientSynchronizer([[shared, own, sharded]], 1, 1) as sums:
             assert len(sums.explain().buckets) == 2
-            contribute(shared, torch.tensor([2.0]))
-            contribute(sharded, torch.tensor([4.0, 4.0]))
-            contribute(own, torch.tensor([[6.0], [15.0]][rank]))
+            accumulate(shared, torch.tensor([2.0]))
+            accumulate(sharded, torch.tensor([4.0, 4.0]))
+            accumulate(own, torch.tensor([[6.0], [15.0]][rank]))
             sums.wait()
             return sums.grad_norm().item()
 
@@ -240,7 +235,7 @@ def test_a_norm_of_gradients_that_are_not_finite_is_not_finite(one_rank) -> None
     for bad in (math.nan, math.inf):
         a = nn.Parameter(torch.zeros(3))
         with GradientSynchronizer([[a]], 1, 1) as sums:
-            contribute(a, torch.tensor([1.0, bad, 2.0]))
+            accumulate(a, torch.tensor([1.0, bad, 2.0]))
             sums.wait()
             for p in (1, 2, math.inf):
                 assert not math.isfinite(sums.grad_norm(p).item())
@@ -269,14 +264,7 @@ def test_complex_gradients_count_by_their_absolute_values(
 ) -> None:
     def program(rank: int) -> None:
         mesh = init_device_mesh("cpu", (2,))
-        parameters = [
-            nn.Parameter(
-                DTensor.from_local(
-                    torch.zeros(3, dtype=dtype), mesh, [Replicate()], run_check=False
-                )
-            )
-            for _ in range(2)
-        ]
+        parameters = [parameter(mesh, dtype=dtype) for _ in range(2)]
         config = SynchronizerConfig(check_finite=True)
         with GradientSynchronizer([parameters], 1, 1, config=config) as sums:
             for each in parameters:
@@ -298,10 +286,7 @@ def test_complex_gradients_count_by_their_absolute_values(
 def test_a_complex_gradient_that_is_not_finite_is_named(ranks) -> None:
     def program(rank: int) -> None:
         mesh = init_device_mesh("cpu", (2,))
-        local = torch.zeros(2, dtype=torch.complex64)
-        only = nn.Parameter(
-            DTensor.from_local(local, mesh, [Replicate()], run_check=False)
-        )
+        only = parameter(mesh, numel=2, dtype=torch.complex64)
         config = SynchronizerConfig(check_finite=True)
         with GradientSynchronizer([[only]], 1, 1, config=config) as sums:
             gradient = torch.tensor([1j, complex(1, math.inf if rank else 1)])

@@ -1,13 +1,10 @@
 """The misuse table: one test for each line."""
 
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify import synchronizer
 from tests.synchronizer.misuse_table import (
@@ -39,11 +36,7 @@ def test_the_page_shows_the_table() -> None:
     assert shown == page_rows()
 
 
-@pytest.fixture(autouse=True)
-def two_ranks() -> Iterator[None]:
-    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("two_ranks")
 
 
 def test_the_table_is_complete() -> None:

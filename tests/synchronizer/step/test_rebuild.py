@@ -1,7 +1,7 @@
 """Buckets are cut anew once, in the order that the lowest of their ranks observed."""
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -12,7 +12,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import Replicate
-from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
 from syncverify import synchronizer
@@ -56,11 +55,9 @@ def buckets(sums: GradientSynchronizer) -> list[str]:
 
 
 @pytest.fixture
-def alone() -> Iterator[Callable[[str], dict[str, nn.Parameter]]]:
+def alone(two_ranks: None) -> Callable[[str], dict[str, nn.Parameter]]:
     """Make parameters on one rank of two, without communication."""
-    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-    yield lambda names: replicated(init_device_mesh("cpu", (2,)), names)
-    dist.destroy_process_group()
+    return lambda names: replicated(init_device_mesh("cpu", (2,)), names)
 
 
 def test_buckets_follow_the_order_of_the_first_step(alone) -> None:

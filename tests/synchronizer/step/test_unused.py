@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Shard
 
 from syncverify.synchronizer import (
     BucketNotReadyError,
@@ -147,8 +147,7 @@ def test_flags_are_part_of_the_plan(ranks) -> None:
 def test_ranks_agree_on_gradients_without_elements(ranks):
     def program(rank: int) -> list[bool]:
         mesh = init_device_mesh("cpu", (2,))
-        empty = [DTensor.from_local(torch.empty(0), mesh, [Replicate()]) for _ in "ab"]
-        a, b = (nn.Parameter(each) for each in empty)
+        a, b = (parameter(mesh, numel=0) for _ in "ab")
         with GradientSynchronizer(
             [[a, b]], 1, 1, config=SynchronizerConfig(unused="keep_none")
         ) as synchronizer:

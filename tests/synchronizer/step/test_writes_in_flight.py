@@ -1,6 +1,6 @@
 """Writes that no hook sees, between the launch of a bucket and `wait()`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,22 +8,19 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
     InFlightWriteError,
     SynchronizerConfig,
 )
-from tests.programs import lines
+from tests.programs import accumulate, lines, parameter
 
 KIB_MB = 2**-10
 
 
-def dtensor(numel: int = 256) -> nn.Parameter:
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    return nn.Parameter(DTensor.from_local(torch.zeros(numel), mesh, [Replicate()]))
+def dtensor() -> nn.Parameter:
+    return parameter(init_device_mesh("cpu", (dist.get_world_size(),)), numel=256)
 
 
 def make(
@@ -45,17 +42,7 @@ def make(
 
 def backward(group: dict[str, nn.Parameter], order: str) -> None:
     for name in order:
-        each = group[name]
-        local = each.to_local() if isinstance(each, DTensor) else each
-        local.sum().backward()
-
-
-@pytest.fixture
-def two_ranks() -> Iterator[None]:
-    """Become one rank of two in a world that moves no data."""
-    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-    yield
-    dist.destroy_process_group()
+        accumulate(group[name])
 
 
 def plain() -> nn.Parameter:
