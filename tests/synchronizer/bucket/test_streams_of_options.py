@@ -3,25 +3,11 @@
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from typing_extensions import override
 
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from tests.programs import accumulate
+from tests.synchronizer.operators import Operators
 from tests.synchronizer.simulated_streams import parameters
-
-
-class RecordsOperators(TorchDispatchMode):
-    """Records the names of operators."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operators: list[str] = []
-
-    @override
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.operators.append(func.overloadpacket.__name__)
-        return func(*args, **(kwargs or {}))
 
 
 def test_flags_are_written_before_the_reduction_on_whatever_stream(streams) -> None:
@@ -43,9 +29,9 @@ def test_flags_are_written_without_a_copy_of_host_memory(streams) -> None:
     with GradientSynchronizer([group], 1, 1, config=config) as synchronizer:
         for each in (group[0], *group[3:]):
             accumulate(each)
-        with RecordsOperators() as recorded:
+        with Operators() as recorded:
             synchronizer.flush()
-        assert recorded.operators == ["slice", "fill_"] * 3
+        assert recorded.names == ["slice", "fill_"] * 3
         synchronizer.wait()
 
 

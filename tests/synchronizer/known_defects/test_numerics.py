@@ -9,29 +9,6 @@ from syncverify.synchronizer import GradientSynchronizer
 from tests.programs import accumulate, parameter, value
 
 
-def test_a_sum_over_one_rank_keeps_the_last_elements(ranks) -> None:
-    """An average over one rank left out the tail that fills no vector register.
-
-    NVIDIA/nccl#1950, pytorch/pytorch#144045
-    """
-
-    def program(_: int) -> None:
-        mesh = init_device_mesh("cpu", (1,))
-        sizes = (64, 1, 7, 8, 9, 17)  # the first ends where the buffer ends
-        group = [
-            parameter(mesh, Replicate(), numel=n, dtype=torch.bfloat16) for n in sizes
-        ]
-        with GradientSynchronizer([group], 1, 1) as synchronizer:
-            for each in group:
-                accumulate(each, torch.arange(1, each.numel() + 1).bfloat16())
-            synchronizer.wait()
-            for each in group:
-                found = each.grad.to_local()
-                assert found.tolist() == list(range(1, each.numel() + 1))
-
-    ranks.run(1, program)
-
-
 @pytest.mark.parametrize(
     ("shape", "placements", "expected"),
     [

@@ -12,7 +12,6 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
@@ -20,6 +19,7 @@ from syncverify.synchronizer import (
 )
 from syncverify.synchronizer.plan.wire_format import WireFormat
 from tests import programs
+from tests.synchronizer.operators import Operators
 
 Sent = dict[int, list[weakref.ref[torch.Tensor]]]
 FLOAT16_TINY = 2.0**-24  # the smallest subnormal
@@ -199,18 +199,8 @@ def test_split_is_a_power_of_two_before_and_the_rest_after(divisor) -> None:
     assert wire.before * wire.after == pytest.approx(1 / divisor, rel=1e-15)
 
 
-class Multiplications(TorchDispatchMode):
-    """Counts the kernels that multiply."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ):
-        self.count += func.overloadpacket.__name__ in ("mul", "mul_")
-        return func(*args, **kwargs or {})
+def multiplications(operators: Operators) -> int:
+    return sum(name in ("mul", "mul_") for name in operators.names)
 
 
 @pytest.mark.parametrize("wire_dtype", [None, torch.float16])
@@ -220,13 +210,13 @@ def test_all_late_factors_are_one_multiplication(ranks, wire_dtype, scale) -> No
         a = parameter()
         config = averaged(wire_dtype=wire_dtype)
         with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
-            with Multiplications() as in_backward:
+            with Operators() as in_backward:
                 accumulate(a, 8)
-            with Multiplications() as in_wait:
+            with Operators() as in_wait:
                 synchronizer.wait(scale=scale)
             assert value(a) == 8 * (scale or 1)
-            assert in_backward.count == 2, "forward and backward of the loss"
-            return in_wait.count
+            assert multiplications(in_backward) == 2, "forward and backward of the loss"
+            return multiplications(in_wait)
 
     assert ranks.run(2, program) == [1, 1]
 
@@ -236,9 +226,9 @@ def test_nothing_is_multiplied_where_there_is_nothing_to_divide(ranks) -> None:
         a = parameter()
         with GradientSynchronizer([[a]], 1, 1) as synchronizer:
             accumulate(a, 8)
-            with Multiplications() as in_wait:
+            with Operators() as in_wait:
                 synchronizer.wait()
-            return in_wait.count
+            return multiplications(in_wait)
 
     assert ranks.run(2, program) == [0, 0]
 
