@@ -23,7 +23,7 @@ from tests.conformance.training import (
     train_step,
     whole_numbers,
 )
-from tests.conformance.wrappers import ours, wrapped_by
+from tests.conformance.wrappers import BySynchronizer, ours, wrapped_by
 
 
 class WithFrozenParts(nn.Module):
@@ -277,19 +277,7 @@ def test_buffers_and_parameters_stay_in_place_under_functional_call(play) -> Non
 
 
 def test_a_group_of_a_mesh_takes_the_place_of_a_process_group(play) -> None:
-    def program(rank: int) -> None:
-        mesh = dist.init_device_mesh("cpu", (2,))
-        model = layers(2, 2)
-        config = SynchronizerConfig(
-            process_group=mesh.get_group(), process_group_reduction="avg"
-        )
-        bound = GradientSynchronizer.from_module(model, 1, 1, config=config)
-        with bound as synchronizer:
-            losses = squares(seed=1)
-            expected = mean_over_ranks(model, losses)
-            for loss in losses(model, rank):
-                loss.backward()
-            synchronizer.wait()
-            assert_equal(gradients(model), expected)
+    def wrap(model: nn.Module) -> BySynchronizer:
+        return ours(model, group=dist.init_device_mesh("cpu", (2,)).get_group())
 
-    play(2, program)
+    assert_averages(play, wrap, partial(layers, 2, 2), squares(seed=1))

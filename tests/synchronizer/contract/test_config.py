@@ -19,6 +19,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("scaling", "never", "one of 'after', 'split'"),
     ("unused", "ignore", "one of 'error', 'zeros', 'keep_none'"),
     ("mode", "scatter", "one of 'all_reduce', 'reduce_scatter'"),
+    ("unequal_replicas", "ignore", "one of 'error', 'broadcast', 'keep'"),
+    ("gradient_hook", "c", "one of 'python', 'cpp'"),
     ("wire_dtype", "bfloat16", DTYPES),
     ("wire_dtype", torch.int32, DTYPES),
     ("wire_dtype", torch.float8_e4m3fn, DTYPES),

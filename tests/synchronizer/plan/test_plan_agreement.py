@@ -229,17 +229,23 @@ def test_a_bind_for_which_a_peer_did_not_come_is_taken_back(ranks) -> None:
     assert ranks.run(2, program) == [[], []]
 
 
-def test_an_option_that_ranks_have_to_share_is_compared(ranks) -> None:
+SHARED = {"rebuild": (False, True), "unequal_replicas": ("error", "keep")}
+
+
+@pytest.mark.parametrize("option", SHARED)
+def test_an_option_that_ranks_have_to_share_is_compared(ranks, option) -> None:
+    one, other = SHARED[option]
+
     def program(rank: int) -> list[str]:
         mesh = init_device_mesh("cpu", (2,))
-        config = SynchronizerConfig(rebuild=bool(rank))
+        config = SynchronizerConfig(**{option: SHARED[option][rank]})
         return bind([{"a": parameter(mesh, Replicate())}], config=config)
 
     assert ranks.run(2, program)[0][:4] == [
-        "ranks disagree about rebuild",
+        f"ranks disagree about {option}",
         "  expected: the same parameters, in the same order, on ranks that share them",
-        GOT + "rebuild: config rebuild=False, on this rank;"
-        " rebuild: config rebuild=True, on rank 1",
+        GOT + f"{option}: config {option}={one!r}, on this rank;"
+        f" {option}: config {option}={other!r}, on rank 1",
         "  where:    rank 0 of 2, unlike rank 1",
     ]
 
