@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer.ranks import process_groups
-from syncverify.synchronizer.ranks.process_groups import usable_ranks
+from syncverify.synchronizer.ranks.process_groups import ReductionGroups, usable_ranks
+from syncverify.synchronizer.ranks.scope import ReduceScope
 
 
 def test_ranks_come_in_ascending_order_however_the_group_numbers_them(
@@ -17,6 +20,16 @@ def test_ranks_come_in_ascending_order_however_the_group_numbers_them(
     """`new_group(sort_ranks=False)` keeps the caller's order."""
     monkeypatch.setattr(dist, "get_process_group_ranks", lambda _: [1, 0])
     assert usable_ranks(dist.group.WORLD) == (0, 1)
+
+
+def test_a_group_of_an_earlier_default_group_is_gone_with_it(two_ranks) -> None:
+    mesh = init_device_mesh("cpu", (2, 1))
+    groups = ReductionGroups()
+    groups.get(ReduceScope((0, 1), mesh, (0, 1)))
+    dist.destroy_process_group()
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    groups.destroy()
+    assert dist.get_process_group_ranks(dist.group.WORLD) == [0, 1]
 
 
 def test_a_group_is_made_without_its_non_members_and_with_the_timeout_of_the_default_one(
