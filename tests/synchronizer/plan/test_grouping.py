@@ -1,6 +1,7 @@
 """Planning: parameters of a bucket, their order and their offsets."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch.distributed.tensor import Partial, Placement, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer import SynchronizerConfig, UnsupportedPlacementError
-from syncverify.synchronizer.plan.grouping import BucketPlan, plan_buckets
+from syncverify.synchronizer.plan.grouping import BucketPlan, local_tensor, plan_buckets
 from syncverify.synchronizer.ranks.scope import spanned_ranks
 from tests import programs
 
@@ -183,3 +184,16 @@ def test_ranks_that_share_buckets_launch_them_in_one_order(
         assert ready, f"ranks wait for each other: {heads}"
         for rank in ready[0][0]:
             waiting[rank].pop(0)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
+def test_a_local_part_is_outside_of_any_graph(
+    on_rank: Callable[[int, int], None],
+    mode: Callable[[], AbstractContextManager[None]],
+) -> None:
+    on_rank(0, 2)
+    mesh = init_device_mesh("cpu", (2,))
+    with mode():
+        part = local_tensor(shard(mesh, 4, Replicate()))
+    assert not part.requires_grad
+    assert part.is_leaf

@@ -146,6 +146,9 @@ def test_how_many_gradients_a_backward_brings_is_not_forgotten(alone) -> None:
         sums._rebuild._order._own_positions = [0, 1, 2]
         sums.zero_grad()
         assert buckets(sums) == ["ab", "c"]
+        views = {v.plan.name: v for b in sums._sequence.buckets for v in b.views}
+        learned = {name: view.expected_arrivals for name, view in views.items()}
+        assert learned == {"a": 2, "b": 1, "c": 1}
         backward()
         sums.wait()
         assert [value(each) for each in group.values()] == [2, 1, 1]
