@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.futures import Future
 
 from syncverify.synchronizer import (
     CommHookError,
-    GradientSynchronizer,
     InvalidArgumentError,
     LateAccumulationError,
     SynchronizerConfig,
@@ -27,7 +27,7 @@ from tests.conformance.training import (
     sum_over,
     train_step,
 )
-from tests.conformance.wrappers import ours
+from tests.conformance.wrappers import BySynchronizer, ours
 
 one_layer = partial(layers, 2, 2, bias=False)
 
@@ -105,21 +105,10 @@ def test_the_result_of_a_hook_is_the_gradient(play, wrap) -> None:
 
 
 def test_a_hook_over_a_group_of_the_program(play) -> None:
-    def program(rank: int) -> None:
-        group = dist.new_group([0, 1])
-        model = one_layer()
-        config = SynchronizerConfig(
-            process_group=group,
-            comm_hook=lambda bucket: mean_hook(bucket.buffer, bucket.group),
-        )
-        with GradientSynchronizer.from_module(model, 1, 1, config=config) as bound:
-            expected = mean_over_ranks(model, small_losses)
-            for loss in small_losses(model, rank):
-                loss.backward()
-            bound.wait()
-            assert_equal(gradients(model), expected)
+    def wrap(model: nn.Module) -> BySynchronizer:
+        return ours(model, group=dist.new_group([0, 1]), hook=mean_hook)
 
-    play(2, program)
+    assert_averages(play, wrap, one_layer, small_losses)
 
 
 def no_future(buffer: torch.Tensor, _: dist.ProcessGroup) -> Any:

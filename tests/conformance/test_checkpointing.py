@@ -47,16 +47,9 @@ def maker(*order: str, **options: bool):
 
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize("unused", ["error", "keep_none"])
-def test_a_layer_is_checkpointed_once(play, wrap, reentrant, unused) -> None:
-    make = maker("plain", "kept", reentrant=reentrant)
-    options = {"unused": unused, "static_graph": reentrant}
-    assert_averages(play, wrap, make, *[losses] * 3, **options)
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-@pytest.mark.parametrize("unused", ["error", "keep_none"])
-def test_a_layer_is_checkpointed_twice(play, wrap, reentrant, unused) -> None:
-    make = maker("plain", "kept", "kept", reentrant=reentrant)
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_layer_is_checkpointed(play, wrap, reentrant, unused, times) -> None:
+    make = maker("plain", *["kept"] * times, reentrant=reentrant)
     options = {"unused": unused, "static_graph": reentrant}
     assert_averages(play, wrap, make, *[losses] * 3, **options)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -128,14 +129,10 @@ def of_some_layers(*, all_layers: bool):
     return losses
 
 
-def test_gradients_of_two_dtypes(play, wrap) -> None:
-    steps = [of_some_layers(all_layers=True)] * 2
-    assert_averages(play, wrap, of_two_dtypes, *steps)
-
-
-def test_an_unused_layer_of_two_dtypes(play, wrap) -> None:
-    steps = [of_some_layers(all_layers=False)] * 2
-    assert_averages(play, wrap, of_two_dtypes, *steps, unused="keep_none")
+@pytest.mark.parametrize("unused", ["error", "keep_none"])
+def test_gradients_of_two_dtypes(play, wrap, unused) -> None:
+    steps = [of_some_layers(all_layers=unused == "error")] * 2
+    assert_averages(play, wrap, of_two_dtypes, *steps, unused=unused)
 
 
 def test_an_optimizer_where_a_layer_is_unused_at_first(play, wrap) -> None:
@@ -168,14 +165,12 @@ def word_losses(model: Any, rank: int) -> Iterator[torch.Tensor]:
     yield model(words).square().sum()
 
 
-def test_sparse_gradients(play, wrap) -> None:
+def halved(buffer: torch.Tensor, group: dist.ProcessGroup) -> Future[torch.Tensor]:
+    work = dist.all_reduce(buffer, group=group, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0] / 2)
+
+
+@pytest.mark.parametrize("hook", [None, halved])
+def test_sparse_gradients(play, wrap, hook) -> None:
     """DDP keeps them sparse; here they are dense, and have the same values."""
-    assert_averages(play, wrap, of_words, word_losses)
-
-
-def test_sparse_gradients_by_a_hook(play, wrap) -> None:
-    def hook(buffer: torch.Tensor, group: dist.ProcessGroup) -> Future[torch.Tensor]:
-        work = dist.all_reduce(buffer, group=group, async_op=True)
-        return work.get_future().then(lambda future: future.value()[0] / 2)
-
     assert_averages(play, wrap, of_words, word_losses, hook=hook)

@@ -23,7 +23,7 @@ from tests.conformance.training import (
     train_step,
     whole_numbers,
 )
-from tests.conformance.wrappers import ours, wrapped_by
+from tests.conformance.wrappers import BySynchronizer, ours, wrapped_by
 
 
 class WithFrozenParts(nn.Module):
@@ -54,15 +54,14 @@ def squares(*, seed: int, rows: int = 2, columns: int = 2):
     return losses
 
 
-def test_trains_a_model_with_frozen_parts(play, wrap) -> None:
+@pytest.mark.parametrize(
+    ("make", "bucket_mb"),
+    [(with_frozen_parts, 25), (partial(layers, 2, 10, 50, 4, bias=False), 0.001)],
+    ids=["frozen parts", "small buckets"],
+)
+def test_trains_a_model(play, wrap, make, bucket_mb) -> None:
     steps = [squares(seed=seed) for seed in range(3)]
-    assert_averages(play, wrap, with_frozen_parts, *steps)
-
-
-def test_trains_in_small_buckets(play, wrap) -> None:
-    steps = [squares(seed=seed, rows=1) for seed in range(2)]
-    make = partial(layers, 2, 10, 50, 4, bias=False)
-    assert_averages(play, wrap, make, *steps, bucket_mb=0.001)
+    assert_averages(play, wrap, make, *steps, bucket_mb=bucket_mb)
 
 
 @pytest.mark.parametrize("wrapper", ["synchronizer", "replicate"])
@@ -174,19 +173,13 @@ def test_forward_alone_hangs_on_no_rank(play, wrap) -> None:
 
 
 def test_an_output_may_be_ignored(play, wrap) -> None:
-    def program(rank: int) -> None:
-        model = layers(2, 10, 4, bias=False)
-        wrapped = wrap(model)
+    def losses(model, rank):
         for seed in range(4):
-            wrapped(inputs_of(rank, 4, 2, seed=seed))
-        for seed in range(4):
-            losses = squares(seed=seed, rows=4)
-            expected = mean_over_ranks(model, losses)
-            train_step(wrapped, losses, rank)
-            assert_equal(gradients(model), expected)
-            wrapped.zero_grad()
+            model(inputs_of(rank, 4, 2, seed=seed))
+        yield from squares(seed=4, rows=4)(model, rank)
 
-    play(2, program)
+    make = partial(layers, 2, 10, 4, bias=False)
+    assert_averages(play, wrap, make, losses, squares(seed=5, rows=4))
 
 
 def test_two_forwards_before_one_backward(play, wrap) -> None:
@@ -284,19 +277,7 @@ def test_buffers_and_parameters_stay_in_place_under_functional_call(play) -> Non
 
 
 def test_a_group_of_a_mesh_takes_the_place_of_a_process_group(play) -> None:
-    def program(rank: int) -> None:
-        mesh = dist.init_device_mesh("cpu", (2,))
-        model = layers(2, 2)
-        config = SynchronizerConfig(
-            process_group=mesh.get_group(), process_group_reduction="avg"
-        )
-        bound = GradientSynchronizer.from_module(model, 1, 1, config=config)
-        with bound as synchronizer:
-            losses = squares(seed=1)
-            expected = mean_over_ranks(model, losses)
-            for loss in losses(model, rank):
-                loss.backward()
-            synchronizer.wait()
-            assert_equal(gradients(model), expected)
+    def wrap(model: nn.Module) -> BySynchronizer:
+        return ours(model, group=dist.init_device_mesh("cpu", (2,)).get_group())
 
-    play(2, program)
+    assert_averages(play, wrap, partial(layers, 2, 2), squares(seed=1))

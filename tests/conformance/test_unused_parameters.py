@@ -11,10 +11,7 @@ from torch.futures import Future
 from syncverify.synchronizer import BucketNotReadyError
 from tests.conformance.training import (
     assert_averages,
-    assert_equal,
-    gradients,
     inputs_of,
-    mean_over_ranks,
     refused,
     train_step,
     two_layers,
@@ -49,30 +46,10 @@ def of_ranks(*by_rank: list[int]):
     return losses
 
 
-def test_tasks_of_one_rank_and_of_none(play, wrap) -> None:
-    steps = [of_ranks([0], [1])] * 2
-    assert_averages(play, wrap, tasks, *steps, unused="keep_none")
-
-
-def test_one_rank_uses_everything(play, wrap) -> None:
-    steps = [of_ranks([0, 1, 2, 3], [1, 2, 3])] * 2
-    assert_averages(play, wrap, tasks, *steps, unused="keep_none")
-
-
-def test_an_output_is_ignored_where_a_parameter_is_unused(play, wrap) -> None:
-    def program(rank: int) -> None:
-        model = tasks()
-        wrapped = wrap(model, unused="keep_none")
-        for _ in range(4):
-            wrapped(inputs_of(rank, 2, 2), [0, 1])
-        for _ in range(4):
-            losses = of_ranks([0, 1], [0, 1])
-            expected = mean_over_ranks(model, losses)
-            train_step(wrapped, losses, rank)
-            assert_equal(gradients(model), expected)
-            wrapped.zero_grad()
-
-    play(2, program)
+def of_ignored_outputs(model, rank) -> Iterator[torch.Tensor]:
+    for _ in range(4):
+        model(inputs_of(rank, 2, 2), [0, 1])
+    yield from of_ranks([0, 1], [0, 1])(model, rank)
 
 
 def second_layer(*by_rank: bool):
@@ -84,19 +61,26 @@ def second_layer(*by_rank: bool):
     return losses
 
 
-def test_control_flow_of_steps(play, wrap) -> None:
-    steps = [second_layer(both, both) for both in (False, True) * 3]
-    assert_averages(play, wrap, two_layers, *steps, unused="keep_none")
+STEPS = {
+    "tasks of one rank and of none": (tasks, [of_ranks([0], [1])] * 2),
+    "one rank uses everything": (tasks, [of_ranks([0, 1, 2, 3], [1, 2, 3])] * 2),
+    "ignored outputs": (tasks, [of_ignored_outputs, of_ranks([0, 1], [0, 1])]),
+    "control flow of steps": (
+        two_layers,
+        [second_layer(both, both) for both in (False, True) * 3],
+    ),
+    "control flow of ranks": (
+        two_layers,
+        [second_layer(False, both) for both in (False, True) * 3],
+    ),
+    "other graphs on the ranks": (two_layers, [second_layer(True, False)] * 3),
+}
 
 
-def test_control_flow_of_ranks(play, wrap) -> None:
-    steps = [second_layer(False, both) for both in (False, True) * 3]
-    assert_averages(play, wrap, two_layers, *steps, unused="keep_none")
-
-
-def test_graphs_that_differ_between_ranks(play, wrap) -> None:
-    steps = [second_layer(True, False)] * 3
-    assert_averages(play, wrap, two_layers, *steps, unused="keep_none")
+@pytest.mark.parametrize("case", STEPS)
+def test_ranks_and_steps_use_other_parameters(play, wrap, case) -> None:
+    make, steps = STEPS[case]
+    assert_averages(play, wrap, make, *steps, unused="keep_none")
 
 
 @pytest.mark.parametrize("both", [(False, False), (False, True)])
@@ -120,11 +104,6 @@ def test_a_parameter_that_is_unused_in_the_second_step_is_refused(play) -> None:
             train_step(wrapped, second_layer(False, False), rank)
 
     play(2, program)
-
-
-def test_a_parameter_that_is_used_later_is_right(play, wrap) -> None:
-    steps = [second_layer(False, False), second_layer(True, True)]
-    assert_averages(play, wrap, two_layers, *steps, unused="keep_none")
 
 
 class Nested(nn.Module):

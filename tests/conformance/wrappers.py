@@ -31,6 +31,7 @@ class Options:
         micro_batches: Number of backwards in a step.
         hook: Function that reduces a bucket in place of an all-reduce.
         ignored: Names of the parameters that stay local.
+        group: The ranks, for our synchronizer alone; None stands for all.
         bucket_mb: Upper bound on a bucket in MiB.
         static_graph: Whether DDP may assume that all steps are alike.
     """
@@ -39,6 +40,7 @@ class Options:
     micro_batches: int = 1
     hook: Hook | None = None
     ignored: tuple[str, ...] = ()
+    group: dist.ProcessGroup | None = None
     bucket_mb: float = 25
     static_graph: bool = False
 
@@ -90,7 +92,7 @@ def config(options: Options) -> SynchronizerConfig:
     """Return the config that averages as DDP does."""
     hook = options.hook
     return SynchronizerConfig(
-        process_group=dist.group.WORLD,
+        process_group=options.group or dist.group.WORLD,
         process_group_reduction="avg" if hook is None else "sum",
         unused=options.unused,
         comm_hook=hook and (lambda bucket: hook(bucket.buffer, bucket.group)),

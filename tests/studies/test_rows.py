@@ -23,10 +23,6 @@ def file(tmp_path: Path) -> RowFile[_Fruit]:
     return RowFile(tmp_path / "fruits.jsonl", _Fruit, key=("name",))
 
 
-def test_a_file_that_is_missing_has_no_rows(file: RowFile[_Fruit]) -> None:
-    assert file.read() == []
-
-
 def test_rows_are_read_as_written_in_the_order_of_their_keys(
     file: RowFile[_Fruit],
 ) -> None:

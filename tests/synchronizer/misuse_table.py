@@ -16,7 +16,7 @@ from syncverify import synchronizer
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from syncverify.synchronizer.bucket.state import BucketState
 from syncverify.synchronizer.contract.config import DEFAULT_CONFIG
-from tests.programs import placed
+from tests.programs import parameter
 
 
 class Bench:
@@ -24,7 +24,7 @@ class Bench:
 
     def __init__(self, config: SynchronizerConfig = DEFAULT_CONFIG) -> None:
         mesh = init_device_mesh("cpu", (2,))
-        self.a, self.b = (placed(torch.zeros(512), mesh) for _ in "ab")
+        self.a, self.b = (parameter(mesh, numel=512) for _ in "ab")
         self.synchronizer = GradientSynchronizer(
             [[self.a, self.b]],
             2**-10,

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
-from tests.programs import placed
+from tests.programs import parameter
 
 
 class SimulatedStreams:
@@ -82,8 +82,4 @@ class SimulatedStream:
 
 def parameters(count: int) -> list[nn.Parameter]:
     mesh = init_device_mesh("cpu", (2,))
-    return [placed(torch.zeros(3), mesh) for _ in range(count)]
-
-
-def accumulate(parameter: nn.Parameter) -> None:
-    parameter.to_local().sum().backward()
+    return [parameter(mesh) for _ in range(count)]

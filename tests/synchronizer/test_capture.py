@@ -6,23 +6,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
-
-
-class Operators(TorchDispatchMode):
-    """Notes each operator."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        self.names.append(func.overloadpacket.__name__)
-        return func(*args, **kwargs or {})
+from tests.synchronizer.operators import Operators
 
 
 def _noted(name: str, reads: list[str]) -> Any:

@@ -99,16 +99,6 @@ def test_a_parameter_that_another_one_has_replaced_is_refused(unused: Any) -> No
             synchronizer.wait()
 
 
-def test_an_unused_parameter_of_the_module_is_no_replaced_one() -> None:
-    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    config = SynchronizerConfig(unused="zeros")
-    bound = GradientSynchronizer.from_module(module, 1, 1, config=config)
-    with bound as synchronizer:
-        module[0](torch.ones(1, 2)).sum().backward()
-        synchronizer.wait()
-        assert not module[1].weight.grad.any()
-
-
 @pytest.mark.parametrize("set_to_none", [False, True])
 def test_a_sparse_gradient_becomes_dense(*, set_to_none: bool) -> None:
     table = nn.Embedding(4, 2, sparse=True)
@@ -175,12 +165,6 @@ def test_numbers_of_numpy_are_numbers() -> None:
         assert parameter.grad.tolist() == [2, 2]
         synchronizer.zero_grad()
         synchronizer.set_required_accumulations(np.int32(2))
-
-
-@pytest.mark.parametrize("count", [np.float64(1), np.bool_(True), True, 0])
-def test_a_count_that_is_none_is_refused(count: Any) -> None:
-    with pytest.raises(InvalidArgumentError):
-        GradientSynchronizer([[nn.Parameter(torch.zeros(2))]], 1, count)
 
 
 def test_a_peer_that_does_not_bind_is_named_with_a_file_store(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from studies.benchmarks.harness.players import (
     play_threaded,
     seconds_of_cores,
 )
-from studies.benchmarks.harness.scenarios import drawn, four_ranks, subject
+from studies.benchmarks.harness.scenarios import four_ranks, subject
 from syncverify.backends.sim import SimBackend
 from syncverify.subjects.subject import resolve
 from syncverify.trace.run import RankRun, Run
@@ -117,9 +117,3 @@ def test_the_limit_plays_every_micro_batch_of_every_rank(
     monkeypatch.setattr(torch.Tensor, "backward", counting)
     play_plain(four_ranks())
     assert count == sum(4 * sum(each.accumulations) for each in four_ranks())
-
-
-def test_drawn_scenarios_differ_and_have_up_to_four_ranks() -> None:
-    scenarios = drawn(20)
-    assert len(set(scenarios)) == 20
-    assert max(each.mesh.num_ranks for each in scenarios) == 4

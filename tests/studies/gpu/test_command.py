@@ -13,7 +13,6 @@ from studies.gpu.part import Part, Result
 
 PASSED = Result("passed", "cpu", "all of it")
 NOT_RUN = Result("not run", "cpu", "no GPU")
-FAILED = Result("failed", "cpu", "one of two", ("- the other one",))
 
 
 def parts(*results: Result) -> tuple[Part, ...]:
@@ -43,12 +42,6 @@ def test_parts_that_did_not_run_do_not_fail(monkeypatch: pytest.MonkeyPatch) -> 
         "part-1: not run on cpu: no GPU",
         "1 parts passed, 0 failed, 1 did not run; 0 of 2 ran on a GPU",
     ]
-
-
-def test_a_part_that_failed_makes_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    code, output = code_and_output(monkeypatch, FAILED, PASSED)
-    assert code == 1
-    assert "  - the other one" in output
 
 
 def test_an_error_of_a_part_is_a_failure_and_the_others_go_on(

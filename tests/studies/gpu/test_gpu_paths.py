@@ -12,7 +12,7 @@ from studies.gpu import bank, host_waits, installation, shared_device, traces
 from studies.gpu.real_streams.lanes import KINDS, Kind
 from studies.stand_ins.idle_streams import IdleStream
 from syncverify.scenario.scenario import Scenario
-from syncverify.subjects.subject import Subject, resolve
+from syncverify.subjects.subject import Subject
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
@@ -119,10 +119,3 @@ def test_a_host_wait_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     result = host_waits.with_detector(CPU)
     assert result.state == "failed"
     assert result.lines == ("- called a synchronizing CUDA operation",)
-
-
-def test_subjects_of_the_parts_exist() -> None:
-    assert [resolve(name).name for name in shared_device.SUBJECTS] == [
-        "synchronizer",
-        "ddp",
-    ]

@@ -1,7 +1,5 @@
 """Each part runs as far as it can without a GPU, and says on which device it ran."""
 
-import re
-
 import pytest
 import torch
 
@@ -15,8 +13,6 @@ from studies.gpu import (
     traces,
     words,
 )
-from studies.gpu.__main__ import PARTS
-from studies.gpu.part import Result
 from syncverify.scenario.feature_table import BACKWARDS
 
 CPU = torch.device("cpu")
@@ -50,14 +46,6 @@ def test_a_wrong_word_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the tests run on a GPU")
-def test_tests_that_all_skip_have_not_run() -> None:
-    result = commands.run_tests(CPU, "tests/syncverify/backends/test_torchrun.py")
-    assert result.state == "not run"
-    assert re.fullmatch(r"0 passed, 0 failed, [1-9]\d* skipped", result.summary)
-
-
-@pytest.mark.long
 def test_searches_run_on_gloo_instead() -> None:
     result = commands.run_searches(CPU, ["ddp"], examples=3)
     assert (result.state, result.device) == ("passed", "cpu")
@@ -88,13 +76,6 @@ def test_bank_plays_sim_alone() -> None:
     assert all("(" in row for row in rows)
 
 
-def test_a_twin_with_a_violation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bank, "said_on_sim", lambda *_: ["a_property (a cause)"])
-    result = bank.run(CPU, 1)
-    assert result.state == "failed"
-    assert result.lines[-1].endswith("twin on `sim`: a_property (a cause)")
-
-
 @pytest.mark.slow
 def test_traces_count_operators_of_sim() -> None:
     result = traces.run(CPU, 1)
@@ -117,11 +98,3 @@ def test_a_step_is_timed_and_has_the_gradients_of_ddp() -> None:
     assert header.count("|") == row.count("|") == 7
     assert (row.startswith("| 6 of 512 | 8 | "), end) == (True, "")
     assert result.summary.endswith("times the time of DDP")
-
-
-def test_parts_have_names_of_their_own() -> None:
-    assert len({part.name for part in PARTS}) == len(PARTS) == 9
-
-
-def test_a_line_about_something_wrong_makes_a_failure() -> None:
-    assert Result.of(["x"], CPU, "y") == Result("failed", "cpu", "y", ("- x",))

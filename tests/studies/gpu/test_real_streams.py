@@ -16,7 +16,7 @@ import torch
 from studies.bank_rows import reproducer_of
 from studies.gpu import traces
 from studies.gpu.real_streams import recorder as recorder_module
-from studies.gpu.real_streams.lanes import Kind, Lanes, default_streams_of_ranks
+from studies.gpu.real_streams.lanes import Kind, Lanes
 from studies.gpu.real_streams.playing import play_on_streams, verdicts_on_streams
 from studies.gpu.real_streams.recorder import StreamRecorder
 from studies.gpu.shared_device import drawn
@@ -80,16 +80,6 @@ def test_operators_are_those_of_sim_in_the_same_order() -> None:
     assert sum(map(len, expected)) > 100
     for own, other in zip(expected, played.operators, strict=True):
         assert [name for name, _ in own] == [name for name, _ in other]
-
-
-def test_a_stream_that_differs_is_a_difference() -> None:
-    expected = [("add", "stream 0"), ("mul", "stream 1")]
-    found = [("copy", "stream 0"), ("add", "stream 0"), ("mul", "stream 0")]
-    assert traces.compared(expected, found) == (
-        [("here", "copy")],
-        ["operator 1, mul: stream 1 on `sim`, stream 0 here"],
-    )
-    assert traces.compared(expected, expected) == ([], [])
 
 
 @dataclass(eq=False)
@@ -184,16 +174,6 @@ def test_a_collective_is_ordered_by_streams_alone(device: NamedStreams) -> None:
     ]
 
 
-def test_a_collective_without_a_handle_is_on_the_current_stream(
-    device: NamedStreams,
-) -> None:
-    recorder, lanes = recorder_on(None)
-    with lanes.as_current():
-        exchange(recorder, device.done, is_async=False)
-    assert len(device.made) == 1
-    assert not any("sleeps" in each for each in device.done)
-
-
 def test_tensors_of_a_collective_live_until_a_stream_waits(
     device: NamedStreams,
 ) -> None:
@@ -240,15 +220,3 @@ def test_freed_memory_is_filled_before_the_next_operator(
             recorder._before_operator()
             recorder._before_operator()
     assert filled == [(12, "stream 0")]
-
-
-def test_ranks_have_default_streams_of_their_own(
-    device: NamedStreams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    monkeypatch.setattr(torch.cuda, "default_stream", lambda _=None: "of the process")
-    _, lanes = recorder_on(None)
-    with default_streams_of_ranks():
-        assert torch.cuda.default_stream() == "of the process"
-        with lanes.as_current():
-            assert torch.cuda.default_stream() is lanes.main

@@ -55,12 +55,6 @@ def test_causes_are_known() -> None:
     assert {name for name in named if not name.startswith("raised_")} <= {*CAUSES}
 
 
-def test_a_line_that_is_not_there() -> None:
-    mistake = replace(mistakes()[0], old="nothing")
-    with pytest.raises(ValueError, match="has no line 'nothing'"):
-        _ = mistake.text
-
-
 def test_a_fix_is_applied_as_it_is_printed() -> None:
     removed = Fix(
         SourceLine("sync.py", 2, "send"),

@@ -13,7 +13,6 @@ from studies.mutants.generation import (
     Mutant,
     drawn,
     mutants,
-    unchanged,
 )
 from studies.mutants.ordering import WAITS
 from studies.mutants.results import reasons, store, stored
@@ -40,11 +39,6 @@ def of_source(folder: Path, text: str) -> dict[str, Mutant]:
     return {mutant.id: mutant for mutant in mutants(folder)}
 
 
-def test_there_are_many_and_every_operator_finds_a_place() -> None:
-    assert len(ALL) > len(OPERATORS)
-    assert {mutant.operator for mutant in ALL} == {each.__name__ for each in OPERATORS}
-
-
 @pytest.mark.parametrize(
     "names", [WAITS, VIEWS, NOTES, LEFT_OUT_FUNCTIONS, LEFT_OUT_NAMES]
 )
@@ -55,24 +49,6 @@ def test_names_of_operators_occur_in_the_synchronizer(names: frozenset[str]) -> 
         for word in re.findall(r"\w+", file.read_text("utf-8"))
     }
     assert names <= used
-
-
-@pytest.mark.slow
-def test_each_compiles() -> None:
-    assert all(compile(mutant.text, mutant.place, "exec") for mutant in ALL)
-
-
-def test_each_differs_from_the_source_and_from_the_others() -> None:
-    texts = {(mutant.path, mutant.text) for mutant in ALL}
-    texts |= {(path, (PACKAGE / path).read_text()) for path, _ in texts}
-    assert len(texts) == len(ALL) + len({mutant.path for mutant in ALL})
-
-
-def test_ids_are_unique_and_say_operator_and_file() -> None:
-    assert len({mutant.id for mutant in ALL}) == len(ALL)
-    for mutant in ALL:
-        named = re.escape(f"{mutant.operator}-{mutant.path.stem}")
-        assert re.fullmatch(named + "-[0-9a-f]{8}", mutant.id)
 
 
 def test_ids_do_not_depend_on_what_is_above(tmp_path: Path) -> None:
@@ -95,12 +71,6 @@ def test_a_wait_is_left_out_delayed_and_made_for_another_stream(tmp_path: Path) 
     assert found["wrong_stream"].added.endswith("wait_for([*self._writers][-1:])")
 
 
-def test_a_place_is_the_line_that_changes() -> None:
-    for mutant in ALL:
-        lines = (PACKAGE / mutant.path).read_text().splitlines()
-        assert lines[mutant.line - 1] == mutant.removed.splitlines()[0]
-
-
 def test_messages_and_figures_are_left_alone(tmp_path: Path) -> None:
     counted = "def __repr__(self):\n    if self.x:\n        self.count += 1\n"
     raised = "def f(self):\n    raise ValueError(self.x[1:])\n"
@@ -108,22 +78,11 @@ def test_messages_and_figures_are_left_alone(tmp_path: Path) -> None:
     assert of_source(tmp_path, raised) == {}
 
 
-def test_the_unchanged_one_is_unchanged() -> None:
-    one = unchanged()
-    assert one.text == (PACKAGE / one.path).read_text()
-
-
 def test_every_equivalent_one_still_exists_and_says_why() -> None:
     known = reasons()
     assert known.keys() <= {mutant.id for mutant in ALL}
     # A sentence, and not a word.
     assert all(len(reason.split()) > 5 for reason in known.values())
-
-
-def test_a_sample_is_the_same_one_and_not_the_first_mutants() -> None:
-    sample = drawn(ALL, 5)
-    assert sample == drawn(ALL, 5) == drawn(ALL, 9)[:5]
-    assert sample != [*ALL][:5]
 
 
 NOTICED, ALIVE, UNTRIED = drawn(ALL, 3)
@@ -158,3 +117,17 @@ def test_a_part_is_tried_and_the_other_outcomes_stay(
     assert trials == tried
     now = {each.id: Outcome("now", 1, 1.0) for each in tried}
     assert stored(file) == {**OUTCOMES, **now}
+
+
+def test_each_is_one_change_of_the_source_at_its_place() -> None:
+    assert {mutant.operator for mutant in ALL} == {each.__name__ for each in OPERATORS}
+    assert len({mutant.id for mutant in ALL}) == len(ALL)
+    texts = {(mutant.path, mutant.text) for mutant in ALL}
+    texts |= {(path, (PACKAGE / path).read_text()) for path, _ in texts}
+    assert len(texts) == len(ALL) + len({mutant.path for mutant in ALL})
+    for mutant in ALL:
+        named = re.escape(f"{mutant.operator}-{mutant.path.stem}")
+        assert re.fullmatch(named + "-[0-9a-f]{8}", mutant.id)
+        lines = (PACKAGE / mutant.path).read_text().splitlines()
+        assert lines[mutant.line - 1] == mutant.removed.splitlines()[0]
+        compile(mutant.text, mutant.place, "exec")

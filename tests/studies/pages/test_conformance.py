@@ -70,12 +70,6 @@ def test_our_synchronizer_explains_only_what_its_contract_leaves_out() -> None:
 
 
 @pytest.mark.usefixtures("_empty")
-def test_a_column_is_observed_once() -> None:
-    keep(FIRST, observed(FIRST, WHOLE))
-    assert [*missing([FIRST.name, SECOND.name])] == [SECOND]
-
-
-@pytest.mark.usefixtures("_empty")
 # Newer features are observed with the releases of the column: 99.0 is installed nowhere.
 @pytest.mark.parametrize(
     ("report", "changes", "is_missing"),

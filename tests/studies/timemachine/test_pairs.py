@@ -69,10 +69,6 @@ def test_a_stored_side_is_as_the_table_says(name: str) -> None:
     assert [side for side in others if side and not side.is_silent] == []
 
 
-def test_a_result_as_expected_holds() -> None:
-    assert holds(HOLDS, PAIR)
-
-
 @pytest.mark.parametrize(
     "changes",
     [

@@ -51,11 +51,6 @@ def releases(tmp_path: Path) -> Releases:
     return Releases(tmp_path / "cache")
 
 
-def test_a_release_is_unpacked(releases: Releases) -> None:
-    folder = releases.unpacked("package", "1")
-    assert (folder / "subject.py").read_text() == SUBJECT
-
-
 def test_a_release_for_a_newer_python_is_downloaded_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,15 +41,6 @@ def x() -> torch.Tensor:
     return torch.ones(2, requires_grad=True)
 
 
-def test_every_backward_ends_once(a) -> None:
-    follower = Follower(a)
-    for _ in range(2):
-        (a * a).sum().backward()
-        assert not follower.watch.is_open
-        assert not follower.watch.was_interrupted
-    assert follower.log == ["gradient", "end"] * 2
-
-
 def test_checkpoints_within_checkpoints_belong_to_the_outermost_backward(a, x) -> None:
     def inner(v: torch.Tensor) -> torch.Tensor:
         return checkpoint(lambda w: w * a, v, use_reentrant=True)
@@ -69,26 +60,6 @@ def test_nothing_stays_on_a_graph_that_is_kept(a, x) -> None:
         follower.log.clear()
     names = {f.__qualname__ for f in gc.get_objects() if type(f) is FunctionType}
     assert not {name for name in names if "on_node_end" in name}
-
-
-def test_a_callback_at_the_end_of_a_backward_may_bring_its_first_gradient(a, x) -> None:
-    follower = Follower()
-
-    def bring_at_the_end(_: torch.Tensor) -> None:  # as FSDP2 calls hooks
-        torch.autograd.Variable._execution_engine.queue_callback(
-            lambda: follower.on_gradient(a)
-        )
-
-    def used(v: torch.Tensor) -> torch.Tensor:
-        product = v * 1
-        if product.requires_grad:  # not in the first forward of a checkpoint
-            product.register_hook(bring_at_the_end)
-        return product
-
-    for loss in (used(x), used(x), checkpoint(used, x, use_reentrant=True)):
-        loss.sum().backward()
-        assert not follower.watch.is_open
-    assert follower.log == ["gradient", "end"] * 3
 
 
 def test_hook_that_no_node_calls_is_refused() -> None:

@@ -89,7 +89,7 @@ def test_a_backward_overlaps_once_another_has_shown_what_comes(ranks, monkeypatc
 
 
 def test_more_segments_than_ever_before_are_refused_once_in_flight(ranks):
-    def program(rank: int) -> list[str]:
+    def program(_: int) -> None:
         mesh = init_device_mesh("cpu", (2,))
         a = parameter(mesh)
         names = {a: "a"}
@@ -97,19 +97,13 @@ def test_more_segments_than_ever_before_are_refused_once_in_flight(ranks):
             loss(a, 1, segments=1).backward()
             synchronizer.wait()
             synchronizer.zero_grad()
-            with pytest.raises(LateAccumulationError) as caught:
+            got = "got:      accumulation 1 of a, gradient 2 of one backward"
+            with pytest.raises(LateAccumulationError, match=got):
                 loss(a, 1, segments=2).backward()
             with pytest.raises(StepFailedError):
                 synchronizer.wait()
-        return str(caught.value).splitlines()
 
-    assert ranks.run(2, program)[1] == [
-        "a accumulated a gradient after its bucket was launched",
-        "  expected: 1 accumulations (require_accumulations=1)",
-        "  got:      accumulation 1 of a, gradient 2 of one backward",
-        "  where:    rank 1 of 2, bucket 0, launched",
-        f"  hint: {LateAccumulationError.hint}",
-    ]
+    ranks.run(2, program)
 
 
 def test_a_second_backward_over_one_graph_counts():
@@ -131,10 +125,9 @@ def test_an_interrupted_backward_fails_the_step():
         broken = (a + late).sum()
         with pytest.raises(ZeroDivisionError):
             broken.backward()
-        with pytest.raises(StepFailedError):
-            a.sum().backward()
-        with pytest.raises(StepFailedError, match="backward that did not end"):
-            synchronizer.wait()
+        for failing in (a.sum().backward, synchronizer.wait):
+            with pytest.raises(StepFailedError, match="backward that did not end"):
+                failing()
         synchronizer.zero_grad()
         for _ in range(2):
             (a + b).sum().backward()

@@ -34,33 +34,6 @@ def values(parameters: list[nn.Parameter]) -> list[float | None]:
     ]
 
 
-def test_every_step_gives_its_own_sums(ranks) -> None:
-    """Three steps: the second is the first after a rebuild, the third reuses its buffer."""
-
-    def program(rank: int) -> list[Any]:
-        mesh = init_device_mesh("cpu", (2,))
-        group = [dtensor(mesh, each) for each in (Replicate(), Replicate(), Shard(0))]
-        group.append(nn.Parameter(torch.zeros(3)))
-        found = []
-        with GradientSynchronizer([group], 2**-20, 2) as synchronizer:
-            for step in range(3):
-                accumulate(group, 100)
-                for parameter in group:  # buckets have the opposite order
-                    accumulate([parameter], 1 + rank + 10 * step)
-                synchronizer.wait()
-                found.append(values(group))
-                synchronizer.zero_grad(set_to_none=True)
-                found.append(values(group))
-            assert synchronizer.explain().is_rebuilt
-        return found
-
-    for rank, found in enumerate(ranks.run(2, program)):
-        for step in range(3):
-            own = 101 + rank + 10 * step
-            assert found[2 * step] == [203 + 20 * step] * 2 + [own] * 2
-            assert found[2 * step + 1] == [None] * 4
-
-
 @pytest.mark.parametrize(("unused", "nothing"), [("zeros", 0), ("keep_none", None)])
 def test_what_an_earlier_step_left_is_never_reduced(ranks, unused, nothing) -> None:
     def program(rank: int) -> list[Any]:
@@ -181,14 +154,3 @@ def test_an_undefined_gradient_counts_as_zeros(
         return found
 
     assert ranks.run(2, program) == [[[4, 1, nothing]] * 2] * 2
-
-
-@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph:UserWarning")
-def test_a_gradient_of_create_graph_loses_its_graph(one_rank) -> None:
-    parameter = nn.Parameter(torch.full((3,), 2.0))
-    with GradientSynchronizer([[parameter]], 1, 1) as synchronizer:
-        synchronizer.zero_grad(set_to_none=True)
-        (parameter**2).sum().backward(create_graph=True)
-        synchronizer.wait()
-        assert values([parameter]) == [4]
-        assert not parameter.grad.requires_grad

@@ -12,7 +12,8 @@ from syncverify.synchronizer import (
     ReductionFailedError,
     SynchronizerConfig,
 )
-from tests.synchronizer.simulated_streams import accumulate, parameters
+from tests.programs import accumulate
+from tests.synchronizer.simulated_streams import parameters
 
 
 def test_the_side_stream_waits_once_for_every_stream_that_wrote(streams) -> None:
@@ -80,30 +81,17 @@ def test_writers_of_an_earlier_step_are_forgotten(streams) -> None:
         synchronizer.wait()
 
 
-def test_wait_orders_the_stream_it_is_called_on(streams) -> None:
+@pytest.mark.parametrize("scale", [None, 2])
+def test_wait_orders_the_stream_it_is_called_on(streams, scale) -> None:
     (a,) = parameters(1)
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:
         accumulate(a)
         streams.taken()
         with streams.on("optimizer"):
-            synchronizer.wait()
+            synchronizer.wait(scale=scale)
         assert streams.taken() == ["work.wait on side", "optimizer waits for side"]
         synchronizer.wait()
         assert streams.taken() == ["main waits for side"]
-
-
-def test_a_product_is_ordered_before_whatever_comes_after_the_side_stream(
-    streams,
-) -> None:
-    (a,) = parameters(1)
-    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-        accumulate(a)
-        streams.taken()
-        with streams.on("optimizer"):
-            synchronizer.wait(scale=2)
-        assert streams.taken() == ["work.wait on side", "optimizer waits for side"]
-        synchronizer.scale_grads(3)
-        assert streams.taken() == ["main waits for side", "side waits for main"]
 
 
 @pytest.mark.parametrize(

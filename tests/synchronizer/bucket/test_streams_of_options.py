@@ -3,24 +3,11 @@
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from typing_extensions import override
 
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
-from tests.synchronizer.simulated_streams import accumulate, parameters
-
-
-class RecordsOperators(TorchDispatchMode):
-    """Records the names of operators."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operators: list[str] = []
-
-    @override
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.operators.append(func.overloadpacket.__name__)
-        return func(*args, **(kwargs or {}))
+from tests.programs import accumulate
+from tests.synchronizer.operators import Operators
+from tests.synchronizer.simulated_streams import parameters
 
 
 def test_flags_are_written_before_the_reduction_on_whatever_stream(streams) -> None:
@@ -42,9 +29,9 @@ def test_flags_are_written_without_a_copy_of_host_memory(streams) -> None:
     with GradientSynchronizer([group], 1, 1, config=config) as synchronizer:
         for each in (group[0], *group[3:]):
             accumulate(each)
-        with RecordsOperators() as recorded:
+        with Operators() as recorded:
             synchronizer.flush()
-        assert recorded.operators == ["slice", "fill_"] * 3
+        assert recorded.names == ["slice", "fill_"] * 3
         synchronizer.wait()
 
 
@@ -82,22 +69,6 @@ def test_zeros_for_what_did_not_come_are_written_before_the_reduction(
         ]
         assert streams.taken() == launch
         assert b.grad is not None
-        synchronizer.wait()
-
-
-def test_zeros_for_what_did_not_come_are_written_once(
-    streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`wait()` after `flush()` finds the reduction in flight."""
-    a, b = parameters(2)
-    config = SynchronizerConfig(unused="zeros")
-    with GradientSynchronizer([[a, b]], 1, 1, config=config) as synchronizer:
-        synchronizer.zero_grad(set_to_none=True)
-        accumulate(a)
-        streams.taken()
-        monkeypatch.setattr(torch.Tensor, "zero_", streams.logged("zeros"))
-        synchronizer.flush()
-        assert "zeros on side" in streams.taken()
         synchronizer.wait()
         assert streams.taken() == ["work.wait on side", "main waits for side"]
 

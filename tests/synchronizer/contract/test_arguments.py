@@ -36,12 +36,6 @@ FORMS: dict[str, tuple[Callable[[], Any], str, str, str]] = {
         "param_groups[0] is a Parameter",
         ONE_GROUP,
     ),
-    "an iterator of parameters": (
-        lambda: model().parameters(),
-        "param_groups is no list of groups",
-        "param_groups is a generator",
-        ONE_GROUP,
-    ),
     "a module": (
         model,
         "param_groups is no list of groups",

@@ -60,22 +60,3 @@ def test_a_gradient_that_was_not_accumulated_is_no_silent_loss(ranks) -> None:
                 synchronizer.wait()
 
     ranks.run(2, program)
-
-
-@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
-def test_a_gradient_that_keeps_its_graph_is_summed(ranks) -> None:
-    """Autograd then replaces `.grad`, and the old, empty buffer was reduced.
-
-    pytorch/pytorch#63812
-    """
-
-    def program(rank: int) -> list[float]:
-        a = parameter(init_device_mesh("cpu", (2,)))
-        with GradientSynchronizer([[a]], 1, 2) as synchronizer:
-            for micro_batch in (1, 10):
-                loss = (a.to_local() ** 2).sum() * micro_batch * 2**rank
-                loss.backward(create_graph=True)
-            synchronizer.wait()
-            return a.grad.to_local().tolist()
-
-    assert ranks.run(2, program) == [[66, 66, 66]] * 2

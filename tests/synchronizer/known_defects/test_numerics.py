@@ -8,55 +8,6 @@ from torch.distributed.tensor import Replicate, Shard
 from syncverify.synchronizer import GradientSynchronizer
 from tests.programs import accumulate, parameter, value
 
-KIB_MB = 2**-10
-
-
-def test_a_sum_over_one_rank_keeps_the_last_elements(ranks) -> None:
-    """An average over one rank left out the tail that fills no vector register.
-
-    NVIDIA/nccl#1950, pytorch/pytorch#144045
-    """
-
-    def program(_: int) -> None:
-        mesh = init_device_mesh("cpu", (1,))
-        sizes = (64, 1, 7, 8, 9, 17)  # the first ends where the buffer ends
-        group = [
-            parameter(mesh, Replicate(), numel=n, dtype=torch.bfloat16) for n in sizes
-        ]
-        with GradientSynchronizer([group], 1, 1) as synchronizer:
-            for each in group:
-                accumulate(each, torch.arange(1, each.numel() + 1).bfloat16())
-            synchronizer.wait()
-            for each in group:
-                found = each.grad.to_local()
-                assert found.tolist() == list(range(1, each.numel() + 1))
-
-    ranks.run(1, program)
-
-
-def test_micro_batches_add_up_where_there_is_one_rank(ranks) -> None:
-    """The path without communication added the buffer to itself, or overwrote it.
-
-    NVIDIA/Megatron-LM#6660, ServiceNow/Fast-LLM#550
-    """
-
-    def program(_: int) -> list[float]:
-        mesh = init_device_mesh("cpu", (1,))
-        alone = parameter(mesh, Replicate(), numel=512)  # fills a bucket
-        group = [parameter(mesh, Replicate()), parameter(mesh, Replicate()), alone]
-        found = []
-        with GradientSynchronizer([group], KIB_MB, 8) as synchronizer:
-            for _ in range(3):
-                for micro_batch in range(8):
-                    for factor, each in enumerate(group, start=1):
-                        accumulate(each, factor * 2**micro_batch)
-                synchronizer.wait()
-                found += [value(each) for each in group]
-                synchronizer.zero_grad()
-        return found
-
-    assert ranks.run(1, program) == [[255, 510, 765] * 3]
-
 
 @pytest.mark.parametrize(
     ("shape", "placements", "expected"),
@@ -84,48 +35,6 @@ def test_an_axis_of_size_one_hides_no_other(ranks, shape, placements, expected) 
             return value(a)
 
     assert ranks.run(2, program) == expected
-
-
-def test_a_scale_multiplies_each_bucket_once_in_each_step(ranks) -> None:
-    """The accumulated gradient was scaled after each micro-batch, or in each stage.
-
-    pytorch/torchtitan#1733, deepspeedai/DeepSpeed#8154
-    """
-
-    def program(rank: int) -> list[float]:
-        mesh = init_device_mesh("cpu", (2,))
-        group = [parameter(mesh, Replicate(), numel=512) for _ in range(3)]
-        found = []
-        with GradientSynchronizer([group], KIB_MB, 3) as synchronizer:
-            for _ in range(3):
-                for micro_batch in (1, 10, 100):
-                    for each in group:
-                        accumulate(each, 4 * micro_batch * 2**rank)
-                synchronizer.wait(scale=0.25)
-                found += [value(each) for each in group]
-                synchronizer.zero_grad()
-        return found
-
-    assert ranks.run(2, program) == [[333] * 9] * 2
-
-
-@pytest.mark.parametrize("contribution", [4e4, 2**-24])
-def test_a_mean_neither_overflows_nor_underflows(ranks, contribution) -> None:
-    """Two halves of float16's range add up to inf; dividing first loses the smallest.
-
-    pytorch/pytorch#59576, pytorch/pytorch#61814, facebookresearch/fairscale#565
-    """
-
-    def program(_: int) -> float:
-        mesh = init_device_mesh("cpu", (2,))
-        a = parameter(mesh, Replicate(), dtype=torch.float16)
-        a.grad_dtype = torch.float32
-        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-            accumulate(a, contribution)
-            synchronizer.wait(scale=0.5)
-            return value(a)
-
-    assert ranks.run(2, program) == [torch.tensor(contribution).half().item()] * 2
 
 
 def test_a_sum_over_two_axes_is_in_the_gradient_dtype(ranks) -> None:

@@ -7,10 +7,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard
 
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from syncverify.synchronizer.contract.config import DEFAULT_CONFIG
+from tests.programs import accumulate, parameter
 
 KIB_MB = 2**-10
 AVERAGED = SynchronizerConfig(
@@ -45,9 +46,8 @@ def make(
     }
     module = nn.Module()
     for name, placement in placements.items():
-        local = torch.zeros(100, dtype=torch.bfloat16)
-        tensor = DTensor.from_local(local, mesh, placement, run_check=False)
-        module.register_parameter(name, nn.Parameter(tensor))
+        made = parameter(mesh, *placement, numel=100, dtype=torch.bfloat16)
+        module.register_parameter(name, made)
     module.register_parameter("plain", nn.Parameter(torch.zeros(3)))
     return GradientSynchronizer.from_module(module, KIB_MB, 1, config=config)
 
@@ -98,8 +98,7 @@ def test_the_predicted_collectives_are_those_that_happen(
         with make(("dp", "tp"), config) as synchronizer:
             for group in synchronizer._param_groups:
                 for each in group:
-                    local = each.to_local() if isinstance(each, DTensor) else each
-                    local.sum().backward()
+                    accumulate(each)
             synchronizer.wait()
             return synchronizer.explain().collectives
 

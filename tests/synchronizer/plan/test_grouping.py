@@ -8,13 +8,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor import Partial, Placement, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer import SynchronizerConfig, UnsupportedPlacementError
 from syncverify.synchronizer.plan.grouping import BucketPlan, local_tensor, plan_buckets
 from syncverify.synchronizer.ranks.scope import spanned_ranks
-from tests.programs import placed
+from tests import programs
 
 
 def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> nn.Parameter:
@@ -50,21 +50,8 @@ def on_rank() -> Iterator[Callable[[int, int], None]]:
     dist.destroy_process_group()
 
 
-def shard(mesh: DeviceMesh, numel: int, *placements: object) -> nn.Parameter:
-    local = torch.zeros(numel)
-    return placed(local, mesh, *placements)
-
-
-def test_a_bucket_closes_when_the_next_parameter_would_exceed_the_cap() -> None:
-    a, b, c = parameter(2), parameter(2), parameter(2)
-    assert same(members(plan([a, b, c], cap_bytes=16)), [[c, b], [a]])
-    assert same(members(plan([a, b, c], cap_bytes=15.9)), [[c], [b], [a]])
-
-
-def test_a_parameter_above_the_cap_is_alone() -> None:
-    a, large, empty, b = parameter(1), parameter(100), parameter(0), parameter(1)
-    found = members(plan([a, empty, large, b], cap_bytes=64))
-    assert same(found, [[b], [large], [empty, a]])
+def shard(mesh: DeviceMesh, numel: int, *placements: Placement) -> nn.Parameter:
+    return programs.parameter(mesh, *placements, numel=numel)
 
 
 def test_the_cap_counts_bytes_of_the_gradient_dtype() -> None:
@@ -113,24 +100,6 @@ def test_views_start_at_multiples_of_their_size_up_to_128_bytes(
 def test_many_scalars_take_little_more_than_their_bytes() -> None:
     (bucket,) = plan([parameter() for _ in range(2000)])
     assert bucket.buffer_numel == 4 * 2000
-
-
-def test_dense_layouts_are_kept_and_others_made_dense() -> None:
-    channels_last = nn.Parameter(
-        torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
-    )
-    gaps = nn.Parameter(torch.zeros(4, 6)[:, ::2])
-    (bucket,) = plan([gaps, channels_last])
-    assert [m.local_stride for m in bucket.members] == [(60, 1, 15, 3), (3, 1)]
-
-
-def test_parameters_are_called_by_name_or_by_position() -> None:
-    a, b = parameter(4, 5), parameter(1)
-    (bucket,) = plan_buckets(
-        [[a, b]], bucket_cap_bytes=1000, parameter_names={b: "bias"}
-    )
-    names = [member.name for member in bucket.members]
-    assert names == ["bias", "group 0 parameter 0 of shape (4, 5)"]
 
 
 def test_spanned_ranks_ascend_whatever_order_the_mesh_has_them_in(

@@ -1,6 +1,7 @@
 """`bind()` raises on ranks that would reduce different things, and names them."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,15 +17,13 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.ranks import process_groups
-from tests.programs import placed
+from tests import programs
 
 KIB_MB = 2**-10
 GOT = "  got:      "
 
 
-def parameter(mesh: DeviceMesh, *placements: Any, numel: int = 4, **local: Any):
-    tensor = torch.zeros(numel, **local)
-    return placed(tensor, mesh, *placements)
+parameter = partial(programs.parameter, numel=4)
 
 
 def bind(groups: list[dict[str, nn.Parameter]], **options: Any) -> list[str]:
@@ -53,10 +52,6 @@ def on_two(ranks, make) -> list[str]:
     found = ranks.run(2, program)
     assert found[0][:2] == found[1][:2]
     return found[0]
-
-
-def test_ranks_that_agree_bind(ranks) -> None:
-    assert on_two(ranks, lambda mesh, _: {"a": parameter(mesh, Replicate())}) == []
 
 
 def test_another_shape_is_refused_with_both_versions(ranks) -> None:
@@ -109,25 +104,20 @@ def test_every_difference_is_refused(ranks, difference) -> None:
         assert headline.startswith("ranks disagree about ")
 
 
-def test_other_buckets_are_a_difference(ranks) -> None:
+OPTIONS = [
+    ({"bucket_size_mb": KIB_MB}, {"bucket_size_mb": 1}),
+    ({}, {"config": SynchronizerConfig(unused="keep_none")}),
+]
+
+
+@pytest.mark.parametrize("by_rank", OPTIONS, ids=["buckets", "policy"])
+def test_options_that_change_the_buckets_are_a_difference(ranks, by_rank) -> None:
     def program(rank: int) -> list[str]:
         mesh = init_device_mesh("cpu", (2,))
         group = {name: parameter(mesh, Replicate(), numel=512) for name in "ab"}
-        return bind([group], bucket_size_mb=(KIB_MB, 1)[rank])
+        return bind([group], **by_rank[rank])
 
     assert all(found[0] == "ranks disagree about b" for found in ranks.run(2, program))
-
-
-def test_another_policy_is_a_difference(ranks) -> None:
-    def program(rank: int) -> list[str]:
-        mesh = init_device_mesh("cpu", (2,))
-        unused = ("error", "keep_none")[rank]
-        return bind(
-            [{"a": parameter(mesh, Replicate())}],
-            config=SynchronizerConfig(unused=unused),
-        )
-
-    assert all(found[0] == "ranks disagree about a" for found in ranks.run(2, program))
 
 
 def test_ranks_that_disagree_about_groups_do_not_hang(ranks) -> None:
@@ -239,17 +229,23 @@ def test_a_bind_for_which_a_peer_did_not_come_is_taken_back(ranks) -> None:
     assert ranks.run(2, program) == [[], []]
 
 
-def test_an_option_that_ranks_have_to_share_is_compared(ranks) -> None:
+SHARED = {"rebuild": (False, True), "unequal_replicas": ("error", "keep")}
+
+
+@pytest.mark.parametrize("option", SHARED)
+def test_an_option_that_ranks_have_to_share_is_compared(ranks, option) -> None:
+    one, other = SHARED[option]
+
     def program(rank: int) -> list[str]:
         mesh = init_device_mesh("cpu", (2,))
-        config = SynchronizerConfig(rebuild=bool(rank))
+        config = SynchronizerConfig(**{option: SHARED[option][rank]})
         return bind([{"a": parameter(mesh, Replicate())}], config=config)
 
     assert ranks.run(2, program)[0][:4] == [
-        "ranks disagree about rebuild",
+        f"ranks disagree about {option}",
         "  expected: the same parameters, in the same order, on ranks that share them",
-        GOT + "rebuild: config rebuild=False, on this rank;"
-        " rebuild: config rebuild=True, on rank 1",
+        GOT + f"{option}: config {option}={one!r}, on this rank;"
+        f" {option}: config {option}={other!r}, on rank 1",
         "  where:    rank 0 of 2, unlike rank 1",
     ]
 

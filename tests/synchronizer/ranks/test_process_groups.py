@@ -22,22 +22,6 @@ def test_ranks_come_in_ascending_order_however_the_group_numbers_them(
     assert usable_ranks(dist.group.WORLD) == (0, 1)
 
 
-def test_a_group_that_was_destroyed_is_not_used_again(
-    two_ranks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    destroyed: list[Any] = []
-    monkeypatch.setattr(process_groups, "_create_group", lambda _: object())
-    monkeypatch.setattr(dist, "destroy_process_group", destroyed.append)
-    scope = ReduceScope((0, 1), init_device_mesh("cpu", (2, 1)), (0, 1))
-    groups = ReductionGroups()
-    first = groups.get(scope)
-    assert groups.get(scope) is first
-    groups.destroy()
-    assert destroyed == [first]
-    assert groups.get(scope) is not first
-    monkeypatch.undo()
-
-
 def test_a_group_of_an_earlier_default_group_is_gone_with_it(two_ranks) -> None:
     mesh = init_device_mesh("cpu", (2, 1))
     groups = ReductionGroups()

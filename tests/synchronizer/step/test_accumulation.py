@@ -4,8 +4,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
 
 from syncverify.synchronizer import (
     GradientMismatchError,
@@ -20,20 +18,6 @@ from tests.programs import accumulate, lines, placed
 
 def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> nn.Parameter:
     return nn.Parameter(torch.zeros(shape, dtype=dtype))
-
-
-def test_gradients_accumulate_into_one_aligned_buffer() -> None:
-    a, b = parameter(3), parameter(2)
-    with GradientSynchronizer([[a, b]], 1, 2) as synchronizer:
-        for value in (1, 2):
-            accumulate(a, value)
-            accumulate(b, 10 * value)
-        synchronizer.wait()
-        assert torch.equal(a.grad, torch.full((3,), 3.0))
-        assert torch.equal(b.grad, torch.full((2,), 30.0))
-        assert a.grad.data_ptr() - b.grad.data_ptr() == 16
-        buffer = torch.tensor([], dtype=a.dtype).set_(a.grad.untyped_storage())
-        assert buffer.count_nonzero() == 5, "padding stays zero"
 
 
 def test_gradients_accumulate_in_the_gradient_dtype() -> None:
@@ -102,25 +86,6 @@ def test_a_replaced_gradient_is_taken_over_by_the_next_backward(replace) -> None
         synchronizer.wait()
         assert torch.equal(a.grad, torch.ones(3)), "as in torch, the old sum is gone"
         assert a.grad.untyped_storage().data_ptr() == buffer
-
-
-def test_a_replacement_that_does_not_fit_is_refused_by_name() -> None:
-    a = parameter(3)
-    a.grad_dtype = None
-    with GradientSynchronizer([[a]], 1, 2, parameter_names={a: "a"}) as synchronizer:
-        a.grad = torch.zeros(3, dtype=torch.float64)
-        for _ in range(2):
-            accumulate(a, 1)
-        with pytest.raises(GradientMismatchError) as caught:
-            synchronizer.wait()
-        assert lines(caught)[0] == "the gradient of a does not fit its view"
-        with pytest.raises(StepFailedError):
-            synchronizer.wait()
-        synchronizer.zero_grad()
-        for _ in range(2):
-            accumulate(a, 4)
-        synchronizer.wait()
-        assert torch.equal(a.grad, torch.full((3,), 8.0))
 
 
 def test_one_accumulation_too_many_is_refused_and_fails_the_step() -> None:
@@ -209,17 +174,3 @@ def test_wait_twice_is_harmless_even_if_gradients_were_replaced_between() -> Non
         a.grad = torch.full((3,), 9.0)
         synchronizer.wait()
         assert torch.equal(a.grad, torch.full((3,), 9.0))
-
-
-@pytest.mark.usefixtures("one_rank")
-def test_a_dtensor_gradient_is_a_dtensor_view() -> None:
-    mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))
-    local = torch.zeros(2, 3)
-    a = placed(local, mesh)
-    a.grad = DTensor.from_local(torch.ones(2, 3), mesh, [Replicate()], run_check=False)
-    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-        (a.to_local() * 2).sum().backward()
-        synchronizer.wait()
-        assert isinstance(a.grad, DTensor)
-        assert a.grad.placements == a.placements
-        assert torch.equal(a.grad.to_local(), torch.full((2, 3), 3.0))

@@ -17,7 +17,7 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.step.gradient_norm import CHUNK_NUMEL, _measure
-from tests.programs import local, placed
+from tests.programs import accumulate, parameter
 
 WORLD_SIZE = 4
 # Placements on a (2, 2) mesh, and local elements by rank, by name.
@@ -42,19 +42,16 @@ def distributed(name: str, rank: int, dtype: torch.dtype) -> nn.Parameter:
     placements, numels = LAYOUTS[name]
     mesh = init_device_mesh("cpu", (2, 2))
     total = sum(numels[owner] for owner in OWNERS[name])
-    parameter = DTensor.from_local(
-        torch.zeros(numels[rank], dtype=dtype),
+    local = torch.zeros(numels[rank], dtype=dtype)
+    whole = DTensor.from_local(
+        local,
         mesh,
         placements,
         run_check=False,
         shape=(total,),
         stride=(1,),
     )
-    return nn.Parameter(parameter)
-
-
-def contribute(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
-    (local(parameter) * gradient).sum().backward()
+    return nn.Parameter(whole)
 
 
 def brought(
@@ -99,7 +96,7 @@ def run(
         # Buckets are so small that some hold one parameter and others several.
         with GradientSynchronizer(group, 2**-12, 1, config=config) as sums:
             for name, each in weights.items():
-                contribute(each, brought(name, rank, dtype, integers=integers))
+                accumulate(each, brought(name, rank, dtype, integers=integers))
             sums.wait()
             return measure(sums, weights)
 
@@ -123,7 +120,7 @@ MODES = ["all_reduce", "reduce_scatter"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_norms_of_integers_are_exact_on_every_rank(ranks, mode: str, dtype) -> None:
     full = full_gradients(dtype, integers=True)
     found = run(
@@ -195,7 +192,7 @@ def test_scales_are_measured(ranks, mode: str) -> None:
         config = SynchronizerConfig(mode=mode, process_group=dist.group.WORLD)
         with GradientSynchronizer([[a]], 1, 1, config=config) as sums:
             found = []
-            contribute(a, torch.tensor([1.0, 2.0, 2.0]) * (rank + 1))
+            accumulate(a, torch.tensor([1.0, 2.0, 2.0]) * (rank + 1))
             sums.wait(scale=0.5)
             found.append(sums.grad_norm().item())
             sums.scale_grads(4)
@@ -209,34 +206,20 @@ def test_scales_are_measured(ranks, mode: str) -> None:
 def test_plain_parameters_without_a_group_count_on_their_own_rank(ranks) -> None:
     def program(rank: int) -> float:
         mesh = init_device_mesh("cpu", (2,))
-        shared = placed(torch.zeros(1), mesh)
-        sharded = nn.Parameter(DTensor.from_local(torch.zeros(2), mesh, [Shard(0)]))
+        shared = parameter(mesh, numel=1)
+        sharded = parameter(mesh, Shard(0), numel=2)
         own = nn.Parameter(torch.zeros(1))
         with GradientSynchronizer([[shared, own, sharded]], 1, 1) as sums:
             assert len(sums.explain().buckets) == 2
-            contribute(shared, torch.tensor([2.0]))
-            contribute(sharded, torch.tensor([4.0, 4.0]))
-            contribute(own, torch.tensor([[6.0], [15.0]][rank]))
+            accumulate(shared, torch.tensor([2.0]))
+            accumulate(sharded, torch.tensor([4.0, 4.0]))
+            accumulate(own, torch.tensor([[6.0], [15.0]][rank]))
             sums.wait()
             return sums.grad_norm().item()
 
     shared, sharded = 4**2, 4 * 4**2
     expected = [root(shared + sharded + own**2) for own in (6, 15)]
     assert ranks.run(2, program) == expected
-
-
-def test_flags_of_unused_parameters_are_not_measured(ranks) -> None:
-    def program(_: int) -> float:
-        mesh = init_device_mesh("cpu", (2,))
-        a, unused = (placed(torch.zeros(1), mesh) for _ in "ab")
-        config = SynchronizerConfig(unused="keep_none")
-        with GradientSynchronizer([[a, unused]], 1, 1, config=config) as sums:
-            contribute(a, torch.tensor([2.0]))
-            sums.wait()
-            assert unused.grad is None
-            return sums.grad_norm().item()
-
-    assert ranks.run(2, program) == [4.0] * 2
 
 
 def test_a_large_buffer_is_measured_chunk_by_chunk(monkeypatch) -> None:
@@ -252,7 +235,7 @@ def test_a_norm_of_gradients_that_are_not_finite_is_not_finite(one_rank) -> None
     for bad in (math.nan, math.inf):
         a = nn.Parameter(torch.zeros(3))
         with GradientSynchronizer([[a]], 1, 1) as sums:
-            contribute(a, torch.tensor([1.0, bad, 2.0]))
+            accumulate(a, torch.tensor([1.0, bad, 2.0]))
             sums.wait()
             for p in (1, 2, math.inf):
                 assert not math.isfinite(sums.grad_norm(p).item())
@@ -274,14 +257,14 @@ def test_a_norm_that_cannot_be_is_refused(one_rank, name: str, value) -> None:
         ]
 
 
-@pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize("norm_type", [2.0, 3.0, math.inf])
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_complex_gradients_count_by_their_absolute_values(
     ranks, norm_type, dtype
 ) -> None:
     def program(rank: int) -> None:
         mesh = init_device_mesh("cpu", (2,))
-        parameters = [placed(torch.zeros(3, dtype=dtype), mesh) for _ in range(2)]
+        parameters = [parameter(mesh, dtype=dtype) for _ in range(2)]
         config = SynchronizerConfig(check_finite=True)
         with GradientSynchronizer([parameters], 1, 1, config=config) as sums:
             for each in parameters:
@@ -303,8 +286,7 @@ def test_complex_gradients_count_by_their_absolute_values(
 def test_a_complex_gradient_that_is_not_finite_is_named(ranks) -> None:
     def program(rank: int) -> None:
         mesh = init_device_mesh("cpu", (2,))
-        local = torch.zeros(2, dtype=torch.complex64)
-        only = placed(local, mesh)
+        only = parameter(mesh, numel=2, dtype=torch.complex64)
         config = SynchronizerConfig(check_finite=True)
         with GradientSynchronizer([[only]], 1, 1, config=config) as sums:
             gradient = torch.tensor([1j, complex(1, math.inf if rank else 1)])

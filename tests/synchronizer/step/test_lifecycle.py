@@ -1,6 +1,5 @@
 """Binding, unbinding, arguments and leftovers of a synchronizer."""
 
-import gc
 import math
 import pickle
 import weakref
@@ -90,22 +89,6 @@ def test_an_exception_in_the_context_waits_for_no_sum_that_a_peer_has_not_begun(
 
     # The ranks disagree about the sum, which the simulation tells; none waits for the other.
     assert simulate(program, ranks=2, device="cpu").results == (True, True)
-
-
-def test_a_dropped_synchronizer_takes_its_hooks_along() -> None:
-    a = parameter(3)
-    synchronizer = GradientSynchronizer([[a]], 1, 1)
-    synchronizer.bind()
-    reference = weakref.ref(synchronizer)
-    gc.disable()
-    del synchronizer
-    gc.enable()
-    assert reference() is None, "no cycle keeps it"
-    assert not a._post_accumulate_grad_hooks
-    assert a.grad is None
-    for _ in range(2):
-        a.sum().backward()
-    assert torch.equal(a.grad, torch.full((3,), 2.0))
 
 
 def test_errors_survive_pickling() -> None:

@@ -38,6 +38,9 @@ def test_the_page_shows_the_table() -> None:
     assert shown == page_rows()
 
 
+pytestmark = pytest.mark.usefixtures("two_ranks")
+
+
 def test_the_table_is_complete() -> None:
     assert sorted(line[:2] for line in LINES) == sorted(product(STATES, CALLS))
     raised = {line[-1] for line in LINES}

@@ -150,15 +150,3 @@ def test_equal_replicas_bind_with_shards_that_differ(ranks) -> None:
         return named, SynchronizerConfig(axis_reductions={"tp": "none"})
 
     assert bound(ranks, 4, make) == [""] * 4
-
-
-def test_ranks_agree_about_unequal_replicas(ranks) -> None:
-    def make(rank: int) -> Any:
-        policy: Any = ("error", "keep")[rank]
-        config = SynchronizerConfig(
-            process_group=dist.group.WORLD, unequal_replicas=policy
-        )
-        return {"p": nn.Parameter(torch.zeros(2))}, config
-
-    headlines = {error.partition("\n")[0] for error in bound(ranks, 2, make)}
-    assert headlines == {"ranks disagree about unequal_replicas"}

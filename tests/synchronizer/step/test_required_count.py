@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -148,7 +149,9 @@ def test_calls_that_count_nothing_need_no_count() -> None:
         assert repr(sums) == "GradientSynchronizer(bound, require_accumulations=None)"
 
 
-@pytest.mark.parametrize("count", [None, 0, -1, 1.5, True, "2"])
+@pytest.mark.parametrize(
+    "count", [None, 0, -1, 1.5, np.float64(1), True, np.bool_(1), "2"]
+)
 def test_a_count_that_is_none_is_refused_and_changes_nothing(count: object) -> None:
     a = parameter()
     with without_count(a) as sums:

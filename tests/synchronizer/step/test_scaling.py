@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Shard
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
     ReplacedGradientError,
 )
-from tests.programs import accumulate, lines, placed, value
+from tests.programs import accumulate, lines, parameter, value
 
 
 def plain(dtype: torch.dtype = torch.float32) -> nn.Parameter:
@@ -27,11 +27,8 @@ FACTORS = [4, 0.25, torch.tensor(0.5), torch.tensor(8), torch.tensor(2.0).double
 def test_the_scale_multiplies_reduced_and_local_gradients(ranks, factor) -> None:
     def program(rank: int) -> list[float]:
         mesh = init_device_mesh("cpu", (2,))
-        local = torch.zeros(3)
-        replicated, sharded = (
-            placed(local, mesh, placement) for placement in (Replicate(), Shard(0))
-        )
-        group = [replicated, sharded, plain(), plain(torch.bfloat16)]
+        shared = [parameter(mesh), parameter(mesh, Shard(0))]
+        group = [*shared, plain(), plain(torch.bfloat16)]
         found = []
         with GradientSynchronizer([group], 1, 1) as synchronizer:
             for _ in range(2):

@@ -4,10 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor
 
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
@@ -18,6 +17,7 @@ from syncverify.subjects.subject import resolve
 from syncverify.synchronizer import GradientSynchronizer
 from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
 from syncverify.trace.run import Run
+from tests.programs import parameter
 
 BY_RANK = Scenario(
     MeshSpec((3,), ("dp",)),
@@ -77,8 +77,7 @@ def test_without_the_rule_sums_of_one_meet_sums_of_the_other(
 def test_a_synchronizer_that_is_alone_again_overlaps(ranks: Any) -> None:
     def program(_: int) -> list[int]:
         mesh = init_device_mesh("cpu", (2,))
-        part = DTensor.from_local(torch.zeros(3), mesh, [Replicate()])
-        one, other = nn.Parameter(part.clone()), nn.Parameter(part.clone())
+        one, other = parameter(mesh), parameter(mesh)
         found = []
         with GradientSynchronizer([[one]], 1, 1) as synchronizer:
             with GradientSynchronizer([[other]], 1, 1) as second:

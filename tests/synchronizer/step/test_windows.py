@@ -13,7 +13,6 @@ from syncverify.synchronizer import (
     GradientSynchronizer,
     LateAccumulationError,
     ReplacedGradientError,
-    SynchronizerConfig,
 )
 from tests.programs import accumulate, lines, parameter, value
 
@@ -82,15 +81,6 @@ def test_gradients_from_no_sync_alone_are_not_those_that_count() -> None:
         assert value(a) == 1
 
 
-def test_no_sync_does_not_let_gradients_into_a_complete_step() -> None:
-    a, b = plain(), plain()
-    with GradientSynchronizer([[a, b]], 1, 1) as synchronizer:
-        accumulate(a, 1)
-        with synchronizer.no_sync(), pytest.raises(LateAccumulationError):
-            accumulate(a, 1)
-        synchronizer.zero_grad()
-
-
 def test_no_sync_ends_with_an_error_inside() -> None:
     a = plain()
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:
@@ -130,20 +120,6 @@ def test_flush_reduces_what_came_and_ends_the_step(ranks, num_launches):
     assert num_launches == [6]
 
 
-def test_one_rank_may_flush_while_another_completes_its_step(ranks):
-    def program(rank: int) -> float:
-        a = parameter(init_device_mesh("cpu", (2,)))
-        with GradientSynchronizer([[a]], 1, 3) as synchronizer:
-            for _ in range(3 if rank else 1):
-                accumulate(a, 10**rank)
-            if not rank:
-                synchronizer.flush()
-            synchronizer.wait()
-            return value(a)
-
-    assert ranks.run(2, program) == [31, 31]
-
-
 def test_a_gradient_after_flush_is_late() -> None:
     a = plain()
     with GradientSynchronizer([[a]], 1, 2, parameter_names={a: "a"}) as synchronizer:
@@ -169,22 +145,6 @@ def test_flush_refuses_a_replaced_gradient() -> None:
             synchronizer.flush()
 
 
-def test_reset_leads_back_from_a_reduction_in_flight(ranks):
-    def program(rank: int) -> list[float]:
-        mesh = init_device_mesh("cpu", (2,))
-        a, b = (parameter(mesh, numel=512) for _ in "ab")
-        with GradientSynchronizer([[a, b]], KIB_MB, 1) as synchronizer:
-            accumulate(b, 1)
-            synchronizer.reset()
-            found = [value(a), value(b)]
-            accumulate(a, 2**rank)
-            accumulate(b, 2**rank)
-            synchronizer.wait()
-            return [*found, value(a), value(b)]
-
-    assert ranks.run(2, program) == [[0, 0, 3, 3]] * 2
-
-
 def test_a_synchronizer_from_a_module_names_its_parameters() -> None:
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, bias=False))
     module[1].weight = module[0].weight  # tied: called by the first of its names
@@ -205,13 +165,3 @@ def test_a_synchronizer_from_a_module_may_have_groups() -> None:
         "  got:      bias 0, weight 0",
         "  where:    rank 0 of 1, bucket 0, bucket 1",
     ]
-
-
-def test_a_synchronizer_from_a_module_takes_options() -> None:
-    module = nn.Linear(2, 2)
-    config = SynchronizerConfig(unused="zeros")
-    made = GradientSynchronizer.from_module(module, 1, 1, config=config)
-    with made as synchronizer:
-        module.weight.sum().backward()
-        synchronizer.wait()
-        assert torch.equal(module.bias.grad, torch.zeros(2))

@@ -143,64 +143,19 @@ def test_flattened_means_in_memory_order(ranks) -> None:
     assert ranks.run(2, program) == [0, 128]
 
 
-def train(config: SynchronizerConfig, rank: int) -> list[torch.Tensor]:
-    """Two steps of SGD on three parameters, on a mesh where every scope occurs."""
-    weights = [
-        distributed(torch.zeros(9, 5), Replicate(), Replicate()),
-        distributed(torch.zeros(70), Shard(0), Replicate()),
-        distributed(torch.zeros(33), Replicate(), Shard(0)),
-    ]
-    with GradientSynchronizer([weights], 1, 1, config=config) as sums:
-        for step in range(2):
-            for index, each in enumerate(weights):
-                contribute(each, 4**rank + step + index)
-            sums.wait(scale=0.5)
-            sums.scale_grads(4)
-            if config.mode == "all_reduce":
-                for each in weights:
-                    local(each).detach().sub_(local(each.grad))
-            else:
-                step_on_owned(sums, weights)
-            sums.zero_grad()
-    return [local(each).detach().clone() for each in weights]
-
-
-def step_on_owned(sums: GradientSynchronizer, weights: list[nn.Parameter]) -> None:
-    """Step on owned elements; other owners send the rest (as a sum with zeros)."""
-    steps = {each: torch.zeros(local(each).numel()) for each in weights}
-    for owned in sums.owned_grads():
-        end = owned.start_numel + owned.values.numel()
-        steps[owned.parameter][owned.start_numel : end] = owned.values
-    for each, step in steps.items():
-        for axis, placement in enumerate(each.placements):
-            if placement == Replicate():
-                dist.all_reduce(step, group=each.device_mesh.get_group(axis))
-        in_memory_order(local(each).detach()).sub_(step)
-
-
-@pytest.mark.slow
-def test_training_on_owned_parts_equals_training_on_full_gradients(ranks) -> None:
-    def program(rank: int) -> bool:
-        full, parts = train(SynchronizerConfig(), rank), train(SCATTER, rank)
-        assert min(each.abs().sum() for each in full) > 0
-        return all(torch.equal(*pair) for pair in zip(full, parts, strict=True))
-
-    assert ranks.run(4, program) == [True] * 4
-
-
 def test_scales_touch_what_is_owned_and_nothing_else(ranks) -> None:
     def program(rank: int) -> list[float]:
-        a = replicated(64)
+        a = distributed(torch.zeros(64), Shard(0), Replicate())
         with GradientSynchronizer([[a]], 1, 1, config=SCATTER) as sums:
             (bucket,) = sums._sequence.buckets
             local(a).sum().backward()
             sums.wait(scale=3)
             sums.scale_grads(torch.tensor(5))
             halves = bucket._buffer.chunk(2)
-            assert halves[rank].eq(2 * 3 * 5).all()
-            return halves[1 - rank].unique().tolist()
+            assert halves[rank % 2].eq(2 * 3 * 5).all()
+            return halves[1 - rank % 2].unique().tolist()
 
-    assert ranks.run(2, program) == [[1.0]] * 2
+    assert ranks.run(4, program) == [[1.0]] * 4
 
 
 def test_ranks_that_scatter_and_ranks_that_do_not_refuse_to_bind(ranks) -> None:
@@ -212,28 +167,11 @@ def test_ranks_that_scatter_and_ranks_that_do_not_refuse_to_bind(ranks) -> None:
         )
         with pytest.raises(PlanMismatchError) as caught:
             synchronizer.bind()
-        return str(caught.value).splitlines()[:3]
+        return str(caught.value).splitlines()
 
-    what = (
-        "a: torch.float32 of shape (3,), locally (3,) with strides (1,), placements (R)"
-    )
-    full = f"{what} at element 0 of 32"
-    parts = f"{what} at element 0 of 64, in 2 shards"
-    expected = (
-        "  expected: the same parameters, in the same order, on ranks that share them"
-    )
-    assert ranks.run(2, program) == [
-        [
-            "ranks disagree about a",
-            expected,
-            f"  got:      {full}, on this rank; {parts}, on rank 1",
-        ],
-        [
-            "ranks disagree about a",
-            expected,
-            f"  got:      {parts}, on this rank; {full}, on rank 0",
-        ],
-    ]
+    for lines in ranks.run(2, program):
+        assert lines[0] == "ranks disagree about a"
+        assert "at element 0 of 64, in 2 shards" in lines[2]
 
 
 @pytest.mark.parametrize(
