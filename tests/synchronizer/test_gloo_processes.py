@@ -21,7 +21,7 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
 )
 from syncverify.synchronizer.hooks import bf16_error_feedback
-from tests.programs import parameter, placed
+from tests.programs import parameter
 
 WORLD_SECONDS = 60
 KIB_MB = 2**-10

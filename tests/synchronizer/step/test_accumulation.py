@@ -13,7 +13,7 @@ from syncverify.synchronizer import (
     StepFailedError,
     SynchronizerConfig,
 )
-from tests.programs import accumulate, lines, placed
+from tests.programs import accumulate, lines
 
 
 def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> nn.Parameter:

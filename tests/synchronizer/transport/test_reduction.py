@@ -14,7 +14,7 @@ from syncverify.synchronizer import (
     GradientMismatchError,
     GradientSynchronizer,
 )
-from tests.programs import accumulate, parameter, placed, value
+from tests.programs import accumulate, parameter, value
 
 KIB_MB = 2**-10
 
