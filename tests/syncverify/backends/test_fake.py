@@ -63,15 +63,6 @@ class LeavesHookOnLastRank(NeverReduces):
                 parameter.register_post_accumulate_grad_hook(lambda p: None)
 
 
-class RaisesOnRank9(NeverReduces):
-    def wait(self) -> None:
-        dist.all_reduce(torch.zeros(5))
-
-    def bind(self) -> None:
-        if dist.get_rank() == 9:
-            raise ValueError("nine")
-
-
 class RaisesOnLastRank(NeverReduces):
     def bind(self) -> None:
         if dist.get_rank() == dist.get_world_size() - 1:
@@ -143,12 +134,6 @@ def test_missing_reductions_show_without_data() -> None:
 def test_a_hook_left_on_one_rank_shows() -> None:
     assert violations(LeavesHookOnLastRank) == [
         ("unbind_restores_parameters", "hook_left", (15,))
-    ]
-
-
-def test_an_exception_names_its_rank() -> None:
-    assert violations(RaisesOnRank9) == [
-        ("every_rank_finishes", "raised_ValueError", (9,))
     ]
 
 

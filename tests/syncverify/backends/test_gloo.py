@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from syncverify.subjects.subject_path import path_of
 from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.run import Fault, Run
+from syncverify.trace.run import Run
 
 pytestmark = pytest.mark.slow
 
@@ -52,13 +51,6 @@ class Naive:
     def unbind(self) -> None: ...
 
 
-class Dies(Naive):
-    def wait(self) -> None:
-        if dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().wait()
-
-
 class Raises(Naive):
     def zero_grad(self) -> None:
         if dist.get_rank() == 1:
@@ -78,13 +70,6 @@ class Disagrees(Naive):
             dist.barrier()
         else:
             dist.all_reduce(torch.ones(100))
-
-
-class Misuses(Naive):
-    """Asks gloo for an operation that only NCCL has."""
-
-    def wait(self) -> None:
-        dist.all_reduce(torch.ones(1), dist._make_nccl_premul_sum(2.0))
 
 
 class Spins(Naive):
@@ -183,23 +168,6 @@ def test_class_of_a_test_travels_by_value_and_its_gradients_come_back(
     assert "test_gloo.py:" in str(launch.source)
 
 
-@pytest.mark.long
-def test_a_killed_process_is_a_fault_and_is_replaced(backend: GlooBackend) -> None:
-    play(backend, Naive)
-    before = pids(backend)
-    run = play(backend, Dies)
-    assert run.fault == Fault(
-        "process_died",
-        (1,),
-        "the process of rank 1 died",
-        ("rank 1: ended by signal 9",),
-    )
-    assert play(backend, Naive).fault is None
-    after = pids(backend)
-    assert len(after) == 2
-    assert before[1] not in after
-
-
 def test_an_exception_of_the_subject_is_a_fault_with_its_line(
     backend: GlooBackend,
 ) -> None:
@@ -256,13 +224,6 @@ def test_ranks_that_disagree_are_named(backend: GlooBackend) -> None:
         "rank 1: all_reduce SUM of 100 x float32 over ranks [0, 1]"
     )
     assert play(backend, Naive).fault is None
-
-
-def test_misuse_of_gloo_is_an_exception_of_the_subject(backend: GlooBackend) -> None:
-    fault = play(backend, Misuses).fault
-    assert fault is not None
-    assert (fault.kind, fault.ranks) == ("raised", (0,))
-    assert "PREMUL_SUM" in fault.summary
 
 
 @pytest.mark.long

@@ -37,6 +37,7 @@ ONE = torch.ones(1)
 ON_THE_RANK: dict[str, Ask] = {
     "AVG of bool": lambda _: dist.all_reduce(ONE.bool(), dist.ReduceOp.AVG),
     "recv from any rank": lambda _: dist.recv(ONE),
+    "collectives of sparse tensors": lambda _: dist.all_reduce(ONE.to_sparse()),
     "monitored_barrier": lambda _: world().monitored_barrier(),
     # gloo has it, NCCL does not.
     "monitored_barrier (torch's function)": lambda _: dist.monitored_barrier(),
