@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
+from typing_extensions import override
 
 from syncverify.backends.fake import FakeBackend, _build_own_mesh
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.distribution import build_mesh
@@ -38,19 +39,11 @@ HUGE = Scenario(
 )
 
 
-class NeverReduces:
+class NeverReduces(PlainGrads):
     """A mistake that shows in the data or in the trace only."""
 
-    def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
-        self.parameters = [parameter for group in groups for parameter in group]
-
-    def bind(self) -> None: ...
+    @override
     def wait(self) -> None: ...
-    def unbind(self) -> None: ...
-
-    def zero_grad(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
 
 
 class LeavesHookOnLastRank(NeverReduces):

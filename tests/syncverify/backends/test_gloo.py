@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
+from typing_extensions import override
 
 from syncverify.backends.gloo import GlooBackend
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.errors import InternalError, SubjectError
 from syncverify.processes import forked_process
 from syncverify.scenario.scenario import Scenario
@@ -32,23 +33,14 @@ PAIR = Scenario(MeshSpec((2,), ("dp",)), (WEIGHT,), (1,), 2**20)
 ALONE = Scenario(MeshSpec((1,), ("dp",)), (WEIGHT,), (1,), 64)
 
 
-class Naive:
+class Naive(PlainGrads):
     """Sums every parameter by itself in wait(); subclasses misbehave."""
 
-    def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
-        self.parameters = [parameter for group in groups for parameter in group]
-
-    def bind(self) -> None: ...
-
+    @override
     def wait(self) -> None:
         for parameter in self.parameters:
-            dist.all_reduce(parameter.grad.to_local())
-
-    def zero_grad(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
-
-    def unbind(self) -> None: ...
+            assert parameter.grad is not None
+            dist.all_reduce(parameter.grad.to_local())  # type: ignore[attr-defined]
 
 
 class Raises(Naive):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -98,26 +98,7 @@ def test_a_loss_runs_where_the_subject_has_put_it() -> None:
     assert set(first[:2]) == {"stream 1"}
 
 
-class OneStream:
-    """Reduces each gradient in `wait()`, without any stream or handle."""
-
-    def __init__(self, groups: Any, _cap: float, _accumulations: int) -> None:
-        self._parameters = [p for group in groups for p in group]
-
-    def bind(self) -> None: ...
-
-    def wait(self) -> None:
-        for parameter in self._parameters:
-            dist.all_reduce(parameter.grad.to_local())
-
-    def zero_grad(self) -> None:
-        for parameter in self._parameters:
-            parameter.grad = None
-
-    def unbind(self) -> None: ...
-
-
-class TwoStreamsLater(OneStream):
+class TwoStreamsLater(PlainGrads):
     """Uses a second stream only in runs with `uses_two`."""
 
     uses_two = False
