@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,12 @@ from syncverify.subjects.subject import resolve
 from syncverify.subjects.subject_path import path_of
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run
+from tests.programs import one_parameter
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
-WEIGHT = ParameterSpec("w", (5,), ("R",))
-PAIR = Scenario(MeshSpec((2,), ("dp",)), (WEIGHT,), (1,), 2**20)
-ALONE = Scenario(MeshSpec((1,), ("dp",)), (WEIGHT,), (1,), 64)
+PAIR, ALONE = one_parameter(2, "w", (5,)), one_parameter(1, "w", (5,), 64)
 
 
 class Naive(PlainGrads):
@@ -183,7 +181,7 @@ def test_a_collective_without_a_peer_holds_no_later_scenario_up(
 @pytest.mark.long
 def test_a_copy_of_a_rank_answers_in_no_scenario(backend: GlooBackend) -> None:
     """A copy has the connection of the worker, and would tell the same outcome again."""
-    other = Scenario(MeshSpec((2,), ("dp",)), (replace(WEIGHT, name="v"),), (1,), 64)
+    other = one_parameter(2, "v", (5,), 64)
     for scenario in (PAIR, other) * 5:
         run = play(backend, Forks, scenario)
         assert run.fault is None

@@ -26,21 +26,15 @@ from syncverify.backends.process_rank import Membership, RankPart, play_rank
 from syncverify.backends.rank_groups import KeptTransports
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim.device.torch_internals import forget_backend
 from syncverify.subjects.subject import resolve
 from syncverify.synchronizer import GradientSynchronizer
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.run import Fault, RankRun
+from tests.programs import one_parameter
 from tests.syncverify.backends.answers import ENDED, LAUNCH
 
-ALONE, PAIR = (
-    Scenario(
-        MeshSpec((ranks,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
-    )
-    for ranks in (1, 2)
-)
+ALONE, PAIR = (one_parameter(ranks, "w", (5,)) for ranks in (1, 2))
 
 
 class Raises(GradientSynchronizer):
