@@ -2,7 +2,6 @@
 
 The only module of the harness that touches `torch._C`. Private parts of DTensor are in
 `sharding_plans.py` and `dtensor_tables.py`, torch's testing machinery is in `threaded_world.py`.
-`test_torch_internals.py` states the facts that the harness relies on.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 | tracker of random numbers | the first random operator on a mesh |
 | ways to redistribute | two context managers of `_redistribute` |
 
-The only module that touches these private names; a test says which facts it relies on.
+The only module that touches these private names.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
+from typing_extensions import override
 
 from syncverify.backends.fake import FakeBackend, _build_own_mesh
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.distribution import build_mesh
@@ -38,19 +39,11 @@ HUGE = Scenario(
 )
 
 
-class NeverReduces:
+class NeverReduces(PlainGrads):
     """A mistake that shows in the data or in the trace only."""
 
-    def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
-        self.parameters = [parameter for group in groups for parameter in group]
-
-    def bind(self) -> None: ...
+    @override
     def wait(self) -> None: ...
-    def unbind(self) -> None: ...
-
-    def zero_grad(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
 
 
 class LeavesHookOnLastRank(NeverReduces):
@@ -61,15 +54,6 @@ class LeavesHookOnLastRank(NeverReduces):
         if dist.get_rank() == dist.get_world_size() - 1:
             for parameter in self.parameters:
                 parameter.register_post_accumulate_grad_hook(lambda p: None)
-
-
-class RaisesOnRank9(NeverReduces):
-    def wait(self) -> None:
-        dist.all_reduce(torch.zeros(5))
-
-    def bind(self) -> None:
-        if dist.get_rank() == 9:
-            raise ValueError("nine")
 
 
 class RaisesOnLastRank(NeverReduces):
@@ -143,12 +127,6 @@ def test_missing_reductions_show_without_data() -> None:
 def test_a_hook_left_on_one_rank_shows() -> None:
     assert violations(LeavesHookOnLastRank) == [
         ("unbind_restores_parameters", "hook_left", (15,))
-    ]
-
-
-def test_an_exception_names_its_rank() -> None:
-    assert violations(RaisesOnRank9) == [
-        ("every_rank_finishes", "raised_ValueError", (9,))
     ]
 
 

@@ -2,20 +2,19 @@
 
 import gc
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
+from typing_extensions import override
 
 from syncverify.backends.gloo import GlooBackend
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.errors import InternalError, SubjectError
 from syncverify.processes import forked_process
 from syncverify.scenario.scenario import Scenario
@@ -23,40 +22,23 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from syncverify.subjects.subject_path import path_of
 from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.run import Fault, Run
+from syncverify.trace.run import Run
+from tests.programs import one_parameter
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
-WEIGHT = ParameterSpec("w", (5,), ("R",))
-PAIR = Scenario(MeshSpec((2,), ("dp",)), (WEIGHT,), (1,), 2**20)
-ALONE = Scenario(MeshSpec((1,), ("dp",)), (WEIGHT,), (1,), 64)
+PAIR, ALONE = one_parameter(2, "w", (5,)), one_parameter(1, "w", (5,), 64)
 
 
-class Naive:
+class Naive(PlainGrads):
     """Sums every parameter by itself in wait(); subclasses misbehave."""
 
-    def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
-        self.parameters = [parameter for group in groups for parameter in group]
-
-    def bind(self) -> None: ...
-
+    @override
     def wait(self) -> None:
         for parameter in self.parameters:
-            dist.all_reduce(parameter.grad.to_local())
-
-    def zero_grad(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
-
-    def unbind(self) -> None: ...
-
-
-class Dies(Naive):
-    def wait(self) -> None:
-        if dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().wait()
+            assert parameter.grad is not None
+            dist.all_reduce(parameter.grad.to_local())  # type: ignore[attr-defined]
 
 
 class Raises(Naive):
@@ -78,13 +60,6 @@ class Disagrees(Naive):
             dist.barrier()
         else:
             dist.all_reduce(torch.ones(100))
-
-
-class Misuses(Naive):
-    """Asks gloo for an operation that only NCCL has."""
-
-    def wait(self) -> None:
-        dist.all_reduce(torch.ones(1), dist._make_nccl_premul_sum(2.0))
 
 
 class Spins(Naive):
@@ -183,23 +158,6 @@ def test_class_of_a_test_travels_by_value_and_its_gradients_come_back(
     assert "test_gloo.py:" in str(launch.source)
 
 
-@pytest.mark.long
-def test_a_killed_process_is_a_fault_and_is_replaced(backend: GlooBackend) -> None:
-    play(backend, Naive)
-    before = pids(backend)
-    run = play(backend, Dies)
-    assert run.fault == Fault(
-        "process_died",
-        (1,),
-        "the process of rank 1 died",
-        ("rank 1: ended by signal 9",),
-    )
-    assert play(backend, Naive).fault is None
-    after = pids(backend)
-    assert len(after) == 2
-    assert before[1] not in after
-
-
 def test_an_exception_of_the_subject_is_a_fault_with_its_line(
     backend: GlooBackend,
 ) -> None:
@@ -223,7 +181,7 @@ def test_a_collective_without_a_peer_holds_no_later_scenario_up(
 @pytest.mark.long
 def test_a_copy_of_a_rank_answers_in_no_scenario(backend: GlooBackend) -> None:
     """A copy has the connection of the worker, and would tell the same outcome again."""
-    other = Scenario(MeshSpec((2,), ("dp",)), (replace(WEIGHT, name="v"),), (1,), 64)
+    other = one_parameter(2, "v", (5,), 64)
     for scenario in (PAIR, other) * 5:
         run = play(backend, Forks, scenario)
         assert run.fault is None
@@ -256,13 +214,6 @@ def test_ranks_that_disagree_are_named(backend: GlooBackend) -> None:
         "rank 1: all_reduce SUM of 100 x float32 over ranks [0, 1]"
     )
     assert play(backend, Naive).fault is None
-
-
-def test_misuse_of_gloo_is_an_exception_of_the_subject(backend: GlooBackend) -> None:
-    fault = play(backend, Misuses).fault
-    assert fault is not None
-    assert (fault.kind, fault.ranks) == ("raised", (0,))
-    assert "PREMUL_SUM" in fault.summary
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.gloo import GlooBackend
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.sim.device.host_streams import HostStreams, host_streams
 from syncverify.subjects.subject import resolve
@@ -23,11 +24,8 @@ BACKENDS = [
 ]
 
 
-class OnAStream:
+class OnAStream(PlainGrads):
     """Reduces on a side stream, and uses most of what streams offer."""
-
-    def __init__(self, param_groups: Any, *_: Any) -> None:
-        self.parameters = [each for group in param_groups for each in group]
 
     def bind(self) -> None:
         self.stream = torch.cuda.Stream(priority=-1)
@@ -46,13 +44,6 @@ class OnAStream:
         torch.cuda.current_stream().wait_event(self.done)
         torch.cuda.synchronize()
         assert self.done.query()
-
-    def zero_grad(self) -> None:
-        for each in self.parameters:
-            each.grad = None
-
-    def unbind(self) -> None:
-        pass
 
 
 class OnAnImportedStream(OnAStream):

@@ -14,7 +14,6 @@ from syncverify.backends import known_groups, rank_groups, recording
 from syncverify.backends.choice import open_backend
 from syncverify.backends.known_groups import require_known_groups
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.settings import BACKEND_NAMES
 from syncverify.sim.known_torch import first_fault
 from syncverify.sim.network import threaded_world
 from syncverify.subjects.subject import resolve
@@ -42,12 +41,6 @@ def _tried_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     first_fault.cache_clear()
     if dist.is_initialized():  # a test has taken the function that ends groups
         dist.destroy_process_group()
-
-
-@pytest.mark.parametrize("backend", BACKEND_NAMES)
-def test_this_torch_is_known(backend: str) -> None:
-    require_known_groups(backend)
-    assert not dist.is_initialized()
 
 
 @pytest.mark.slow

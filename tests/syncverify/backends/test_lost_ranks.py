@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import psutil
 import pytest
 import torch.distributed as dist
-from torch import nn
+from typing_extensions import override
 
 from syncverify.backends.gloo import GlooBackend
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.processes.process_state import words_of_silence
 from syncverify.subjects.subject import resolve
 from syncverify.trace.source_lines import CodeLine, shown_path
@@ -20,27 +21,16 @@ from tests.programs import one_parameter
 PAIR = one_parameter(2, "w", (5,))
 
 
-class Naive:
-    """Sums every parameter by itself in wait(); rank 1 can misbehave before that."""
+class Naive(PlainGrads):
+    """Sums gradients in wait(); rank 1 can misbehave before that."""
 
-    def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
-        self.parameters = [parameter for group in groups for parameter in group]
-
-    def bind(self) -> None: ...
-
+    @override
     def wait(self) -> None:
         if dist.get_rank() == 1:
             self.misbehave()
-        for parameter in self.parameters:
-            dist.all_reduce(parameter.grad.to_local())
+        super().wait()
 
     def misbehave(self) -> None: ...
-
-    def zero_grad(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
-
-    def unbind(self) -> None: ...
 
 
 class StopsItself(Naive):

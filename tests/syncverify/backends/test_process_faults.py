@@ -24,27 +24,18 @@ from syncverify.processes.process_state import Work
 from syncverify.processes.supervised import HungUp
 from syncverify.processes.wire import Wire
 from syncverify.subjects.subject import resolve
-from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.run import Fault, RankRun, Run
-from syncverify.trace.source_lines import CodeLine, SourceLine
+from syncverify.trace.source_lines import CodeLine
 from tests.programs import one_parameter
+from tests.syncverify.backends.answers import ENDED, LINE, RAISED, WAITS
 
 PAIR = one_parameter(2, "w", (5,))
 WINDOW_SECONDS = 0.01
 JOB = 2
-ENDED = JobOutcome(pack_result(RankRun()))
-RAISED = JobOutcome(pack_result(RankRun()), Fault("raised", (1,), "rank 1 raised"))
 NO_CONNECTION = JobOutcome(
     pack_result(RankRun()), is_aftershock=True, harness_error="in gloo\nno full mesh\n"
 )
-LINE = SourceLine("mine.py", 7, "wait")
 BLOCK = CodeLine(LINE._replace(number=8), "")
-LAUNCH = CollectiveLaunch(
-    moment=Moment("wait", 0), ranks=(0, 1), sequence=0, operation="all_reduce",
-    reduce_op="SUM", dtype="float32", numel=5, regions=(), parameters=("w",),
-    source=LINE,
-)  # fmt: skip
-WAITS = Status(0, (CodeLine(LINE, "work.wait()"),), in_torch=True, launches=(LAUNCH,))
 
 
 @dataclass(eq=False)

@@ -25,22 +25,16 @@ from syncverify.backends.packed_outcomes import pack_outcome, pack_result
 from syncverify.backends.process_rank import Membership, RankPart, play_rank
 from syncverify.backends.rank_groups import KeptTransports
 from syncverify.backends.torchrun import TorchrunBackend
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.sim.device.torch_internals import forget_backend
 from syncverify.subjects.subject import resolve
 from syncverify.synchronizer import GradientSynchronizer
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.run import Fault, RankRun
-from syncverify.trace.source_lines import SourceLine
+from tests.programs import one_parameter
+from tests.syncverify.backends.answers import ENDED, LAUNCH
 
-ALONE, PAIR = (
-    Scenario(
-        MeshSpec((ranks,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
-    )
-    for ranks in (1, 2)
-)
+ALONE, PAIR = (one_parameter(ranks, "w", (5,)) for ranks in (1, 2))
 
 
 class Raises(GradientSynchronizer):
@@ -58,16 +52,11 @@ class LooksAtArithmetic(GradientSynchronizer):
             raise ValueError("convolutions may round")
 
 
-class Idle:
+class Idle(PlainGrads):
     """Asks nothing of a peer, which is not there."""
 
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def bind(self) -> None:
-        pass
-
-    wait = zero_grad = unbind = bind
+    @override
+    def wait(self) -> None: ...
 
 
 class WaitingGroup(dist.ProcessGroup):
@@ -360,16 +349,11 @@ def test_a_collective_without_a_peer_ends_an_epoch(
     with_peer: tuple[TorchrunBackend, dist.Store],
 ) -> None:
     leader, store = with_peer
-    launch = CollectiveLaunch(
-        moment=Moment("wait", 0), ranks=(0, 1), sequence=0, operation="all_reduce",
-        reduce_op="SUM", dtype="float32", numel=5, regions=(), parameters=("w",),
-        source=SourceLine("mine.py", 7, "wait"),
-    )  # fmt: skip
-    answer(store, RankRun(trace=[launch]))
+    answer(store, RankRun(trace=[LAUNCH]))
     assert leader.run(PAIR, resolve(Idle)).fault is None
-    store.set("outcome/2/1", pack_outcome(JobOutcome(pack_result(RankRun()))))
+    store.set("outcome/2/1", pack_outcome(ENDED))
     leader.run(PAIR, resolve(Idle))
-    store.set("outcome/3/1", pack_outcome(JobOutcome(pack_result(RankRun()))))
+    store.set("outcome/3/1", pack_outcome(ENDED))
     leader.run(PAIR, resolve(Idle))
     epochs = [json.loads(store.get(f"job/{n}"))["epoch"] for n in (1, 2, 3)]
     assert epochs == [0, 1, 1]

@@ -51,12 +51,12 @@ def record(program: Callable[[], object]) -> list[CollectiveLaunch]:
     return launches(recorder)
 
 
-def simulate(program: Callable[[], object], num_ranks: int) -> list[CollectiveLaunch]:
-    """Return the launches of the last rank but one, or of the only rank."""
-    machine = SimulatedMachine(num_ranks)
+def simulate(program: Callable[[], object]) -> list[CollectiveLaunch]:
+    """Return the launches of rank 1 of three."""
+    machine = SimulatedMachine(3)
     threads, _ = machine.run(lambda rank: program())
-    assert [thread.error for thread in threads] == [None] * num_ranks
-    return launches(machine.recorders[-2 if num_ranks > 1 else 0])
+    assert [thread.error for thread in threads] == [None] * 3
+    return launches(machine.recorders[1])
 
 
 def several() -> list[torch.Tensor]:
@@ -72,7 +72,7 @@ def ones(*shape: int, dtype: torch.dtype = F32) -> torch.Tensor:
     return torch.ones(shape, dtype=dtype)
 
 
-# A call, and its record in the trace: operation, reduction, dtype, elements.
+# A call of three ranks, and its record: operation, reduction, dtype, contributed elements.
 COLLECTIVES: dict[str, tuple[Callable[[], object], tuple[str, str, str, int]]] = {
     "all_reduce": (
         lambda: dist.all_reduce(ones(5)), ("all_reduce", "SUM", "float32", 5),
@@ -96,11 +96,11 @@ COLLECTIVES: dict[str, tuple[Callable[[], object], tuple[str, str, str, int]]] =
     ),
     "reduce_scatter": (
         lambda: dist.reduce_scatter(ones(3), several()),
-        ("reduce_scatter", "SUM", "float32", 3),
+        ("reduce_scatter", "SUM", "float32", 9),
     ),
     "reduce_scatter_tensor": (
         lambda: dist.reduce_scatter_tensor(ones(3), torch.cat(several())),
-        ("reduce_scatter_single", "SUM", "float32", 3),
+        ("reduce_scatter_single", "SUM", "float32", 9),
     ),
     "gather": (
         lambda: dist.gather(ones(3), at_root(several())), ("gather", "", "float32", 3),
@@ -112,17 +112,17 @@ COLLECTIVES: dict[str, tuple[Callable[[], object], tuple[str, str, str, int]]] =
     "barrier": (dist.barrier, ("barrier", "", "", 0)),
     "all_to_all": (
         lambda: dist.all_to_all(several(), several()),
-        ("all_to_all", "", "float32", 3),
+        ("all_to_all", "", "float32", 9),
     ),
     "all_to_all_single": (
         lambda: dist.all_to_all_single(torch.cat(several()), torch.cat(several())),
-        ("all_to_all_single", "", "float32", 3),
+        ("all_to_all_single", "", "float32", 9),
     ),
     "functional all_to_all": (
         lambda: funcol.all_to_all_single(
             torch.cat(several()), None, None, dist.group.WORLD
         ).clone(),
-        ("all_to_all_single", "", "float32", 3),
+        ("all_to_all_single", "", "float32", 9),
     ),
     "functional all_reduce": (
         lambda: funcol.all_reduce(ones(3), "sum", dist.group.WORLD).clone(),
@@ -136,7 +136,7 @@ COLLECTIVES: dict[str, tuple[Callable[[], object], tuple[str, str, str, int]]] =
         lambda: funcol.reduce_scatter_tensor(
             torch.cat(several()), "avg", 0, dist.group.WORLD
         ).clone(),
-        ("reduce_scatter_single", "AVG", "float32", 3),
+        ("reduce_scatter_single", "AVG", "float32", 9),
     ),
     "functional broadcast": (
         lambda: funcol.broadcast(ones(3), 0, dist.group.WORLD).clone(),
@@ -154,39 +154,22 @@ COLLECTIVES: dict[str, tuple[Callable[[], object], tuple[str, str, str, int]]] =
 }  # fmt: skip
 
 
-# A rank contributes the whole tensor that is scattered among three.
-CONTRIBUTES_ALL = {
-    "all_to_all", "all_to_all_single", "functional all_to_all", "reduce_scatter", "reduce_scatter_tensor", "functional reduce_scatter",
-}  # fmt: skip
 NAMES = pytest.mark.parametrize("name", COLLECTIVES)
-
-
-def signature_of(name: str, num_ranks: int) -> tuple[str, str, str, int]:
-    *fields, numel = COLLECTIVES[name][1]
-    return (*fields, numel * (num_ranks if name in CONTRIBUTES_ALL else 1))
-
-
-@NAMES
-@pytest.mark.usefixtures("alone")
-def test_real_collective_is_recorded_once(name: str) -> None:
-    (launch,) = record(COLLECTIVES[name][0])
-    assert launch.signature == signature_of(name, 1)
-    assert (launch.ranks, launch.sequence) == ((0,), 0)
-    assert launch.source.path == shown_path(__file__)
 
 
 @NAMES
 @pytest.mark.usefixtures("one_of_three")
 def test_what_a_rank_contributes_is_recorded(name: str) -> None:
     (launch,) = record(COLLECTIVES[name][0])
-    assert launch.signature == signature_of(name, 3)
+    assert launch.signature == COLLECTIVES[name][1]
     assert (launch.ranks, launch.sequence) == ((0, 1, 2), 0)
+    assert launch.source.path == shown_path(__file__)
 
 
 @NAMES
 def test_simulated_collective_is_recorded_alike(name: str) -> None:
-    (launch,) = simulate(COLLECTIVES[name][0], 3)
-    assert launch.signature == signature_of(name, 3)
+    (launch,) = simulate(COLLECTIVES[name][0])
+    assert launch.signature == COLLECTIVES[name][1]
     assert (launch.ranks, launch.sequence) == ((0, 1, 2), 0)
     assert launch.source.path == shown_path(__file__)
 
@@ -226,7 +209,7 @@ def test_roots_and_messages_are_recorded_by_global_rank() -> None:
 
 
 def test_simulated_roots_and_messages_are_recorded_alike() -> None:
-    assert_names_others(simulate(messages_and_roots, 3))
+    assert_names_others(simulate(messages_and_roots))
 
 
 @pytest.mark.usefixtures("alone")

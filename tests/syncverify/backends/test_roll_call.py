@@ -25,10 +25,6 @@ def roll(*facts: Facts, rank: int = 0, world_size: int = 2) -> list[str]:
     ]
 
 
-def test_equal_ranks_get_the_machine_of_each() -> None:
-    assert roll(HERE, THERE) == ["a", "b"]
-
-
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_that_differs_is_named_there_and_on_rank_0(rank: int) -> None:
     other = {**THERE, "the subject's file": "mine.py of SHA-256 34"}

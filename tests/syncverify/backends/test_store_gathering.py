@@ -11,27 +11,14 @@ from syncverify.backends.signs_of_life import RemoteRank
 from syncverify.backends.store_gathering import StoreGathering
 from syncverify.errors import NoVerdictError
 from syncverify.processes.process_state import Work
-from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.run import Fault, RankRun
 from syncverify.trace.source_lines import CodeLine, SourceLine
+from tests.syncverify.backends.answers import ENDED, RAISED, WAITS
 
 WINDOW_SECONDS = 0.01
 FOREVER = float("inf")
-ENDED = JobOutcome(pack_result(RankRun()))
-RAISED = JobOutcome(pack_result(RankRun()), Fault("raised", (1,), "rank 1 raised"))
 AFTERSHOCK = JobOutcome(
     pack_result(RankRun()), Fault("raised", (0,), "rank 0 raised"), is_aftershock=True
-)
-LAUNCH = CollectiveLaunch(
-    moment=Moment("wait", 0), ranks=(0, 1), sequence=0, operation="all_reduce",
-    reduce_op="SUM", dtype="float32", numel=5, regions=(), parameters=("w",),
-    source=SourceLine("mine.py", 7, "wait"),
-)  # fmt: skip
-WAITS = Status(
-    0,
-    (CodeLine(SourceLine("mine.py", 7, "wait"), "work.wait()"),),
-    in_torch=True,
-    launches=(LAUNCH,),
 )
 LOOPS = Status(
     0,
@@ -137,9 +124,3 @@ def test_a_rank_without_a_first_sign_is_silent_after_its_patience(job: Job) -> N
     job.rank()
     job.rank(patience_seconds=0)
     assert [rank.look() is None for rank in job.ranks] == [False, True]
-
-
-def test_ranks_that_all_end_have_no_fault(job: Job) -> None:
-    job.rank(ENDED)
-    job.rank(ENDED)
-    assert job.fault() is None

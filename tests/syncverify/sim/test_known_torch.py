@@ -51,10 +51,6 @@ def _tried_anew() -> Iterator[None]:
     first_fault.cache_clear()
 
 
-def test_this_torch_is_known() -> None:
-    require_known_torch()
-
-
 def test_settings_of_the_caller_are_no_fault_of_torch() -> None:
     torch.set_default_device("meta")
     try:
@@ -94,14 +90,7 @@ def test_a_name_that_torch_drops_is_refused_in_one_line(
 
 DROPPED = [
     ("torch._C._autograd", "_get_sequence_nr", "sim"),
-    ("torch._C._distributed_c10d", "_set_thread_isolation_mode", "sim"),
     ("torch.utils._device", "DeviceContext", "fake"),
-    (
-        "torch.testing._internal.distributed.multi_threaded_pg",
-        "_install_threaded_pg",
-        "sim",
-    ),
-    ("torch.distributed.tensor._op_schema", "OpSchema", "gloo"),
     ("torch.distributed.distributed_c10d", "_abort_process_group", "gloo"),
 ]
 COMMAND = """

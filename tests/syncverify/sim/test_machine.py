@@ -7,18 +7,12 @@ import pytest
 import torch.distributed as dist
 
 from syncverify.backends.sim import SimBackend
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim import machine as machine_module
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.subjects.subject import resolve
+from tests.programs import one_parameter
 
-SCENARIO = Scenario(
-    mesh=MeshSpec((2,), ("dp",)),
-    parameters=(ParameterSpec("weight", (4,), placements=("R",)),),
-    accumulations=(1, 1),
-    bucket_cap_bytes=64,
-)
+SCENARIO = one_parameter(2)
 
 
 @pytest.mark.long

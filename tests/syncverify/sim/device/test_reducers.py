@@ -42,17 +42,22 @@ def with_graph(layer: nn.Linear) -> nn.Linear:
 
 
 @pytest.mark.parametrize(
-    "wrap", [DistributedDataParallel, replicate, with_nodes, with_graph]
-)
-@pytest.mark.parametrize(
-    "read",
+    ("wrap", "read"),
     [
-        lambda weight: weight.detach().clone(),
-        lambda weight: weight.data.clone(),
-        lambda weight: weight.isnan(),
-        lambda weight: weight * 2,
+        *(
+            (wrap, torch.isnan)
+            for wrap in (DistributedDataParallel, replicate, with_graph)
+        ),
+        *(
+            (with_nodes, read)
+            for read in (
+                torch.isnan,
+                lambda weight: weight.detach().clone(),
+                lambda weight: weight.data.clone(),
+                lambda weight: weight * 2,
+            )
+        ),
     ],
-    ids=["detach", "data", "without_gradient", "graph"],
 )
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_kept_node_does_not_order_a_stream_that_reads_the_leaf(

@@ -88,13 +88,6 @@ def test_a_capturable_optimizer_keeps_its_counters_on_the_device() -> None:
     assert places == ["cpu", "cuda"]
 
 
-def test_a_value_that_is_read_from_the_device_makes_the_host_wait() -> None:
-    def program(_: int) -> None:
-        torch.ones(2, device="cuda").sum().item()
-
-    assert host_waits(program) == 1
-
-
 def test_an_integer_that_is_copied_to_the_host_is_waited_for() -> None:
     def program(_: int) -> None:
         copied = torch.ones(2, dtype=torch.int64, device="cuda").cpu()
@@ -225,19 +218,6 @@ def _plays_loads() -> None:
 @pytest.mark.long(5)
 def test_a_thread_of_a_loader_pins_memory() -> None:
     in_new_process(_plays_loads)
-
-
-def test_the_memory_of_a_gpu_is_managed_without_one() -> None:
-    def program(_: int) -> None:
-        torch.cuda.empty_cache()
-        torch.cuda.ipc_collect()
-        allocated, reserved = (
-            torch.cuda.memory_allocated(),
-            torch.cuda.memory_reserved(),
-        )
-        assert 0 < allocated < reserved < torch.cuda.mem_get_info()[1]
-
-    play(program, 1, device="cuda")
 
 
 def test_cpp_code_groups_tensors_by_their_true_device() -> None:
@@ -378,13 +358,3 @@ def test_a_file_is_loaded_on_the_device(location: Any) -> None:
         assert loaded["weight"].device == torch.device("cuda", rank)
 
     play(program, 1, device="cuda")
-
-
-def test_functions_of_cuda_answer_in_each_module_of_torch() -> None:
-    def program(rank: int) -> None:
-        assert torch.cuda.random.current_device() == rank
-        assert torch.cuda.memory.is_initialized()
-        torch.cuda.random.manual_seed(7)
-        assert torch.cuda.initial_seed() == 7
-
-    play(program, 2, device="cuda")

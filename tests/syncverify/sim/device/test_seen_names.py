@@ -120,6 +120,10 @@ SPELLINGS: dict[str, Callable[[Tensor], bool]] = {
     "of type": lambda g: g.type("torch.cuda.DoubleTensor").dtype == torch.float64,
     "of class": lambda g: g.type(torch.cuda.HalfTensor).is_cuda,
     "is_available": lambda _: torch.cuda.is_available(),
+    "of a module": lambda _: (
+        torch.cuda.memory.is_initialized()
+        and torch.cuda.random.current_device() == dist.get_rank()
+    ),
     "device_count": lambda _: torch.cuda.device_count() == dist.get_world_size(),
     "properties": lambda g: torch.cuda.get_device_properties(g.device).total_memory > 0,
     "memory": lambda _: torch.cuda.memory_allocated() < torch.cuda.mem_get_info()[0],

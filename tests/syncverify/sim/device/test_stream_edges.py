@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
-from syncverify import synchronizer
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.synchronizer.transport.streams import SideStream
-from syncverify.trace.records import Access, HostWait, Mark, StorageFreed, StreamWait
+from syncverify.trace.records import Access, Mark, StreamWait
 from syncverify.trace.run import Run
 
 SCENARIO = Scenario(
@@ -57,26 +55,6 @@ def edges(run: Run) -> list[tuple[str, str]]:
     marks = {e.mark: e.stream for e in events if isinstance(e, Mark)}
     waits = (e for e in events if isinstance(e, StreamWait))
     return [(wait.stream, marks[wait.mark]) for wait in waits]
-
-
-def test_the_synchronizer_orders_its_streams_both_ways() -> None:
-    seen = edges(play(resolve("synchronizer")))
-    assert ("stream 1", "default") in seen
-    assert ("default", "stream 1") in seen
-
-
-@pytest.mark.parametrize(
-    ("owner", "method", "lost"),
-    [
-        (SideStream, "wait_for", ("stream 1", "default")),
-        (SideStream, "release_to", ("default", "stream 1")),
-    ],
-)
-def test_an_edge_that_is_removed_is_missing(
-    monkeypatch: pytest.MonkeyPatch, owner: Any, method: str, lost: tuple[str, str]
-) -> None:
-    monkeypatch.setattr(owner, method, lambda *_: None)
-    assert lost not in edges(play(resolve("synchronizer")))
 
 
 class OnASideStream:
@@ -120,45 +98,7 @@ def test_a_loss_runs_where_the_subject_has_put_it() -> None:
     assert set(first[:2]) == {"stream 1"}
 
 
-@pytest.mark.slow
-def test_each_stream_that_wrote_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reduction was ordered after the stream of the last gradient alone.
-
-    deepspeedai/DeepSpeed#8061
-    """
-    communication = "stream 2"
-    assert (communication, "stream 1") in edges(play(side_subject()))
-
-    launch = synchronizer.bucket.bucket.Bucket.launch
-
-    def only_current(self: Any) -> None:
-        self._writers = {torch.cpu.current_stream(): None}
-        launch(self)
-
-    monkeypatch.setattr(synchronizer.bucket.bucket.Bucket, "launch", only_current)
-    assert (communication, "stream 1") not in edges(play(side_subject()))
-
-
-class OneStream:
-    """Reduces each gradient in `wait()`, without any stream or handle."""
-
-    def __init__(self, groups: Any, _cap: float, _accumulations: int) -> None:
-        self._parameters = [p for group in groups for p in group]
-
-    def bind(self) -> None: ...
-
-    def wait(self) -> None:
-        for parameter in self._parameters:
-            dist.all_reduce(parameter.grad.to_local())
-
-    def zero_grad(self) -> None:
-        for parameter in self._parameters:
-            parameter.grad = None
-
-    def unbind(self) -> None: ...
-
-
-class TwoStreamsLater(OneStream):
+class TwoStreamsLater(PlainGrads):
     """Uses a second stream only in runs with `uses_two`."""
 
     uses_two = False
@@ -169,12 +109,6 @@ class TwoStreamsLater(OneStream):
             shared = torch.zeros(2)
             with torch.cuda.stream(self._stream):
                 shared.add_(1)
-
-
-def test_a_subject_with_one_stream_leaves_no_accesses() -> None:
-    order = (Access, Mark, StreamWait, HostWait, StorageFreed)
-    events = play(Subject("one", OneStream, Capabilities())).ranks[0].trace
-    assert not [event for event in events if isinstance(event, order)]
 
 
 def test_traces_do_not_depend_on_what_was_played_before(

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from syncverify import simulate
 from syncverify.sim.device import device_modules
 from syncverify.sim.device.futures import LazyFuture
-from syncverify.sim.device.unanswered import RefusedAttribute, unanswered
+from syncverify.sim.device.unanswered import unanswered
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
 from syncverify.sim.network.handles import DroppableHandle
 from syncverify.sim.network.process_group import _INHERITED as OF_GROUPS
@@ -134,10 +134,6 @@ def test_what_torch_refuses_as_well_is_an_error_of_the_program(
     program: Callable[[], Any], cause: str
 ) -> None:
     assert played(program) == ([cause], "")
-
-
-def test_an_attribute_is_refused_where_it_is_read_and_known_to_its_class() -> None:
-    assert isinstance(vars(VirtualEvent)["cuda_event"], RefusedAttribute)
 
 
 def test_a_stream_tells_the_type_of_its_device() -> None:

@@ -14,7 +14,6 @@ from syncverify.sim.network.rendezvous import Mismatch
 
 OnRanks = Callable[[int, Callable[[int], Any]], list[Any]]
 CPU = torch.device("cpu")
-SIZES = pytest.mark.parametrize("size", [1, 2, 4])
 # torch 2.13 renamed some functions; the old names are the ones in use.
 OLD_NAMES = pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
 
@@ -28,21 +27,7 @@ def lists(tensors: list[torch.Tensor]) -> list[list[int]]:
     return [tensor.tolist() for tensor in tensors]
 
 
-@SIZES
-def test_all_to_all_gives_each_rank_its_part_of_each_peer(
-    on_ranks: OnRanks, size: int
-) -> None:
-    def program(rank: int) -> list[list[int]]:
-        outputs = [torch.zeros(2, dtype=torch.int64) for _ in range(size)]
-        dist.all_to_all(outputs, [part(rank, peer) for peer in range(size)])
-        return lists(outputs)
-
-    assert on_ranks(size, program) == [
-        lists([part(peer, rank) for peer in range(size)]) for rank in range(size)
-    ]
-
-
-@SIZES
+@pytest.mark.parametrize("size", [1, 3])
 def test_all_to_all_of_uneven_parts(on_ranks: OnRanks, size: int) -> None:
     """Rank r gives r + p elements to rank p, nothing to itself if it is the first."""
 
@@ -304,20 +289,6 @@ DISAGREEMENTS = {
         ),
         "all_to_all of [1, 1] for the ranks and [1, 1] from",
         "all_to_all of [2, 1] for the ranks and [1, 1] from",
-    ),
-    "part of the first": (
-        lambda rank: dist.all_to_all(
-            [torch.ones(1), torch.ones(1)], [torch.ones(1), torch.ones(2 - rank)]
-        ),
-        "all_to_all of [1, 2] for the ranks and [1, 1] from",
-        "all_to_all of [1, 1] for the ranks and [1, 1] from",
-    ),
-    "expected part": (
-        lambda rank: dist.all_to_all(
-            [torch.ones(1), torch.ones(2)], [torch.ones(1), torch.ones(1)]
-        ),
-        "all_to_all of [1, 1] for the ranks and [1, 2] from",
-        "all_to_all of [1, 1] for the ranks and [1, 2] from",
     ),
 }
 

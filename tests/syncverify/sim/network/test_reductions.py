@@ -8,9 +8,6 @@ import torch
 import torch.distributed as dist
 
 from syncverify.sim.network.reductions import (
-    factor_of,
-    reduce_op_name,
-    reduce_op_of,
     reduced,
     refused,
 )
@@ -49,24 +46,6 @@ def test_factor_may_be_a_tensor_and_leaves_the_input_alone(on_ranks: OnRanks) ->
         return given.tolist(), output.tolist()
 
     assert on_ranks(2, program) == [([3.0, 5.0], [3.0]), ([3.0, 5.0], [5.0])]
-
-
-def test_names_and_factors_are_read_from_torch() -> None:
-    premultiplied = dist._make_nccl_premul_sum(2.0)
-    assert (reduce_op_name(premultiplied), factor_of(premultiplied)) == (
-        "PREMUL_SUM",
-        2.0,
-    )
-    for op in (dist.ReduceOp.AVG, dist.ReduceOp(dist.ReduceOp.AVG)):
-        assert (reduce_op_name(op), factor_of(op)) == ("AVG", None)
-
-
-def test_options_are_none_or_an_operator_or_have_one() -> None:
-    options = dist.AllreduceOptions()
-    options.reduceOp = dist.ReduceOp.MAX
-    assert reduce_op_name(reduce_op_of(options)) == "MAX"
-    assert reduce_op_name(reduce_op_of(dist.ReduceOp.MIN)) == "MIN"
-    assert reduce_op_name(reduce_op_of(None)) == "SUM"
 
 
 def test_what_no_library_has_is_refused() -> None:

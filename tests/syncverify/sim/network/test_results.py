@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from syncverify.sim.device.nccl_names import Promises
 from syncverify.sim.network import communicator
-from syncverify.sim.network.results import Results, without_memory
+from syncverify.sim.network.results import Results
 
 OnRanks = Callable[[int, Callable[[int], Any]], list[Any]]
 
@@ -24,20 +24,6 @@ def test_a_value_goes_to_each_tensor_whose_memory_is_still_there() -> None:
     assert buffer.tolist() == [[0, 1, 0], [0, 1, 2]]
     assert not results.kept
     assert [each.tolist() for each in results.living()] == [[1, 1], [2]]
-
-
-def test_results_that_are_kept_are_the_callers_own_tensors() -> None:
-    tensor = torch.zeros(2)
-    results = Results([tensor])
-    results.write([torch.ones(2)])
-    assert results.kept[0] is tensor
-    assert tensor.tolist() == [1, 1]
-
-
-def test_a_stand_in_has_the_layout_and_no_memory() -> None:
-    (stand_in,) = without_memory([torch.zeros(3, dtype=torch.float64)])
-    assert (stand_in.dtype, stand_in.numel()) == (torch.float64, 3)
-    assert stand_in.is_meta
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import sys
 import threading
 
 import pytest
-import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 from torch.testing._internal.distributed.multi_threaded_pg import ThreadLocalWorld
@@ -38,30 +37,6 @@ def test_worlds_of_torch_2_11_end_as_others_do(monkeypatch: pytest.MonkeyPatch) 
     assert hasattr(ThreadLocalWorld, "comms")
 
 
-def test_functional_collectives_find_the_group_of_their_own_thread() -> None:
-    """All ranks give their default group the same name."""
-    found: dict[int, bool] = {}
-
-    def program(rank: int) -> None:
-        own = dist.group.WORLD
-        found[rank] = c10d._resolve_process_group(own.group_name) is own
-
-    SimulatedMachine(3).run(program)
-    assert found == {0: True, 1: True, 2: True}
-
-
-def test_process_wide_world_is_restored() -> None:
-    before = c10d._world
-    with thread_local_world():
-        assert c10d._world is not before
-    assert c10d._world is before
-    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
-    tensor = torch.ones(1)
-    dist.all_reduce(tensor)
-    assert on_thread(dist.is_initialized) is True
-    dist.destroy_process_group()
-
-
 def test_world_is_restored_after_an_error() -> None:
     before = c10d._world
     with pytest.raises(KeyError), thread_local_world():
@@ -80,29 +55,6 @@ def test_default_process_group_is_not_hidden() -> None:
         "expected no default process group in a process that simulates ranks; "
         "call torch.distributed.destroy_process_group() first"
     )
-
-
-def test_machine_leaves_no_default_process_group() -> None:
-    SimulatedMachine(2).run(lambda rank: dist.barrier())
-    assert not dist.is_initialized()
-
-
-def test_autograd_threads_see_the_world_of_their_rank() -> None:
-    """Hooks run collectives; on CPU the engine calls them on the rank's own thread."""
-    seen: dict[int, tuple[int, float]] = {}
-
-    def program(rank: int) -> None:
-        weight = torch.ones(1, requires_grad=True)
-
-        def hook(parameter: torch.Tensor) -> None:
-            dist.all_reduce(parameter.grad)
-            seen[rank] = (dist.get_rank(), parameter.grad.item())
-
-        weight.register_post_accumulate_grad_hook(hook)
-        (weight * (rank + 1)).sum().backward()
-
-    SimulatedMachine(3).run(program)
-    assert seen == {0: (0, 6.0), 1: (1, 6.0), 2: (2, 6.0)}
 
 
 def test_a_run_leaves_no_hook_for_exceptions() -> None:

@@ -50,27 +50,6 @@ def test_out_and_foreach_and_new_results_are_seen(lines_of) -> None:
     ]
 
 
-def test_bytes_seen_as_another_dtype_are_the_same_bytes(lines_of) -> None:
-    def program(_: int) -> None:
-        buffer = torch.zeros(16, dtype=torch.uint8)
-        with torch.cuda.stream(torch.cuda.Stream()):
-            buffer[8:].view(torch.float32).add_(1)
-
-    assert lines_of(program)[:2] == [
-        "default: zeros reads [] writes [0:0-16]",
-        "stream 1: add_ reads [0:8-16] writes [0:8-16]",
-    ]
-
-
-@pytest.mark.parametrize(
-    "operator",
-    [aten.view.default, aten.detach.default, aten.slice.Tensor, aten.resize_.default,
-     aten._unsafe_view.default, torch.ops._c10d_functional.wait_tensor.default],
-)  # fmt: skip
-def test_metadata_is_no_memory(operator) -> None:
-    assert effects_of(operator) is None
-
-
 @pytest.mark.parametrize(
     ("operator", "reads", "writes", "fills"),
     [
@@ -87,28 +66,6 @@ def test_effects_follow_the_schema(operator, reads, writes, fills) -> None:
     assert {name for _, name in effects.reads} == reads
     assert {name for _, name in effects.writes} == writes
     assert effects.fills is fills
-
-
-@pytest.mark.parametrize(
-    "copy",
-    [
-        lambda x: x.sum().item(),
-        lambda x: x.tolist(),
-        lambda x: x.cpu(),
-        lambda x: x.to("cpu"),
-        lambda x: bool(x.any()),
-        lambda x: x.nonzero(),
-        lambda x: torch.equal(x, x.clone()),
-    ],
-)
-def test_the_host_waits_for_values(lines_of, copy) -> None:
-    def program(_: int) -> None:
-        x = torch.ones(2)
-        with torch.cuda.stream(torch.cuda.Stream()):
-            copy(x)
-
-    marks = [line for line in lines_of(program) if "mark" in line or "host" in line]
-    assert marks == ["mark 1 in stream 1", "host waits for 1"]
 
 
 @pytest.mark.parametrize(
@@ -148,22 +105,6 @@ def test_memory_goes_back_when_the_last_reference_goes(lines_of) -> None:
         "storage 0 of default freed, held for stream 1",
         "mark 2 in stream 1",
         "default waits for 2",
-    ]
-
-
-def test_a_storage_resized_to_nothing_is_freed(lines_of) -> None:
-    def program(_: int) -> None:
-        x = torch.zeros(2)
-        with torch.cuda.stream(torch.cuda.Stream()):
-            x.add_(1)
-            x.untyped_storage().resize_(0)
-            x.untyped_storage().resize_(8)
-            x.zero_()
-
-    assert lines_of(program) == [
-        "default: zeros reads [] writes [0:0-8]",
-        "stream 1: add_ reads [0:0-8] writes [0:0-8]",
-        "storage 0 of default freed",
     ]
 
 

@@ -13,9 +13,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from typing_extensions import override
 
 from syncverify import parity, simulate
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.errors import InternalError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scripts.recording import record
@@ -109,17 +111,10 @@ def test_an_error_on_a_thread_is_the_machines_too(
             simulate(program, 1)
 
 
-class Waiting:
-    def __init__(self, *_: Any) -> None: ...
-
-    def bind(self) -> None: ...
-
+class Waiting(PlainGrads):
+    @override
     def wait(self) -> None:
         waits()
-
-    def zero_grad(self) -> None: ...
-
-    def unbind(self) -> None: ...
 
 
 @pytest.mark.usefixtures("broken")

@@ -57,18 +57,6 @@ def test_ranks_take_turns_in_order() -> None:
     assert stall is None
 
 
-def test_a_rank_keeps_its_turn_while_it_need_not_wait() -> None:
-    world = World(2)
-
-    def program(rank: int) -> None:
-        for word in "abc":
-            world.say(rank, word)
-            world.wait_for(rank, word)
-
-    world.run(program)
-    assert world.log == ["0a", "0b", "0c", "1a", "1b", "1c"]
-
-
 def test_a_blocked_rank_goes_on_when_another_made_it_ready() -> None:
     world = World(3)
 
@@ -79,41 +67,6 @@ def test_a_blocked_rank_goes_on_when_another_made_it_ready() -> None:
 
     world.run(program)
     assert world.log == ["1go", "2go", "0go"]
-
-
-def test_exactly_one_rank_runs_at_a_time() -> None:
-    world = World(4)
-    inside = 0
-    num_inside: list[int] = []
-
-    def program(_rank: int) -> None:
-        nonlocal inside
-        for _ in range(50):
-            inside += 1
-            num_inside.append(inside)
-            inside -= 1
-            world.scheduler.yield_turn()
-
-    world.run(program)
-    assert num_inside == [1] * 200
-
-
-def test_turns_are_the_same_every_time() -> None:
-    def play() -> list[str]:
-        world = World(4)
-
-        def program(rank: int) -> None:
-            for turn in range(rank + 2):
-                world.say(rank, str(turn))
-                world.scheduler.yield_turn()
-                if turn % 2:
-                    world.wait_for((rank + 1) % 4, "0")
-
-        world.run(program)
-        return world.log
-
-    first = play()
-    assert all(play() == first for _ in range(20))
 
 
 def test_deadlock_names_ranks_and_operations() -> None:
@@ -137,32 +90,6 @@ def test_deadlock_names_ranks_and_operations() -> None:
     assert [type(thread.error) for thread in threads] == [
         RunEndedError, RunEndedError, type(None),
     ]  # fmt: skip
-
-
-def test_deadlock_needs_no_clock() -> None:
-    """With an hour of patience for a rank that keeps its turn, it still ends at once."""
-    world = World(2, hang_timeout_seconds=3600)
-    _, stall = world.run(lambda rank: world.wait_for(1 - rank, "never"))
-    assert stall is not None
-    assert stall.kind == "deadlock"
-
-
-def test_waiting_for_a_rank_that_ended_is_a_deadlock() -> None:
-    world = World(2)
-
-    def program(rank: int) -> None:
-        if rank == 1:
-            world.wait_for(0, "never")
-
-    _, stall = world.run(program)
-    assert stall == Stall(
-        "deadlock",
-        (0,),
-        (
-            "rank 0: has finished",
-            "rank 1: waits for rank 0 in waiting for '0never'",
-        ),
-    )
 
 
 def test_an_exception_ends_every_rank_and_stays_with_its_own() -> None:
