@@ -1,6 +1,5 @@
 """The bank's defects are shown by name, place and remedy, in scenarios to be read at a glance."""
 
-import json
 import linecache
 import re
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from studies.bank_rows import caught
 from syncverify import verify
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
@@ -29,8 +29,7 @@ from tests.quality.planted.planted import LIVE, MATCH, ORDER, WAITS, training
 from tests.quality.planted.reports import APART, REPORTS, Report
 
 ROOT = Path(__file__).parents[2]
-ROWS = json.loads((ROOT / "studies/results/bug-bank.json").read_text())["entries"]
-CAUGHT = {row["id"]: row["caught"] for row in ROWS}
+CAUGHT = caught()
 # Violations of these properties have no gradient to show.
 ABOUT_LINES = {LIVE, WAITS, MATCH, ORDER}
 MOST = {"ranks": 2, "parameters": 2, "steps": 2}
@@ -66,7 +65,7 @@ def with_code(text: str) -> str:
 @pytest.mark.slow
 @every_report
 def test_report_helps_a_tired_engineer(report: Report) -> None:
-    subject, token = entry_of(report.name).defect(), CAUGHT[report.name]["token"]
+    subject, token = entry_of(report.name).defect(), CAUGHT[report.name].token
     found, identity = decode(token), report.identity
     scenario, schedule = report.scenario or found.scenario, found.schedule
     identity = report.identity or (found.property, found.cause)
@@ -106,9 +105,9 @@ def assert_is_whole(text: str, reported: FoundViolation) -> None:
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)
 def test_smallest_scenario_is_small(entry: Entry) -> None:
     size = CAUGHT[entry.name]
-    is_small = all(size[noun] <= most for noun, most in MOST.items())
+    is_small = all(getattr(size, noun) <= most for noun, most in MOST.items())
     assert is_small == (entry.name not in LARGER)
-    assert size["ranks"] + size["parameters"] + size["steps"] <= 6
+    assert size.ranks + size.parameters + size.steps <= 6
 
 
 @pytest.mark.slow

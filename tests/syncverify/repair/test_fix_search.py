@@ -71,7 +71,7 @@ def fix_of(entry_id: str) -> Fix | None:
         ),
         (
             "double-accumulation-division",
-            "double_accumulation_division.py:23 in divisor",
+            "factors.py:95 in divisor",
             (
                 "- return super().divisor(bucket) * self.required",
                 "+ return super().divisor(bucket)",
