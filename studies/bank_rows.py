@@ -8,7 +8,7 @@ from typing import Final, Self
 from studies.rows import RESULTS, RowFile, today
 from syncverify.bugbank.entry import Entry
 from syncverify.command.bank.play import BankBudget, EntryResult
-from syncverify.scenario.token import Reproducer, decode
+from syncverify.scenario.replay_token import Reproducer, decode
 
 BUDGET: Final = BankBudget(examples=500, twin_examples=10, seed=0)
 

@@ -11,9 +11,9 @@ from syncverify.backends.choice import open_backend
 from syncverify.errors import UsageError
 from syncverify.repair.diagnosis import diagnosed
 from syncverify.report.text import violation_text
+from syncverify.scenario.replay_token import Reproducer
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
-from syncverify.scenario.token import Reproducer
 from syncverify.search.beyond_contract import observing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state

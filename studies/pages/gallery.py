@@ -15,7 +15,7 @@ from syncverify.bugbank.catalogue import entry_of
 from syncverify.bugbank.entry import Entry
 from syncverify.one_play import PlayedScenario, play
 from syncverify.report.text import SMALLEST, violation_text
-from syncverify.scenario.token import decode
+from syncverify.scenario.replay_token import decode
 from syncverify.search.found_violation import FoundViolation
 
 # One defect of each kind, from numbers over calls to memory.

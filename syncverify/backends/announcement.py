@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from syncverify.processes.owner_link import Starts, tell_owner
+from syncverify.scenario.replay_token import Reproducer, encode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
-from syncverify.scenario.token import Reproducer, encode
 
 
 def announce(scenario: Scenario, schedule: Schedule = DEFAULT_SCHEDULE) -> None:

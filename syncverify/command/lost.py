@@ -13,8 +13,8 @@ from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import write_json
 from syncverify.report.documents import document_paths, write_documents
 from syncverify.report.report import Report
+from syncverify.scenario.replay_token import decode
 from syncverify.scenario.schedule import decisions_of
-from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.saved_violations import SavedViolations, open_database
 from syncverify.subjects.subject import Subject, resolve

@@ -41,7 +41,7 @@ from syncverify.command.torchrun_job import refuse_jobs_that_start_again
 from syncverify.plain_text import plain
 from syncverify.processes.orphans import adopt_orphans, end_children
 from syncverify.processes.owner_link import Lost
-from syncverify.scenario.token import renamed
+from syncverify.scenario.replay_token import renamed
 from syncverify.trace.source_lines import CodeLine
 
 _PROPERTIES = {

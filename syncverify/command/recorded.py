@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncverify.errors import ScenarioFormatError, UsageError
-from syncverify.scenario.token import decode, file_text
+from syncverify.scenario.replay_token import decode, file_text
 from syncverify.settings import BACKEND_NAMES
 
 

@@ -20,8 +20,8 @@ from syncverify.report.console import say
 from syncverify.report.report import Report
 from syncverify.report.text import scenario_lines, violation_text
 from syncverify.scenario.features import optional_features
+from syncverify.scenario.replay_token import Reproducer, load
 from syncverify.scenario.schedule import decisions_of
-from syncverify.scenario.token import Reproducer, load
 from syncverify.search.beyond_contract import observing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import ScheduledBackend

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from typing_extensions import override
 
 from syncverify.judge.violation import Violation
+from syncverify.scenario.replay_token import Reproducer, encode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule
-from syncverify.scenario.token import Reproducer, encode
 from syncverify.search.left_over_value import LeftOver
 from syncverify.trace.source_lines import CodeLine, SourceLine
 from syncverify.witness.fix import Fix

@@ -12,8 +12,8 @@ from syncverify.errors import (
     ScenarioFormatError,
 )
 from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.replay_token import Reproducer, encode
 from syncverify.scenario.space import Space
-from syncverify.scenario.token import Reproducer, encode
 from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation

@@ -13,8 +13,8 @@ from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
 from syncverify.judge.violation import Violation
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.replay_token import Reproducer
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.token import Reproducer
 from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Identity, Judge, JudgedRun

@@ -20,8 +20,8 @@ from hypothesis.database import ExampleDatabase, InMemoryExampleDatabase
 from syncverify.errors import ScenarioFormatError, UnknownLayerError
 from syncverify.plain_text import counted
 from syncverify.scenario.features import features_outside
+from syncverify.scenario.replay_token import Reproducer, decode, encode, other_version
 from syncverify.scenario.size import size_of
-from syncverify.scenario.token import Reproducer, decode, encode, other_version
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.result import Progress

@@ -28,8 +28,8 @@ from syncverify.backends.packed_subject import pack_subject
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.judge.ordering.kept_references import KIND as REFERENCE
 from syncverify.processes.calls import run_in_processes
+from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject

@@ -18,9 +18,9 @@ from syncverify.errors import EnvironmentNotSupportedError, InternalError
 from syncverify.judge.evidence import WrongGradient
 from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.processes.owner_link import Lost
+from syncverify.scenario.replay_token import renamed
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
-from syncverify.scenario.token import renamed
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
 from syncverify.search.schedules import RANDOM, ScheduleChoice, ScheduleCoverage

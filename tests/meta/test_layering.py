@@ -283,6 +283,12 @@ def test_private_torch_in_two_modules_is_found(
     )
 
 
+def test_no_module_hides_one_of_the_standard_library() -> None:
+    """Python that starts in a folder imports the modules of that folder first."""
+    files = (file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+    assert {file.stem for file in files} & sys.stdlib_module_names == set()
+
+
 @pytest.mark.slow
 def test_importing_syncverify_loads_no_torch_and_no_strategies() -> None:
     """Public names are resolved on first use; nothing warns."""

@@ -12,10 +12,10 @@ from studies.bank_rows import caught
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.scenario.features import optional_features
+from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scenario.small_scope import WORD_TOPICS, SmallScope
-from syncverify.scenario.token import decode
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.judge import Judge
 from syncverify.search.schedules import ScheduleChoice

@@ -21,8 +21,8 @@ from syncverify.backends.sim import SimBackend
 from syncverify.errors import UsageError
 from syncverify.scenario import feature_table
 from syncverify.scenario.contract import EVERYTHING
+from syncverify.scenario.replay_token import _pack, decode
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.token import _pack, decode
 from syncverify.search.drawing import Drawing
 from syncverify.search.replay import replay_saved
 from syncverify.search.result import SilentProgress

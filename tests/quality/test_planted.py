@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from syncverify.judge.violation import Violation
+from syncverify.scenario.replay_token import Reproducer, decode, encode
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.token import Reproducer, decode, encode
 from tests.programs import violations
 from tests.quality.planted.planted import Planted, planted_in
 

@@ -23,9 +23,9 @@ from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.scenario.replay_token import Reproducer, decode, encode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
-from syncverify.scenario.token import Reproducer, decode, encode
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.strategies import scenarios, schedules
 from syncverify.subjects.subject import resolve

@@ -20,8 +20,8 @@ from syncverify.judge.evidence import WrongGradient
 from syncverify.judge.properties import check
 from syncverify.report.evidence import remedy_of
 from syncverify.report.text import violation_text
+from syncverify.scenario.replay_token import decode
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
-from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
 from tests.programs import violations
 from tests.quality.planted.lifecycle_words import ForksFromLastGradient

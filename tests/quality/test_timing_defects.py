@@ -11,10 +11,10 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.judge.properties import check
 from syncverify.report.text import violation_text
+from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
 from syncverify.search.schedules import ScheduleChoice

@@ -25,9 +25,9 @@ from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE
 from syncverify.report.console import check_folder, say
 from syncverify.scenario.feature_table import EVENTS, FEATURES, PLAIN
 from syncverify.scenario.features import optional_features
+from syncverify.scenario.replay_token import Reproducer, load
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.step_plan import GROWN
-from syncverify.scenario.token import Reproducer, load
 from syncverify.search.beyond_contract import observing
 from syncverify.subjects.subject import Subject, resolve
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from syncverify.backends.sim import SimBackend
 from syncverify.program.two_synchronizers import TwoSynchronizers
-from syncverify.scenario.token import Reproducer
+from syncverify.scenario.replay_token import Reproducer
 from syncverify.search.replayed import Replayed, replayed
 from syncverify.subjects.subject import Subject, same_signature
 

@@ -19,7 +19,7 @@ from studies.pages.conformance_columns import (
 )
 from syncverify.report.observed import EXPLAINED
 from syncverify.scenario.feature_table import OPTIONAL
-from syncverify.scenario.token import decode
+from syncverify.scenario.replay_token import decode
 from syncverify.search.observation import RATINGS, features_beyond
 from syncverify.subjects.subject import resolve
 

@@ -11,8 +11,8 @@ from syncverify.bugbank.entry import Entry
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import optional_features
+from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.token import decode
 from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.judge import Judge, JudgedRun
 from syncverify.search.schedules import ScheduleChoice

@@ -8,7 +8,7 @@ from syncverify.bugbank.catalogue import entries
 from syncverify.bugbank.entry import Entry
 from syncverify.judge.properties import check
 from syncverify.judge.properties.determinism import subject_is_deterministic
-from syncverify.scenario.token import Reproducer, decode
+from syncverify.scenario.replay_token import Reproducer, decode
 from syncverify.subjects.subject import Subject
 
 CAUGHT = caught()

@@ -20,7 +20,7 @@ from syncverify.command.process_exit import complain, leave_at_once, tell_end
 from syncverify.processes import owner_link
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.token import Reproducer, encode
+from syncverify.scenario.replay_token import Reproducer, encode
 
 owner_link._BEAT_SECONDS = 0.1
 times = dict(silence=0.8, suspicion=0.3, confirmation=0.4, release=0.1, grace=0.1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from syncverify.scenario.token import decode
+from syncverify.scenario.replay_token import decode
 from tests.syncverify.command.played_commands import BLOCKS, DIES, PLAYS, played, start
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]

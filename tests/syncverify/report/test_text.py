@@ -18,10 +18,10 @@ from syncverify.report.text import (
     verdict,
     violation_text,
 )
+from syncverify.scenario.replay_token import Reproducer, decode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.token import Reproducer, decode
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.trace.records import Access, Moment
 from syncverify.trace.regions import MemoryRegion

@@ -15,9 +15,9 @@ from hypothesis.database import (
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError, InternalError
 from syncverify.scenario.contract import EVERYTHING, Capabilities
+from syncverify.scenario.replay_token import Reproducer, encode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.token import Reproducer, encode
 from syncverify.search.replay import Replay, replay_saved, shrink_replayed
 from syncverify.search.result import SilentProgress
 from syncverify.search.saved_violations import (

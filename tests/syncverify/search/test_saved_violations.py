@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from syncverify.judge.violation import Violation
+from syncverify.scenario.replay_token import encode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.token import encode
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.result import SilentProgress
 from syncverify.search.saved_violations import (

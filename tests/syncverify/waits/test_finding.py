@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
+from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.token import decode
 from syncverify.subjects.subject import resolve
 from syncverify.waits.answers import Answer
 from syncverify.waits.exposed_time import Link

@@ -11,7 +11,7 @@ from syncverify.bugbank.entry import Entry
 from syncverify.command.bank.play import BankBudget, BankPlayer, Caught, EntryResult
 from syncverify.command.bank.table import line_of, summary, table
 from syncverify.judge.violation import Violation
-from syncverify.scenario.token import decode
+from syncverify.scenario.replay_token import decode
 from syncverify.search.first_violation import FirstViolation, find_first
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject

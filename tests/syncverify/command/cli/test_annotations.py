@@ -12,7 +12,7 @@ from syncverify.command.options import cli
 from syncverify.dumps.writing import dumps_of
 from syncverify.report.annotations import _WRITERS as WRITERS
 from syncverify.report.annotations import Annotation
-from syncverify.scenario.token import Reproducer, encode
+from syncverify.scenario.replay_token import Reproducer, encode
 from syncverify.settings import REPORT_FORMATS
 from tests.programs import one_parameter
 from tests.syncverify.judge.properties.handmade_traces import launch

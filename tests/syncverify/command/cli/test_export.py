@@ -7,7 +7,7 @@ import pytest
 
 from studies.bank_rows import caught
 from syncverify.bugbank.catalogue import entry_of
-from syncverify.scenario.token import Reproducer, encode
+from syncverify.scenario.replay_token import Reproducer, encode
 from tests.programs import one_parameter
 
 ROOT = Path(__file__).parents[4]

@@ -11,9 +11,9 @@ import pytest
 from syncverify.program.modules import module_parameters
 from syncverify.program.modules.layers import forget_layers, provide_layers
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.replay_token import Reproducer, decode, encode, renamed
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
-from syncverify.scenario.token import Reproducer, decode, encode, renamed
 
 Call = Callable[..., Any]
 LAYERS = """

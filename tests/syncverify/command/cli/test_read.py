@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from syncverify.dumps.writing import dumps_of
-from syncverify.scenario.token import Reproducer, encode
+from syncverify.scenario.replay_token import Reproducer, encode
 from tests.programs import one_parameter
 from tests.syncverify.judge.properties.handmade_traces import launch
 

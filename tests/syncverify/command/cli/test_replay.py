@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncverify.scenario.token import Reproducer, encode
+from syncverify.scenario.replay_token import Reproducer, encode
 from tests.programs import one_parameter
 
 CHANGES = '''

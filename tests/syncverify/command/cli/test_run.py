@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.scenario.replay_token import decode, encode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
-from syncverify.scenario.token import decode, encode
 
 Call = Callable[..., Any]
 SEARCH = ("--examples", "6", "--seed", "0", "--ranks", "2")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from syncverify.scenario.replay_token import Reproducer, encode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.token import Reproducer, encode
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS
 
 Call = Callable[..., Any]

@@ -11,7 +11,7 @@ from syncverify.command.export.execution import reproduction_of, write_and_try
 from syncverify.command.export.script import Reproduction
 from syncverify.command.export.subject_text import subject_text
 from syncverify.errors import UsageError
-from syncverify.scenario.token import decode
+from syncverify.scenario.replay_token import decode
 from syncverify.subjects.subject import Subject
 from tests.syncverify.command.export.script_verdicts import verdicts
 

@@ -13,9 +13,9 @@ from syncverify.command.export.script import Reproduction
 from syncverify.command.export.shown_gradient import shown_gradients
 from syncverify.command.export.subject_text import subject_text
 from syncverify.errors import UsageError
+from syncverify.scenario.replay_token import Reproducer
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.token import Reproducer
 from syncverify.strategies import scenarios
 from syncverify.subjects.subject import Subject, resolve
 from tests.quality.planted.updates_in_backward import (

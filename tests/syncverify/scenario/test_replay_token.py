@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncverify.errors import ScenarioFormatError
+from syncverify.scenario.replay_token import Reproducer, decode, encode, load
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.token import Reproducer, decode, encode, load
 from syncverify.strategies import scenarios, schedules
 from tests.programs import one_parameter
 
