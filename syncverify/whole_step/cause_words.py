@@ -351,7 +351,13 @@ def _(cause: Misplaced, _quantity: Quantity) -> CauseWords:
 
 
 @words_of.register
-def _(_cause: NotContinued, _quantity: Quantity) -> CauseWords:
+def _(cause: NotContinued, _quantity: Quantity) -> CauseWords:
+    if not cause.is_all_compared:
+        return CauseWords(
+            "differs after loading; the optimizer's state of tensors that are no parameters was not "
+            "compared",
+            "save and load each rank's own state of the optimizer, and what the step keeps",
+        )
     return CauseWords(
         "differs after loading, though all that was loaded is right",
         "save what the step keeps beside them: a counter, a schedule, a sampler",

@@ -364,8 +364,13 @@ class Misplaced:
 
 @dataclass(frozen=True, slots=True)
 class NotContinued:
-    """All that was loaded is right, and the steps after it are not."""
+    """All that was compared after loading is right, and the steps after it are not.
 
+    Attributes:
+        is_all_compared: Whether no optimizer has tensors of its own, whose state has no right value.
+    """
+
+    is_all_compared: bool = True
     word: str = field(default="not-continued", init=False)
 
 
