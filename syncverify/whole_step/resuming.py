@@ -31,6 +31,7 @@ from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.loading_causes import loading_cause
 from syncverify.whole_step.outcome import LayoutPlay, worst_errors
 from syncverify.whole_step.playing import watched
+from syncverify.whole_step.read_elsewhere import is_read_elsewhere
 from syncverify.whole_step.saved_steps import (
     LoadedValues,
     load_and_train,
@@ -253,7 +254,7 @@ class ResumedPlay:
                     num_values=total,
                 )
         if wrong and not loaded:
-            first = wrong[0]
+            first = next((e for e in wrong if not self._is_elsewhere(e)), wrong[0])
             same = [
                 each
                 for each in values
@@ -267,6 +268,9 @@ class ResumedPlay:
                 follows=(),
                 num_values=len(same),
             )
+
+    def _is_elsewhere(self, found: ComparedValue) -> bool:
+        return is_read_elsewhere(found, self._values_of_ranks, self.first_step)
 
     @property
     def _is_all_compared(self) -> bool:

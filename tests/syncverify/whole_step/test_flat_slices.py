@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from syncverify.whole_step.causes import NotContinued
 from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     compare,
@@ -123,5 +124,61 @@ def test_the_moments_of_another_rank_show_in_the_steps_after() -> None:
     result = resumed(load=functools.partial(load, state_of=0))
     (mistake,) = result.mistakes
     assert mistake.finding.cause == NotContinued(is_all_compared=False)
+    assert mistake.finding.quantity is Quantity.PARAMETER
     assert "lacks it" not in str(result)
     assert "state of tensors that are no parameters was not compared" in str(result)
+
+
+CLIP = 0.05
+
+
+def clipped_step(
+    model: Any,
+    batch: torch.Tensor,
+    optimizer: Optimizer,
+    mesh: DeviceMesh,
+    *,
+    over_all: bool,
+) -> dict[str, torch.Tensor]:
+    """Clip by the norm of all slices; over all ranks, replicas count twice."""
+    backward(model, batch, mesh)
+    square = model.part.grad.square().sum()
+    dist.all_reduce(square, group=None if over_all else _sharding(mesh))
+    norm = square.sqrt()
+    model.part.grad *= (CLIP / (norm + 1e-6)).clamp(max=1.0)
+    update(model, optimizer, mesh)
+    return {"norm": norm}
+
+
+def clipped(*, over_all: bool) -> Parity:
+    own = functools.partial(clipped_step, over_all=over_all)
+    return play(step=own, clip=CLIP, layouts=["dp_replicate=2,dp_shard=2"])
+
+
+def test_a_norm_over_the_shards_is_right() -> None:
+    result = clipped(over_all=False)
+    assert result.is_right, str(result)
+
+
+def test_a_norm_that_counts_replicas_comes_first_and_alone() -> None:
+    result = clipped(over_all=True)
+    (mistake,) = result.mistakes
+    assert mistake.finding.names == {"norm"}
+    assert "and no parameter depends on these" in str(result)
+
+
+def unreduced_step(
+    model: Any, batch: torch.Tensor, optimizer: Optimizer, mesh: DeviceMesh
+) -> None:
+    """Give the slice a gradient of this rank alone."""
+    mean_square(model, batch).backward()
+    flat = torch.cat([each.grad.flatten() for each in model.parameters()])
+    group = _sharding(mesh)
+    model.part.grad = flat.chunk(group.size())[group.rank()]
+    update(model, optimizer, mesh)
+
+
+def test_gradients_that_slices_take_unreduced_are_named() -> None:
+    result = play(step=unreduced_step)
+    causes = {each.finding.cause.word for each in result.mistakes}
+    assert causes == {"lacks-sum"}, str(result)
