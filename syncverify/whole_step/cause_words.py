@@ -302,6 +302,12 @@ def _(cause: OtherlyFrozen, _quantity: Quantity) -> CauseWords:
 
 @words_of.register
 def _(cause: OtherOption, _quantity: Quantity) -> CauseWords:
+    if cause.is_left:
+        return CauseWords(
+            f"the learning rate stays at {cause.value}, and the schedule of one rank sets "
+            f"{cause.expected}: step() takes no `schedule`",
+            "let step() take `schedule`, and call schedule.step() after the optimizer's step",
+        )
     number = _number(cause.axes, is_number_of_parts=False)
     factor = f"; the factor is {number}" if number else ""
     values = f"{cause.value}, and with {cause.expected} on one rank"

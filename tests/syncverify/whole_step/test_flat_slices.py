@@ -13,7 +13,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from syncverify.whole_step.causes import NotContinued
+from syncverify.whole_step.causes import NotContinued, OtherOption
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
@@ -182,3 +182,22 @@ def test_gradients_that_slices_take_unreduced_are_named() -> None:
     result = play(step=unreduced_step)
     causes = {each.finding.cause.word for each in result.mistakes}
     assert causes == {"lacks-sum"}, str(result)
+
+
+def step_without_schedule(
+    model: Any, batch: torch.Tensor, optimizer: Optimizer, mesh: DeviceMesh
+) -> None:
+    backward(model, batch, mesh)
+    update(model, optimizer, mesh)
+
+
+def test_a_step_that_takes_no_schedule_is_named_by_its_learning_rate() -> None:
+    result = play(step=step_without_schedule, schedule=schedule)
+    (mistake,) = result.mistakes
+    assert mistake.finding.cause == OtherOption("lr", 0.01, 0.005, is_left=True)
+    assert "step() takes no `schedule`" in str(result)
+
+
+def test_a_step_that_takes_the_schedule_is_right() -> None:
+    result = play(step=step, schedule=schedule)
+    assert result.is_right, str(result)
