@@ -34,7 +34,7 @@ _NO_BACKEND: Final = "No backend type associated with device type cpu"
 _HINT_OF_BACKEND: Final = (
     "the tensors lie in memory of the CPU, and the group's backend is nccl: move them to the device, "
     'as by `.cuda()`, or communicate over a group of gloo, as by `new_group(backend="gloo")`; '
-    "`--device cpu` plays a program without GPUs"
+    '`--device cpu`, or `device = "cpu"` in a file of `syncverify parity`, plays a program without GPUs'
 )
 _HINT_OF_SENDS: Final = (
     "let one of the two ranks receive first, or use `batch_isend_irecv` or `isend`: a send ends "

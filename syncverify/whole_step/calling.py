@@ -54,6 +54,11 @@ def call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
     return function(*positional, **by_name)
 
 
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Tell whether a function names a value."""
+    return name in inspect.signature(function).parameters
+
+
 def _lacking(function: Callable[..., Any], name: str, values: Mapping[str, Any]) -> str:
     """Return the message about a parameter that gets no value."""
     called = getattr(function, "__name__", type(function).__name__)

@@ -302,6 +302,12 @@ def _(cause: OtherlyFrozen, _quantity: Quantity) -> CauseWords:
 
 @words_of.register
 def _(cause: OtherOption, _quantity: Quantity) -> CauseWords:
+    if cause.is_left:
+        return CauseWords(
+            f"the learning rate stays at {cause.value}, and the schedule of one rank sets "
+            f"{cause.expected}: step() takes no `schedule`",
+            "let step() take `schedule`, and call schedule.step() after the optimizer's step",
+        )
     number = _number(cause.axes, is_number_of_parts=False)
     factor = f"; the factor is {number}" if number else ""
     values = f"{cause.value}, and with {cause.expected} on one rank"
@@ -351,7 +357,13 @@ def _(cause: Misplaced, _quantity: Quantity) -> CauseWords:
 
 
 @words_of.register
-def _(_cause: NotContinued, _quantity: Quantity) -> CauseWords:
+def _(cause: NotContinued, _quantity: Quantity) -> CauseWords:
+    if not cause.is_all_compared:
+        return CauseWords(
+            "differs after loading; the optimizer's state of tensors that are no parameters was not "
+            "compared",
+            "save and load each rank's own state of the optimizer, and what the step keeps",
+        )
     return CauseWords(
         "differs after loading, though all that was loaded is right",
         "save what the step keeps beside them: a counter, a schedule, a sampler",

@@ -303,12 +303,14 @@ class OtherOption:
         value: Its value on the first wrong rank.
         expected: Its value on one rank.
         axes: Sets of axes whose number of ranks is one value divided by the other.
+        is_left: Whether a schedule changes it on one rank, and the own step takes no `schedule`.
     """
 
     name: str
     value: object
     expected: object
     axes: frozenset[frozenset[str]] = frozenset()
+    is_left: bool = False
     word: str = field(default="other-option", init=False)
 
 
@@ -364,8 +366,13 @@ class Misplaced:
 
 @dataclass(frozen=True, slots=True)
 class NotContinued:
-    """All that was loaded is right, and the steps after it are not."""
+    """All that was compared after loading is right, and the steps after it are not.
 
+    Attributes:
+        is_all_compared: Whether no optimizer has tensors of its own, whose state has no right value.
+    """
+
+    is_all_compared: bool = True
     word: str = field(default="not-continued", init=False)
 
 

@@ -20,6 +20,7 @@ from syncverify.whole_step.mesh_play import MeshPlay
 from syncverify.whole_step.outcome import LayoutPlay, worst_errors
 from syncverify.whole_step.plain_checks import check_plain
 from syncverify.whole_step.playing import play_on
+from syncverify.whole_step.read_elsewhere import read_elsewhere
 from syncverify.whole_step.replicas import copies_apart
 from syncverify.whole_step.rounding import roundings_of
 from syncverify.whole_step.training import Training
@@ -79,15 +80,16 @@ def compare(
     if not _is_tried(training, ranks):
         return replace(played, is_tried=False)
     values, reference = _compared(training, layout, ranks, reference, device)
+    play = MeshPlay(training, layout, ranks, reference, device)
     apart = [each for each in values if training.loss is None and is_apart(each)]
     values = [each for each in values if not any(each is other for other in apart)]
     ignored = [*unread(values, ranks), *left_steps(values)]
+    ignored += read_elsewhere(values, play)
     values = [each for each in values if not any(each is other for other in ignored)]
     if not is_poisoned:
         check_judged(values, reference)
     mistakes = tuple[WrongQuantity, ...]()
     if any(each.wrong_ranks for each in values):
-        play = MeshPlay(training, layout, ranks, reference, device)
         mistakes = tuple(findings(values, play))
         check_plain(training, ranks, mistakes)
     else:

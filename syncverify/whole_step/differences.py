@@ -46,6 +46,7 @@ class ComparedValue:
         tolerance: Largest difference of an element that rounding explains.
         is_exact: Whether rounding is far smaller than any mistake: in float64.
         is_judged: Whether a mistake of a factor of 2 would be seen.
+        is_by_own: Whether it should have this value by the rank's own earlier values.
     """
 
     quantity: Quantity
@@ -56,6 +57,7 @@ class ComparedValue:
     tolerance: float = 0.0
     is_exact: bool = True
     is_judged: bool = True
+    is_by_own: bool = False
 
     @property
     def slack(self) -> float:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
+from syncverify.whole_step.calling import takes
 from syncverify.whole_step.causes import OtherlyFrozen, OtherOption
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.factors import axes_with
@@ -36,14 +38,23 @@ def option_cause(found: ComparedValue, play: MeshPlay) -> OtherOption | None:
     """Return the first option of a parameter that differs from one rank's on all wrong ranks."""
     name, step = parameter_of(found.name), found.step
     plain = play.reference.values.steps[step].options.get(name, {})
-    by_rank = [
-        play.ranks[r].steps[step].options.get(name, {}) for r in found.wrong_ranks
-    ]
+    by_rank = [play.ranks[r].steps[step].options_of(name) for r in found.wrong_ranks]
     for option, expected in plain.items():
         values = [each.get(option, expected) for each in by_rank]
         if values and all(value != expected for value in values):
-            return _other(option, values[0], expected, play)
+            other = _other(option, values[0], expected, play)
+            is_left = _is_left(name, other, play)
+            return replace(other, axes=frozenset(), is_left=True) if is_left else other
     return None
+
+
+def _is_left(parameter: str, other: OtherOption, play: MeshPlay) -> bool:
+    """Tell whether the own step leaves the learning rate, since it takes no schedule."""
+    training = play.training
+    if other.name != "lr" or training.schedule is None or training.step is None:
+        return False
+    starts = [each.steps[0].options_of(parameter).get("lr") for each in play.ranks]
+    return not takes(training.step, "schedule") and other.value in starts
 
 
 def _other(name: str, value: object, expected: object, play: MeshPlay) -> OtherOption:

@@ -17,7 +17,7 @@ from syncverify.whole_step.clip_causes import coefficient_of
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.mesh_play import MeshPlay
 from syncverify.whole_step.playing import gradients_of, optimized
-from syncverify.whole_step.values import Quantity
+from syncverify.whole_step.values import Quantity, parameter_of
 
 
 def by_own_values(
@@ -157,6 +157,10 @@ def _optimized(
             for rank in each.got
             if (value := made[rank][step][quantity].get(each.name)) is not None
         }
+        name = parameter_of(each.name)
+        read = [rank.steps[step] for rank in play.ranks]
+        if any(name in e.read_elsewhere for e in read):
+            continue  # the optimizer may have read other gradients
         if {*expected} == {*each.got}:
             if quantity is Quantity.PARAMETER:
                 expected = _sent(play, each, expected)
@@ -193,7 +197,8 @@ def _expecting(
     sizes = [_largest(each) for each in found.expected.values()]
     own = [_largest(each) for each in expected.values()]
     factor = max([1.0, *(b / a for a, b in zip(sizes, own, strict=True) if a)])
-    return replace(found, expected=expected, tolerance=found.tolerance * factor)
+    tolerance = found.tolerance * factor
+    return replace(found, expected=expected, tolerance=tolerance, is_by_own=True)
 
 
 def _largest(value: torch.Tensor) -> float:

@@ -31,6 +31,7 @@ from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.loading_causes import loading_cause
 from syncverify.whole_step.outcome import LayoutPlay, worst_errors
 from syncverify.whole_step.playing import watched
+from syncverify.whole_step.read_elsewhere import is_read_elsewhere
 from syncverify.whole_step.saved_steps import (
     LoadedValues,
     load_and_train,
@@ -190,8 +191,9 @@ class ResumedPlay:
         self, quantity: Quantity, name: str, value: torch.Tensor | None
     ) -> Iterator[ComparedValue]:
         parameter = parameter_of(name)
-        others = left_to_others(parameter, self._values_of_ranks, 0)
-        held_by = {*range(len(self.ranks))} - (others if quantity in _HELD else set())
+        held_by = {*range(len(self.ranks))}
+        if quantity in _HELD:
+            held_by = self._holding(parameter)
         got = {
             rank: each.loaded[quantity].get(name)
             for rank, each in enumerate(self.ranks)
@@ -207,6 +209,11 @@ class ResumedPlay:
             for r in got
         }
         yield ComparedValue(quantity, 0, name, got, expected)
+
+    def _holding(self, parameter: str) -> set[int]:
+        """Return the ranks whose optimizers have a parameter, and update it."""
+        holding = {rank for rank, e in enumerate(self.ranks) if e.is_held(parameter)}
+        return holding - left_to_others(parameter, self._values_of_ranks, 0)
 
     def _generators(self) -> Iterator[ComparedValue]:
         """Yield the generators, where the same ranks go on and their steps draw numbers."""
@@ -247,7 +254,7 @@ class ResumedPlay:
                     num_values=total,
                 )
         if wrong and not loaded:
-            first = wrong[0]
+            first = next((e for e in wrong if not self._is_elsewhere(e)), wrong[0])
             same = [
                 each
                 for each in values
@@ -256,11 +263,20 @@ class ResumedPlay:
             yield WrongQuantity(
                 quantity=first.quantity,
                 step=first.step,
-                cause=NotContinued(),
+                cause=NotContinued(is_all_compared=self._is_all_compared),
                 differences=tuple(each for each in same if each.wrong_ranks),
                 follows=(),
                 num_values=len(same),
             )
+
+    def _is_elsewhere(self, found: ComparedValue) -> bool:
+        return is_read_elsewhere(found, self._values_of_ranks, self.first_step)
+
+    @property
+    def _is_all_compared(self) -> bool:
+        """Tell whether no optimizer has tensors of its own, such as a flat slice or copies."""
+        steps = (step for each in self.ranks for step in each.values.steps)
+        return not any(each.read_elsewhere or each.copied for each in steps)
 
     def _cause(self, found: ComparedValue) -> StepMistake:
         fresh: Mapping[int, torch.Tensor | None] = {

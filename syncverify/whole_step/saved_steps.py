@@ -36,6 +36,11 @@ class LoadedValues:
     loaded: HeldValues
     values: RankValues
 
+    def is_held(self, parameter: str) -> bool:
+        """Tell whether an optimizer has a parameter itself; a flat slice is another tensor."""
+        fresh = self.fresh[Quantity.LOADED_RATE]
+        return parameter in fresh or parameter in self.values.options
+
 
 def num_before(training: Training) -> int:
     """Return the number of steps before a training is saved."""

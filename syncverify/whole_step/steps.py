@@ -516,6 +516,7 @@ def _values(wired: Wired, watch: StepWatch, returned: Any, index: int) -> StepVa
         clips_parts=watch.clips_parts,
         updated=frozenset(options),
         options=options,
+        own_options=watch.own_options,
         draws=watch.draws,
         left=_left(wired, watch),
         read_elsewhere=frozenset(

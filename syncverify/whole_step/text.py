@@ -283,6 +283,9 @@ def _place(outcome: Comparison, found: FoundMistake) -> str:
         return f"on rank {min(found.finding.differences[0].got)}"
     if isinstance(found.variation, AllOnes):
         return "in closed form"
+    first = found.finding.differences[0]
+    if first.is_by_own:
+        return f"right after rank {first.wrong_ranks[0]}'s own earlier values"
     return f"on {'one rank' if outcome.beside is None else _setup(outcome.beside, outcome)}"
 
 

@@ -73,6 +73,7 @@ class StepValues:
         clips_parts: Whether some parameters are clipped apart from others, or not at all.
         updated: The parameters of the optimizers of this rank that step.
         options: Options with which these update each parameter.
+        own_options: Options that all tensors of the optimizers share that are no parameters.
         draws: Whether the step draws random numbers.
         left: Parameters as the optimizer left them, where the step wrote others in their place.
         read_elsewhere: Parameters that an optimizer may update from a tensor that is not their
@@ -96,6 +97,12 @@ class StepValues:
     max_norm: float | None = None
     backwards: tuple[SourceLine, ...] = ()
     used: NamedTensors = field(default_factory=dict)
+    own_options: Mapping[str, object] = field(default_factory=dict)
+
+    def options_of(self, name: str) -> Mapping[str, object]:
+        """Return the options that update a parameter, also by way of a flat slice."""
+        own = self.own_options if name in self.read_elsewhere else {}
+        return self.options.get(name, own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,13 @@ class StepWatch:
         """Return the tensors that an optimizer updates, and that are no parameters of the model."""
         return [e for e in parameters_of(optimizer) if e not in self._parameters]
 
+    @property
+    def own_options(self) -> dict[str, object]:
+        """Return the options that all tensors share that are no parameters of the model."""
+        own = [e for t, e in self.options.items() if t not in self._parameters]
+        first = own[0] if own else {}
+        return {k: v for k, v in first.items() if all(e.get(k) == v for e in own)}
+
     def sees_end(self, optimizer: Any) -> None:
         """Copy the parameters that the optimizer leaves, and what it read by its own copies."""
         self._running.pop()

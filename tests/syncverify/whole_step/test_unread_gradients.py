@@ -269,7 +269,7 @@ def test_a_state_of_its_owner_has_to_be_loaded(
 def test_a_lost_state_of_a_flat_slice_shows_in_the_steps_after() -> None:
     result = resumed(plain_step, flat_sgd, load=load_without_state)
     (mistake,) = result.mistakes
-    assert mistake.finding.cause == NotContinued()
+    assert mistake.finding.cause == NotContinued(is_all_compared=False)
 
 
 def other_owners(
