@@ -186,11 +186,10 @@ class LocalModel:
         if spec.use == PLAIN or not local.requires_grad:
             scaled = constant * scale
             return dot(local, scaled.to(dtype=local.dtype, device=local.device))
+        # Inf and NaN in the gradient of another parameter would not cancel out.
+        is_added = spec.use == "added_to_another" and bool(constant.isfinite().all())
         # Some take the constant for whole numbers.
         constant = constant.to(dtype=local.dtype, device=local.device)
-        is_added = spec.use == "added_to_another"
-        # Inf and NaN of the other parameter would not cancel out.
-        is_added = is_added and bool(constant.isfinite().all())
         other = self._other_of_shape(local, before) if is_added else None
         if other is not None:
             remake = functools.partial(local_in_graph, self.parameters[spec.name], spec)

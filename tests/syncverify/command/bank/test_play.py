@@ -39,7 +39,7 @@ def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
     assert found.contract == "plain"
     assert (found.ranks, found.parameters, found.steps) == (1, 1, 1)
     reproducer = decode(found.token)
-    assert (reproducer.property, reproducer.cause) == QUICK.nameentity
+    assert (reproducer.property, reproducer.cause) == QUICK.identity
     line = line_of(caught).rpartition(",")[0]
     assert line == (
         "size1-group-self-add: caught by unreduced_stay_local (scaled) after 1 scenario"
