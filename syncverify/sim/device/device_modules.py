@@ -237,7 +237,7 @@ _IMPORTED: tuple[tuple[Any, Replacement], ...] = (
 def _new_group(
     original: Any, streams: RankStreams, ranks: Any = None, timeout: Any = None,
     backend: Any = None, backend_options: Any = None, pg_tag: Any = None,
-    use_local_synchronization: Any = False, **options: Any,
+    use_local_synchronization: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
     """Make a group of the machine, whichever library is to move the data.
 

@@ -155,5 +155,8 @@ def test_groups_that_are_equal_are_not_accused(program: Callable[[int], None]) -
 
 def test_groups_of_a_subject_are_compared() -> None:
     run = SimBackend().run(GRID, resolve(MakesGroupsWhereNeeded))
-    causes = {each.cause for each in mismatches(run, lambda *_: pytest.fail("all groups differ"))}
+    causes = {
+        each.cause
+        for each in mismatches(run, lambda *_: pytest.fail("all groups differ"))
+    }
     assert causes == {"groups_differ"}
