@@ -27,6 +27,7 @@ _MATCHING = collectives_match_across_ranks.__name__
 # say better why ranks disagree, and come before other forms of the same property: a wrong group
 # also mixes groups in a bucket, and uneven parts of mixed groups move the ends of buckets.
 _DISAGREEMENTS: Final[Mapping[Identity, int]] = {
+    (_MATCHING, "groups_differ"): 0,
     (_MATCHING, "foreign_contribution"): 0,
     (_MATCHING, "groups_mixed"): 1,
     (_MATCHING, "buckets_differ"): 2,

@@ -12,7 +12,7 @@ from typing import Final
 from typing_extensions import override
 
 from syncverify.judge.ordering.races import Unordered
-from syncverify.trace.records import CollectiveLaunch, MemoryUse, Moment
+from syncverify.trace.records import CollectiveLaunch, GroupMade, MemoryUse, Moment
 from syncverify.trace.run import Detail, Fault
 from syncverify.trace.source_lines import CodeLine, Origin, SourceLine, lines_among
 
@@ -30,7 +30,7 @@ class Event:
     """
 
     words: str
-    use: MemoryUse | None = None
+    use: MemoryUse | GroupMade | None = None
 
     @property
     def origins(self) -> tuple[Origin, ...]:

@@ -13,6 +13,7 @@ from syncverify.trace.records import (
     CollectiveKey,
     CollectiveLaunch,
     CollectiveWait,
+    GroupMade,
     HostWait,
     Mark,
     StorageFreed,
@@ -30,7 +31,7 @@ _ACCESS_KINDS: Final[Mapping[Origin, EventKind]] = {
     NoLine.AUTOGRAD: "accumulate",
     NoLine.OPTIMIZER: "optimizer",
 }
-_WITHOUT_EVENT = SubjectReturn | UnwrittenRead | ClockCompared
+_WITHOUT_EVENT = SubjectReturn | UnwrittenRead | ClockCompared | GroupMade
 # Records of one tick each.
 _Point = CollectiveWait | Mark | StreamWait | HostWait | StreamCreated | StorageFreed
 
@@ -43,10 +44,10 @@ def lanes_of(trace: Sequence[TraceRecord]) -> tuple[str, ...]:
 def events_of(
     rank: int, trace: Sequence[TraceRecord], ticks: Ticks
 ) -> Iterator[tuple[int, TimelineEvent]]:
-    """Yield position and event of each record of a rank, except of three kinds.
+    """Yield position and event of each record of a rank, except of four kinds.
 
     A return is the end of its call's event. A read of unwritten memory is a fact about an access,
-    and a time that was compared is one about the host.
+    and a time that was compared is one about the host, as a group that was made is.
     """
     events = _RankEvents(rank, trace, ticks)
     for index, record in enumerate(trace):

@@ -432,6 +432,30 @@ class ClockCompared:
     source: Origin
 
 
+@dataclass(frozen=True, slots=True)
+class GroupMade:
+    """The rank made a group of ranks by a call that all ranks of the world have to make.
+
+    Attributes:
+        moment: Moment of the call.
+        stream: Current stream at that moment.
+        ranks: Global ranks of the group, in group order; the rank itself may be none of them.
+        source: Line of the subject that made the group.
+        callers: Lines of the subject that led to `source`, the nearest first.
+    """
+
+    moment: Moment
+    stream: str
+    ranks: tuple[int, ...]
+    source: Origin
+    callers: tuple[SourceLine, ...] = field(default=(), repr=False, compare=False)
+
+    @override
+    def __str__(self) -> str:
+        """Say it in words."""
+        return f"new_group() of ranks {_shortened(self.ranks)}, at {self.source}"
+
+
 TraceRecord = (
     SubjectCall
     | SubjectReturn
@@ -445,6 +469,7 @@ TraceRecord = (
     | StorageFreed
     | UnwrittenRead
     | ClockCompared
+    | GroupMade
 )
 # A record of memory that is used: its `reads` and `writes`.
 MemoryUse = Access | CollectiveLaunch

@@ -9,6 +9,7 @@ from typing import Any, Final
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder
 from syncverify.judge.properties.disagreements import skipped_by
+from syncverify.judge.properties.groups_made import groups_that_differ
 from syncverify.judge.properties.judgement import merge
 from syncverify.judge.properties.launch_order import launch_order_agrees
 from syncverify.judge.properties.lifecycle import (
@@ -97,6 +98,8 @@ def _ends(traced: Traced) -> Iterable[Violation]:
 
 
 def _stalls(traced: Traced) -> Iterable[Violation]:
+    if any(groups_that_differ(traced.run)):
+        return ()  # ranks that name one group in two ways do not meet
     return merge(every_wait_completes.__name__, early_end(traced.run, _STALLS))
 
 

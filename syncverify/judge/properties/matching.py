@@ -11,6 +11,7 @@ from functools import partial
 from syncverify.judge.cause import Cause, Mistake
 from syncverify.judge.evidence import Disagreement, Event, ended
 from syncverify.judge.properties.disagreements import why
+from syncverify.judge.properties.groups_made import GROUPS_DIFFER, groups_that_differ
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.properties.property import Property
@@ -70,6 +71,7 @@ COLLECTIVES_MATCH_ACROSS_RANKS = Property(
     needs_data=False,
     leads_to=("launch_order_agrees", "every_rank_finishes", "every_wait_completes"),
     causes=(
+        GROUPS_DIFFER,
         Mistake(
             "collective_mismatch",
             "ranks call one collective with different arguments",
@@ -125,7 +127,11 @@ def mismatches(run: Run, reason: Reason) -> Iterator[Violation]:
             the two ranks.
     """
     matched = _matched_launches(run)
-    found = [*_disagreements(matched, reason), *_absences(run, matched)]
+    found = [
+        *groups_that_differ(run),
+        *_disagreements(matched, reason),
+        *_absences(run, matched),
+    ]
     yield from found or _reported(run)
 
 

@@ -236,14 +236,33 @@ _IMPORTED: tuple[tuple[Any, Replacement], ...] = (
 
 def _new_group(
     original: Any, streams: RankStreams, ranks: Any = None, timeout: Any = None,
-    backend: Any = None, backend_options: Any = None, *more: Any, **options: Any,
+    backend: Any = None, backend_options: Any = None, pg_tag: Any = None,
+    use_local_synchronization: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
-    """Make a group of the machine, whichever library is to move the data."""
+    """Make a group of the machine, whichever library is to move the data.
+
+    Without `use_local_synchronization`, torch has every rank call, members or not: it names a
+    group by the number of the rank's call.
+
+    Returns:
+        The group, or what torch gives to a rank outside of it.
+    """
     asked = backend
     libraries = {part.rpartition(":")[2] for part in str(backend).lower().split(",")}
     if libraries <= known_libraries():
         backend = backend_options = None  # those of the default group
-    group = original(ranks, timeout, backend, backend_options, *more, **options)
+    group = original(
+        ranks,
+        timeout,
+        backend,
+        backend_options,
+        pg_tag,
+        use_local_synchronization,
+        **options,
+    )
+    if not use_local_synchronization:
+        given = range(dist.get_world_size()) if ranks is None else ranks
+        streams.note_group(sorted(given) if options.get("sort_ranks", True) else given)
     streams.backends.note(group, asked)
     return group
 

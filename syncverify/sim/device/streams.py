@@ -25,6 +25,7 @@ from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.records import (
     DEFAULT_STREAM,
     ClockCompared,
+    GroupMade,
     HostWait,
     Mark,
     Moment,
@@ -32,7 +33,7 @@ from syncverify.trace.records import (
     StreamWait,
 )
 from syncverify.trace.source_lines import Origin
-from syncverify.trace.stacks import calling_line, ordering_line
+from syncverify.trace.stacks import calling_frames, calling_line, ordering_line
 
 if TYPE_CHECKING:
     from syncverify.sim.turns.turn_taking import TurnTaking
@@ -249,6 +250,14 @@ class RankStreams:
             recorder.trace.append(
                 ClockCompared(recorder.moment, self.current().name, line)
             )
+
+    def note_group(self, ranks: Sequence[int]) -> None:
+        """Note that the rank makes a group as every rank has to."""
+        recorder, (source, callers) = self._recorder, calling_frames()
+        stream = self.current().name
+        recorder.trace.append(
+            GroupMade(recorder.moment, stream, tuple(ranks), source, callers)
+        )
 
     def mark(self, stream: VirtualStream, origin: Origin | None = None) -> int:
         """Put a mark after the work that a stream holds now, and return its number."""

@@ -117,6 +117,16 @@ def test_a_script_makes_its_default_group_twice(judged: Play) -> None:
     assert judged(text).is_right
 
 
+@pytest.mark.parametrize("is_local", ["False", "True"])
+def test_groups_that_members_alone_make(judged: Play, is_local: str) -> None:
+    text = f"""{HEAD}
+group = dist.new_group([rank], use_local_synchronization={is_local})
+dist.all_reduce(ones, group=group)
+"""
+    causes = [each.violation.cause for each in judged(text).violations]
+    assert causes == ([] if is_local == "True" else ["groups_differ"])
+
+
 DDP = f"""{HEAD}
 from torch.nn.parallel import DistributedDataParallel
 

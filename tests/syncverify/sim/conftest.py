@@ -72,6 +72,8 @@ def in_few_words(event: Any) -> str:
             return (
                 f"{event.operation} from {event.stream} on {event.communication_stream}"
             )
+        case "GroupMade":
+            return str(event)
         case _:
             return f"{event.stream} waits for collective {event.sequence}"
 
