@@ -87,7 +87,7 @@ def _signals_arrive() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_fixes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for no fix of a violation: that takes a second each, and has tests of its own.
+    """Look for no fix of a violation: that takes a second each, and has other tests.
 
     Nor for the lines that decide: they are looked for where there is no fix, in a third of
     the time of a search.

@@ -109,7 +109,7 @@ def page_command(command: str, folder: Path) -> subprocess.CompletedProcess[str]
 
 
 def page_output(command: str, folder: Path) -> str:
-    """Return what a command of a page prints."""
+    """Return the output of a command of a page."""
     return page_command(command, folder).stdout
 
 

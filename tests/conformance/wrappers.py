@@ -23,7 +23,7 @@ Hook = Callable[[torch.Tensor, dist.ProcessGroup], "Future[torch.Tensor]"]
 
 @dataclass(frozen=True)
 class Options:
-    """What a case asks of a wrapper.
+    """The needs of a case.
 
     Attributes:
         unused: As in `SynchronizerConfig`; DDP looks for unused parameters if it is not

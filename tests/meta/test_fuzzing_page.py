@@ -41,7 +41,7 @@ def run_page(folder: Path, code: str, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return what pytest prints of the whole page."""
+    """Return the output of pytest for the whole page."""
     return run_page(
         tmp_path_factory.mktemp("page"), CODE, "--hypothesis-seed=0", "--color=no"
     )

@@ -123,8 +123,8 @@ class Refusal:
     Attributes:
         error: Class of the error.
         headline: First line of its message.
-        expected: What the synchronizer expects.
-        got: What it got.
+        expected: The expectation of the synchronizer.
+        got: The fact.
         where: Rank and buckets.
         hint: The remedy; None stands for that of the class.
     """

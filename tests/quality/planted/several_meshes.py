@@ -63,7 +63,7 @@ SHOWN = [
 
 
 def apart(shown: Scenario) -> Scenario:
-    """Put the second parameter into a group of its own."""
+    """Put the second parameter into another group."""
     first, second = shown.parameters
     return replace(shown, parameters=(first, replace(second, group=1)))
 
@@ -92,14 +92,14 @@ class BucketsByMesh(PlainGrads):
     )
 
     def key(self, parameter: nn.Parameter) -> Hashable:
-        """Return what parameters of one bucket have in common."""
+        """Return the key that parameters of one bucket share."""
         dtype = local_grad(parameter).dtype
         if not isinstance(parameter, DTensor):
             return dtype, parameter
         return dtype, parameter.placements, self.mesh_key(parameter.device_mesh)
 
     def mesh_key(self, mesh: DeviceMesh) -> Hashable:
-        """Return what meshes of one bucket have in common."""
+        """Return the key that meshes of one bucket share."""
         return mesh
 
     def groups(self, parameter: nn.Parameter) -> Sequence[dist.ProcessGroup]:
@@ -126,7 +126,7 @@ class BucketsByMesh(PlainGrads):
 
 @shown_by(TRANSPOSED, SUB_MESHES, SLICE)
 class BucketsWithoutMesh(BucketsByMesh):
-    """A bucket has parameters of all meshes whose placements are equal."""
+    """A bucket has parameters of all meshes with equal placements."""
 
     def mesh_key(self, mesh: DeviceMesh) -> Hashable:
         return None
@@ -134,7 +134,7 @@ class BucketsWithoutMesh(BucketsByMesh):
 
 @shown_by(TRANSPOSED)
 class BucketsByShape(BucketsByMesh):
-    """A bucket has parameters of all meshes whose shapes are equal."""
+    """A bucket has parameters of all meshes with equal shapes."""
 
     def mesh_key(self, mesh: DeviceMesh) -> Hashable:
         return tuple(mesh.shape)

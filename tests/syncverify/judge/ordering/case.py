@@ -15,7 +15,7 @@ class Case:
     """Traces, and the verdict that a person has reached.
 
     Attributes:
-        name: What the traces show.
+        name: The fact that the traces show.
         label: The right verdict.
         programs: One program a rank, in the words of `micro_traces.py`.
         semantics: Whether operators are queued on streams, or run on the host at once.

@@ -180,7 +180,7 @@ def scaled_by_rank(
     factors: list[float],
     reduces: bool = True,
 ) -> None:
-    """Multiply the gradients of each rank by a factor of its own."""
+    """Multiply the gradients of each rank by another factor."""
     mean_square(model, batch).backward()
     if reduces:
         average(model.parameters(), mesh, "dp")
