@@ -14,6 +14,7 @@ from syncverify.judge.properties.unwritten import memory_is_written_before_it_is
 from syncverify.judge.traced import launches_of
 from syncverify.simulation.program import Device
 from syncverify.trace.source_lines import SourceLine
+from syncverify.whole_step.causes import Scaled
 from syncverify.whole_step.closed_form import closed_form
 from syncverify.whole_step.comparing import compare
 from syncverify.whole_step.data import NotFinite, variations
@@ -386,6 +387,14 @@ def _varied(
         yield varied, reference_of(varied, layout, described.device)
 
 
+def _is_of_no_scaled_loss(mistakes: Sequence[FoundMistake], played: LayoutPlay) -> bool:
+    """Tell whether an infinite scaled loss shows but that the step has another loss."""
+    causes = (each.finding.cause for each in mistakes)
+    is_unscaled = any(isinstance(each, Scaled) and each.is_scale for each in causes)
+    variation = played.variation
+    return is_unscaled and isinstance(variation, NotFinite) and variation.is_local
+
+
 def _note(
     mistakes: list[FoundMistake],
     setup: Training,
@@ -401,7 +410,8 @@ def _note(
     if _reads_unwritten_memory(played):
         return
     for finding in played.findings:
-        if _note_layout(mistakes, finding, played.layout):
+        is_known = _note_layout(mistakes, finding, played.layout)
+        if is_known or _is_of_no_scaled_loss(mistakes, played):
             continue
         best = shrunk(setup, played, finding, device)
         check_same_again(best.training, best.played, device)
