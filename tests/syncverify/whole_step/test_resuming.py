@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -285,8 +286,11 @@ def test_a_counter_that_is_not_saved_shows_in_the_steps_after() -> None:
 
 def test_right_values_of_the_wrong_quantity_are_counted() -> None:
     unused: Any = None
-    rank = LoadedValues({}, {}, unused)
-    play = ResumedPlay(unused, unused, unused, [rank], unused)
+    step = SimpleNamespace(read_elsewhere=frozenset())
+    values: Any = SimpleNamespace(steps=[step, step])
+    rank = LoadedValues({}, {}, values)
+    training: Any = SimpleNamespace(num_steps=2)
+    play = ResumedPlay(training, unused, unused, [rank], unused)
     (found,) = play.findings([compared(2.0, 1.0), compared(1.0, 1.0)])
     assert (len(found.differences), found.num_values) == (1, 2)
 
