@@ -286,7 +286,7 @@ def test_a_counter_that_is_not_saved_shows_in_the_steps_after() -> None:
 
 def test_right_values_of_the_wrong_quantity_are_counted() -> None:
     unused: Any = None
-    step = SimpleNamespace(read_elsewhere=frozenset())
+    step = SimpleNamespace(read_elsewhere=frozenset(), copied=frozenset())
     values: Any = SimpleNamespace(steps=[step, step])
     rank = LoadedValues({}, {}, values)
     training: Any = SimpleNamespace(num_steps=2)
