@@ -9,7 +9,8 @@ Note [Why ranks disagree]
     - A gradient is alone on one rank, whose collective has no room for more, and beside
       another one on the other rank: parameters are divided into buckets in several ways.
 
-    Whatever else differs is a mismatch, with the rank that skipped a collective if it is known.
+    Whatever else differs is a mismatch, with the rank that skipped a collective, or has one too
+    many, if it is known.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import torch
 from syncverify.judge.cause import Cause
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.sent import senders, true_slots
-from syncverify.judge.properties.skipping import skipper
+from syncverify.judge.properties.skipping import Odd, odd_rank, own_line
 from syncverify.judge.traced import launches_of
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.scenario.specs import ParameterSpec
@@ -155,15 +156,27 @@ def _shares_bytes(slot: ParameterSlot, others: Sequence[ParameterSlot]) -> bool:
 
 
 def skipped_by(run: Run, launches: Launches) -> Cause:
-    """Return a mismatch, with the rank that skipped a collective where that is known."""
-    rank, launch = next(iter(launches.items()))
-    own = [e for e in launches_of(run.ranks[rank].trace) if e.key[:2] == launch.key[:2]]
-    found = skipper(launches, own[: launch.sequence])
+    """Return a mismatch, with the rank that leaves the order of its peers if it is known."""
+    key = next(iter(launches.values())).key[:2]
+    rows = {
+        rank: [e for e in launches_of(run.ranks[rank].trace) if e.key[:2] == key]
+        for rank in launches
+    }
+    found = odd_rank(launches, rows)
     if found is None:
         return Cause("collective_mismatch", "")
-    ahead, skipped = found
-    text = f": rank {ahead} skipped {skipped}"
-    return Cause("collective_mismatch", text, lines=(skipped.source,))
+    text = ", or ".join(_odd_words(found))
+    lines = (own_line(each) for each in (found.skipped, found.extra) if each)
+    return Cause(
+        "collective_mismatch", f": rank {found.rank} {text}", lines=tuple(lines)
+    )
+
+
+def _odd_words(odd: Odd) -> Iterator[str]:
+    if odd.skipped:
+        yield f"skipped {replace(odd.skipped, source=own_line(odd.skipped))}"
+    if odd.extra:
+        yield f"has one more: {replace(odd.extra, source=own_line(odd.extra))}"
 
 
 def _numel(judgement: Judgement, rank: int, name: str) -> int:

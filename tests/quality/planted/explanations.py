@@ -112,6 +112,27 @@ class SkipsOne(PlainGrads):
 
 @planted(
     (),
+    scenarios=(TWO,),
+    says=("rank 0 has one more: all_reduce SUM of 1 x float32",),
+    never={"skipped"},
+)
+class HasOneMore(PlainGrads):
+    """Reduces a count on rank 0 alone, beside the gradients."""
+
+    capabilities: ClassVar = Capabilities()
+
+    def wait(self) -> None:
+        count = [torch.ones(1)] if dist.get_rank() == 0 else []
+        works = [
+            dist.all_reduce(each, async_op=True)
+            for each in [*count, *(local_grad(p) for p in self.parameters)]
+        ]
+        for work in works:
+            work.wait()
+
+
+@planted(
+    (),
     scenarios=(ONE,),
     says=("and the result never came into `.grad`",),
     never={"never reduced"},
