@@ -56,22 +56,24 @@ class Remedy:
     Attributes:
         edges: Edges to insert.
         num_removed: Number of races and early frees that the edges remove.
-        num_left: Number of those that remain.
+        left: Those that remain.
     """
 
     edges: tuple[Edge, ...]
     num_removed: int
-    num_left: int
+    left: tuple[Unordered, ...]
 
     @override
     def __str__(self) -> str:
         edges = " and ".join(map(str, self.edges))
-        if not self.num_left:
+        if not self.left:
             return f"{edges}: holds"
-        everything = self.num_removed + self.num_left
+        everything = self.num_removed + len(self.left)
+        calls = " or ".join(dict.fromkeys(map(_call_for, self.left)))
+        others = "the other needs" if len(self.left) == 1 else "the others need"
         return (
-            f"{edges}: orders {self.num_removed} of {everything} such pairs; the others need "
-            "another wait"
+            f"{edges}: orders {self.num_removed} of {everything} such pairs; {others} "
+            f"another {calls}"
         )
 
 
@@ -107,7 +109,7 @@ def disorders(traces: Traces, semantics: Semantics = "stream") -> list[Disorder]
         if not removed:
             result.append(Disorder(tuple(before), None, semantics))
             break
-        remedy = Remedy(edges, len(removed), len(left))
+        remedy = Remedy(edges, len(removed), tuple(left))
         result.append(Disorder(removed, remedy, semantics))
     return result
 
@@ -203,6 +205,12 @@ def _candidates(target: Unordered, trace: Sequence[TraceRecord]) -> Iterator[Edg
         yield from _waits(target.use, trace, waiting, BeforeFree(waiting))
     else:
         yield RecordStream(target.use.stream, target.use.source)
+
+
+def _call_for(found: Unordered) -> str:
+    """Name the call of the remedies that `_candidates` has for a pair."""
+    is_free = not isinstance(found, Race) and not _runs_aside(found.use)
+    return "`record_stream()`" if is_free else "wait"
 
 
 def _insertion_points(

@@ -34,8 +34,9 @@ def work(current: str, place: str) -> str:
     )
 
 
-def some(num_ordered: int, num_pairs: int) -> str:
-    return f": orders {num_ordered} of {num_pairs} such pairs; the others need another wait"
+def some(num_ordered: int, num_pairs: int, call: str = "wait") -> str:
+    others = "the other needs" if num_pairs - num_ordered == 1 else "the others need"
+    return f": orders {num_ordered} of {num_pairs} such pairs; {others} another {call}"
 
 
 JOIN = stream("default", "side", "wait() returns")
@@ -174,17 +175,26 @@ def test_several_uses_of_freed_memory_are_distinguished_and_from_races() -> None
         @one r b[0:4] side; @two r b[0:4] third; free b default;
         w c[0:4] default; @three r c[0:4] side
     """
-    assert [remedy.rpartition(": ")[0] for remedy in remedies(traces(program))] == [
-        "insert `side.wait_stream(default)` before three",
+    recorded = "`record_stream()`"
+    assert remedies(traces(program)) == [
+        f"insert `side.wait_stream(default)` before three{some(1, 3, recorded)}",
         (
             "insert `tensor.record_stream(side)` after one, or hold a reference until "
-            "its stream waited for `side`"
+            f"its stream waited for `side`{some(1, 2, recorded)}"
         ),
         (
             "insert `tensor.record_stream(third)` after two, or hold a reference until "
-            "its stream waited for `third`"
+            "its stream waited for `third`: holds"
         ),
     ]
+
+
+def test_the_rest_of_a_remedy_needs_each_call_that_a_pair_there_needs() -> None:
+    program = (
+        "@one r b[0:4] side; free b default; w c[0:4] default; r c[0:4] x; r c[0:4] y"
+    )
+    first, *_ = remedies(traces(program))
+    assert first.endswith(some(1, 3, "wait or `record_stream()`"))
 
 
 def test_one_remedy_has_few_edges() -> None:
