@@ -171,8 +171,8 @@ OF_SEVERAL: Final = (
         "every element is multiplied by one factor",
         "reduce once, and do not divide or multiply: the contract promises the sum",
         hint_of_means=(
-            "reduce once, and divide the sum once, by the number of ranks that contribute: "
-            "the contract promises the mean"
+            "reduce once, and divide the sum once per step, by the number of ranks that "
+            "contribute: the contract promises the mean"
         ),
         hint_of_factors=(
             "divide each gradient that has a replicated axis once by the declared factor, also on "

@@ -191,7 +191,10 @@ def _(cause: MicroBatchesWeighted, _quantity: Quantity) -> CauseWords:
     factors = ", ".join(map(_factor, cause.factors))
     return CauseWords(
         f"the micro-batches of a rank count {factors} times what they should",
-        "keep the gradients of all micro-batches until the step: finish and clear them after "
+        "divide, or reduce, once per step: after the last micro-batch, and not all that was added "
+        "so far after each one"
+        if cause.is_repeated
+        else "keep the gradients of all micro-batches until the step: finish and clear them after "
         "the last one",
     )
 

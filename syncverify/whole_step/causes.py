@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -129,6 +131,14 @@ class MicroBatchesWeighted:
 
     factors: tuple[float, ...]
     word: str = field(default="micro-batches-weighted", init=False)
+
+    @property
+    def is_repeated(self) -> bool:
+        """Tell whether each micro-batch multiplies all that was added before by one factor."""
+        if 0 in self.factors:
+            return False
+        first, *others = (b / a for a, b in itertools.pairwise(self.factors))
+        return all(math.isclose(each, first, rel_tol=1e-6) for each in others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,13 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.trace.source_lines import code_of_line
-from syncverify.whole_step.causes import LacksSum, RanksScaled, Scaled, Weighted
+from syncverify.whole_step.causes import (
+    LacksSum,
+    MicroBatchesWeighted,
+    RanksScaled,
+    Scaled,
+    Weighted,
+)
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
@@ -314,3 +320,40 @@ def for_two_ranks_alone(
 def test_a_factor_that_cannot_be_told_apart_is_all_numbers() -> None:
     result = play_layer(for_two_ranks_alone, 2)
     assert "by 2, the number of ranks of `dp` or of micro-batches" in str(result)
+
+
+def divides_after_each(
+    model: nn.Module,
+    micro_batches: list[torch.Tensor],
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+) -> None:
+    """Divide by the number of ranks all that was added so far, after each micro-batch."""
+    for each in micro_batches:
+        (layer_loss(model, each) / len(micro_batches)).backward()
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.grad /= mesh["dp"].size()
+    add(model.parameters(), mesh, "dp")
+    update(optimizer)
+
+
+def test_a_division_after_each_micro_batch_is_to_be_made_once() -> None:
+    result = play_layer(divides_after_each, 2)
+    assert "count 0.5, 1 times what they should" in str(result)
+    assert "divide, or reduce, once per step: after the last micro-batch" in str(result)
+    assert play_layer(divides_after_each, 1).is_right
+
+
+@pytest.mark.parametrize(
+    ("is_repeated", "all_factors"),
+    [
+        (True, [(0.25, 0.5, 1.0), (4.0, 2.0, 1.0), (0.125, 0.25, 0.5)]),
+        (False, [(0.5, 0.5, 1.0), (0.0, 1.0), (1.0, 0.0)]),
+    ],
+)
+def test_factors_of_micro_batches_tell_what_each_of_them_repeats(
+    *, is_repeated: bool, all_factors: list[tuple[float, ...]]
+) -> None:
+    found = {MicroBatchesWeighted(each).is_repeated for each in all_factors}
+    assert found == {is_repeated}
