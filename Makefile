@@ -153,5 +153,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "error: syncverify needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || :); try: make PYTHON=python3.12" >&2; exit 1; }
 	@echo "installing into .venv; a minute or so, and only when the dependencies change"
 	@$(PYTHON) -m venv --clear .venv
-	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@$(BIN)/pip install --no-compile -qq --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
