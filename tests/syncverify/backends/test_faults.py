@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 
-import pytest
 from typing_extensions import override
 
-from syncverify.backends.faults import stall_fault
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.subject import resolve
@@ -34,17 +32,10 @@ class RefusesCounts(PlainGrads):
         raise ValueError(f"no {count}")
 
 
-@pytest.mark.parametrize("synchronizers", ["one", "two"])
-def test_an_exception_of_the_announcement_names_its_method(synchronizers: str) -> None:
-    played = replace(SCENARIO, accumulations=(1, 2), synchronizers=synchronizers)
+def test_an_exception_of_the_announcement_names_its_method() -> None:
+    played = replace(SCENARIO, accumulations=(1, 2))
     fault = SimBackend().run(played, resolve(RefusesCounts)).fault
     assert fault is not None
     assert fault.summary == (
         "rank 0 raised ValueError in step 1, set_required_accumulations: no 2"
     )
-
-
-def test_the_summary_of_a_deadlock_agrees_with_the_number_of_its_ranks() -> None:
-    one, two = (stall_fault("deadlock", ranks, ()).summary for ranks in ((1,), (1, 3)))
-    assert one == "no rank can go on: rank 1 never arrives"
-    assert two == "no rank can go on: ranks 1, 3 never arrive"

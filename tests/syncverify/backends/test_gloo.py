@@ -15,12 +15,11 @@ from typing_extensions import override
 
 from syncverify.backends.gloo import GlooBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.errors import InternalError, SubjectError
+from syncverify.errors import InternalError
 from syncverify.processes import forked_process
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
-from syncverify.subjects.subject_path import path_of
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run
 from tests.programs import one_parameter
@@ -102,10 +101,6 @@ class CollectsGarbage(Naive):
         gc.collect()
 
 
-def lacking(groups: Any, mb: float, count: int) -> object:
-    return object()
-
-
 @pytest.fixture(scope="module")
 def backend() -> Iterator[GlooBackend]:
     opened = GlooBackend(hang_timeout_seconds=1.5)
@@ -122,23 +117,13 @@ def play(backend: GlooBackend, subject: Any, scenario: Scenario = PAIR) -> Run:
     return backend.run(scenario, resolve(subject))
 
 
-@pytest.mark.long
-def test_processes_are_reused(backend: GlooBackend) -> None:
+def test_processes_are_reused_also_by_a_smaller_world(backend: GlooBackend) -> None:
     assert play(backend, Naive).fault is None
     warm = pids(backend)
-    assert len(warm) == 2
-    for _ in range(3):
-        assert play(backend, Naive).fault is None
-    assert pids(backend) == warm
-    assert os.getpid() not in warm
-
-
-def test_a_smaller_world_uses_the_first_processes(backend: GlooBackend) -> None:
-    play(backend, Naive)
-    warm = pids(backend)
+    assert len({*warm, os.getpid()}) == 3
     run = play(backend, Naive, ALONE)
-    assert run.fault is None
-    assert len(run.ranks) == 1
+    assert (run.fault, len(run.ranks)) == (None, 1)
+    assert play(backend, Naive).fault is None
     assert pids(backend) == warm
 
 
@@ -222,18 +207,6 @@ def test_a_rank_that_never_returns_is_named_with_its_line(backend: GlooBackend) 
     assert fault is not None
     assert (fault.kind, fault.ranks) == ("never_returns", (1,))
     assert "in wait: " in str(fault.details[-1])
-    assert play(backend, Naive).fault is None
-
-
-def test_factory_that_makes_something_else_is_the_callers_mistake(
-    backend: GlooBackend,
-) -> None:
-    with pytest.raises(SubjectError) as caught:
-        play(backend, lacking)
-    assert str(caught.value) == (
-        f"subject {path_of(lacking)!r} lacks bind(), wait(), zero_grad(), unbind(): "
-        "a subject has bind(), wait(), zero_grad(), unbind()"
-    )
     assert play(backend, Naive).fault is None
 
 

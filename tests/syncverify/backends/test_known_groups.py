@@ -22,14 +22,9 @@ from syncverify.subjects.subject import resolve
 NAMES: list[tuple[str, Any, str]] = [
     ("gloo", c10d, "_abort_process_group"),
     ("gloo", c10d, "_new_process_group_helper"),
-    ("gloo", c10d, "ProcessGroupGloo"),
-    ("gloo", c10d, "_resolve_process_group"),
     ("gloo", type(c10d._world), "pg_map"),
     ("gloo", dist.ProcessGroup, "_get_backend"),
-    ("gloo", dist.ProcessGroup, "_device_types"),
-    ("gloo", dist.ProcessGroup, "shutdown"),
     ("fake", dist.ProcessGroup, "unbox"),
-    ("fake", torch, "ScriptObject"),
 ]
 
 

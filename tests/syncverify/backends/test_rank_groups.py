@@ -197,16 +197,6 @@ def test_torch_ends_no_process_before_the_verdict(
     monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "")  # restored afterwards
 
 
-def test_a_job_ends_with_its_transports(
-    leader: TorchrunBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(leader._player._kept, "drop", lambda: calls.append("dropped"))
-    leader.run(ALONE, resolve(Idle))
-    leader.close()
-    assert calls == ["dropped"]
-
-
 class MakesGroups(GradientSynchronizer):
     """Uses two groups of the same ranks, and ends the second one itself."""
 

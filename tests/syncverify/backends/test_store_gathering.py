@@ -7,10 +7,10 @@ import torch.distributed as dist
 
 from syncverify.backends.messages import JobOutcome, SignOfLife, Status
 from syncverify.backends.packed_outcomes import pack_outcome, pack_result, pack_sign
-from syncverify.backends.signs_of_life import RemoteRank
+from syncverify.backends.signs_of_life import Helpers, RemoteRank
 from syncverify.backends.store_gathering import StoreGathering
 from syncverify.errors import NoVerdictError
-from syncverify.processes.process_state import Work
+from syncverify.processes.process_state import LocalProcess, Work
 from syncverify.trace.run import Fault, RankRun
 from syncverify.trace.source_lines import CodeLine, SourceLine
 from tests.syncverify.backends.answers import ENDED, RAISED, WAITS
@@ -124,3 +124,14 @@ def test_a_rank_without_a_first_sign_is_silent_after_its_patience(job: Job) -> N
     job.rank()
     job.rank(patience_seconds=0)
     assert [rank.look() is None for rank in job.ranks] == [False, True]
+
+
+def test_descendants_are_looked_at_only_while_the_rank_is_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    busy = Work(3.0, is_ready=True)
+    works = iter([busy, Work(4.0)])
+    monkeypatch.setattr(LocalProcess, "work_of_descendants", lambda _: next(works))
+    helpers = Helpers()
+    seen = [helpers.look(seconds) for seconds in (5.0, 5.01, 9.0, 9.02)]
+    assert seen == [Work(), busy, busy, Work(4.0)]

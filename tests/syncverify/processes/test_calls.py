@@ -13,6 +13,7 @@ import pytest
 
 from syncverify.errors import InternalError, UsageError
 from syncverify.processes.calls import run_in_processes
+from syncverify.processes.interrupts import interrupts_blocked
 from syncverify.processes.owner_link import Lost, Starts, tell_owner
 from syncverify.processes.supervised import Supervised
 
@@ -163,3 +164,17 @@ def test_killed_command_leaves_no_process(number) -> None:
         running.send_signal(number)
         running.communicate(timeout=60)
     assert running.returncode == -number
+
+
+def test_an_interrupt_waits_for_the_end_of_a_start() -> None:
+    reached: list[str] = []
+
+    def start() -> None:
+        with interrupts_blocked():
+            signal.raise_signal(signal.SIGINT)
+            reached.append("the end of the block")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert reached
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])

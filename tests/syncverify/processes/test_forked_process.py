@@ -138,9 +138,7 @@ def test_neighbours_order_their_sets_differently(
     ("act", "reason"),
     [
         ("os._exit(7)", "exit code 7"),
-        ("os._exit(0)", "exit code 0"),
         ("os.kill(os.getpid(), 11)", "signal 11"),
-        ("os.killpg(0, 9)", "signal 9"),
     ],
 )
 def test_end_of_a_process_is_reported(start: Start, act: str, reason: str) -> None:

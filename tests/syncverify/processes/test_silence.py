@@ -98,15 +98,6 @@ def test_looks_that_follow_each_other_at_once_count_as_one() -> None:
     assert (observed.idle_seconds, observed.shows_a_hang(BOUND)) == (0.0, False)
 
 
-def test_a_word_ends_a_silence() -> None:
-    observed = Silence(Shown())
-    for seconds in (4.0, 9.0, 2.0):
-        observed.go_on(seconds)
-        assert not observed.shows_a_hang(BOUND)
-        observed.end()
-    assert (observed.seconds, observed.longest) == (0.0, 9.0)
-
-
 def findings(
     process: Shown, *windows: tuple[float, int], is_silent: bool = False
 ) -> list[SilenceKind]:
@@ -178,14 +169,6 @@ def test_a_rank_that_goes_on_when_its_last_descendant_ends_is_slow(
 ) -> None:
     process = threads((0.0, False), (0.0, True))
     assert findings(process, (0.0, 0), is_silent=is_silent) == [expected]
-
-
-def test_descendants_are_looked_at_only_where_a_hang_is_near() -> None:
-    process = Shown()
-    assert findings(process, (1.0, 0)) == ["slow"]
-    assert process.num_looks == 0
-    assert findings(process, (0.0, 0)) == ["idle"]
-    assert process.num_looks == 1
 
 
 def test_a_sleep_among_signs_of_life_has_a_bound_of_its_own() -> None:

@@ -22,24 +22,14 @@ from tests.warm_python import ROOT, python
 
 # Private names of torch that the machine uses at run time, each with its owner.
 NAMES: list[tuple[Any, str]] = [
-    (torch._C, "_collect_all"),
     (torch._C, "_current_autograd_node"),
     (torch.autograd, "_unsafe_preserve_version_counter"),
-    (torch.autograd, "_engine_run_backward"),
     (torch.overrides, "_get_current_function_mode_stack"),
-    (dist, "_register_comm_hook"),
-    (dist.Reducer, "_run_allreduce_hook"),
     (dist.Backend, "_plugins"),
-    (dist.device_mesh, "_resolve_process_group"),
-    (dist.distributed_c10d, "_resolve_process_group"),
     (dist.distributed_c10d, "_new_group_with_tag"),
     (multi_threaded_pg.ThreadLocalWorld, "_world"),
-    (multi_threaded_pg.ThreadLocalWorld, "_get_world"),
     (DTensor, "_op_dispatcher"),
-    (DTensor, "_local_tensor"),
     (ShardingPropagator, "_propagate_tensor_meta"),
-    (torch.Tensor, "_version"),
-    (torch.Tensor, "_backward_hooks"),
     (torch.Tensor, "_post_accumulate_grad_hooks"),
 ]
 

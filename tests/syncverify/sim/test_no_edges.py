@@ -33,22 +33,16 @@ def pinned() -> torch.Tensor:
 CALLS: dict[str, tuple[Make, Call]] = {
     "to_cpu_of_the_host": (of_host, lambda x: x.to("cpu")),
     "to_cpu_later_of_the_host": (of_host, lambda x: x.to("cpu", non_blocking=True)),
-    "to_device_of_the_host": (of_host, lambda x: x.to(x.device)),
     "to_cpu_and_dtype_of_the_host": (of_host, lambda x: x.to("cpu", torch.float64)),
-    "cpu_of_the_host": (of_host, lambda x: x.cpu()),
     "tolist_of_the_host": (of_host, lambda x: x.tolist()),
-    "item_of_the_host": (of_host, lambda x: x[0].item()),
     "module_to_the_host": (lambda: nn.Linear(2, 2), lambda module: module.to("cpu")),
     "module_to_the_device": (
         lambda: nn.Linear(2, 2).cuda(),
         lambda module: module.cuda(),
     ),
-    "cuda_of_the_device": (lambda: ones(4), lambda x: x.cuda()),
     "to_device_of_the_device": (lambda: ones(4), lambda x: x.to(x.device)),
-    "to_dtype_of_the_device": (lambda: ones(4), lambda x: x.to(torch.float64)),
     "contiguous": (lambda: ones(4), lambda x: x.contiguous()),
     "copy_of_itself": (lambda: ones(4), lambda x: x.copy_(x)),
-    "to_the_device_from_pageable": (of_host, lambda x: x.cuda(non_blocking=True)),
     "to_the_device_from_pinned": (pinned, lambda x: x.cuda(non_blocking=True)),
     "copy_from_pageable": (
         of_host,
@@ -56,10 +50,7 @@ CALLS: dict[str, tuple[Make, Call]] = {
     ),
     "cpu_of_nothing": (lambda: ones(0), lambda x: x.cpu()),
     "copy_of_nothing": (lambda: torch.zeros(0), lambda x: x.copy_(ones(0))),
-    "cuda_of_nothing": (lambda: torch.zeros(0), lambda x: x.cuda()),
     "tolist_of_nothing": (lambda: ones(0), lambda x: x.tolist()),
-    "nonzero_of_nothing": (lambda: ones(0), lambda x: x.nonzero()),
-    "unique_of_nothing": (lambda: ones(0), lambda x: x.unique()),
     "equal_of_the_same": (lambda: ones(4), lambda x: torch.equal(x, x)),
     "equal_of_two_shapes": (lambda: ones(4), lambda x: torch.equal(x, ones(5))),
     "wait_for_itself": (

@@ -7,13 +7,9 @@ import torch
 from syncverify.trace.recorder import Recorder, StorageNumbers
 from syncverify.trace.records import (
     CollectiveLaunch,
-    CollectiveWait,
-    Moment,
-    SubjectCall,
-    SubjectReturn,
 )
 from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.slots import ParameterSlot
+from syncverify.trace.slots import ParameterSlot, find_slots
 from syncverify.trace.source_lines import SourceLine
 
 
@@ -45,47 +41,6 @@ def launch(
         **changes,
     }
     return recorder.launch("all_reduce", list(tensors), **fields)
-
-
-def test_launch_records_the_contribution() -> None:
-    recorder = Recorder()
-    gradients = {"w": floats(8), "v": floats(2)}
-    recorder.watch(lambda: gradients)
-    recorder.enter(Moment("backward", 1, 0))
-    buffer = gradients["w"]
-    recorder.wait(launch(recorder, buffer[2:6], buffer[6:]))
-    assert recorder.trace == [
-        SubjectCall(Moment("backward", 1, 0)),
-        CollectiveLaunch(
-            moment=Moment("backward", 1, 0),
-            ranks=(0, 1),
-            sequence=0,
-            operation="all_reduce",
-            reduce_op="SUM",
-            dtype="float32",
-            numel=6,
-            regions=(MemoryRegion(0, 8, 24), MemoryRegion(0, 24, 32)),
-            parameters=("w",),
-            source=SourceLine("a.py", 1, "f"),
-            slots=(ParameterSlot("w", -8, 32),),
-        ),
-        CollectiveWait(Moment("backward", 1, 0), (0, 1), 0),
-    ]
-
-
-def test_sequences_count_per_communicator() -> None:
-    recorder = Recorder()
-    issued = [
-        launch(recorder, floats(1), ranks=ranks)
-        for ranks in ((0, 1), (0, 2), (0, 1), (0, 2), (0, 1))
-    ]
-    assert [event.sequence for event in issued] == [0, 0, 1, 1, 2]
-    named = [launch(recorder, floats(1), communicator=name) for name in "aba"]
-    assert [event.key for event in named] == [
-        ("a", (0, 1), 0),
-        ("b", (0, 1), 0),
-        ("a", (0, 1), 1),
-    ]
 
 
 def test_gradient_bound_later_is_found_in_its_bucket() -> None:
@@ -135,22 +90,15 @@ def test_contents_that_are_not_there_are_left_out() -> None:
         assert launch(Recorder(), tensor).contents == ()
 
 
-def test_places_of_gradients_are_noted_as_a_call_returns() -> None:
-    recorder = Recorder()
-    gradients: dict[str, torch.Tensor] = {}
-    recorder.watch(lambda: gradients)
-    with recorder.calling(Moment("bind", 0)):
-        gradients["w"] = floats(8)[4:]
-    returned = recorder.trace[-1]
-    assert isinstance(returned, SubjectReturn)
-    assert returned.gradients == {"w": MemoryRegion(0, 16, 32)}
+def region(storage: int, start_byte: int, end_byte: int) -> MemoryRegion:
+    return MemoryRegion(storage, start_byte, end_byte)
 
 
-def test_a_launch_is_shown_with_arguments_ranks_and_line() -> None:
-    event = launch(Recorder(), floats(5))
-    assert (
-        str(event) == "all_reduce SUM of 5 x float32 over ranks [0, 1], at a.py:1 in f"
-    )
-    assert event.signature == ("all_reduce", "SUM", "float32", 5)
-    assert str(Moment("wait", 2)) == "step 2, wait"
-    assert str(Moment("backward", 2, 1)) == "step 2, micro-batch 1, backward"
+def test_slots_of_several_tensors_lie_one_behind_the_other() -> None:
+    gradients = {"w": region(0, 0, 16), "b": region(1, 4, 8), "v": region(2, 0, 4)}
+    found = find_slots(gradients, [region(1, 0, 12), region(0, 12, 20)])
+    assert found == (ParameterSlot("b", 4, 4), ParameterSlot("w", 0, 16))
+
+
+def test_gradient_without_bytes_lies_nowhere() -> None:
+    assert find_slots({"w": region(0, 16, 16)}, [region(0, 0, 32)]) == ()

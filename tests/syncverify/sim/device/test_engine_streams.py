@@ -18,30 +18,6 @@ def streams_seen(parameter: torch.Tensor) -> list[str]:
     return seen
 
 
-def test_backward_runs_where_forward_ran_and_joins_at_the_end(lines_of) -> None:
-    def program(_: int) -> None:
-        side = torch.cuda.Stream()
-        leaf = nn.Parameter(torch.ones(2))
-        seen = streams_seen(leaf)
-        with torch.cuda.stream(side):
-            loss = (leaf * 3).sum()
-        loss.backward()
-        assert seen == ["stream 1"]
-        leaf.grad.add_(1)
-
-    orders = [
-        line
-        for line in lines_of(program)
-        if "reads" not in line and "freed" not in line
-    ]
-    assert orders == [
-        "mark 1 in default",  # the first node waits for the caller
-        "stream 1 waits for 1",
-        "mark 2 in stream 1",  # and the caller for the leaves, in the end
-        "default waits for 2",
-    ]
-
-
 def test_accumulation_stays_on_the_stream_of_its_node(lines_of) -> None:
     def program(_: int) -> None:
         side = torch.cuda.Stream()
@@ -124,17 +100,6 @@ def test_a_node_waits_for_its_gradient_before_a_hook_of_its_tensor_reads_it(
     (division,) = (k for k, line in enumerate(lines) if "div" in line)
     fed = next(k for k, line in enumerate(lines) if "stream 1 waits" in line)
     assert fed < division, lines
-
-
-def test_everything_on_one_side_stream_needs_no_order(lines_of) -> None:
-    def program(_: int) -> None:
-        leaf = nn.Parameter(torch.ones(2))
-        seen = streams_seen(leaf)
-        with torch.cuda.stream(torch.cuda.Stream()):
-            (leaf * 3).sum().backward()
-        assert seen == ["stream 1"]
-
-    assert not [line for line in lines_of(program) if "waits" in line]
 
 
 def test_what_a_hook_makes_current_ends_with_its_node(traced) -> None:

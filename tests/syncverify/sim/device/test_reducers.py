@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed._composable.replicate import replicate
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from syncverify.judge.ordering.races import judge_orderings
@@ -145,12 +144,6 @@ RIGHT: dict[str, tuple[Callable[[Any], None], dict[str, Any]]] = {
     "no_hook": (lambda _: None, {}),
     "views": (lambda _: None, {"gradient_as_bucket_view": True}),
     "static_graph": (lambda _: None, {"static_graph": True}),
-    "all_reduce": (by_hook(default_hooks.allreduce_hook), {}),
-    "fp16": (by_hook(default_hooks.fp16_compress_hook), {}),
-    "wrapped": (
-        by_hook(default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook)),
-        {},
-    ),
     "own_scratch": (
         by_hook(with_scratch(lambda bucket: torch.empty_like(bucket.buffer()))),
         {},

@@ -27,13 +27,10 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from syncverify.judge.ordering.races import judge_orderings
-from syncverify.sim.device.torch_internals import GROUP_TENSORS
 from syncverify.trace.records import HostWait, StorageFreed
 from tests.free_programs import (
-    FREE_PROGRAMS,
     Program,
     in_new_process,
-    on_its_device,
     play,
 )
 
@@ -150,14 +147,6 @@ def test_torch_runs_its_code_for_gpus(program: Program) -> None:
     assert found.races == found.early_frees == ()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("program", FREE_PROGRAMS.values(), ids=FREE_PROGRAMS)
-def test_a_right_free_program_on_cuda_ends_without_an_alarm(program: Program) -> None:
-    machine = play(on_its_device(program), 4, device="cuda")
-    found = judge_orderings([each.trace for each in machine.recorders])
-    assert found.races == found.early_frees == ()
-
-
 def test_a_generator_of_cuda_goes_back_to_its_state() -> None:
     def program(_: int) -> None:
         torch.cuda.manual_seed(3)
@@ -218,12 +207,6 @@ def _plays_loads() -> None:
 @pytest.mark.long(5)
 def test_a_thread_of_a_loader_pins_memory() -> None:
     in_new_process(_plays_loads)
-
-
-def test_cpp_code_groups_tensors_by_their_true_device() -> None:
-    group = getattr(*GROUP_TENSORS)
-    ((device, dtype),) = group([[torch.ones(1)]], False)
-    assert (device, dtype) == (torch.device("cpu"), torch.float32)
 
 
 class Pair(torch.Tensor):

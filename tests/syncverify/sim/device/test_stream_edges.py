@@ -1,6 +1,5 @@
 """Whole scenarios: subjects with side streams, and edges that are missing."""
 
-import importlib.util
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -120,22 +119,3 @@ def test_traces_do_not_depend_on_what_was_played_before(
     late, fresh = backend.run(SCENARIO, subject), SimBackend().run(SCENARIO, subject)
     assert [r.trace for r in late.ranks] == [r.trace for r in fresh.ranks]
     assert any(isinstance(event, Access) for event in late.ranks[0].trace)
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("d9d") is None,
-    reason="d9d is not installed; pip install --no-deps d9d==0.24.0",
-)
-def test_d9d_runs_unmodified() -> None:
-    theirs = importlib.import_module("d9d.internals.grad_sync").GradientSynchronizer
-
-    def make(groups: Any, cap: float, accumulations: int) -> Any:
-        made = theirs(groups, cap)
-        made.set_required_accumulations(accumulations)
-        return made
-
-    spec = ParameterSpec("p0", (3,), ("R",), grad_dtype="float32")
-    scenario = Scenario(SCENARIO.mesh, (spec,), (1, 1), 64)
-    run = SimBackend().run(scenario, Subject("d9d", make, Capabilities()))
-    assert run.fault is None, run.fault
-    assert set(edges(run)) == {("stream 1", "default"), ("default", "stream 1")}

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as funcol
 
 OnRanks = Callable[[int, Callable[[int], Any]], list[Any]]
 
@@ -84,15 +83,6 @@ def test_all_reduce_of_nothing_and_of_a_scalar(on_ranks: OnRanks) -> None:
         return empty.tolist(), scalar.item()
 
     assert on_ranks(3, program) == [([], 6.0)] * 3
-
-
-def test_all_reduce_of_detached_memory_writes_the_leaf(on_ranks: OnRanks) -> None:
-    def program(rank: int) -> float:
-        weight = torch.ones(1, requires_grad=True)
-        dist.all_reduce(weight.detach())
-        return weight.item()
-
-    assert on_ranks(2, program) == [2.0, 2.0]
 
 
 def all_reduce_coalesced(rank: int, _: int) -> torch.Tensor:
@@ -201,28 +191,6 @@ def test_barrier_holds_until_all_arrived(on_ranks: OnRanks) -> None:
     assert on_ranks(3, program) == [3] * 3
 
 
-def test_functional_collectives_give_the_values_of_torch(on_ranks: OnRanks) -> None:
-    def program(rank: int) -> list[torch.Tensor]:
-        group, given = dist.group.WORLD, own(rank)
-        return [
-            funcol.all_reduce(given, "sum", group).clone(),
-            funcol.all_gather_tensor(given, 0, group).clone(),
-            funcol.reduce_scatter_tensor(given, "sum", 0, group).clone(),
-            funcol.broadcast(given, 0, group).clone(),
-            given,
-        ]
-
-    for rank, result in enumerate(on_ranks(3, program)):
-        expected = [
-            stacked(3).sum(0),
-            stacked(3).reshape(-1),
-            stacked(3).sum(0)[rank : rank + 1],
-            own(0),
-            own(rank),
-        ]
-        assert same(result, expected)
-
-
 def test_subgroups_of_new_group(on_ranks: OnRanks) -> None:
     """Pairs that do not lie side by side; roots are named by their global rank."""
 
@@ -262,18 +230,6 @@ def test_groups_do_not_wait_for_each_other(on_ranks: OnRanks) -> None:
     assert order.index(1) < order.index(0)
 
 
-def test_names_that_torch_asks_for(on_ranks: OnRanks) -> None:
-    def program(_rank: int) -> tuple[str, int, str]:
-        group = dist.new_group([0, 1])
-        dist.barrier(group=group)
-        return dist.get_backend(), group.size(), repr(group)
-
-    assert on_ranks(2, program) == [
-        ("gloo", 2, f"SimulatedProcessGroup(ranks=(0, 1), rank={rank})")
-        for rank in range(2)
-    ]
-
-
 def test_memory_is_moved_as_it_lies(on_ranks: OnRanks) -> None:
     """NCCL knows no strides: a transposed input arrives in the order of its memory."""
 
@@ -291,3 +247,29 @@ def test_memory_is_moved_as_it_lies(on_ranks: OnRanks) -> None:
     rows = own(0, 6).view(3, 2).t().reshape(-1) + own(1, 6)
     assert torch.equal(first[1], rows.view(2, 3))
     assert torch.equal(second[1], rows.view(3, 2).t())
+
+
+def test_scaled_sum_multiplies_each_rank_by_its_own_factor(on_ranks: OnRanks) -> None:
+    def program(rank: int) -> list[list[float]]:
+        tensor, output = torch.tensor([3.0, 5.0]), torch.zeros(1)
+        factor = dist._make_nccl_premul_sum(torch.tensor([0.5]))
+        dist.reduce_scatter_tensor(output, tensor, factor)
+        dist.all_reduce(tensor, dist._make_nccl_premul_sum(2.0 + rank))
+        return [tensor.tolist(), output.tolist()]
+
+    expected = [[[15.0, 25.0], [3.0]], [[15.0, 25.0], [5.0]]]
+    assert on_ranks(2, program) == expected
+
+
+def test_whole_numbers_are_reduced_as_by_nccl(on_ranks: OnRanks) -> None:
+    """An average drops the remainder exactly; a quotient of floats would lose the last bits."""
+    large = 2**53 + 1
+
+    def program(rank: int) -> list[list[int]]:
+        averaged = torch.tensor([large, 0 if rank else 5, 0 if rank else -5])
+        dist.all_reduce(averaged, dist.ReduceOp.AVG)
+        overflowing = torch.tensor([100], dtype=torch.int8)
+        dist.all_reduce(overflowing)
+        return [averaged.tolist(), overflowing.tolist()]
+
+    assert on_ranks(2, program) == [[[large, 2, -2], [-56]]] * 2

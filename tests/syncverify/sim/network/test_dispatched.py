@@ -49,10 +49,6 @@ def scatter(rank: int) -> None:
     dist.scatter(ones(), [ones(), ones()] if rank == 0 else None)
 
 
-def gather(rank: int) -> None:
-    dist.gather(ones(), [ones(), ones()] if rank == 0 else None)
-
-
 def message(rank: int) -> None:
     if rank == 0:
         dist.send(ones(), 1)
@@ -62,31 +58,12 @@ def message(rank: int) -> None:
 
 CALLS: dict[str, tuple[Callable[[int], Any], Any]] = {
     "all_reduce": (lambda _: dist.all_reduce(ones()), OPS.allreduce_),
-    "broadcast": (lambda _: dist.broadcast(ones(), 0), OPS.broadcast_),
-    "reduce": (lambda _: dist.reduce(ones(), 0), OPS.reduce_),
-    "all_gather": (
-        lambda _: dist.all_gather([ones(), ones()], ones()),
-        OPS.allgather_,
-    ),
     "all_gather_into_tensor": (
         lambda _: dist.all_gather_into_tensor(ones(4), ones()),
         OPS._allgather_base_,
     ),
-    "reduce_scatter": (
-        lambda _: dist.reduce_scatter(ones(), [ones(), ones()]),
-        OPS.reduce_scatter_,
-    ),
-    "reduce_scatter_tensor": (
-        lambda _: dist.reduce_scatter_tensor(ones(), ones(4)),
-        OPS._reduce_scatter_base_,
-    ),
     "all_to_all": (all_to_all, OPS.alltoall_),
-    "all_to_all_single": (
-        lambda _: dist.all_to_all_single(ones(), ones()),
-        OPS.alltoall_base_,
-    ),
     "scatter": (scatter, OPS.scatter_),
-    "gather": (gather, OPS.gather_),
 }
 
 

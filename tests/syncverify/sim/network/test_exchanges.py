@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
-from torch.distributed.device_mesh import init_device_mesh
 
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.network.rendezvous import Mismatch
@@ -148,28 +147,6 @@ def test_calls_within_a_coalesced_block_wait_at_its_end(on_ranks: OnRanks) -> No
     ]
 
 
-@OLD_NAMES
-def test_functional_collectives_of_several_tensors(on_ranks: OnRanks) -> None:
-    def program(rank: int) -> list[list[int]]:
-        group = dist.group.WORLD
-        tensors = [part(rank, 0), part(rank, 1, 4)]
-        found = [
-            *funcol.all_reduce_coalesced(tensors, "sum", group),
-            *funcol.all_gather_into_tensor_coalesced(tensors, group),
-            *funcol.reduce_scatter_tensor_coalesced(tensors, "sum", [0, 0], group),
-        ]
-        return lists([funcol.wait_tensor(tensor) for tensor in found])
-
-    def expected(rank: int) -> list[torch.Tensor]:
-        sums = [part(0, i, n) + part(1, i, n) for i, n in ((0, 2), (1, 4))]
-        gathered = [
-            torch.cat([part(r, i, n) for r in (0, 1)]) for i, n in ((0, 2), (1, 4))
-        ]
-        return [*sums, *gathered, *(total.chunk(2)[rank] for total in sums)]
-
-    assert on_ranks(2, program) == [lists(expected(rank)) for rank in range(2)]
-
-
 # Messages.
 
 
@@ -203,25 +180,6 @@ def test_messages_of_a_pair_arrive_in_order_whatever_their_tags(
         return lists(tensors)
 
     assert on_ranks(2, program)[1] == lists([part(0, 0), part(0, 1)])
-
-
-def test_batch_of_messages_around_a_ring_of_a_mesh_axis(on_ranks: OnRanks) -> None:
-    """Every rank sends first: only as a batch does that end."""
-
-    def program(rank: int) -> list[int]:
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-        group = mesh.get_group("dp")
-        peer = (rank + 2) % 4
-        received = torch.zeros(2, dtype=torch.int64)
-        operations = [
-            dist.P2POp(dist.isend, part(rank, 0), peer, group),
-            dist.P2POp(dist.irecv, received, peer, group),
-        ]
-        for work in dist.batch_isend_irecv(operations):
-            work.wait()
-        return received.tolist()
-
-    assert on_ranks(4, program) == [part((r + 2) % 4, 0).tolist() for r in range(4)]
 
 
 def test_a_batch_of_torch_may_ask_the_backend_of_the_group(on_ranks: OnRanks) -> None:
@@ -277,11 +235,44 @@ def test_senders_that_wait_for_each_other_are_a_circle() -> None:
     assert cycle == "wait-for cycle: rank 0 -> rank 1 -> rank 0"
 
 
+def two(rank: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(2 + rank, dtype=dtype)
+
+
 DISAGREEMENTS = {
-    "message": (
-        lambda rank: (dist.recv if rank else dist.send)(torch.ones(2 + rank), 1 - rank),
+    "elements": (
+        lambda rank: dist.all_reduce(two(rank)),
+        "all_reduce SUM of 2 x float32",
+        "all_reduce SUM of 3 x float32",
+    ),
+    "dtype": (
+        lambda rank: dist.broadcast(two(0, (torch.int32, torch.float32)[rank]), 0),
+        "broadcast of 2 x int32",
+        "broadcast of 2 x float32",
+    ),
+    "reduction": (
+        lambda rank: dist.reduce(
+            two(0), 0, dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM
+        ),
+        "reduce SUM of 2 x float32",
+        "reduce MAX of 2 x float32",
+    ),
+    "root": (
+        lambda rank: dist.reduce(two(0), rank),
+        "rank 0: reduce",
+        "rank 1: reduce",
+    ),
+    "output": (
+        lambda rank: dist.scatter(two(rank), None if rank else [two(0), two(0)]),
+        "rank 0: scatter",
+        "rank 1: scatter",
+    ),
+    "dtype of a message": (
+        lambda rank: (
+            dist.recv(two(0, torch.int64), 0) if rank else dist.send(two(0), 1)
+        ),
         "send of 2 x float32",
-        "recv of 3 x float32",
+        "recv of 2 x int64",
     ),
     "part": (
         lambda rank: dist.all_to_all(

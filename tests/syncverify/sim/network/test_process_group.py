@@ -220,14 +220,6 @@ def test_swapped_collectives_of_equal_size_meet_silently(on_ranks: OnRanks) -> N
     assert on_ranks(2, program) == [[-9.0, 9.0], [9.0, -9.0]]
 
 
-def test_the_same_place_is_one_meeting_and_has_one_name_in_every_run() -> None:
-    world = SimulatedMachine(4).world
-    rendezvous = world.rendezvous(("dp", (1, 3), 2))
-    assert rendezvous.name == "rendezvous 2 of dp, (1, 3)"
-    for other in (("tp", (1, 3), 2), ("dp", (3, 1), 2), ("dp", (1, 3), 3)):
-        assert world.rendezvous(other) is not rendezvous
-
-
 def test_absent_rank_ends_the_run_at_once() -> None:
     def program(rank: int) -> None:
         if rank != 1:

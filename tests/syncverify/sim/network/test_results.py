@@ -9,21 +9,8 @@ import torch.distributed as dist
 
 from syncverify.sim.device.nccl_names import Promises
 from syncverify.sim.network import communicator
-from syncverify.sim.network.results import Results
 
 OnRanks = Callable[[int, Callable[[int], Any]], list[Any]]
-
-
-def test_a_value_goes_to_each_tensor_whose_memory_is_still_there() -> None:
-    buffer, gone = torch.zeros(2, 3), torch.zeros(4)
-    results = Results([buffer[:, 1], gone, buffer[1, 2:]])
-    assert len(results.living()) == 3
-    results.let_go()
-    del gone
-    results.write([torch.ones(2), torch.ones(4), torch.full((1,), 2.0)])
-    assert buffer.tolist() == [[0, 1, 0], [0, 1, 2]]
-    assert not results.kept
-    assert [each.tolist() for each in results.living()] == [[1, 1], [2]]
 
 
 @pytest.fixture
@@ -79,16 +66,3 @@ def test_ranks_agree_with_one_that_has_dropped_its_handle(on_ranks: OnRanks) -> 
         return last.tolist()
 
     assert on_ranks(2, program) == [[10.0], [11.0]]
-
-
-@pytest.mark.usefixtures("forgetting")
-def test_a_block_of_calls_holds_the_results_of_each(on_ranks: OnRanks) -> None:
-    def program(rank: int) -> list[float]:
-        tensors = [torch.full((1,), rank + 1.0), torch.full((1,), 2.0)]
-        with dist._coalescing_manager(async_ops=True) as block:
-            for tensor in tensors:
-                dist.all_reduce(tensor)
-        block.wait()
-        return [tensor.item() for tensor in tensors]
-
-    assert on_ranks(2, program) == [[3, 4]] * 2

@@ -31,12 +31,6 @@ def read_without_a_wait(_: int) -> None:
     host.add_(1)
 
 
-def read_of_a_slice(_: int) -> None:
-    with torch.cuda.stream(torch.cuda.Stream()):
-        host = torch.ones(4).to("cpu", non_blocking=True)
-    host[2:].sum().item()
-
-
 def read_as_an_array(_: int) -> None:
     host = torch.ones(4).to("cpu", non_blocking=True)
     host.numpy()
@@ -61,12 +55,6 @@ def copied_into_a_pinned_buffer(_: int) -> None:
     assert pinned.is_pinned()
     pinned.copy_(torch.ones(4), non_blocking=True)
     pinned.tolist()
-
-
-def reduced_before_the_copy_is_done(_: int) -> None:
-    pinned = torch.empty(4, pin_memory=True)
-    pinned.copy_(torch.ones(4), non_blocking=True)
-    dist.all_reduce(pinned)
 
 
 def reduced_while_another_stream_copies(_: int) -> None:
@@ -96,7 +84,6 @@ def to_the_place_of_another_tensor(_: int) -> None:
 
 
 FOUND = {
-    reduced_before_the_copy_is_done: ("", "insert `default.synchronize()`"),
     reduced_while_another_stream_copies: ("", "insert `stream 1.synchronize()`"),
     refilled_from_other_memory_of_the_host: (
         "copy_",
@@ -105,7 +92,6 @@ FOUND = {
     flag_by_position: ("add_", "insert `default.synchronize()`"),
     to_the_place_of_another_tensor: ("add_", "insert `default.synchronize()`"),
     read_without_a_wait: ("add_", "insert `default.synchronize()`"),
-    read_of_a_slice: ("sum", "insert `stream 1.synchronize()`"),
     read_as_an_array: ("numpy", "insert `default.synchronize()`"),
     read_as_a_scalar_of_a_kernel: ("mul_", "insert `default.synchronize()`"),
     waited_for_another_stream: ("add_", "insert `stream 1.synchronize()`"),

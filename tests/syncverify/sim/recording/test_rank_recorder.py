@@ -8,9 +8,6 @@ import torch.distributed as dist
 from torch.nn.attention.flex_attention import create_block_mask
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.sim.recording.operators import effects_of
-
-aten = torch.ops.aten
 
 
 def test_accesses_are_exact_bytes_of_shared_storages(lines_of) -> None:
@@ -50,42 +47,6 @@ def test_out_and_foreach_and_new_results_are_seen(lines_of) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("operator", "reads", "writes", "fills"),
-    [
-        (aten.add_.Tensor, {"self", "other"}, {"self"}, True),
-        (aten.copy_.default, {"src"}, {"self"}, True),
-        (aten.zero_.default, set(), {"self"}, True),
-        (aten.add.out, {"self", "other"}, {"out"}, True),
-        (aten.empty_like.default, set(), set(), False),
-        (aten.zeros_like.default, set(), set(), True),
-    ],
-)
-def test_effects_follow_the_schema(operator, reads, writes, fills) -> None:
-    effects = effects_of(operator)
-    assert {name for _, name in effects.reads} == reads
-    assert {name for _, name in effects.writes} == writes
-    assert effects.fills is fills
-
-
-@pytest.mark.parametrize(
-    "copy",
-    [
-        lambda x: x.to("cpu", non_blocking=True),
-        lambda x: x.to(x.device),
-        lambda x: torch.arange(3).tolist(),  # as the ranks of a mesh
-        lambda x: torch.tensor([1, 2])[0].item(),
-    ],
-)
-def test_the_host_does_not_wait_for_what_it_has(lines_of, copy) -> None:
-    def program(_: int) -> None:
-        x = torch.ones(2)
-        with torch.cuda.stream(torch.cuda.Stream()):
-            copy(x)
-
-    assert not [line for line in lines_of(program) if "host" in line]
-
-
 def test_memory_goes_back_when_the_last_reference_goes(lines_of) -> None:
     def program(_: int) -> None:
         side = torch.cuda.Stream()
@@ -121,41 +82,6 @@ def test_cycles_are_not_collected_during_a_run(lines_of) -> None:
     assert gc.isenabled()
 
 
-def test_collectives_run_where_nccl_runs_them(lines_of) -> None:
-    def program(_: int) -> None:
-        side, x = torch.cuda.Stream(), torch.ones(2)
-        work = dist.all_reduce(x, async_op=True)
-        with torch.cuda.stream(side):
-            work.wait()
-            dist.all_reduce(x)
-
-    assert lines_of(program, num_ranks=2) == [
-        "default: ones reads [] writes [0:0-8]",
-        "all_reduce from default on nccl stream of ranks [0, 1]",
-        "stream 1 waits for collective 0",
-        "all_reduce from stream 1 on stream 1",
-        "stream 1 waits for collective 1",
-        "storage 0 of default freed",
-    ]
-
-
-def test_groups_of_the_same_ranks_have_streams_of_their_own(lines_of) -> None:
-    def program(_: int) -> None:
-        works = [
-            dist.all_reduce(torch.ones(1), group=group, async_op=True)
-            for group in (None, dist.new_group([0, 1]))
-        ]
-        for work in works:
-            work.wait()
-
-    launches = [line for line in lines_of(program, num_ranks=2) if "all_reduce" in line]
-    name = "nccl stream of ranks [0, 1]"
-    assert launches == [
-        f"all_reduce from default on {name}",
-        f"all_reduce from default on {name}, group 2",
-    ]
-
-
 def test_a_collective_holds_its_memory_until_it_is_waited_for(lines_of) -> None:
     def program(_: int) -> None:
         work = dist.all_reduce(torch.ones(2), async_op=True)
@@ -170,19 +96,6 @@ def test_a_collective_holds_its_memory_until_it_is_waited_for(lines_of) -> None:
         "storage 0 of default freed",
         "mark 2 in default",
     ]
-
-
-def test_a_barrier_blocks_the_host_and_a_device_synchronize_delivers(lines_of) -> None:
-    def program(_: int) -> None:
-        x = torch.ones(2)
-        dist.all_reduce(x, async_op=True)
-        torch.cuda.synchronize()
-        assert x.tolist() == [2, 2]
-        dist.barrier()
-
-    lines = lines_of(program, num_ranks=2)
-    assert "host waits for 2" in lines  # the communication stream, too
-    assert lines[-3:-1] == ["mark 4 in default", "host waits for 4"]
 
 
 def test_operators_of_which_flex_attention_is_made_are_seen(lines_of) -> None:

@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 
 from syncverify import simulate
-from syncverify.sim.recording.shared_bytes import Addresses
 
 Alias = Callable[[torch.Tensor], torch.Tensor]
 
@@ -181,19 +180,3 @@ def test_an_array_that_goes_to_the_device_is_copied() -> None:
     simulation.check()
     first, second = simulation.results
     assert [tensor.tolist() for tensor in first + second] == [[2.0] * 4] * 12
-
-
-def test_storages_that_overlap_are_one_memory() -> None:
-    addresses = Addresses()
-    assert addresses.place(10, 0, 100, 10) == []
-    assert addresses.place(11, 1, 110, 10) == []
-    assert addresses.place(15, 2, 100, 0) == []
-    found = addresses.place(12, 3, 105, 100)
-    assert [(one.number, one.origin) for one in found] == [(0, 100), (1, 110)]
-    (whole,) = addresses.place(13, 4, 190, 1)
-    assert (whole.start, whole.end, whole.number, whole.origin) == (100, 205, 0, 100)
-    assert [addresses.remove(key) for key in range(10, 15)] == [False] * 3 + [
-        True,
-        True,
-    ]
-    assert addresses.place(14, 5, 100, 10) == []

@@ -8,8 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from syncverify.errors import ScenarioFormatError
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
+from syncverify.scenario.schedule import Schedule
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.turns.decisions import (
     MAX_NUM_REFUSALS,
@@ -183,18 +182,6 @@ def test_a_communicator_completes_in_order() -> None:
     assert on_two_ranks(program, Decisions(Stubborn()))[0] == [(True, True)] * 2
 
 
-def test_trailing_zeros_say_nothing() -> None:
-    assert Schedule((0, 1, 0, 0)) == Schedule((0, 1))
-    assert Schedule((0, 0)) == DEFAULT_SCHEDULE
-    assert Schedule.from_json(Schedule((2, 0, 1)).to_json()) == Schedule((2, 0, 1))
-
-
-@pytest.mark.parametrize("data", [None, "01", [-1], [True], [0.5], [None]])
-def test_what_is_no_schedule_is_refused(data: Any) -> None:
-    with pytest.raises(ScenarioFormatError, match=r"^malformed schedule: "):
-        Schedule.from_json(data)
-
-
 def test_priorities_are_the_same_for_a_seed_and_differ_between_runs() -> None:
     def schedules(seed: int) -> list[Schedule]:
         runs = PriorityRuns(2, 6).runs(10, seed)
@@ -202,9 +189,3 @@ def test_priorities_are_the_same_for_a_seed_and_differ_between_runs() -> None:
 
     assert schedules(0) == schedules(0)
     assert len(set(schedules(0))) > 1
-
-
-def test_probability_is_that_of_the_paper() -> None:
-    bounds = PriorityRuns(num_ranks=2, num_turns=10, depth=2)
-    assert bounds.probability(1) == pytest.approx(1 / (2 * 10))
-    assert bounds.probability(20) == pytest.approx(1 - (19 / 20) ** 20)

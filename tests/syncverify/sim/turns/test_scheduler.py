@@ -11,7 +11,7 @@ import pytest
 from syncverify.errors import RunEndedError
 from syncverify.processes import silence
 from syncverify.sim.turns.scheduler import RankThread, Scheduler
-from syncverify.sim.turns.stalls import Stall, Wait
+from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock
 from syncverify.trace.source_lines import shown_path
 
 
@@ -42,31 +42,6 @@ class World:
             lambda: word_of_rank in self.log,
             Wait(f"waiting for {word_of_rank!r}", lambda: (rank,), word_of_rank),
         )
-
-
-def test_ranks_take_turns_in_order() -> None:
-    world = World(3)
-
-    def program(rank: int) -> None:
-        world.say(rank, "a")
-        world.scheduler.yield_turn()
-        world.say(rank, "b")
-
-    _, stall = world.run(program)
-    assert world.log == ["0a", "1a", "2a", "0b", "1b", "2b"]
-    assert stall is None
-
-
-def test_a_blocked_rank_goes_on_when_another_made_it_ready() -> None:
-    world = World(3)
-
-    def program(rank: int) -> None:
-        if rank == 0:
-            world.wait_for(2, "go")
-        world.say(rank, "go")
-
-    world.run(program)
-    assert world.log == ["1go", "2go", "0go"]
 
 
 def test_deadlock_names_ranks_and_operations() -> None:
@@ -124,19 +99,6 @@ def test_what_cleanup_raises_is_not_taken_for_the_cause() -> None:
     threads, _ = world.run(program)
     assert threads[1].error is failure
     assert isinstance(threads[0].error, RunEndedError)
-
-
-def test_cleanup_of_an_ended_rank_runs_without_another_turn() -> None:
-    world = World(2)
-
-    def program(rank: int) -> None:
-        try:
-            world.wait_for(1 - rank, "never")
-        finally:
-            world.say(rank, "cleaned")
-
-    world.run(program)
-    assert world.log == ["0cleaned", "1cleaned"]
 
 
 @pytest.mark.parametrize("operation", ["yield_turn", "wait_for"])
@@ -316,3 +278,19 @@ def test_a_rank_that_swallows_the_bound_does_not_outlive_it() -> None:
     _, stall = scheduler.run(program)
     assert stall is not None
     assert stall.kind == "step_bound"
+
+
+def waits(rank: int, *missing: int) -> Position:
+    return Position(rank, False, Wait(f"op{rank}", lambda: missing, f"op{rank}"))
+
+
+def test_circle_is_reported_in_its_order_from_its_first_rank() -> None:
+    stall = deadlock([waits(0, 2), waits(1, 0), waits(2, 3), waits(3, 2)])
+    assert stall.ranks == (0, 2, 3)
+    assert stall.details[-1] == "wait-for cycle: rank 2 -> rank 3 -> rank 2"
+
+
+def test_waiting_for_one_that_has_finished_is_no_circle() -> None:
+    stall = deadlock([waits(0, 1), waits(1, 0, 2), Position(2, True, None)])
+    assert stall.details[-1] == "rank 2: has finished"
+    assert stall.ranks == (0, 1, 2)
