@@ -78,8 +78,6 @@ COLLECTIVES: dict[str, tuple[Callable[[], object], tuple[str, str, str, int]]] =
     "all_reduce": (
         lambda: dist.all_reduce(ones(5)), ("all_reduce", "SUM", "float32", 5),
     ),
-
-
     "broadcast": (lambda: dist.broadcast(ones(4), 0), ("broadcast", "", "float32", 4)),
     "reduce": (lambda: dist.reduce(ones(4), 0), ("reduce", "SUM", "float32", 4)),
     "all_gather": (

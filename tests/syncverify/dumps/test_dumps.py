@@ -226,25 +226,15 @@ for _ in range(64):
 
 FILES = {
     "empty": b"",
-    "text": b"no dump at all",
     "cut": pickle.dumps(right())[:-9],
     "calls": pickle.dumps(Hostile(Path.touch, Path("touched"))),
-    "calls inside": changed(state=Hostile(Path.touch, Path("touched"))),
     "imports": b"cos\nsystem\n.",
     "takes all memory": b"\x80\x02Nr\xff\xff\xff\x7f.",
-    "negative place": b"Np-5\n.",
-    "no dict": pickle.dumps([1, 2]),
-    "no entries": pickle.dumps({"pg_config": {}}),
-    "entry of text": pickle.dumps({"pg_config": {}, "entries": ["x"]}),
     "group of a number": changed(process_group=(3,)),
-    "sizes of text": changed(input_sizes=["ab"]),
     "endless dtype": changed(input_dtypes=[ENDLESS]),
-    "endless name": changed(frames=[{"filename": "a.py", "line": 1, "name": ENDLESS}]),
-    "endless operation": changed(profiling_name=ENDLESS),
     "number of a million digits": changed(record_id=10**1_000_000),
     "size of many dims": changed(input_sizes=[[2**62] * 100_000]),
     "no sequence": changed(collective_seq_id=None),
-    "json list": b"{[]}",
     "deep json": b'{"a":' + b"[" * 100_000,
     "ranks of code": pickle.dumps(
         {**right(), "pg_config": {"g": {"ranks": "__import__('os')"}}}

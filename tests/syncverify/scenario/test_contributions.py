@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from syncverify.scenario.contributions import contribution
@@ -41,10 +41,8 @@ def wide(num_ranks: int, dtype: str = "bfloat16", accumulations: int = 4) -> Sce
 
 
 @pytest.mark.long
-@settings(max_examples=2 * settings.default.max_examples)  # type: ignore[union-attr]  # conftest loads one
 @given(scenarios(max_ranks=16), st.data())
 @example(wide(3), None)
-@example(wide(9), None)
 @example(wide(13), None)
 @example(wide(64), None)
 @example(wide(255), None)
@@ -64,7 +62,7 @@ def test_every_sum_is_exact(scenario: Scenario, data: st.DataObject | None) -> N
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
-@pytest.mark.parametrize("num_ranks", [3, 5, 6, 7, 13, 14, 15, 28, 30])
+@pytest.mark.parametrize("num_ranks", [3, 7, 14, 30])
 def test_a_mean_by_a_product_is_the_mean_by_a_quotient(
     num_ranks: int, dtype: str
 ) -> None:
@@ -78,25 +76,13 @@ def test_a_mean_by_a_product_is_the_mean_by_a_quotient(
         assert exact(exact_sums / num_ranks, dtype)
 
 
-@pytest.mark.slow
-@given(scenarios(), st.data())
-def test_contributions_of_one_element_share_their_sign(
-    scenario: Scenario, data: st.DataObject
-) -> None:
-    rank = data.draw(st.integers(0, scenario.mesh.num_ranks - 1))
-    for spec in scenario.parameters:
-        parts = everything(scenario, spec, rank, 0)
-        assert not ((parts > 0).any(0) & (parts < 0).any(0)).any()
-        assert parts.all() or spec.gradient == ZERO
-
-
 def distinct_per_element(parts: torch.Tensor) -> bool:
     return all(len(set(column)) == len(column) for column in parts.T.tolist())
 
 
 @pytest.mark.long
 @given(scenarios(), st.data())
-def test_contributions_are_whole_divisible_and_distinct(
+def test_contributions_are_whole_divisible_distinct_and_of_one_sign(
     scenario: Scenario, data: st.DataObject
 ) -> None:
     """3 ranks average: a third of each is a whole number. bfloat16 cannot tell all apart."""
@@ -110,6 +96,8 @@ def test_contributions_are_whole_divisible_and_distinct(
         for step in range(scenario.num_steps):
             parts = everything(scenario, spec, rank, step)
             assert not parts.remainder(odd).any()
+            assert not ((parts > 0).any(0) & (parts < 0).any(0)).any()
+            assert parts.all() or spec.gradient == ZERO
             if "bfloat16" not in {spec.dtype, spec.effective_grad_dtype}:
                 assert distinct_per_element(parts)
 
@@ -142,8 +130,6 @@ def test_contributions_depend_on_step_parameter_rank_and_micro_batch() -> None:
     ("num_ranks", "dtype", "accumulations", "expected"),
     [
         (2, "float32", 2, [11612, -11174, -10503, 1412, 15134, 6990]),
-        (3, "float32", 1, [7557, -6627, -4707, 1647, 6228, 6489]),
-        (4, "bfloat16", 4, [12, -9, -6, 11, 4, 4]),
         (3, "bfloat16", 3, [9, -27, -3, 12, 27, 9]),
         (64, "bfloat16", 4, [1, -1, -1, 1, 1, 1]),
         (6, "float16", 2, [87, -57, -51, 21, 27, 81]),
@@ -160,13 +146,6 @@ def test_numbers_are_the_same_in_every_run_and_version(
     assert numbers.tolist()[:6] == expected
 
 
-def test_numbers_of_each_step_and_parameter_are_the_same_in_every_version() -> None:
-    specs = tuple(ParameterSpec(f"p{i}", (5,), ("R",)) for i in range(3))
-    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (2, 2), 64)
-    numbers = contribution(scenario, specs[2], rank=1, step=1, micro_batch=0)
-    assert numbers.tolist() == [-5922, -4863, 15346, -14406, -15514]
-
-
 @pytest.mark.parametrize("backward", [w for w, row in BACKWARDS.items() if row.halves])
 def test_a_quarter_of_a_contribution_is_whole(backward: str) -> None:
     scenario = replace(wide(2, "float32"), backward=backward)
@@ -175,17 +154,8 @@ def test_a_quarter_of_a_contribution_is_whole(backward: str) -> None:
     assert parts.remainder(8).any()
 
 
-def test_the_backward_after_unbind_is_a_step_of_one_micro_batch() -> None:
-    scenario = wide(2, "float32")
-    (spec,) = scenario.parameters
-    after = contribution(scenario, spec, rank=0, step=1, micro_batch=0)
-    last = contribution(scenario, spec, rank=0, step=0, micro_batch=0)
-    assert after.shape == last.shape
-    assert not torch.equal(after, last)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [9, 13, 64, 259])
+@pytest.mark.parametrize("num_ranks", [9, 259])
 def test_every_rank_of_a_wide_world_contributes_somewhere(num_ranks: int) -> None:
     scenario = wide(num_ranks)
     parts = everything(scenario, scenario.parameters[0], 0, 0)
@@ -194,9 +164,7 @@ def test_every_rank_of_a_wide_world_contributes_somewhere(num_ranks: int) -> Non
     assert by_rank.all()
 
 
-@pytest.mark.parametrize(
-    ("num_ranks", "accumulations"), [(2, 3), (4, 3), (4, 4), (7, 1)]
-)
+@pytest.mark.parametrize(("num_ranks", "accumulations"), [(4, 3), (7, 1)])
 def test_contributors_are_linearly_independent(
     num_ranks: int, accumulations: int
 ) -> None:
@@ -205,13 +173,3 @@ def test_contributors_are_linearly_independent(
     parts = everything(scenario, scenario.parameters[0], 0, 0)
     count = len(parts)
     assert torch.linalg.matrix_rank(parts[:, :count]) == count
-
-
-def test_writes_of_a_caller_change_no_later_contribution() -> None:
-    scenario = wide(2)
-    given = {"rank": 0, "step": 0, "micro_batch": 0}
-    first = contribution(scenario, scenario.parameters[0], **given)
-    kept = first.clone()
-    first.zero_()
-    assert kept.any()
-    assert contribution(scenario, scenario.parameters[0], **given).equal(kept)

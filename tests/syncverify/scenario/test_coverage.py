@@ -2,16 +2,14 @@
 
 import pytest
 
-from syncverify.scenario.contract import EVERYTHING, Capabilities
+from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.feature_row import Feature
-from syncverify.scenario.feature_table import FEATURES, NEVER_TOGETHER
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
 PLAIN = Capabilities(varying_accumulations=True)
-LOCAL = Capabilities(tensors="local")
 
 LINE = MeshSpec((4,), ("dp",))
 SMALL = Scenario(LINE, (ParameterSpec("p0", (), ("R",)),), (1,), 2**20)
@@ -133,36 +131,3 @@ def test_pairs_that_cannot_occur_have_a_reason(
     assert (space.why_not(first, second) or "").startswith(why)
     assert space.why_not(first, second) == space.why_not(second, first)
     assert {(first, second), (second, first)}.isdisjoint(space.pairs())
-
-
-def test_a_third_axis_leaves_room_for_one_of_size_1() -> None:
-    pair = Feature("mesh", "axis of size 1"), Feature("reduction", "over 2 axes")
-    assert Space(EVERYTHING, 4).why_not(*pair) is None
-
-
-def test_replicated_everywhere_is_reduced_wherever_there_are_ranks() -> None:
-    pair = Feature("ranks", "2"), Feature("reduction", "none")
-    assert (
-        Space(LOCAL, 4).why_not(*pair) == "every parameter is replicated over all ranks"
-    )
-    assert Space(PLAIN, 4).why_not(*pair) is None
-
-
-def test_features_outside_of_a_contract_are_not_declared() -> None:
-    values = Space(Capabilities(features=frozenset({"event=rebind"})), 4).values()
-    assert values["event"] == ["rebind"]
-    assert "event" not in Space(PLAIN, 4).values()
-
-
-def test_impossible_pairs_name_features_that_exist() -> None:
-    """A table that names nothing forbids nothing."""
-    assert {len(pair) for pair in NEVER_TOGETHER} == {2}
-    named = frozenset().union(*NEVER_TOGETHER)
-    assert named - {*FEATURES} == {("ranks", number) for number in "1234"}
-
-
-@pytest.mark.parametrize(("max_ranks", "count"), [(1, 1), (2, 2), (4, 3), (8, 3)])
-def test_a_world_reduces_over_as_many_axes_as_it_has(
-    max_ranks: int, count: int
-) -> None:
-    assert len(Space(PLAIN, max_ranks).values()["reduction"]) == count

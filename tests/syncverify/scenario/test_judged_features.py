@@ -15,7 +15,6 @@ from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
 PAIR = MeshSpec((2,), ("dp",))
-SQUARE = MeshSpec((2, 2), ("dp", "tp"))
 SUMMED = ParameterSpec("p0", (4, 4), ("R",))
 OTHER = ParameterSpec("p1", (4, 4), ("R",))
 SHARD = ParameterSpec("p2", (4, 4), ("S0",))
@@ -32,7 +31,6 @@ def many(count: int, spec: ParameterSpec) -> tuple[ParameterSpec, ...]:
 
 
 ALONE = MeshSpec((1,), ("dp",))
-ACROSS = replace(SQUARE, order="permuted")
 TALL = replace(SUMMED, memory_format="transposed")
 PARTLY = {"use": "added_to_another"}
 # A feature, a scenario that contains it and judges nothing with it, and one that does.
@@ -41,49 +39,26 @@ FEATURES = [
      of(*many(17, SUMMED), bucket_cap_bytes=64)),
     ("size=many buckets", of(*many(17, SUMMED), bucket_cap_bytes=64, mesh=ALONE),
      of(*many(18, SUMMED), bucket_cap_bytes=64)),
-    ("size=many parameters", of(*many(32, replace(SUMMED, used="never"))),
-     of(*many(32, SUMMED))),
-    ("size=many elements", of(SUMMED, replace(SHARD, global_shape=(2048,))),
-     of(replace(SUMMED, global_shape=(2048,)))),
     ("size=many steps",
      of(SUMMED, accumulations=(1,) * 6, events=("zero_before_wait",) * 6),
      of(SUMMED, accumulations=(1,) * 6)),
-    ("ranks=2", of(SHARD), of(SUMMED)),
-    ("mesh=permuted", of(replace(SUMMED, placements=("R", "R")), mesh=ACROSS),
-     of(replace(SUMMED, placements=("R", "S0")), mesh=ACROSS)),
     ("parameters=sharded", of(SUMMED, replace(SHARD, used="never")), of(SUMMED, SHARD)),
     ("dtype=bfloat16", of(SUMMED, replace(OTHER, dtype="bfloat16", requires_grad=False)),
      of(SUMMED, replace(OTHER, dtype="bfloat16"))),
-    ("dtype=several", of(SUMMED, replace(SHARD, dtype="bfloat16")),
-     of(SUMMED, replace(OTHER, dtype="bfloat16"))),
-    ("buckets=2 groups", of(SUMMED, replace(SHARD, group=1)), of(SUMMED, replace(OTHER, group=1))),
     ("buckets=cap splits", of(SUMMED, SHARD, bucket_cap_bytes=64),
      of(SUMMED, OTHER, bucket_cap_bytes=64)),
-    ("steps=2", of(SUMMED, events=("plain", "zero_before_wait")), of(SUMMED)),
     ("accumulations=varying", of(SHARD, accumulations=(1, 2)), of(SUMMED, accumulations=(1, 2))),
-    ("gradient=inf", of(replace(SUMMED, gradient="inf", used="not_in_first_micro_batch")),
-     of(replace(SUMMED, gradient="inf"))),
     ("gradient=cancelling", of(replace(SUMMED, gradient="cancelling")),
      of(replace(SUMMED, gradient="cancelling"), accumulations=(3, 3))),
     ("memory_format=transposed", of(replace(TALL, global_shape=(4, 1))), of(TALL)),
-    ("shape=empty", of(SUMMED, replace(OTHER, global_shape=(0,), requires_grad=False)),
-     of(SUMMED, replace(OTHER, global_shape=(0,)))),
     ("used=not_in_first_micro_batch",
      of(replace(SUMMED, used="not_in_first_micro_batch"), accumulations=(1, 1)),
      of(replace(SUMMED, used="not_in_first_micro_batch"))),
-    ("used=never", of(SUMMED, replace(SHARD, used="never")),
-     of(SUMMED, replace(OTHER, used="never"))),
-    ("use=twice", of(SUMMED, replace(SHARD, use="twice")), of(replace(SUMMED, use="twice"))),
     ("use=added_to_another", of(replace(SUMMED, **PARTLY)), of(SUMMED, replace(OTHER, **PARTLY))),
     ("backward=inputs", of(SHARD, backward="inputs"), of(SUMMED, backward="inputs")),
-    ("launch=parameter_streams", of(SUMMED, SHARD, launch="parameter_streams"),
-     of(SUMMED, OTHER, launch="parameter_streams")),
-    ("event=rebind", of(SUMMED, events=("plain", "rebind")), of(SUMMED, events=("rebind", "plain"))),
     ("event=missing_backward",
      of(SUMMED, accumulations=(1, 1), events=("plain", "missing_backward")),
      of(SUMMED, events=("plain", "missing_backward"))),
-    ("event=wait_twice", of(SHARD, events=("plain", "wait_twice")),
-     of(SUMMED, events=("plain", "wait_twice"))),
     ("event=freeze", of(SUMMED, SHARD, events=("plain", "freeze")),
      of(SUMMED, OTHER, events=("plain", "freeze"))),
     ("event=tail", of(SUMMED, events=("failing_collectives", "tail")),
@@ -103,15 +78,6 @@ def test_a_feature_counts_where_something_is_judged_with_it(
     assert feature in {*features_of(idle)}
     assert feature not in judged_features(idle)
     assert feature in judged_features(shown)
-
-
-@pytest.mark.parametrize(
-    "name", ["ranks=1", "reduction=none", "parameters=frozen", "dtype=float32"]
-)
-def test_one_rank_shows_what_takes_no_sum(name: str) -> None:
-    frozen = replace(OTHER, requires_grad=False)
-    judged = judged_features(of(SUMMED, frozen, mesh=ALONE))
-    assert (Feature.of(name) in judged) == (name != "dtype=float32")
 
 
 def test_a_contract_without_sums_counts_what_is_there() -> None:

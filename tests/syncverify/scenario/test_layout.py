@@ -58,17 +58,6 @@ def test_local_shape_is_torchs(drawn: tuple[MeshSpec, ParameterSpec]) -> None:
         assert local_shape(mesh, spec, rank) == torch_local_shape(mesh, spec, rank)
 
 
-@given(meshes(max_ranks=12))
-def test_coordinates_are_row_major(mesh: MeshSpec) -> None:
-    for rank in range(mesh.num_ranks):
-        own = coordinates(mesh, rank)
-        spelled = 0
-        for index, size in zip(own, mesh.shape, strict=True):
-            assert 0 <= index < size
-            spelled = spelled * size + index
-        assert spelled == rank
-
-
 @given(placed())
 def test_contributing_ranks_partition_the_world(
     drawn: tuple[MeshSpec, ParameterSpec],
@@ -102,8 +91,3 @@ def test_contributing_ranks_of_rank_4(
     spec = ParameterSpec("p", (6,), codes)
     assert reduce_axes(GRID, spec) == axes
     assert contributing_ranks(GRID, spec, 4) == members
-
-
-def test_axes_of_size_1_are_not_reduced_over() -> None:
-    mesh = MeshSpec((1, 2), ("dp", "tp"))
-    assert reduce_axes(mesh, ParameterSpec("p", (), ("R", "R"))) == (1,)

@@ -17,7 +17,6 @@ from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.replay_token import Reproducer, decode, encode, load
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
-from syncverify.scenario.specs import ParameterSpec
 from syncverify.strategies import scenarios, schedules
 from tests.programs import one_parameter
 
@@ -76,12 +75,11 @@ def test_token_of_a_few_late_choices_is_short() -> None:
     assert len(encode(replace(REPRODUCER, schedule=late))) <= len(TOKEN) + 40
 
 
-@pytest.mark.parametrize("version", ["1", "3", "17"])
-def test_token_of_another_version_is_refused(version: str, tmp_path: Path) -> None:
-    token = f"sv{version}-{TOKEN.removeprefix('sv2-')}"
+def test_token_of_another_version_is_refused(tmp_path: Path) -> None:
+    token = f"sv17-{TOKEN.removeprefix('sv2-')}"
     shown = token[:40] + "..."
     message = (
-        f"token {shown!r} is of version {version}, and this syncverify reads version 2: "
+        f"token {shown!r} is of version 17, and this syncverify reads version 2: "
         "record the violation again, or replay it with the syncverify that wrote it"
     )
     assert refusal(token) == message
@@ -95,9 +93,7 @@ def refusal(token: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "nonsense", "SV2-abc", "sv-abc", "{}", "no/such/file.json"]
-)
+@pytest.mark.parametrize("text", ["", "SV2-abc", "no/such/file.json"])
 def test_text_that_is_no_token_is_refused(text: str) -> None:
     assert refusal(text) == (
         f"not a token or file: {text!r} (tokens of this version start with 'sv2-')"
@@ -107,36 +103,18 @@ def test_text_that_is_no_token_is_refused(text: str) -> None:
 BAD_TOKENS = {
     "empty": "sv2-",
     "not base64": "sv2-$$$$",
-    "not ascii": "sv2-é",
     "newline inside": TOKEN[:20] + "\n" + TOKEN[20:],
-    "one character": "sv2-a",
     "not compressed": "sv2-" + base64.urlsafe_b64encode(b"[1, 2, 3]").decode(),
-    "not json": token_of(None, text=b"hello"),
     "nested deeply": token_of(None, text=b"[" * 100_000),
-    "far too long": token_of(None, text=b"[" + b" " * 2**21 + b"]"),
-    "none": token_of(None),
-    "number": token_of(7),
     "five entries": token_of([*packed(), 1]),
-    "schedule is none": token_of([*packed()[:3], None]),
-    "schedule of text": token_of([*packed()[:3], "12"]),
     "choice is true": token_of([*packed()[:3], [True]]),
-    "choice is negative": token_of([*packed()[:3], [0, -1]]),
     "property is a number": token_of([1, *packed()[1:]]),
-    "cause is none": token_of(["p", None, *packed()[2:]]),
     "scenario is text": token_of(["p", "c", "abcde", []]),
-    "scenario of three": token_of(["p", "c", [1, 2, 3], []]),
-    "mesh is none": token_of(packed(shape=None)),
     "mesh of infinity": token_of(
         None, text=b'["p","c",[[Infinity],["dp"],[],[1],1],[]]'
     ),
-    "parameter too short": token_of(packed(parameters=[["p0", []]])),
     "dtype out of range": token_of(
         packed(parameters=[["p", [], ["R"], 9, None, 1, 0]])
-    ),
-    "dtype negative": token_of(packed(parameters=[["p", [], ["R"], -1, None, 1, 0]])),
-    "dtype is text": token_of(packed(parameters=[["p", [], ["R"], "f", None, 1, 0]])),
-    "grad dtype out of range": token_of(
-        packed(parameters=[["p", [], ["R"], 0, 4, 1, 0]])
     ),
     "placement is a list": token_of(
         packed(parameters=[["p", [], [["R"]], 0, None, 1, 0]])
@@ -147,27 +125,16 @@ BAD_TOKENS = {
 MUCH = 10**9
 TOO_LARGE = {
     "expected at most 131072 ranks, got over 1000000000": packed(shape=[MUCH]),
-    "expected at most 131072 ranks, got 262144": packed(shape=[2**9, 2**9]),
-    "expected at most 8 mesh axes, got 9": packed(shape=[1] * 9),
     "expected at most 1024 parameters, got 1025": packed(
         parameters=[[f"p{n}", [], ["R"], 0, None, 1, 0] for n in range(1025)]
     ),
     "expected at most 8 dims, got 70": of_shape([1] * 70),
-    "expected at most 4194304 elements, got over 1000000000": of_shape([10**12]),
-    "expected at most 4194304 elements, got 4194305": of_shape([2**22 + 1, 0]),
     "expected at most 4194304 elements, got 268435456": of_shape([2**14, 0, 2**14]),
     "expected at most 1024 micro-batches, got over 1000000000": packed(
         accumulations=[MUCH]
     ),
-    "expected at most 1024 micro-batches, got 2000": packed(accumulations=[1] * 1000),
     "expected at most 1125899906842624 bytes of a bucket, got over 1000000000": packed(
         cap=10**400
-    ),
-    "expected at most 1024 as the index of a group, got 1025": packed(
-        parameters=[["p", [], ["R"], 0, None, 1, 1025]]
-    ),
-    "expected at most 16 times in a group, got 17": packed(
-        parameters=[["p", [], ["R"], 0, None, 1, 0, {"num_listed": 17}]]
     ),
     "expected at most 131072 observed gradients, got 262144": packed(
         shape=[512], accumulations=[511]
@@ -191,7 +158,7 @@ def test_token_that_asks_for_too_much_is_refused(
     assert refusal(token_of(content)) == f"malformed scenario: {message}"
 
 
-@pytest.mark.parametrize("name", ["\ud800", "a\nb", "x" * 201])
+@pytest.mark.parametrize("name", ["\ud800", "x" * 201])
 def test_violation_of_a_name_that_no_terminal_shows_is_refused(name: str) -> None:
     content = packed()
     content[1] = name
@@ -216,12 +183,6 @@ def test_bad_token_is_refused_in_one_line(token: str) -> None:
     assert message.startswith(
         ("unreadable token 'sv2-", "malformed scenario: ", "malformed schedule: ")
     )
-
-
-def test_packed_by_hand_is_a_good_token() -> None:
-    """Else any change of it would be refused, and the test above would show nothing."""
-    (spec,) = decode(token_of(packed())).scenario.parameters
-    assert spec == ParameterSpec("p0", (), ("R",))
 
 
 @given(st.integers(4, len(TOKEN) - 1), st.sampled_from(ALPHABET))
@@ -264,13 +225,6 @@ def test_load_reads_a_file(tmp_path: Path, content: str) -> None:
     assert load(written(tmp_path, content)) == REPRODUCER
 
 
-def test_load_reads_the_chosen_violation(tmp_path: Path) -> None:
-    other = Reproducer("p", "c", SMALLEST)
-    file = written(tmp_path, report(TOKEN, encode(other)))
-    assert load(f"{file}#1") == REPRODUCER
-    assert load(f"{file}#2") == other
-
-
 def test_load_reads_a_file_whose_path_has_a_hash_mark(tmp_path: Path) -> None:
     folder = tmp_path / "a#1"
     folder.mkdir()
@@ -292,7 +246,7 @@ def test_load_asks_which_of_several(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("index", ["4", "0", "x", "²"])
+@pytest.mark.parametrize("index", ["4", "0", "²"])
 def test_load_refuses_a_violation_that_is_not_there(tmp_path: Path, index: str) -> None:
     file = written(tmp_path, report(TOKEN, TOKEN, TOKEN))
     assert load_refusal(f"{file}#{index}") == (
@@ -309,9 +263,7 @@ def test_load_says_that_a_report_has_no_violation(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        "", "hello", "[]", "7", "null", '"text"', "{}", "[" * 100_000,
-        '{"violations": 3}', '{"violations": [1]}', '{"violations": [{}]}',
-        b"\xff\xfe\x00", b"\x00" * 100,
+        "", "7", "{}", "[" * 100_000, '{"violations": [1]}', b"\xff\xfe\x00",
     ],
     ids=lambda content: repr(content[:20]),
 )  # fmt: skip

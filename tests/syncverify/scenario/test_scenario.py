@@ -15,15 +15,17 @@ from syncverify.strategies import scenarios
 
 WEIGHT = ParameterSpec("w", (4, 3), ("R", "S0"))
 BIAS = ParameterSpec("b", (3,), None, "bfloat16", "float32", group=1)
-NAMED = "names are printable text of at most 200 characters"
 SCENARIO = Scenario(MeshSpec((2, 2), ("dp", "tp")), (WEIGHT, BIAS), (2, 1), 64)
 
 
 @pytest.mark.slow
 @given(scenarios(max_ranks=8))
-def test_json_round_trip(scenario: Scenario) -> None:
+def test_json_and_repr_are_read_back(scenario: Scenario) -> None:
     text = json.dumps(scenario.to_json(), allow_nan=False)
     assert Scenario.from_json(json.loads(text)) == scenario
+    names = {each.__name__: each for each in (Scenario, MeshSpec, ParameterSpec)}
+    assert eval(repr(scenario), {**names}) == scenario  # our own text
+    assert eval(pretty(scenario), {**names}) == scenario
 
 
 def test_json_has_the_documented_format() -> None:
@@ -65,7 +67,7 @@ def test_groups_keep_registration_order_and_skip_unused_indices() -> None:
     assert [[s.name for s in group] for group in scenario.groups] == [["b"], ["a", "c"]]
 
 
-@pytest.mark.parametrize("version", [0, 1, "2", None, -1])
+@pytest.mark.parametrize("version", [1, "2", None])
 def test_other_version_is_refused(version: object) -> None:
     with pytest.raises(ScenarioFormatError) as caught:
         Scenario.from_json({**SCENARIO.to_json(), "version": version})
@@ -75,11 +77,10 @@ def test_other_version_is_refused(version: object) -> None:
     )
 
 
-@pytest.mark.parametrize("data", [None, [], "sv1", 7, {}, {"mesh": {}}])
+@pytest.mark.parametrize("data", [None, "sv1", {"mesh": {}}])
 def test_data_without_a_version_is_refused(data: object) -> None:
-    with pytest.raises(ScenarioFormatError) as caught:
+    with pytest.raises(ScenarioFormatError, match=r"^expected a scenario object with"):
         Scenario.from_json(data)
-    assert str(caught.value) == "expected a scenario object with a version"
 
 
 def edit(*path: str | int, to: object) -> Callable[[dict[str, Any]], None]:
@@ -101,46 +102,23 @@ def remove(*path: str | int) -> Callable[[dict[str, Any]], None]:
 
 
 P0 = ("parameters", 0)
-WHOLE = "sizes are whole numbers"
 MALFORMED = {
     "no mesh": (remove("mesh"), "KeyError('mesh')"),
-    "mesh without axes": (edit("mesh", "shape", to=[]), "a mesh has at least one axis"),
     "axis without a name": (
         edit("mesh", "axis_names", to=["dp"]),
         "each mesh axis has a name of its own, or none has a name",
     ),
-    "two axes of one name": (
-        edit("mesh", "axis_names", to=["dp", "dp"]),
-        "each mesh axis has a name of its own, or none has a name",
-    ),
-    "axis name is a number": (
-        edit("mesh", "axis_names", to=["dp", 1]), NAMED
-    ),
-    "axis of size 0": (edit("mesh", "shape", to=[2, 0]), "mesh axes have sizes >= 1"),
-    "no steps": (edit("accumulations", to=[]), "a scenario has at least one step"),
     "no micro-batch": (edit("accumulations", to=[0]), "accumulations are >= 1"),
-    "true micro-batches": (edit("accumulations", to=[True]), WHOLE),
     "accumulations is a number": (
         edit("accumulations", to=2), '''TypeError("'int' object is not iterable")'''
     ),
-    "unknown gradient dtype": (
-        edit(*P0, "grad_dtype", to="int64"),
-        "grad_dtype of 'w' is one of ('float32', 'bfloat16', 'float16', 'float64')",
-    ),
-    "no placements": (remove(*P0, "placements"), "KeyError('placements')"),
-    "no cap": (edit("bucket_cap_bytes", to=0), "bucket_cap_bytes is >= 1"),
     "no parameters": (edit("parameters", to=[]), "at least one parameter is trainable"),
     "same name twice": (edit(*P0, "name", to="b"), "parameter names are unique"),
-    "name is a list": (edit(*P0, "name", to=["w"]), NAMED),
     "unknown dtype": (
         edit(*P0, "dtype", to="int8"),
         "dtype of 'w' is one of ('float32', 'bfloat16', 'float16', 'float64')",
     ),
     "negative size": (edit(*P0, "global_shape", to=[4, -3]), "sizes are >= 0"),
-    "negative group": (edit(*P0, "group", to=-1), "group indices are >= 0"),
-    "requires_grad is text": (
-        edit(*P0, "requires_grad", to="no"), "requires_grad and also_in_next_group are true or false"
-    ),
     "placement of one axis only": (
         edit(*P0, "placements", to=["R"]),
         "'w' has one placement of ['-', 'P', 'R', 'S0', 'S1', '_S0', '_S1'] per mesh axis, not ('R',)",
@@ -161,10 +139,6 @@ MALFORMED = {
         edit("parameters", 1, "memory_format", to="transposed"),
         "'b' has 2 dims or more, to be transposed",
     ),
-    "channels last of a matrix": (
-        edit(*P0, "memory_format", to="channels_last"),
-        "'w' has 4 dims or more, to be channels_last",
-    ),
 }  # fmt: skip
 
 
@@ -177,33 +151,3 @@ def test_malformed_is_refused(
     with pytest.raises(ScenarioFormatError) as caught:
         Scenario.from_json(data)
     assert str(caught.value) == f"malformed scenario: {words}"
-
-
-def test_unknown_parameter_field_is_refused() -> None:
-    data = SCENARIO.to_json()
-    data["parameters"][0]["colour"] = "red"
-    with pytest.raises(ScenarioFormatError) as caught:
-        Scenario.from_json(data)
-    assert "\n" not in str(caught.value)
-    assert "unexpected keyword argument 'colour'" in str(caught.value)
-
-
-@pytest.mark.slow
-@given(scenarios(max_ranks=8))
-def test_repr_can_be_pasted(scenario: Scenario) -> None:
-    names = {
-        "Scenario": Scenario,
-        "MeshSpec": MeshSpec,
-        "ParameterSpec": ParameterSpec,
-    }
-    assert eval(repr(scenario), {**names}) == scenario  # our own text
-    assert eval(pretty(scenario), {**names}) == scenario
-
-
-def test_repr_leaves_out_what_is_not_chosen() -> None:
-    assert repr(SCENARIO) == (
-        "Scenario(mesh=MeshSpec(shape=(2, 2), axis_names=('dp', 'tp')), "
-        "parameters=(ParameterSpec(name='w', global_shape=(4, 3), placements=('R', 'S0')), "
-        "ParameterSpec(name='b', global_shape=(3,), placements=None, dtype='bfloat16', "
-        "grad_dtype='float32', group=1)), accumulations=(2, 1), bucket_cap_bytes=64)"
-    )

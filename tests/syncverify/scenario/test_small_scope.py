@@ -101,11 +101,6 @@ def test_caps_of_more_buckets_are_left_out() -> None:
     assert cap_classes(TWO, specs, 1) == [28]
 
 
-def test_a_frozen_parameter_fills_no_bucket() -> None:
-    one, two = replicated(2, 3)
-    assert cap_classes(TWO, (one, replace(two, requires_grad=False)), 2) == [8, 7]
-
-
 def test_words_outside_of_the_contract_are_left_out() -> None:
     scope = SmallScope(parameters=1, steps=1, words=("use",))
     words = {
@@ -114,13 +109,3 @@ def test_words_outside_of_the_contract_are_left_out() -> None:
         for spec in each.parameters
     }
     assert words == {"plain", "twice"}
-
-
-def test_four_ranks_have_a_mesh_of_two_axes() -> None:
-    meshes = {
-        each.mesh.shape
-        for each in SmallScope(ranks=4, parameters=1, words=()).scenarios(
-            PLAIN_CONTRACT
-        )
-    }
-    assert meshes == {(4,), (2, 2)}

@@ -112,34 +112,6 @@ def test_parameters_freeze_and_train_in_turn(
 
 
 @pytest.mark.parametrize(
-    ("event", "cast"),
-    [("cast", [True, True, True]), ("cast_before_zero", [False, True, True])],
-)
-def test_gradients_are_cast_from_the_event_on(event: str, cast: list[bool]) -> None:
-    assert [step_plan.is_cast(with_event(event), s) for s in range(3)] == cast
-
-
-def test_parameters_without_gradients_are_frozen_and_not_counted() -> None:
-    specs = [
-        ParameterSpec(f"p{n}", (2,), ("R",), requires_grad=n != 1) for n in range(6)
-    ]
-    scenario = replace(with_event("freeze"), parameters=tuple(specs))
-    frozen = [step_plan.is_frozen(scenario, spec, 0) for spec in specs]
-    assert frozen == [False, True, True, False, True, False]
-    plain = replace(PLAIN, parameters=tuple(specs))
-    assert [step_plan.is_frozen(plain, spec, 0) for spec in specs].count(True) == 1
-
-
-def test_each_rank_starts_with_a_parameter_of_its_own() -> None:
-    scenario = replace(PLAIN, readiness="by_rank")
-    orders = [
-        [s.name for s in step_plan.used_parameters(scenario, rank, 0, 0)]
-        for rank in (0, 1)
-    ]
-    assert orders == [["p0", "p1", "p2"], ["p1", "p2", "p0"]]
-
-
-@pytest.mark.parametrize(
     ("event", "excused"),
     [
         ("wait_twice", []),
@@ -155,7 +127,3 @@ def test_an_event_excuses_errors_in_its_own_time(
     assert [s for s in range(3) if may_raise(scenario, nothing, s)] == excused
     promised = Capabilities(right=frozenset({f"event={event}"}))
     assert not any(may_raise(scenario, promised, step) for step in range(3))
-
-
-def test_no_event_excuses_an_error_before_it() -> None:
-    assert not may_raise(with_event("freeze", 1), Capabilities(), 0)

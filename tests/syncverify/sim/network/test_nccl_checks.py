@@ -46,23 +46,16 @@ def error_of(issued: CollectiveCall, *, uses_nccl2: bool) -> str:
 LAYOUTS = {
     "all_reduce": (call("all_reduce", [STRIDED], reduce_op="SUM"), CONTIGUOUS, CONTIGUOUS),
     "channels_last": (call("all_reduce", [IMAGES], reduce_op="SUM"), "", ""),
-
     "all_gather of": (call("all_gather", [STRIDED], [PLAIN, PLAIN]), CONTIGUOUS, CONTIGUOUS),
     "all_gather into columns": (call("all_gather", [PLAIN], COLUMNS), "", CONTIGUOUS),
-
     "all_gather_single of several": (
         call("all_gather_single", [TRANSPOSED], [WHOLE], is_coalesced=True), "", CONTIGUOUS
     ),
     "reduce_scatter of columns": (
         call("reduce_scatter", COLUMNS, [PLAIN], "SUM"), "", CONTIGUOUS
     ),
-
-
-
     "gather into": (call("gather", [PLAIN], COLUMNS), CONTIGUOUS, CONTIGUOUS),
-
     "send": (call("send", [STRETCHED], []), DENSE_MESSAGE, CONTIGUOUS),
-
     "recv": (call("recv", [], [STRIDED]), DENSE_MESSAGE, CONTIGUOUS),
     "all_reduce of several": (
         call("all_reduce", [PLAIN, STRIDED], None, "SUM", is_coalesced=True),
@@ -88,18 +81,12 @@ PAIRS = [torch.ones(2, dtype=torch.complex64)]
 DTYPES = {
     "bits": (summed(torch.int32, "BAND"), NO_BITS, NO_BITS),
     "AVG of bool": (summed(torch.bool, "AVG"), NO_BOOL, NO_BOOL),
-
-
     "PREMUL_SUM of int": (
         summed(torch.int32, "PREMUL_SUM"), f"Type{NO_FACTOR}", f"Runtime{NO_FACTOR}"
     ),
-
     "float8": (summed(torch.float8_e5m2), "", ""),
     "float8 fnuz": (summed(torch.float8_e5m2fnuz), NO_FLOAT8, NO_FLOAT8),
-
     "int16": (summed(torch.int16), f"{OF_LEGACY}Short", OF_NCCL2),
-
-
     "complex, gathered": (
         call("gather", PAIRS, [*PAIRS, *PAIRS]),
         "RuntimeError: Unconvertible NCCL type ComplexFloat", OF_NCCL2,
@@ -109,7 +96,6 @@ DTYPES = {
         "TypeError: output tensor must have the same type as input tensor",
         "TypeError: Tensors must have identical type",
     ),
-
     "a list of two dtypes": (
         call("all_reduce", [PLAIN, PLAIN.double()], None, "SUM", is_coalesced=True),
         *["TypeError: Tensors must have identical type"] * 2,
@@ -140,15 +126,11 @@ SIZES = {
         *["RuntimeError: Input tensor must have the same size as the output tensor for its rank"]
         * 2,
     ),
-
-
     "gather": (
         call("gather", [PLAIN], [PLAIN]),
         f"ValueError: ProcessGroupNCCL::gather: Incorrect output list size 1. Output {LIST_SIZE}",
         "RuntimeError: output_tensor_list size must equal comm_size for gather",
     ),
-
-
     "all_gather of two sizes": (call("all_gather", [PLAIN], [PLAIN, WHOLE]), "", ""),
     "several of all_gather": (
         call("all_gather", [PLAIN, WHOLE], [PLAIN, WHOLE] * 2, is_coalesced=True),

@@ -1,11 +1,13 @@
-"""A restored parameter: what a synchronizer attached is gone, and changes of values stay."""
+"""What a synchronizer attached or set is gone after a restore; changes of values stay."""
 
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 import torch
 from torch import nn
 
+from syncverify.adapters.recorded_globals import RecordedGlobals
 from syncverify.adapters.recorded_parameter import RecordedParameter
 
 Attach = Callable[[nn.Parameter, Callable[..., None]], object]
@@ -56,25 +58,6 @@ def test_only_later_hooks_are_removed(attach: Attach) -> None:
     del earlier, later
 
 
-def test_a_frozen_parameter_is_recorded_as_well() -> None:
-    parameter = nn.Parameter(torch.ones(3), requires_grad=False)
-    recorded = RecordedParameter(parameter)
-    parameter.mark = True
-    recorded.restore()
-    assert vars(parameter) == {}
-
-
-def test_attributes_and_gradient_are_dropped() -> None:
-    parameter = nn.Parameter(torch.ones(3))
-    parameter.kept = 1
-    recorded = RecordedParameter(parameter)
-    parameter.kept, parameter.main_grad = 2, torch.zeros(3)
-    parameter.grad = parameter.main_grad
-    recorded.restore()
-    assert vars(parameter) == {"kept": 1}
-    assert parameter.grad is None
-
-
 def test_memory_comes_back_with_the_values_of_the_buffer() -> None:
     """A value that a synchronizer changed is seen after `restore()`."""
     parameter = nn.Parameter(torch.ones(2, 3))
@@ -97,17 +80,35 @@ def test_memory_that_was_given_up_comes_back_as_it_was() -> None:
     assert parameter.equal(torch.ones(2, 3))
 
 
-def test_a_change_in_place_stays() -> None:
-    parameter = nn.Parameter(torch.ones(3))
-    recorded = RecordedParameter(parameter)
-    parameter.data.mul_(2)
+def test_globals_are_the_objects_that_they_were_with_their_items() -> None:
+    """Other modules imported containers by name, and modules that came later stay."""
+    module = ModuleType("framework")
+    ranks, by_name, names = [0], {}, {"dp"}
+    module.group, module.ranks, module.by_name, module.names = (
+        None,
+        ranks,
+        by_name,
+        names,
+    )
+    recorded = RecordedGlobals(module)
+    ranks.append(1)
+    by_name["dp"] = "a group"
+    names.clear()
+    module.group, module.rank, module.ranks = "a group", 3, [9]
+    module.late = ModuleType("framework.late")
     recorded.restore()
-    assert parameter.eq(2).all()
+    assert (ranks, by_name, names) == ([0], {}, {"dp"})
+    assert module.ranks is ranks
+    assert module.group is None
+    assert not hasattr(module, "rank")
+    assert module.late.__name__ == "framework.late"
 
 
-def test_a_cast_by_the_training_program_stays() -> None:
-    parameter = nn.Parameter(torch.ones(3))
-    recorded = RecordedParameter(parameter)
-    nn.ParameterList([parameter]).double()
+def test_state_may_be_attributes_of_a_class() -> None:
+    class State:
+        group: str | None = None
+
+    recorded = RecordedGlobals(State)
+    State.group = "a group"
     recorded.restore()
-    assert parameter.dtype == torch.float64
+    assert State.group is None
