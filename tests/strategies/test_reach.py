@@ -10,7 +10,12 @@ from hypothesis import Phase, given, seed, settings
 
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.coverage import Coverage
-from syncverify.scenario.feature_table import FEATURES, NEVER_TOGETHER, OPTIONAL
+from syncverify.scenario.feature_table import (
+    FEATURES,
+    NEVER_TOGETHER,
+    OPTIONAL,
+    PLAIN,
+)
 from syncverify.scenario.features import features_of
 from syncverify.scenario.layout import local_shape, reduce_axes
 from syncverify.scenario.scenario import Scenario
@@ -22,7 +27,6 @@ from syncverify.strategies import (
 )
 from syncverify.strategies.combined_scenarios import combined_scenarios
 from syncverify.strategies.last_words import scenarios_with_last_words
-from syncverify.subjects.subject import resolve
 from tests.programs import one_parameter
 
 PLAIN_STEPS = Capabilities(varying_accumulations=True)
@@ -54,23 +58,11 @@ DISCOVERIES: dict[str, Callable[[Scenario], bool]] = {
     "empty shard": lambda s: any(
         0 in local_numels(s, p) and p.requires_grad for p in s.parameters
     ),
-    "2 x 2 mesh": lambda s: s.mesh.shape == (2, 2),
-    "axis of size 1": lambda s: 1 in s.mesh.shape and s.mesh.num_ranks > 1,
-    "three ranks": lambda s: s.mesh.num_ranks == 3,
-    "frozen": lambda s: any(not p.requires_grad for p in s.parameters),
-    "plain": lambda s: any(p.placements is None for p in s.parameters),
-    "two groups": lambda s: len(s.groups) == 2,
-    "varying accumulations": lambda s: len(set(s.accumulations)) > 1,
-    "cap that splits": lambda s: ("buckets", "cap splits") in set(features_of(s)),
     "equal-sized parameters": has_equal_sized_neighbours,
     "one dim on both axes": lambda s: any(
         p.placements and p.placements[0] == p.placements[-1] != "R"
         for p in s.parameters
         if len(s.mesh.shape) == 2 and min(s.mesh.shape) > 1
-    ),
-    "both axes reduced": lambda s: (
-        min(s.mesh.shape) > 1 < len(s.mesh.shape)
-        and any(p.placements == ("R", "R") for p in s.parameters)
     ),
     "one axis reduced, one sharded": lambda s: any(
         p.placements and "R" in p.placements and {"S0", "S1"} & {*p.placements}
@@ -94,7 +86,7 @@ DISCOVERIES: dict[str, Callable[[Scenario], bool]] = {
 
 
 def drawn(
-    capabilities: Capabilities, *, num_searches: int = 3, num_scenarios: int = 200
+    capabilities: Capabilities, *, num_searches: int = 1, num_scenarios: int = 200
 ) -> list[Scenario]:
     """Draw the scenarios of some default runs of `syncverify run`."""
     listed: list[Scenario] = []
@@ -114,7 +106,7 @@ def default_searches() -> list[Scenario]:
 def test_feature_is_within_reach_of_a_default_search(
     default_searches: list[Scenario], wanted: Callable[[Scenario], bool]
 ) -> None:
-    assert sum(map(wanted, default_searches)) >= 6
+    assert sum(map(wanted, default_searches)) >= 2
 
 
 def never_met(listed: list[Scenario], capabilities: Capabilities) -> list[str]:
@@ -138,18 +130,26 @@ def test_default_search_leaves_no_feature_out(default_searches: list[Scenario]) 
 
 @pytest.mark.slow
 def test_capabilities_leave_out_what_they_rule_out_and_no_more() -> None:
-    capabilities = resolve("ddp").capabilities
-    listed = drawn(capabilities, num_searches=2)
+    capabilities = Capabilities(tensors="local")
+    listed = drawn(capabilities)
     assert never_met(listed, capabilities) == []
     assert {name.partition("=")[2] for name in never_met(listed, PLAIN_STEPS)} == {
-        "sharded", "uneven or empty shard", "ordinary",
-        *(["varying"] if not capabilities.varying_accumulations else []),
-    }  # fmt: skip
+        "sharded",
+        "uneven or empty shard",
+        "ordinary",
+        "varying",
+    }
 
 
 @pytest.mark.slow
 @given(scenarios())
-def test_no_scenario_has_a_pair_that_is_never_together(scenario: Scenario) -> None:
+def test_scenarios_are_legal_and_have_no_pair_that_is_never_together(
+    scenario: Scenario,
+) -> None:
+    names = [spec.name for spec in scenario.parameters]
+    if scenario.module == PLAIN:  # a module names its parameters itself
+        assert names == [f"p{index}" for index in range(len(names))]
+    assert any(spec.requires_grad for spec in scenario.parameters)
     space = Space(replace(EVERYTHING, varying_accumulations=True), 4)
     met = sorted(set(features_of(scenario)))
     declared = space.values()
