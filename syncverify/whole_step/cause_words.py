@@ -8,6 +8,7 @@ from functools import singledispatch
 
 from syncverify.plain_text import named
 from syncverify.whole_step.causes import (
+    AddedBias,
     Clamped,
     CopiesRoundedApart,
     Decided,
@@ -154,6 +155,15 @@ def _(cause: RanksScaled, _quantity: Quantity) -> CauseWords:
 @words_of.register
 def _(cause: Missing, _quantity: Quantity) -> CauseWords:
     return CauseWords(f"{_ranks(cause.ranks, 'has', 'have')} none, or zeros")
+
+
+@words_of.register
+def _(cause: AddedBias, _quantity: Quantity) -> CauseWords:
+    names, axes = some_names(cause.names), _axes(cause.axes)
+    return CauseWords(
+        f"each rank of {axes} adds {names}, and the ranks' results are summed afterwards",
+        f"add {names} once: after the sum over {axes}, or on one rank",
+    )
 
 
 @words_of.register

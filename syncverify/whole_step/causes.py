@@ -142,6 +142,20 @@ class MicroBatchesWeighted:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedBias:
+    """Each rank of some axes adds biases to its part of a sum, so that they count once a rank.
+
+    Attributes:
+        names: The biases.
+        axes: The axes.
+    """
+
+    names: tuple[str, ...]
+    axes: frozenset[str]
+    word: str = field(default="added-bias", init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class OwnParts:
     """A sum over the ranks' own parts of the batch, where the right gradient is no such sum.
 

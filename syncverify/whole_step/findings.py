@@ -8,6 +8,7 @@ from itertools import groupby
 
 import torch
 
+from syncverify.whole_step.added_biases import added_bias
 from syncverify.whole_step.causes import (
     Decided,
     LacksSum,
@@ -220,7 +221,12 @@ def _causes(
     known = play.known(step, start)
     match quantity:
         case Quantity.GRADIENT:
-            return gradient_causes(wrong, known)
+            causes = gradient_causes(wrong, known)
+            is_open = all(
+                isinstance(each, Unexplained | RanksDiffer) for each, _ in causes
+            )
+            bias = added_bias(wrong, play, start) if is_open else None
+            return causes if bias is None else [(bias, [*wrong])]
         case Quantity.STEPPED:
             return _stepped_causes(wrong, play, known)
     return grouped((each, _cause(each, play, known)) for each in wrong)
