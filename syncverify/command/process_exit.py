@@ -26,6 +26,7 @@ from typing import NoReturn
 
 import click
 
+from syncverify.errors import UsageError
 from syncverify.plain_text import plain
 from syncverify.processes.owner_link import Ends, tell_owner
 
@@ -53,6 +54,8 @@ def run_command(command: click.Command, name: str) -> NoReturn:
             sys.exit(command.main(prog_name=name, standalone_mode=False))
     except click.ClickException as error:
         complain(name, error.format_message(), BAD_USAGE)
+    except UsageError as error:
+        complain(name, str(error), BAD_USAGE)
 
 
 @contextmanager
