@@ -49,7 +49,11 @@ def main(pythons: tuple[str, ...], only: tuple[str, ...]) -> None:
 def _play(script: Path, environment: Environment) -> tuple[str, str]:
     """Play a script, and store its result; return its verdicts without and with a patch."""
     result = played(script, environment)
-    PLAYS.put(Row.of(environment, script, result))
+    row = Row.of(environment, script, result)
+    known = {(each.torch, each.script) for each in PLAYS.read()}
+    # Another environment with this torch may have had the package.
+    if not result.lacks_package or (row.torch, row.script) not in known:
+        PLAYS.put(row)
     actual = f"{result.verdict} {result.actual}".strip()
     click.echo(f"torch {environment.torch}, {script.stem}: {actual}")
     return result.verdict, result.patched

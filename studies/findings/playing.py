@@ -81,6 +81,11 @@ class Played:
     actual: str
     patched: str = ""
 
+    @property
+    def lacks_package(self) -> bool:
+        """Tell whether the Python has no such package, so that nothing was played."""
+        return self.verdict.startswith("needs ")
+
 
 def scripts() -> list[Path]:
     """List the scripts, each with one finding."""
@@ -100,7 +105,7 @@ def played(script: Path, environment: Environment) -> Played:
     """Play a script, and once more with its patch, if there is one."""
     found = _run(script, environment, {})
     patch = script.with_suffix(".patch")
-    if found[0].startswith("needs") or not patch.exists():
+    if Played(*found).lacks_package or not patch.exists():
         return Played(*found)
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
+from studies.findings import __main__ as command
 from studies.findings.patching import PatchError, patched_folder
 from studies.findings.playing import (
     FAILED,
@@ -41,6 +42,33 @@ def test_every_script_was_played_under_some_torch() -> None:
         verdicts = {row.verdict for row in PLAYS.read() if row.script == script.stem}
         assert SHOWN in verdicts, script
         assert FAILED not in verdicts, script
+
+
+@pytest.mark.parametrize(
+    ("verdict", "stored"),
+    [("needs d9d", SHOWN), (NOT_SHOWN, NOT_SHOWN)],
+)
+def test_a_stored_result_stays_where_its_package_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verdict: str, stored: str
+) -> None:
+    plays = replace(PLAYS, path=tmp_path / "findings.jsonl")
+    monkeypatch.setattr(command, "PLAYS", plays)
+    environment = Environment("python", {"torch": "2.13.0"}, "3.11", tmp_path)
+    for each in (SHOWN, verdict):
+        monkeypatch.setattr(command, "played", lambda *_, v=each: Played(v, ""))
+        command._play(Path("d9d_script.py"), environment)
+    assert [row.verdict for row in plays.read()] == [stored]
+
+
+def test_a_script_whose_package_is_missing_is_stored_once_at_least(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plays = replace(PLAYS, path=tmp_path / "findings.jsonl")
+    monkeypatch.setattr(command, "PLAYS", plays)
+    monkeypatch.setattr(command, "played", lambda *_: Played("needs d9d", ""))
+    environment = Environment("python", {"torch": "2.13.0"}, "3.11", tmp_path)
+    command._play(Path("d9d_script.py"), environment)
+    assert [row.verdict for row in plays.read()] == ["needs d9d"]
 
 
 @pytest.mark.long
