@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from studies.pages.followed import followed, rewrite, without_times
+from studies.pages.followed import followed, without_times
 from studies.pages.gallery import PAGE, SHOWN, diagnosis_of
 from syncverify.report.coverage import CoverageSummary
 from syncverify.scenario.contract import Capabilities
@@ -95,18 +95,6 @@ $ python count.py
 def test_following_puts_real_output_into_a_page(tmp_path: Path) -> None:
     text = followed(PAGE_WITH_STEPS, tmp_path)
     assert text == PAGE_WITH_STEPS.replace("\n3\n", "\n4\n")
-
-
-def test_a_page_whose_times_alone_change_stays_as_it_is(tmp_path: Path) -> None:
-    page, folder = tmp_path / "page.md", tmp_path / "folder"
-    folder.mkdir()
-    shown = "```console\n$ echo 2 passed in {}s\n{} passed in {}s\n```\n"
-    page.write_text(text := shown.format("1.5", 2, "9.5"))
-    rewrite(page, folder)
-    assert page.read_text() == text
-    page.write_text(shown.format("1.5", 3, "9.5"))
-    rewrite(page, folder)
-    assert page.read_text() == shown.format("1.5", 2, "1.5")
 
 
 def test_a_change_of_other_lines_is_refused(tmp_path: Path) -> None:

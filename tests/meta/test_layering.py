@@ -287,18 +287,3 @@ def test_no_module_hides_one_of_the_standard_library() -> None:
     """Python that starts in a folder imports the modules of that folder first."""
     files = (file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
     assert {file.stem for file in files} & sys.stdlib_module_names == set()
-
-
-@pytest.mark.slow
-def test_importing_syncverify_loads_no_torch_and_no_strategies() -> None:
-    """Public names are resolved on first use; nothing warns."""
-    loaded = subprocess.run(
-        [
-            sys.executable, "-W", "error", "-c",
-            "import sys, syncverify; print(*sorted(sys.modules))",
-        ],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
-    assert "syncverify" in loaded
-    heavy = {"hypothesis", "syncverify.strategies", "syncverify.synchronizer", "torch"}
-    assert heavy & {*loaded} == set()

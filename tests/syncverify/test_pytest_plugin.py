@@ -1,9 +1,6 @@
 """The plugin, in runs of pytest inside this process; their subjects fail at once."""
 
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -243,21 +240,3 @@ def test_results_cross_the_processes_of_xdist(pytester: pytest.Pytester) -> None
     )
     shown = pytester.runpytest_subprocess("-n1", "--syncverify-seed=7")
     shown.stdout.fnmatch_lines(["*= syncverify =*", "  NO VIOLATION, seed 7"])
-
-
-def test_plugin_imports_no_part_that_is_heavy(tmp_path: Path) -> None:
-    script = "import sys, syncverify.pytest_plugin; print(*sys.modules)"
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    loaded = {*done.stdout.split()}
-    assert {"torch", "hypothesis", "click", "rich", "numpy"} & loaded == set()
-    own = {name for name in loaded if name.startswith("syncverify.")}
-    assert own == {
-        "syncverify.bounds",
-        "syncverify.errors",
-        "syncverify.plain_text",
-        "syncverify.pytest_plugin",
-        "syncverify.settings",
-    }

@@ -12,7 +12,7 @@ from syncverify.scenario.replay_token import Reproducer, decode
 from syncverify.subjects.subject import Subject
 
 CAUGHT = caught()
-# Of a new entry, `tests/meta/test_bank_page.py` says that it has no figures.
+# Of a new entry, `tests/meta/test_catalogues.py` says that it has no figures.
 PLAYED = [entry for entry in entries() if entry.name in CAUGHT]
 # It takes two runs to see that a subject is not deterministic, and a token holds one.
 IN_ONE_RUN = [

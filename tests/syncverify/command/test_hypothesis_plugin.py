@@ -1,10 +1,7 @@
 """Strategies that Hypothesis finds by type."""
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -47,18 +44,3 @@ def test_types_are_found(scenario: Scenario, case: Case) -> None:
     assert isinstance(case.scenario, Scenario)
     assert case.mesh.num_ranks <= 4
     assert isinstance(case.parameter, ParameterSpec)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("first", ["hypothesis", "syncverify.strategies"])
-def test_import_of_hypothesis_stays_light(tmp_path: Path, first: str) -> None:
-    script = f"import {first}; import sys; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    assert "syncverify.command.hypothesis_plugin" in loaded
-    assert first != "hypothesis" or not {"torch", "syncverify.strategies"} & {*loaded}
