@@ -25,41 +25,37 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_a_message_keeps_its_lines_and_percents(clone: Path) -> None:
-    line = workflow_command("100% wrong\r\nand more", clone / "a.py", 7)
-    assert (
-        line == "::error file=a.py,line=7,title=syncverify::100%25 wrong%0D%0Aand more"
-    )
+@pytest.mark.parametrize(
+    ("message", "file", "expected"),
+    [
+        (
+            "100% wrong\r\nand more", "a.py",
+            "file=a.py,line=7,title=syncverify::100%25 wrong%0D%0Aand more",
+        ),
+        ("a, b: c", "50%,a:b.py",
+         "file=50%25%2Ca%3Ab.py,line=7,title=syncverify::a, b: c"),
+        # A file of others is not named.
+        ("x", "../a.py", "title=syncverify::x"),
+        ("x", ".venv/lib/site-packages/torch/a.py", "title=syncverify::x"),
+    ],
+)  # fmt: skip
+def test_a_command_names_a_file_of_the_checkout(
+    clone: Path, message: str, file: str, expected: str
+) -> None:
+    place = (clone / file).resolve()
+    assert workflow_command(message, place, 7) == f"::error {expected}"
 
 
-def test_characters_that_end_a_property_are_escaped(clone: Path) -> None:
-    line = workflow_command("a, b: c", clone / "50%,a:b.py")
-    assert line == "::error file=50%25%2Ca%3Ab.py,line=1,title=syncverify::a, b: c"
-
-
-def test_a_file_of_others_is_not_named(clone: Path) -> None:
-    installed = clone / ".venv" / "lib" / "site-packages" / "torch" / "a.py"
-    for file in (None, clone.parent / "a.py", installed):
-        assert workflow_command("x", file, 3) == "::error title=syncverify::x"
-
-
-def test_github_names_the_checkout(
+def test_the_checkout_is_the_nearest_or_that_of_github(
     clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert checkout() == clone
+    (clone / "job" / ".git").touch()  # a worktree has a file of this name
+    assert checkout() == clone / "job"
     monkeypatch.setenv("GITHUB_WORKSPACE", str(clone.parent))
     assert checkout() == clone.parent
     monkeypatch.setenv("GITHUB_WORKSPACE", str(clone / "elsewhere"))
-    assert checkout() == clone
-
-
-def test_without_a_checkout_the_working_directory_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
-    monkeypatch.chdir(tmp_path)
-    assert checkout() in {tmp_path.resolve(), *tmp_path.resolve().parents}
-    (tmp_path / ".git").touch()  # a worktree has a file of this name
-    assert checkout() == tmp_path.resolve()
+    assert checkout() == clone / "job"
 
 
 def of_job(path: str) -> str:

@@ -46,10 +46,10 @@ def test_place_in_the_evidence_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert line.path == "report/test_guilty_line.py"
 
 
-@pytest.mark.parametrize("folder", ["a (b", "it's;,b"])
 def test_a_path_may_have_signs_that_end_a_word(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    folder = "a (b's;,c"
     file = tmp_path / folder / "p q.py"
     module = ModuleType("with_signs")
     module.__file__ = str(file)
@@ -121,23 +121,17 @@ def test_sarif_has_a_rule_and_a_result_at_the_line(
 
 @pytest.mark.slow
 def test_sarif_names_a_violation_by_subject_property_and_cause(
-    report: Report, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def key(log: dict[str, Any]) -> dict[str, str]:
-        return log["runs"][0]["results"][0]["partialFingerprints"]  # type: ignore[no-any-return]
-
-    here = key(sarif_log(report))
-    assert re.fullmatch(r"[0-9a-f]{16}:1", here["primaryLocationLineHash"])
-    monkeypatch.setattr(sarif, "guilty_line", lambda *_: FileLine(HERE, 1))
-    assert key(sarif_log(report)) == here  # the line has moved
-    assert key(sarif_log(replace(report, subject="ddp"))) != here
-
-
-@pytest.mark.slow
-def test_sarif_names_a_file_elsewhere_in_full(
     report: Report, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (result,) = sarif_log(report)["runs"][0]["results"]
-    place = result["locations"][0]["physicalLocation"]
+    def result(report: Report) -> dict[str, Any]:
+        return sarif_log(report)["runs"][0]["results"][0]  # type: ignore[no-any-return]
+
+    monkeypatch.chdir(tmp_path)  # the file is elsewhere, and named in full
+    place = result(report)["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == HERE.as_uri()
+    here = result(report)["partialFingerprints"]
+    assert re.fullmatch(r"[0-9a-f]{16}:1", here["primaryLocationLineHash"])
+    monkeypatch.setattr(sarif, "guilty_line", lambda *_: FileLine(HERE, 1))
+    assert result(report)["partialFingerprints"] == here  # the line has moved
+    other = result(replace(report, subject="ddp"))
+    assert other["partialFingerprints"] != here

@@ -1,18 +1,18 @@
-"""Values left over are in the text, in JSON and in SARIF, and give a hint."""
+"""Lines beside a violation: values left over, lines of the subject that ran here alone."""
 
 from dataclasses import replace
 
-from syncverify.judge.evidence import Evidence
+from syncverify.judge.evidence import Disagreement, Event, Evidence
 from syncverify.judge.violation import Violation
 from syncverify.report.report import Report, violation_json
 from syncverify.report.sarif import sarif_log
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.found_violation import FoundViolation
+from syncverify.search.found_violation import FoundViolation, LeftOut
 from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import Part, ShownValue, shown_value
-from syncverify.trace.source_lines import SourceLine
+from syncverify.trace.source_lines import CodeLine, SourceLine
 from syncverify.witness.fix import Fix
 
 VALUES = (
@@ -50,6 +50,13 @@ FIX = Fix(SourceLine("a.py", 1, "wait"), ("+ self.works.clear()",), 6, 4)
 HINT = "reset the left-over values in wait() or zero_grad()"
 
 
+RAN_HERE = (
+    CodeLine(SourceLine("b.py", 7, "reduce"), "if late:"),
+    CodeLine(SourceLine("b.py", 8, "reduce"), "buffer.div_(2)"),
+)
+ALONE = "ran only where it fails:"
+
+
 def shown(entry: FoundViolation) -> str:
     return violation_text(entry, subject="a:B", backend="sim")
 
@@ -68,6 +75,9 @@ def test_each_value_has_a_line_and_the_hint_tells_what_to_do() -> None:
     assert f"  hint:       {HINT}\n" in text
     alone = shown(replace(ENTRY, left_over=VALUES[:1]))
     assert "(on rank 1; the violation disappears if it is" in alone
+    report = Report("a:B", "sim", 0, 1, 1.0, {}, (ENTRY,))
+    (result,) = sarif_log(report)["runs"][0]["results"]
+    assert f"hint: {HINT}\n" in result["message"]["text"]
 
 
 def test_a_flag_may_be_meant_to_stay_and_gives_a_hint_only_if_the_fix_resets_it() -> (
@@ -80,27 +90,36 @@ def test_a_flag_may_be_meant_to_stay_and_gives_a_hint_only_if_the_fix_resets_it(
     assert "self.is_first is False where step 1 begins" in shown(of_flag)
     assert HINT not in shown(of_flag)
     assert HINT in shown(replace(of_flag, fix=replace(FIX, sets_back=True)))
-    assert HINT in shown(replace(ENTRY, left_over=VALUES[:1], fix=FIX))
 
 
-def test_json_of_a_fix_has_the_documented_keys() -> None:
-    fix = violation_json(replace(ENTRY, fix=replace(FIX, change=object())))["fix"]
-    assert fix.keys() == {"place", "lines", "num_others", "max_ranks"}
-
-
-def test_json_of_a_left_over_value_has_its_path_and_both_values() -> None:
-    assert violation_json(ENTRY)["left_over"][:2] == [
+def test_json_has_what_the_text_has() -> None:
+    left = LeftOut(RAN_HERE[0], "in step 0 it led to no collective")
+    data = violation_json(replace(ENTRY, fix=FIX, left_out=(left,), deciders=RAN_HERE))
+    assert data["fix"].keys() == {"place", "lines", "num_others", "max_ranks"}
+    assert data["left_over"][:2] == [
         {"path": "self.count[p0]", "before": "0", "after": "2", "step": 1},
-        {
-            "path": "self.works",
-            "before": "0 elements",
-            "after": "1 element",
-            "step": 1,
-        },
+        {"path": "self.works", "before": "0 elements", "after": "1 element", "step": 1},
     ]
+    assert data["missing_at"] == [str(left)]
+    assert data["ran_only_here"] == [*map(str, RAN_HERE)]
+    assert f"\n  missing at: {left}\n" in shown(
+        replace(ENTRY, fix=FIX, left_out=(left,))
+    )
 
 
-def test_sarif_has_the_same_hint() -> None:
-    report = Report("a:B", "sim", 0, 1, 1.0, {}, (ENTRY,))
-    (result,) = sarif_log(report)["runs"][0]["results"]
-    assert f"hint: {HINT}\n" in result["message"]["text"]
+def test_lines_that_ran_here_alone_are_named_once_and_not_beside_a_fix() -> None:
+    plain = replace(ENTRY, left_over=(), deciders=RAN_HERE)
+    lines = (
+        f"  {ALONE}\n              b.py:7 in reduce: if late:\n"
+        "              b.py:8 in reduce: buffer.div_(2)\n"
+    )
+    assert lines in shown(plain)
+    event = Event("all_reduce SUM, at b.py:7 in reduce (step 0, wait)")
+    again = replace(ENTRY.violation, evidence=Disagreement(events=(event,)))
+    assert f"  {ALONE}\n              b.py:8 in " in shown(
+        replace(plain, violation=again)
+    )
+    assert ALONE not in shown(replace(plain, violation=again, deciders=RAN_HERE[:1]))
+    fixed = shown(replace(plain, fix=FIX))
+    assert ALONE not in fixed
+    assert FIX.lines[0] in fixed

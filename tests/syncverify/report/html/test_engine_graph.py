@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from syncverify.report.html.render import rendered
 from tests.syncverify.report.html.test_page import RACE, TOO_OFTEN, model
 
 pytestmark = pytest.mark.slow
@@ -81,10 +80,3 @@ def test_wrong_gradient_marks_the_accumulation_of_its_parameter() -> None:
     drawn = graph(DIVIDES, "gradient_equals_reference", "scaled")
     assert drawn["missing"] == []
     assert "p" in guilty(drawn)
-
-
-def test_page_lists_what_the_engine_did_in_words() -> None:
-    text = rendered(model(*RACE))
-    assert "What the engine did, in order" in text
-    assert "AccumulateGrad</th>" not in text  # never without its parameter
-    assert "post-accumulate hook on_accumulated" in text

@@ -9,7 +9,6 @@ import pytest
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.violation import Violation
 from syncverify.report.coverage import CoverageSummary
-from syncverify.report.html.autograd_graph import graph_of
 from syncverify.report.html.contract_table import contract_table
 from syncverify.report.html.heat_map import heat_map
 from syncverify.report.html.page import page_model
@@ -129,15 +128,6 @@ def test_each_event_has_words_for_its_actions(event: str) -> None:
     parts = program_words(scenario)
     assert [each["title"] for each in parts[1:-1]] == ["step 0", "step 1"]
     assert all(part["actions"] for part in parts)
-
-
-def test_graph_leads_from_the_loss_to_each_parameter() -> None:
-    graph = graph_of(SCENARIO, rank=0, step=0, micro_batch=1)
-    depths = [node["depth"] for node in graph["nodes"]]
-    ends = [node["name"] for node in graph["nodes"] if node["kind"] == "parameter"]
-    assert sorted(ends) == ["p", "q"]
-    assert depths[0] == 0
-    assert {depths[tail] < depths[head] for tail, head in graph["edges"]} == {True}
 
 
 def test_heat_map_lists_pairs_by_place() -> None:
