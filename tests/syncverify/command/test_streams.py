@@ -15,8 +15,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
     ("closed", "code"),
     [
         ("exec >&-", 1),
-        ("exec 2>&-", 1),
-        ("exec <&-", 1),
         ("exec <&- >&- 2>&-", 1),
         ("exec <&- >&- 2>&-", 0),
     ],
@@ -43,8 +41,6 @@ def test_exit_codes_of_children_come_although_their_signal_is_ignored() -> None:
     "change",
     [
         "setattr(sys,'stdout',None)",
-        "setattr(sys,'stderr',object())",
-        "sys.stdout.close()",
         "(sys.stdout.close(),sys.stderr.close())",
     ],
 )
@@ -53,7 +49,7 @@ def test_a_subject_that_changes_streams_loses_no_verdict(change: str) -> None:
     assert played(f"{PLAYS};{change};complain('', '', 2)")[0] == 2
 
 
-@pytest.mark.parametrize("text", ["ends 0\\n", "\\xff\\n", "no break"])
+@pytest.mark.parametrize("text", ["ends 0\\n", "\\xff\\n"])
 def test_a_subject_says_nothing_to_the_owner(text: str) -> None:
     words = f"says(b'{text}')"
     assert played(f"{PLAYS};{words};ends(0)")[0] == 0

@@ -71,13 +71,6 @@ def _rows(results: list[EntryResult]) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_result(caught: EntryResult) -> None:
-    again = played(QUICK)
-    timing = {"seconds": 0.0, "seconds_to_shrink": 0.0}
-    assert replace(caught, **timing) == replace(again, **timing)
-
-
-@pytest.mark.slow
 def test_what_has_no_defect_is_missed() -> None:
     row = played(replace(QUICK, subject=QUICK.twin))
     assert (row.caught, row.examples, row.is_cause_right) == (None, 5, False)

@@ -29,10 +29,6 @@ def without_imports(code: str) -> str:
     return "\n".join(ln for ln in lines if not ln.startswith(("import ", "from ")))
 
 
-def test_option_names_every_recipe() -> None:
-    assert {*RECIPE_NAMES} == {*RECIPES}
-
-
 @pytest.mark.parametrize("like", RECIPE_NAMES)
 def test_files_are_written_and_the_next_command_is_printed(
     call: Call, tmp_path: Path, like: str
