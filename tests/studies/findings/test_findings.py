@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,12 @@ from studies.findings.playing import (
     NOT_SHOWN,
     SHOWN,
     Environment,
-    Played,
     environment_of,
     path_of,
     played,
     scripts,
 )
-from studies.findings.table import PLAYS, Row
+from studies.findings.table import PLAYS
 
 ROOT = Path(__file__).parents[3]
 OF_TORCH = [each for each in scripts() if each.stem.startswith(("ddp", "fsdp2"))]
@@ -117,25 +115,6 @@ def test_a_patch_that_does_not_fit_is_reported(tmp_path: Path) -> None:
     ):
         patched_folder(patch, packages, tmp_path / "copy")
     assert (packages / file).read_text() == before
-
-
-def test_a_result_has_the_version_of_its_package(here: Environment) -> None:
-    of_d9d, of_torch = Path("d9d_set_to_none.py"), Path("ddp_unused_parameter.py")
-    environment = replace(here, packages={"torch": "2.15.0+cu132", "d9d": "0.24.0"})
-    assert environment.torch == "2.15.0"
-    assert environment.peer(of_d9d) == "d9d 0.24.0"
-    assert not environment.peer(of_torch)
-    row = Row.of(environment, of_d9d, Played(SHOWN, "1 and 2"))
-    assert (row.torch, row.script) == ("2.15.0", "d9d_set_to_none")
-    assert row.peer == "d9d 0.24.0"
-
-
-def test_a_package_that_is_missing_is_no_failure(
-    here: Environment, tmp_path: Path
-) -> None:
-    script = tmp_path / "needs.py"
-    script.write_text("import nosuchpackage.part\n")
-    assert played(script, here).verdict == "needs nosuchpackage"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from studies.gpu import bank, host_waits, installation, shared_device, traces
+from studies.gpu import bank, host_waits, installation, traces
 from studies.gpu.real_streams.lanes import KINDS, Kind
 from studies.stand_ins.idle_streams import IdleStream
 from syncverify.scenario.scenario import Scenario
@@ -74,15 +74,6 @@ def test_bank_names_the_slow_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
         result.summary == "1 defects and twins on real streams; 1 gave a wrong number"
     )
-
-
-def test_a_violation_on_a_shared_device_is_a_failure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(shared_device, "verdicts_on_streams", verdicts)
-    result = shared_device.run(CUDA, ["ddp"], 1)
-    assert (result.state, result.device) == ("failed", "cuda")
-    assert result.lines == ("- `ddp`, scenario 0: a_property (a cause)",)
 
 
 @pytest.mark.slow

@@ -174,17 +174,6 @@ def test_a_collective_is_ordered_by_streams_alone(device: NamedStreams) -> None:
     ]
 
 
-def test_tensors_of_a_collective_live_until_a_stream_waits(
-    device: NamedStreams,
-) -> None:
-    recorder, lanes = recorder_on(None)
-    with lanes.as_current():
-        launched = launched_by(recorder, is_async=True)
-        assert recorder._held[launched.key]
-        recorder.wait(launched)
-    assert not recorder._held
-
-
 @pytest.mark.parametrize(
     ("slow", "sleeping"), [("main", 0), ("first side", 1), ("other side", 2)]
 )

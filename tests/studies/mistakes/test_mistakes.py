@@ -17,7 +17,6 @@ from studies.mistakes.document import Row
 from studies.mistakes.fixes import Cost, Played, applied, compared, played
 from studies.mistakes.playing import Told, told_about
 from studies.mistakes.scoring import OfferedFix, Score
-from syncverify.judge.properties.registry import CAUSES
 from syncverify.trace.source_lines import SourceLine
 from syncverify.witness.fix import Fix
 
@@ -48,11 +47,6 @@ def test_a_mistake_changes_one_line(name: str) -> None:
         if line[0] in "+-" and line[1] == " "
     ]
     assert sorted(changed) == ["+", "-"]
-
-
-def test_causes_are_known() -> None:
-    named = {cause for each in mistakes() for cause in (*each.causes, *each.true)}
-    assert {name for name in named if not name.startswith("raised_")} <= {*CAUSES}
 
 
 def test_a_fix_is_applied_as_it_is_printed() -> None:

@@ -11,21 +11,11 @@ from studies.mutants.general import (
     TARGETS,
     Change,
     Mutant,
-    change_of,
     complaints,
     reasons,
     table,
 )
 
-DIFF = """--- syncverify/judge/ordering/clocks.py
-+++ syncverify/judge/ordering/clocks.py
-@@ -1,4 +1,4 @@
- def push(self) -> int:
--        count = a + 1
--        keep = b
-+        count = a - 1
-         return count
-"""
 PUSH = "syncverify.judge.ordering.clocks.Lane.push"
 CHANGE = Change(PUSH, "count = a + 1\nkeep = b", "count = a - 1")
 
@@ -34,16 +24,6 @@ def mutant(number: int, status: str, change: Change | None = None) -> Mutant:
     return Mutant(
         f"syncverify.judge.ordering.clocks.xǁLaneǁpush__mutmut_{number}", status, change
     )
-
-
-def test_a_change_is_named_by_its_function_and_its_lines() -> None:
-    assert (
-        change_of("syncverify.judge.ordering.clocks.xǁLaneǁpush__mutmut_3", DIFF)
-        == CHANGE
-    )
-    assert change_of(
-        "syncverify.judge.expected_gradient.x__own__mutmut_3", DIFF
-    ).function == ("syncverify.judge.expected_gradient._own")
 
 
 @pytest.mark.parametrize(
@@ -103,18 +83,6 @@ def test_what_is_explained_is_there() -> None:
         lines = [line.strip() for line in source.splitlines()]
         assert change.removed
         assert {*change.removed.splitlines()} <= {*lines}, change
-
-
-def test_an_explanation_has_a_reason_for_several_changes(tmp_path: Path) -> None:
-    file = tmp_path / "equivalent.toml"
-    file.write_text(
-        '[[equivalent]]\nfunction = "f"\nreason = "why"\n'
-        'changes = [["a", "b"], ["""\nc\nd""", "e"]]\n'
-    )
-    assert reasons(file) == {
-        Change("f", "a", "b"): "why",
-        Change("f", "c\nd", "e"): "why",
-    }
 
 
 def test_files_in_the_settings_of_mutmut_exist() -> None:

@@ -1,6 +1,8 @@
-"""Mutants: how many there are, that each is one mistake, and that names stay."""
+"""Mutants: how many there are, that each is one mistake, and that a new process notices one."""
 
+import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from studies.mutants.state import NOTES, VIEWS
 from studies.mutants.targets import LEFT_OUT_FUNCTIONS, LEFT_OUT_NAMES, TARGETS
 from studies.mutants.trial import Outcome, Trial
 from syncverify.processes.calls import run_here
+from tests.warm_python import ROOT, python
 
 ALL = mutants()
 
@@ -51,14 +54,6 @@ def test_names_of_operators_occur_in_the_synchronizer(names: frozenset[str]) -> 
     assert names <= used
 
 
-def test_ids_do_not_depend_on_what_is_above(tmp_path: Path) -> None:
-    before = of_source(tmp_path, SOURCE)
-    after = of_source(tmp_path, f"import torch\n\n\n{SOURCE}")
-    assert list(before) == list(after)
-    moved = [after[name].line - before[name].line for name in before]
-    assert moved == [3] * len(before)
-
-
 def test_a_wait_is_left_out_delayed_and_made_for_another_stream(tmp_path: Path) -> None:
     found = {mutant.operator: mutant for mutant in of_source(tmp_path, SOURCE).values()}
     assert {*found} == {"drop_wait", "late_wait", "wrong_stream"}
@@ -71,13 +66,6 @@ def test_a_wait_is_left_out_delayed_and_made_for_another_stream(tmp_path: Path) 
     assert found["wrong_stream"].added.endswith("wait_for([*self._writers][-1:])")
 
 
-def test_messages_and_figures_are_left_alone(tmp_path: Path) -> None:
-    counted = "def __repr__(self):\n    if self.x:\n        self.count += 1\n"
-    raised = "def f(self):\n    raise ValueError(self.x[1:])\n"
-    assert of_source(tmp_path, counted) == {}
-    assert of_source(tmp_path, raised) == {}
-
-
 def test_every_equivalent_one_still_exists_and_says_why() -> None:
     known = reasons()
     assert known.keys() <= {mutant.id for mutant in ALL}
@@ -87,13 +75,6 @@ def test_every_equivalent_one_still_exists_and_says_why() -> None:
 
 NOTICED, ALIVE, UNTRIED = drawn(ALL, 3)
 OUTCOMES = {NOTICED.id: Outcome("a", 1, 2.0), ALIVE.id: Outcome("", 9, 9.0)}
-
-
-def test_outcomes_are_stored(tmp_path: Path) -> None:
-    file = tmp_path / "mutants.jsonl"
-    for name, outcome in OUTCOMES.items():
-        store(file, name, outcome)
-    assert stored(file) == OUTCOMES
 
 
 @pytest.mark.parametrize(
@@ -131,3 +112,43 @@ def test_each_is_one_change_of_the_source_at_its_place() -> None:
         lines = (PACKAGE / mutant.path).read_text().splitlines()
         assert lines[mutant.line - 1] == mutant.removed.splitlines()[0]
         compile(mutant.text, mutant.place, "exec")
+
+
+def in_a_new_process(*options: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process that has not imported the synchronizer yet."""
+    return python("-m", "studies.mutants", *options, folder=ROOT)
+
+
+# Start of the id of one mutant: a stream reads a sum and does not wait for it.
+UNAWAITED = "drop_wait-collectives"
+
+
+@pytest.mark.nightly
+def test_a_scenario_notices_a_sum_that_nobody_waits_for(tmp_path: Path) -> None:
+    written = tmp_path / "mutants.jsonl"
+    only = ("--only", UNAWAITED, "--jobs", "1", "--json", str(written))
+    ended = in_a_new_process(*only)
+    assert ended.returncode == 0, ended.stderr
+    entry = json.loads(written.read_text())
+    assert entry["killed_by"] == "wait_orders_reads_after_reduce (read_before_reduced)"
+    assert entry["examples"] <= 20
+    again = in_a_new_process(*only)
+    assert again.returncode == 0, again.stderr
+    assert entry["id"] not in again.stdout, "a killed mutant is not tried again"
+    gone = {**entry, "killed_by": "test_scope.py::test_that_is_gone"}
+    written.write_text(json.dumps(gone))
+    again = in_a_new_process(*only, "--again")
+    assert again.returncode == 0, again.stderr
+    found = json.loads(written.read_text())
+    assert found["killed_by"] == entry["killed_by"], (
+        "a test that is gone notices nothing"
+    )
+
+
+@pytest.mark.long
+def test_an_id_that_nobody_has_is_one_line() -> None:
+    ended = in_a_new_process("--only", "drop_everything")
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "python -m studies.mutants: no mutant has an id that starts with 'drop_everything'\n"
+    )

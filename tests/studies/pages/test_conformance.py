@@ -1,27 +1,37 @@
-"""Stored columns of the conformance table are kept until they are outdated."""
+"""Columns of the conformance table, the power of searches, and soaks: what is stored, until it is outdated."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from studies.pages import conformance_columns
-from studies.pages.conformance import missing, observed, with_newer
+from studies.pages import conformance_columns, soak
+from studies.pages.conformance import missing, observed
 from studies.pages.conformance_columns import (
     CELLS,
     COLUMNS,
-    PLAIN,
-    Cell,
-    Column,
     keep,
     observed_columns,
 )
+from studies.pages.power import CONTRACTS, VALUES, drawn_search, met
+from studies.pages.soak import Campaign, campaigns, sums
+from studies.searches import SearchRow
+from syncverify.backends.sim import SimBackend
 from syncverify.report.observed import EXPLAINED
 from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.replay_token import decode
 from syncverify.search.observation import RATINGS, features_beyond
+from syncverify.search.result import SilentProgress
+from syncverify.search.search import search
+from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
+from syncverify.verification.reported_search import run_search
+from tests.syncverify.search.search_searches import Failing
+from tests.syncverify.search.search_subjects import Naive
 
 EVERYTHING = [*map(str, OPTIONAL)]
 FIRST, SECOND = COLUMNS[:2]
@@ -90,31 +100,71 @@ def test_a_column_is_observed_again_with_a_newer_release(
     assert (FIRST in missing([FIRST.name])) == is_missing
 
 
-def test_the_cells_of_newer_features_are_added() -> None:
-    known = observed(FIRST, REPORT)
-    grown = with_newer(known, observed(FIRST, WHOLE))
-    assert grown[:3] == known
-    assert sorted(cell.feature for cell in grown[1:]) == sorted(EVERYTHING)
+ROWS = VALUES.read()
 
 
-@pytest.mark.usefixtures("_empty")
-def test_a_column_whose_package_is_missing_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
+def test_each_value_is_met_in_2000_examples() -> None:
+    assert {row.contract for row in ROWS} == {*CONTRACTS}
+    assert min(row.power(2000) for row in ROWS) >= 0.95
+
+
+@pytest.mark.slow
+def test_a_drawn_search_lacks_the_values_that_a_played_one_lacks() -> None:
+    subject, settings = resolve(Naive), Settings(ranks=4, examples=20, seed=3)
+    backend: Any = Failing("fake", None)  # type: ignore[arg-type]
+    played = search(subject, backend, settings, SilentProgress())
+    before, after = drawn_search(subject.capabilities, 20, 3)
+    assert after == played.coverage.missing_values()
+    assert len(before) > len(after)
+
+
+def lacks(contract: str) -> Iterator[float]:
+    """Yield how far the searches are from the model, in standard deviations."""
+    for row in ROWS:
+        if row.contract != contract or "=" not in row.value or not row.missing:
+            continue
+        share = 1 - met(row.count / row.samples, 200)
+        error = math.sqrt(row.searches * share * (1 - share) + 1)
+        yield (row.missing - row.searches * share) / error
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_searches_lack_values_as_often_as_the_model_says(contract: str) -> None:
+    far = [*lacks(contract)]
+    assert len(far) > 5
+    assert max(map(abs, far)) < 5
+
+
+ROW = SearchRow(
+    subject="ddp", backend="sim", date="2026-01-02", examples=250, seconds=1.0
+)
+
+
+def test_a_soak_goes_on_where_it_was_cut_off() -> None:
+    (left,) = campaigns({"ddp": 1250}, [ROW], "sim")
+    assert left == Campaign("ddp", "sim", 1, 1000)
+    assert [*campaigns({"ddp": 250}, [ROW], "sim")] == []
+
+
+def test_a_soak_of_another_backend_starts_anew_and_is_summed_apart() -> None:
+    left = [*campaigns({"ddp": 1000}, [ROW], "fake")]
+    assert left == [Campaign("ddp", "fake", 0, 1000)]
+    on_fake = replace(ROW, backend="fake")
+    assert [row[:2] for row in sums([ROW, on_fake])] == [
+        ("ddp", "sim"),
+        ("ddp", "fake"),
+    ]
+
+
+@pytest.mark.slow
+def test_the_next_soak_plays_scenarios_and_takes_no_result_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    absent = Column("absent", "absent", "package-of-no-project")
-    monkeypatch.setattr(conformance_columns, "COLUMNS", [absent])
-    cells = observed(absent, REPORT)
-    keep(absent, (replace(cell, version="1.0", torch="1.0") for cell in cells))
-    (stored,) = observed_columns()
-    assert not stored.is_outdated()
-
-
-@pytest.mark.usefixtures("_empty")
-def test_observations_come_back_as_they_were_stored() -> None:
-    keep(FIRST, observed(FIRST, REPORT))
-    (read,) = observed_columns()
-    assert {*read.stored} == {*observed(FIRST, REPORT)}
-    plain, twice = read.explained()
-    assert (plain.feature, twice.feature) == (PLAIN, "listed=twice")
-    assert isinstance(twice, Cell)
-    assert (twice.wrong, twice.right, twice.token) == (1, 2, "sv2-x")
+    settings = Settings(ranks=1, examples=1, seed=0)
+    report = run_search(resolve("ddp"), SimBackend(), settings)
+    file = tmp_path / "campaign-0.shards"
+    file.touch()
+    monkeypatch.setattr(soak, "play", lambda *_: replace(report, campaign=file))
+    result = CliRunner().invoke(soak.main, [f"{tmp_path / 'soak.jsonl'}", "ddp=1"])
+    assert result.output == "ddp on sim: 1 scenario, 0 alarms\n"
+    assert not file.exists()

@@ -2,16 +2,13 @@
 
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from studies.peers import stored_runs
 from studies.peers.__main__ import main
 from studies.peers.roster import PEERS
-from studies.searches import SearchRow
 
 ROOT = Path(__file__).parents[3]
 SCRIPTS = sorted((ROOT / "examples" / "findings").glob("*.py"))
@@ -43,36 +40,6 @@ def test_a_peer_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
     assert result.exit_code == 0
     (line,) = (line for line in result.output.splitlines() if "skipped" in line)
     assert line.startswith("d9d: skipped: ")
-
-
-RUN = SearchRow(
-    subject="d9d",
-    backend="sim",
-    date="2026-01-02",
-    examples=200,
-    seconds=1.5,
-    violations=("replicas_agree (x)",),
-    tokens=("sv2-x",),
-    num_properties=20,
-    release="0.24.0",
-    torch="2.15.0",
-    python="3.12",
-)
-
-
-def test_runs_are_stored_in_the_order_of_peers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = replace(stored_runs.STORED, path=tmp_path / "peers.jsonl")
-    monkeypatch.setattr(stored_runs, "STORED", file)
-    first = replace(RUN, subject="ddp", violations=(), tokens=())
-    file.put(RUN)
-    file.put(first)
-    file.put(replace(RUN, date="2026-01-03"))
-    assert stored_runs.stored() == [first, replace(RUN, date="2026-01-03")]
-    table = stored_runs.runs()
-    assert "| 200 | 20 | `replicas_agree (x)` |" in table
-    assert "| `d9d` | d9d <!-- seen d9d -->0.24.0<!-- / -->, torch" in table
 
 
 def test_each_finding_has_a_script_and_each_script_a_finding() -> None:

@@ -1,15 +1,9 @@
 """The red team's programs are well formed, and some are caught, silent or refused as stored."""
 
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
-from studies import documents
-from studies.documents import Document
-from studies.redteam import document
 from studies.redteam.program import BLIND_SPOTS, KINDS, program_named, programs, wrong
-from studies.redteam.scoring import Score, score_of
+from studies.redteam.scoring import score_of
 from syncverify.bugbank.catalogue import entries
 from syncverify.errors import UsageError
 
@@ -17,23 +11,6 @@ from syncverify.errors import UsageError
 def test_each_blind_spot_has_a_wrong_program() -> None:
     topics = {p.topic for p in programs() if p.is_wrong}
     assert topics == {*BLIND_SPOTS, *KINDS}
-
-
-def test_new_verdicts_stand_beside_the_stored_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = replace(document.PROGRAMS, path=tmp_path / "redteam.jsonl")
-    monkeypatch.setattr(document, "PROGRAMS", file)
-    monkeypatch.setattr(document, "PAGE", Document("page.md", lambda: ""))
-    monkeypatch.setattr(documents, "ROOT", tmp_path)
-    first, second, *_ = (program.name for program in programs())
-    document.write([Score(first, "missed", examples=5)], 5)
-    document.write([Score(second, "silent", examples=5)], 5)
-    document.write([Score(first, "caught", examples=3)], 5)
-    verdicts = {row.name: row.verdict for row in file.read()}
-    assert verdicts == {first: "caught", second: "silent"}
-    document.write([Score(first, "caught", examples=3)], 9)
-    assert [row.name for row in file.read()] == [first]
 
 
 def test_names_are_unique_and_no_entry_of_the_bank_is_played() -> None:
@@ -59,13 +36,9 @@ def test_a_program_that_is_not_there() -> None:
     "name",
     [
         "blocks-the-stream",
-        "copies-after-polling",
-        "counts-micro-batches",
         "sends-words",
         "sums-through-the-store",
-        "waits-for-the-last-work",
         "waits-with-atimeout",
-        "zeroes-in-the-order-of-aset",
     ],
 )
 def test_a_right_program_is_not_accused(name: str) -> None:

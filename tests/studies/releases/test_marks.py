@@ -1,17 +1,19 @@
-"""Marks in pages: facts are filled in, and sentences that are not true are found."""
+"""Marks in pages about releases, and the newest release on a page of the index."""
 
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from studies.releases import __main__ as command
-from studies.releases import release_table
+from studies.releases import package_index, release_table
 from studies.releases.facts import facts
 from studies.releases.marks import filled, problems
 from studies.releases.release_table import Release, ReleaseTable
+from studies.releases.requirements import peers, requirements
 
 TABLE = ReleaseTable(
     "2026-01-02",
@@ -66,11 +68,6 @@ def test_a_release_that_was_looked_at_is_compared_and_not_filled_in() -> None:
     assert found.so == "the newest is 0.19.2: look again, or play it again"
 
 
-def test_a_fact_that_is_not_known_is_found() -> None:
-    (found,) = problems("On <!-- newest nothing -->1<!-- / -->.\n", FACTS)
-    assert found.so == "no such fact is known"
-
-
 @pytest.mark.parametrize(
     "sentence",
     [
@@ -87,25 +84,11 @@ def test_a_sentence_about_releases_without_a_mark_is_found(sentence: str) -> Non
     assert found.so.startswith("the sentence names no fact")
 
 
-def test_a_release_that_is_called_neither_newest_nor_missing_needs_no_mark() -> None:
-    page = "megatron-core 0.16.1 has it.\n\n```text\nthe newest\n```\n"
-    assert [*problems(page, FACTS)] == []
-
-
 def test_pages_say_what_is_stored() -> None:
     wrong = command.complaints(command.PAGES, facts(ReleaseTable.read()))
     # A release that was looked at is a matter of the day, and no fault of a change.
     filled_in = [line for line in wrong if ": says seen " not in line]
     assert filled_in == [], "run `make catalogue`"
-
-
-def test_a_newer_release_is_reported_with_its_line(
-    page: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer(monkeypatch, "0.20.0")
-    result = CliRunner().invoke(command.main, [])
-    assert result.exit_code == 1
-    assert "page.md:1: says newest megatron-core: 0.19.2; it is 0.20.0" in result.output
 
 
 def test_a_newer_release_is_stored_and_filled_in(
@@ -118,13 +101,53 @@ def test_a_newer_release_is_stored_and_filled_in(
     assert ReleaseTable.read().newest["megatron-core"].version == "0.20.0"
 
 
-def test_an_index_that_does_not_answer_is_bad_usage(
-    page: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def silent(names: list[str]) -> ReleaseTable:
-        raise TimeoutError("no route")
+def file(name: str, **more: Any) -> dict[str, Any]:
+    return {"filename": name, "upload-time": "2026-03-01T10:00:00Z", **more}
 
-    monkeypatch.setattr(command, "asked", silent)
-    result = CliRunner().invoke(command.main, [])
-    assert result.exit_code == 2
-    assert "the package index does not answer: no route" in result.output
+
+def index_page(*files: dict[str, Any]) -> dict[str, Any]:
+    return {"files": [file("peer-0.9.0.tar.gz"), *files]}
+
+
+def newest(listed: dict[str, Any]) -> Release:
+    return package_index.newest("peer", listed, "2026-03-02")
+
+
+def test_a_release_for_a_newer_python_counts() -> None:
+    wheel = file("peer-0.10.0-py3-none-any.whl", **{"requires-python": ">=3.99"})
+    assert newest(index_page(wheel)) == Release(
+        "peer", "0.10.0", "2026-03-01", "2026-03-02", ">=3.99"
+    )
+
+
+def test_withdrawn_releases_pre_releases_and_installers_do_not_count() -> None:
+    others = [
+        file("peer-0.12.0-py3-none-any.whl", yanked="broken"),
+        file("peer-0.11.0rc1-py3-none-any.whl"),
+        file("peer-0.13.0.win32.exe"),
+    ]
+    assert newest(index_page(*others)).version == "0.9.0"
+
+
+def test_a_release_for_another_python_is_left_out_and_named() -> None:
+    releases = dict.fromkeys(
+        ["torch", *peers()], Release("any", "1.0", "2026-01-01", "2026-01-02")
+    )
+    releases["megatron-core"] = Release(
+        "megatron-core", "2.0", "2026-01-01", "2026-01-02", ">=3.12"
+    )
+    table = ReleaseTable("2026-01-02", releases)
+    taken, left = requirements(table, "3.11")
+    assert "megatron-core==2.0" not in taken
+    assert "torch==1.0" in taken
+    (line,) = left
+    assert line.startswith(
+        "megatron-core 2.0 is left out: it needs Python >=3.12, and this is 3.11"
+    )
+    taken, left = requirements(table, "3.12")
+    assert "megatron-core==2.0" in taken
+    assert left == []
+
+
+def test_each_peer_is_in_the_table_of_releases() -> None:
+    assert {"torch", *peers()} <= {*ReleaseTable.read().newest}

@@ -1,20 +1,23 @@
-"""The table of pairs, and what its stored results have to be."""
+"""The table of pairs, its stored results, and programs with drawn arguments."""
 
+import json
+import sys
 from dataclasses import replace
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from studies.timemachine import __main__ as command
-from studies.timemachine import results
+from studies.timemachine import drawn
 from studies.timemachine.pairs import FOLDER, SIMULATE, Edit, Pair, table
-from studies.timemachine.playing import Played
 from studies.timemachine.results import (
     EXAMPLES,
     PlayedSide,
     Sides,
     holds,
-    needs,
     stored,
 )
 from syncverify.judge.properties import ALL_PROPERTIES
@@ -41,11 +44,6 @@ CAUGHT = replace(
     names_place=True,
 )
 HOLDS = {"bad": CAUGHT, "good": SILENT, "newest": replace(SILENT, release="3")}
-
-
-def test_names_of_pairs_are_distinct() -> None:
-    names = [pair.name for pair in table().pairs]
-    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -99,33 +97,55 @@ def test_a_remedy_that_does_not_help_is_not_as_expected() -> None:
     assert holds({**HOLDS, "repaired": replace(SILENT, examples=60)}, pair)
 
 
-def test_the_newest_release_is_played_again_when_there_is_a_newer_one(
+SEED = 0
+NUM_EXAMPLES = 12
+
+
+def draw(random: Random) -> dict[str, Any]:
+    return {"ranks": 1, "number": random.randint(1, 4)}
+
+
+def program(_rank: int, *, number: int) -> None:
+    """Raise where the number is 4."""
+    if number == 4:
+        raise ArithmeticError("the number is wrong")
+
+
+# The first example that is wrong.
+FIRST = next(
+    number
+    for number in range(1, NUM_EXAMPLES + 1)
+    if draw(Random(f"{SEED}:{number}"))["number"] == 4
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "num_played"), [([], NUM_EXAMPLES), (["--stop-at-first"], FIRST)]
+)
+def test_an_error_is_a_violation_with_its_scenario(
+    options: list[str],
+    num_played: int,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(results, "newest_release", lambda pair: "3")
-    assert not needs(HOLDS, PAIR, "newest")
-    assert needs({}, PAIR, "newest")
-    monkeypatch.setattr(results, "newest_release", lambda pair: "4")
-    assert needs(HOLDS, PAIR, "newest")
-    assert not needs(HOLDS, PAIR, "good")
-
-
-def test_a_played_side_names_the_place_of_its_pair_or_another_one() -> None:
-    played = Played(2, 1.0, CAUGHT.violations, "at file.py:3")
-    assert PlayedSide.of(PAIR, "bad", played).shows(PAIR)
-    elsewhere = replace(played, diagnosis="at file.py:4")
-    assert not PlayedSide.of(PAIR, "bad", elsewhere).shows(PAIR)
-
-
-def test_a_side_of_today_is_not_played_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "stored", lambda: {PAIR.name: HOLDS})
-    assert command._is_missing(PAIR, "good", again=True)
-    assert not command._is_missing(PAIR, "good", again=False)
-    monkeypatch.setattr(command, "today", lambda: SILENT.date)
-    assert not command._is_missing(PAIR, "good", again=True)
-
-
-def test_an_unknown_pair_is_one_line() -> None:
-    result = CliRunner().invoke(command.main, ["--only", "nothing"])
-    assert result.exit_code == 2
-    assert "Invalid value for '--only': 'nothing' is not one of" in result.output
+    module = ModuleType("made")
+    vars(module).update(draw=draw, program=program)
+    monkeypatch.setitem(sys.modules, f"{drawn.FOLDER}.made", module)
+    report = tmp_path / "report.json"
+    arguments = [
+        "made", f"--examples={NUM_EXAMPLES}", f"--seed={SEED}", f"--json={report}",
+    ]  # fmt: skip
+    result = CliRunner().invoke(drawn.main, [*arguments, *options])
+    assert result.exit_code == 1
+    content = json.loads(report.read_text())
+    assert content["examples"] == num_played
+    assert [
+        (e["property"], e["evidence"], e["token"]) for e in content["violations"]
+    ] == [
+        ("every_rank_finishes", {"cause": "raised_ArithmeticError"}, f"{SEED}:{FIRST}")
+    ]
+    assert "the number is wrong" in result.output
+    assert (
+        f"scenario:   1 rank, number=4\n  replay:     seed {SEED}:{FIRST}"
+        in result.output
+    )

@@ -3,10 +3,8 @@
 import shutil
 from pathlib import Path
 
-import click
 import pytest
 
-from studies.timemachine import releases as downloads
 from studies.timemachine.pairs import Edit, Pair
 from studies.timemachine.playing import play
 from studies.timemachine.releases import Releases
@@ -51,22 +49,6 @@ def releases(tmp_path: Path) -> Releases:
     return Releases(tmp_path / "cache")
 
 
-def test_a_release_for_a_newer_python_is_downloaded_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def pip(_: str, *arguments: str) -> None:
-        if "--python-version" not in arguments:
-            raise click.ClickException("no matching distribution")
-        folder = Path(arguments[arguments.index("--dest") + 1])
-        shutil.make_archive(str(folder / "package-2"), "zip", source)
-
-    (source := tmp_path / "source").mkdir()
-    monkeypatch.setattr(downloads, "_pip", pip)
-    (source / "newer.py").touch()
-    folder = Releases(tmp_path / "cache").unpacked("package", "2")
-    assert (folder / "newer.py").exists()
-
-
 @pytest.fixture
 def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Releases:
     """Return releases of an installed package, of which version 2 is downloaded already."""
@@ -94,15 +76,6 @@ def test_a_part_of_a_release_is_laid_over_the_installed_package(
     assert texts(folder) == ["# old", "# old", "# new"]
 
 
-def test_each_part_of_a_version_has_a_folder(parts: Releases) -> None:
-    parts.unpacked("made", "2", "made/inner/part")
-    assert texts(parts.unpacked("made", "2", "made/inner")) == [
-        "# old",
-        "# new",
-        "# new",
-    ]
-
-
 def test_a_remedy_of_a_part_copies_no_installed_file(parts: Releases) -> None:
     remedy = Edit("made/inner/part/taken.py", "new", "right")
     folder = parts.repaired("made", "2", [remedy], "made/inner/part")
@@ -115,20 +88,6 @@ def test_a_remedy_changes_a_copy(releases: Releases) -> None:
     assert "get_world_size" in (folder / "subject.py").read_text()
     unpacked = releases.unpacked("package", "1") / "subject.py"
     assert unpacked.read_text() == SUBJECT
-
-
-def test_a_remedy_that_does_not_fit_is_one_line(releases: Releases) -> None:
-    with pytest.raises(
-        click.ClickException, match=r"once in subject\.py .* found it 0"
-    ):
-        releases.repaired("package", "1", [Edit("subject.py", "nowhere", "")])
-
-
-def test_an_installation_without_requirements_is_an_empty_folder(
-    releases: Releases,
-) -> None:
-    folder = releases.installed("package", [])
-    assert [entry.name for entry in folder.iterdir()] == ["requirements.txt"]
 
 
 @pytest.mark.nightly
