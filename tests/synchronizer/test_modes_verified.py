@@ -16,8 +16,6 @@ from studies.stand_ins.modes import (
 from syncverify import verify
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.observation import features_beyond
-from syncverify.subjects.subject import resolve
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from syncverify.synchronizer.hooks import bf16_error_feedback
 from tests.programs import identities
@@ -86,7 +84,9 @@ class FeedsErrorsBack(UsualMode):
 
 
 @pytest.mark.parametrize("event", ["failing_collectives", "failing_collectives/first"])
-@pytest.mark.parametrize("subject", [FeedsErrorsBack, *SUBJECTS])
+@pytest.mark.parametrize(
+    "subject", [FeedsErrorsBack, ScattersAndGathers, SumsInAHook, TellsWhatItUsed]
+)
 def test_a_collective_that_fails_is_not_hidden(
     subject: type[UsualMode], event: str
 ) -> None:
@@ -98,11 +98,3 @@ def test_a_collective_that_fails_is_not_hidden(
 @pytest.mark.nightly
 def test_the_harness_finds_nothing_in_gradients_that_are_marked() -> None:
     verify(MarksByHand, backend="sim", ranks=4, examples=60, seed=0)
-
-
-@pytest.mark.parametrize("subject", SUBJECTS)
-def test_a_mode_leaves_out_the_same_features_as_the_usual_mode(
-    subject: type[UsualMode],
-) -> None:
-    usual = features_beyond(resolve("synchronizer").capabilities)
-    assert features_beyond(resolve(subject).capabilities) == usual

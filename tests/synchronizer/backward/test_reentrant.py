@@ -24,7 +24,11 @@ def loss(parameter: nn.Parameter, scale: float, *, segments: int, direct: int = 
     def segment(v: torch.Tensor) -> torch.Tensor:
         return v * parameter.to_local()
 
-    used = [checkpoint(segment, x, use_reentrant=True) for _ in range(segments)]
+    def nested(v: torch.Tensor) -> torch.Tensor:
+        return checkpoint(segment, v, use_reentrant=True)
+
+    kept = [segment if number % 2 else nested for number in range(segments)]
+    used = [checkpoint(each, x, use_reentrant=True) for each in kept]
     used += [x * parameter.to_local() for _ in range(direct)]
     return sum(used).sum()
 

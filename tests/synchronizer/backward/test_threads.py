@@ -1,4 +1,4 @@
-"""Backwards over the same parameters on two threads, of which one begins in the other."""
+"""Backwards that autograd does not show: one thread's in another's, and compiled autograd."""
 
 import threading
 from typing import Any
@@ -12,10 +12,12 @@ from syncverify.synchronizer import (
     BucketNotReadyError,
     GradientSynchronizer,
     LateAccumulationError,
+    LifecycleError,
     StepFailedError,
     SynchronizerConfig,
     SynchronizerError,
 )
+from syncverify.synchronizer.backward.backward_watch import BackwardWatch
 
 
 def overlapping(a: nn.Parameter, b: nn.Parameter) -> list[Exception]:
@@ -61,3 +63,12 @@ def test_backwards_that_overlap_are_refused(
         if not found:
             assert type(caught.value) is BucketNotReadyError
             assert "on several threads" in str(caught.value)
+
+
+def test_hook_that_no_node_calls_is_refused() -> None:
+    """Compiled autograd calls hooks outside of nodes."""
+    end = threading.Event()
+    watch = BackwardWatch(lock=threading.Lock(), on_end=end.set)
+    with pytest.raises(LifecycleError, match="compiled autograd"):
+        watch.open()
+    assert not watch.is_open

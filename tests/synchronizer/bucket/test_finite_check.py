@@ -88,8 +88,9 @@ def total(rank: int, names: str, where: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("index", [0, 40])
+@pytest.mark.parametrize(
+    ("value", "index"), [(math.nan, 0), (math.inf, 40), (-math.inf, 0)]
+)
 def test_the_rank_that_brings_it_is_distinguished_from_the_others(
     ranks, value: float, index: int
 ) -> None:

@@ -243,6 +243,7 @@ def test_the_refusal_names_the_reduction_of_each_rank(ranks) -> None:
         )
         with pytest.raises(PlanMismatchError) as caught:
             synchronizer.bind()
+        assert a.grad is None
         return lines(caught)[2]
 
     shared = (

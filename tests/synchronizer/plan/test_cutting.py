@@ -13,6 +13,7 @@ from syncverify.synchronizer.plan.cutting import (
     TAIL_CAP_BYTES,
     cut,
 )
+from syncverify.synchronizer.plan.readiness import with_unseen_last
 
 KIB = 2**10
 MIB = 2**20
@@ -27,40 +28,31 @@ def test_both_ends_are_as_large_as_torch_has_its_first_bucket() -> None:
     assert FIRST_BUCKET_CAP_BYTES == TAIL_CAP_BYTES == MIB
 
 
-def test_the_first_bucket_is_small_whatever_the_cap() -> None:
-    assert cut_kib(512, 512, 512, 512, cap_kib=math.inf) == [2, 2]
-    assert cut_kib(512, 513, 511, 512, cap_kib=math.inf) == [1, 1, 2]
-    assert cut_kib(256, 256, 256, 256, cap_kib=512) == [2, 2]
-
-
-def test_a_first_gradient_above_the_small_cap_is_alone() -> None:
-    assert cut_kib(1025, 1, 1, cap_kib=4096) == [1, 2]
-
-
-def test_the_last_bucket_leaves_a_small_tail() -> None:
-    assert cut_kib(1024, 2048, 600, 600, 400, cap_kib=4096) == [1, 2, 2]
-    assert cut_kib(1024, 2048, 600, 424, 600, cap_kib=4096) == [1, 2, 2]
-    assert cut_kib(1024, 2048, 2048, cap_kib=4096) == [1, 1, 1]
-
-
-def test_a_last_bucket_that_is_small_or_one_gradient_stays_whole() -> None:
-    assert cut_kib(1024, 500, 524, cap_kib=4096) == [1, 2]
-    assert cut_kib(1024, 5000, cap_kib=4096) == [1, 1]
-    assert cut_kib(5000, cap_kib=4096) == [1]
-
-
-def test_a_tail_has_elements() -> None:
-    assert cut_kib(1024, 2048, 2048, 0, 0, cap_kib=4096) == [1, 1, 3]
-    assert cut_kib(1024, 2048, 0, 0, cap_kib=4096) == [1, 3]
-    assert cut_kib(0, 0, cap_kib=4096) == [2]
-
-
-def test_buckets_between_are_filled_to_the_cap() -> None:
-    assert cut_kib(*[1024] * 12, cap_kib=4096) == [1, 4, 4, 2, 1]
-
-
-def test_nothing_is_cut_into_nothing() -> None:
-    assert cut([], 1) == []
+@pytest.mark.parametrize(
+    ("sizes_kib", "cap_kib", "counts"),
+    [
+        # The first bucket is small whatever the cap, or one gradient.
+        ((512, 513, 511, 512), math.inf, [1, 1, 2]),
+        ((256, 256, 256, 256), 512, [2, 2]),
+        ((1025, 1, 1), 4096, [1, 2]),
+        # The last bucket leaves a small tail, unless it is small or one gradient.
+        ((1024, 2048, 600, 600, 400), 4096, [1, 2, 2]),
+        ((1024, 2048, 2048), 4096, [1, 1, 1]),
+        ((1024, 500, 524), 4096, [1, 2]),
+        ((1024, 5000), 4096, [1, 1]),
+        ((5000,), 4096, [1]),
+        # A tail has elements.
+        ((1024, 2048, 2048, 0, 0), 4096, [1, 1, 3]),
+        ((0, 0), 4096, [2]),
+        # Buckets between are filled to the cap.
+        ([1024] * 12, 4096, [1, 4, 4, 2, 1]),
+        ((), 1, []),
+    ],
+)
+def test_buckets_are_small_at_both_ends_and_full_between(
+    sizes_kib, cap_kib, counts
+) -> None:
+    assert cut_kib(*sizes_kib, cap_kib=cap_kib) == counts
 
 
 @pytest.mark.parametrize("cap_kib", [1, 1024, 3000])
@@ -87,3 +79,22 @@ def test_a_synchronizer_cuts_each_kind_of_gradient_at_both_ends() -> None:
         ("float32", 3),
         ("float32", 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("observed", "merged"),
+    [
+        ("abcd", "abcd"),
+        ("dcba", "dcba"),
+        ("", "abcd"),
+        ("da", "dabc"),
+        ("dc", "dcab"),
+        ("b", "bacd"),
+    ],
+)
+def test_a_parameter_that_is_never_used_keeps_no_bucket_of_others(
+    observed, merged
+) -> None:
+    items = [ord(each) for each in "abcd"]
+    found = with_unseen_last(items, list(observed.encode()))
+    assert found == list(merged.encode())

@@ -62,17 +62,6 @@ def test_the_cap_counts_bytes_of_the_gradient_dtype() -> None:
     assert first.key.grad_dtype == second.key.grad_dtype == torch.float32
 
 
-def test_an_unset_gradient_dtype_falls_back_to_the_parameter_dtype() -> None:
-    a = parameter(8, dtype=torch.float64)
-    a.grad_dtype = None
-    assert plan([a])[0].key.grad_dtype == torch.float64
-
-
-def test_groups_and_dtypes_do_not_share_buckets() -> None:
-    a, b, c = parameter(1), parameter(1, dtype=torch.float64), parameter(1)
-    assert same(members(plan([a, b], [c])), [[c], [b], [a]])
-
-
 def test_a_bucket_is_placed_by_its_last_member() -> None:
     a, b, c = parameter(1), parameter(1, dtype=torch.float64), parameter(1)
     assert same(members(plan([a, b, c])), [[b], [c, a]])

@@ -7,11 +7,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer.ranks import process_groups
 from syncverify.synchronizer.ranks.process_groups import ReductionGroups, usable_ranks
-from syncverify.synchronizer.ranks.scope import ReduceScope
+from syncverify.synchronizer.ranks.scope import ReduceScope, reduce_axes, shard_axes
 
 
 def test_ranks_come_in_ascending_order_however_the_group_numbers_them(
@@ -57,3 +58,10 @@ def test_a_group_is_made_without_its_non_members_and_with_the_timeout_of_the_def
     assert default.bound_device_id == device
     monkeypatch.undo()
     dist.destroy_process_group()
+
+
+def test_an_axis_of_one_rank_spreads_nothing(two_ranks) -> None:
+    """An existing group of the other axis serves then, and no new group is made."""
+    mesh = init_device_mesh("cpu", (2, 1))
+    assert shard_axes(mesh, [Shard(0), Shard(0)]) == (0,)
+    assert reduce_axes(mesh, [Replicate(), Replicate()]) == (0,)

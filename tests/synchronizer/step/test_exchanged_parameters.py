@@ -11,7 +11,6 @@ from syncverify.synchronizer import (
     GradientSynchronizer,
     SynchronizerConfig,
 )
-from syncverify.synchronizer.backward.exchanged_tensors import reconnect_hooks
 
 MODES = ["error", "zeros", "keep_none"]
 
@@ -63,22 +62,3 @@ def test_a_parameter_with_other_memory_is_no_other_tensor(unused: str) -> None:
     synchronizer.wait()
     assert parameter.grad is not None
     assert parameter.grad.tolist() == [1, 1]
-
-
-def test_hooks_of_an_exchanged_parameter_are_connected_once() -> None:
-    parameter, called = nn.Parameter(torch.ones(2)), list[str]()
-    handle = parameter.register_post_accumulate_grad_hook(
-        lambda _: called.append("old")
-    )
-    torch.utils.swap_tensors(parameter, nn.Parameter(torch.ones(2)))
-    parameter.register_post_accumulate_grad_hook(lambda _: called.append("new"))
-    parameter.sum().backward()
-    assert called == []
-    reconnect_hooks(parameter)
-    reconnect_hooks(parameter)
-    parameter.register_hook(lambda _: called.append("arrival"))
-    parameter.sum().backward()
-    assert called == ["arrival", "old", "new"]
-    handle.remove()
-    parameter.sum().backward()
-    assert called[3:] == ["arrival", "new"]

@@ -24,7 +24,7 @@ def parameter(*shape: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(shape))
 
 
-@pytest.mark.parametrize("size", [0, -1, math.nan, -math.inf, True, "1", None])
+@pytest.mark.parametrize("size", [0, -math.inf, math.nan, True, "1"])
 def test_a_bucket_size_that_is_no_positive_number_is_refused(size) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         GradientSynchronizer([], size, 1)

@@ -18,7 +18,7 @@ from syncverify.synchronizer import (
 )
 from syncverify.synchronizer.contract.config import DEFAULT_CONFIG
 
-UNUSED = ["error", "zeros", "keep_none"]
+UNUSED = ["error", "keep_none"]
 
 
 def parameter(numel: int = 3) -> nn.Parameter:

@@ -20,7 +20,7 @@ def plain(dtype: torch.dtype = torch.float32) -> nn.Parameter:
     return nn.Parameter(torch.zeros(3, dtype=dtype))
 
 
-FACTORS = [4, 0.25, torch.tensor(0.5), torch.tensor(8), torch.tensor(2.0).double()]
+FACTORS = [0.25, torch.tensor(8), torch.tensor(2.0).double()]
 
 
 @pytest.mark.parametrize("factor", FACTORS, ids=repr)
@@ -50,16 +50,6 @@ def test_a_scale_is_not_rounded_to_the_gradient_dtype() -> None:
             accumulate(a, 258)
             synchronizer.wait(scale=given)
             assert value(a) == torch.tensor(258 * factor).bfloat16().item()
-
-
-def test_a_scale_that_stays_on_its_device_is_not_rounded_either() -> None:
-    """The way of an accelerator's tensor; here the host would have read it."""
-    a = plain(torch.bfloat16)
-    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-        accumulate(a, 258)
-        synchronizer.wait()
-        synchronizer._sequence.scale(torch.tensor(1 + 2**-8))
-        assert value(a) == torch.tensor(258 + 258 * 2**-8).bfloat16().item()
 
 
 def test_scale_grads_multiplies_after_wait_as_often_as_it_is_called() -> None:
@@ -115,9 +105,3 @@ def test_what_cannot_multiply_gradients_is_refused_and_changes_nothing(factor) -
             "  hint: see the docstring of GradientSynchronizer",
         ]
         assert value(a) == 3
-
-
-def test_a_synchronizer_without_parameters_may_be_scaled() -> None:
-    with GradientSynchronizer([], 1, 1) as synchronizer:
-        synchronizer.wait(scale=2)
-        synchronizer.scale_grads(2)

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from syncverify import MeshSpec, ParameterSpec, Scenario
 from syncverify.command.hypothesis_plugin import register
 
-FEW = settings(max_examples=5)
-
 
 @dataclass
 class Case:
@@ -29,14 +27,7 @@ def test_plugin_is_an_entry_point() -> None:
 
 
 @pytest.mark.slow
-@FEW
-@given(...)
-def test_type_of_an_argument_is_enough(scenario: Scenario) -> None:
-    assert isinstance(scenario, Scenario)
-
-
-@pytest.mark.slow
-@FEW
+@settings(max_examples=5)
 @given(st.from_type(Scenario), st.builds(Case))
 def test_types_are_found(scenario: Scenario, case: Case) -> None:
     # The plugin draws meshes of up to 4 ranks.

@@ -1,6 +1,5 @@
 """Each format adds lines to each command that takes `--format`, and changes nothing else."""
 
-import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -9,13 +8,12 @@ from typing import Any
 import pytest
 
 from syncverify.command.options import cli
-from syncverify.dumps.writing import dumps_of
 from syncverify.report.annotations import _WRITERS as WRITERS
 from syncverify.report.annotations import Annotation
 from syncverify.scenario.replay_token import Reproducer, encode
 from syncverify.settings import REPORT_FORMATS
 from tests.programs import one_parameter
-from tests.syncverify.judge.properties.handmade_traces import launch
+from tests.syncverify.command.cli.test_read import write
 
 Call = Callable[..., Any]
 ALONE = one_parameter(1, "p", (2,), cap_bytes=64)
@@ -42,13 +40,6 @@ def in_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Cal
     monkeypatch.chdir(folder)
     monkeypatch.delitem(sys.modules, "raising", raising=False)
     return call
-
-
-def write_dumps(*sizes: int) -> None:
-    """Write dumps of ranks that meet in a collective, each with its number of elements."""
-    traces = [[launch("g", (0, 1), 0, numel=size)] for size in sizes]
-    for rank, values in dumps_of(traces).items():
-        Path(f"rank_{rank}").write_bytes(pickle.dumps(values))
 
 
 def annotations(out: str) -> list[str]:
@@ -94,7 +85,7 @@ def writes_in_short(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_writer_runs_without_violations(
     in_clone: Call, writes_in_short: None
 ) -> None:
-    write_dumps(4, 4)
+    write(Path(), 4, 4)
     alone = ("synchronizer", "--examples", "1", "--seed", "0", "--ranks", "1")
     for arguments in (("run", *alone), ("read", "rank_0", "rank_1")):
         outcome = in_clone(*arguments, "--format", "github")
@@ -127,7 +118,7 @@ def test_dumps_are_annotated_where_the_checkout_has_the_file(
     in_clone: Call, tmp_path: Path
 ) -> None:
     (tmp_path / "a.py").touch()
-    write_dumps(4, 5)
+    write(Path(), 4, 5)
     outcome = in_clone("read", "rank_0", "rank_1", "--format", "github")
     assert outcome.code == 1
     (line,) = annotations(outcome.out)

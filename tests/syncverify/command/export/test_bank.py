@@ -13,7 +13,7 @@ from syncverify.command.export.subject_text import subject_text
 from syncverify.errors import UsageError
 from syncverify.scenario.replay_token import decode
 from syncverify.subjects.subject import Subject
-from tests.syncverify.command.export.script_verdicts import verdicts
+from tests.syncverify.command.export.test_script import verdicts
 
 ROOT = Path(__file__).parents[4]
 CAUGHT = caught()
@@ -68,14 +68,21 @@ def test_script_is_wrong_with_the_defect_and_right_with_its_twin(entry_id: str) 
         assert all(verdicts(text, num_ranks)) == is_right, text
 
 
+# What the harness requires and neither torch nor a subject: a script has to do without.
+OF_HARNESS = ("click", "cloudpickle", "hypothesis", "psutil", "rich", "slipcover")
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("entry_id", SHOWN)
 def test_script_shows_the_wrong_number_with_torch_alone(
-    entry_id: str, tmp_path: Path, torch_alone: list[str]
+    entry_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in OF_HARNESS:
+        (tmp_path / f"{name}.py").write_text("raise ModuleNotFoundError(__name__)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     reproducer = decode(CAUGHT[entry_id].token)
     found = reproduction_of(reproducer, entry_of(entry_id).defect(), tmp_path)
-    trial = write_and_try(found, tmp_path / "script.py", torch_alone)
+    trial = write_and_try(found, tmp_path / "script.py")
     assert trial.shows_wrong_gradient, f"{trial.last_words}\n{trial.complaint}"
 
 

@@ -1,6 +1,8 @@
 """A script plays its scenario as the rank program does, in all scenarios that it can hold."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, reject, settings
@@ -16,6 +18,8 @@ from syncverify.errors import UsageError
 from syncverify.scenario.replay_token import Reproducer
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.sim.machine import SimulatedMachine
+from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.strategies import scenarios
 from syncverify.subjects.subject import Subject, resolve
 from tests.quality.planted.updates_in_backward import (
@@ -23,7 +27,6 @@ from tests.quality.planted.updates_in_backward import (
     ReducesAfterBackward,
     ReducesBeforeLaterHooks,
 )
-from tests.syncverify.command.export.script_verdicts import verdicts
 
 HERE = Path(__file__).parent
 
@@ -136,3 +139,24 @@ def test_script_of_a_right_synchronizer_says_right(scenario: Scenario) -> None:
 @given(scenarios())
 def test_scripts_of_many_scenarios_say_right(scenario: Scenario) -> None:
     check_texts(scenario)
+
+
+def verdicts(text: str, num_ranks: int) -> list[bool]:
+    """Run `train` of a script on simulated ranks; return whether each rank found all right."""
+    namespace: dict[str, Any] = {"__name__": "script", "__file__": str(HERE / "script")}
+    with pytest.MonkeyPatch.context() as patch:
+        # A script adds the folder of the subject.
+        patch.setattr(sys, "path", [*sys.path])
+        exec(compile(text, "script", "exec"), namespace)
+    recorders = [RankRecorder(records_accesses=False) for _ in range(num_ranks)]
+    machine = SimulatedMachine(num_ranks, recorders=recorders)
+    results: dict[int, bool] = {}
+
+    def program(rank: int) -> None:
+        results[rank] = namespace["train"](rank)
+
+    threads, stall = machine.run(program)
+    assert stall is None
+    errors = [thread.error for thread in threads if thread.error]
+    assert not errors, errors
+    return [results[rank] for rank in range(num_ranks)]

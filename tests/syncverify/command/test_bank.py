@@ -1,20 +1,25 @@
-"""One entry played: caught or missed, its twin silent or not, and the same every time."""
+"""One entry of the bank played: caught or missed, its twin silent or not, and its guilty lines."""
 
+import linecache
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.catalogue import entry_of
+from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.bugbank.entry import Entry
+from syncverify.command.bank.guilt import guilty_lines, shows_guilty_line
 from syncverify.command.bank.play import BankBudget, BankPlayer, Caught, EntryResult
 from syncverify.command.bank.table import line_of, summary, table
+from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
 from syncverify.scenario.replay_token import decode
 from syncverify.search.first_violation import FirstViolation, find_first
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject
+from syncverify.trace.source_lines import SourceLine
+from tests.programs import one_parameter
 
 QUICK = entry_of("size1-group-self-add")
 BUDGET = BankBudget(examples=5, twin_examples=3, seed=0)
@@ -111,3 +116,44 @@ def test_a_twin_of_two_entries_is_searched_once(
     assert [row.twin_played_for for row in rows] == [QUICK.name, QUICK.name]
     *_, last = summary(rows)
     assert last == "twins silent: 2 of 2 (100.0 %), over 3 scenarios in all"
+
+
+SCENARIO = one_parameter(1, "p", (2,), cap_bytes=8)
+
+
+def texts(entry_id: str) -> set[str]:
+    places = guilty_lines(entry_of(entry_id))
+    return {linecache.getline(path, number).strip() for path, number in places}
+
+
+def test_every_entry_has_a_guilty_line() -> None:
+    assert [entry.name for entry in entries() if not guilty_lines(entry)] == []
+
+
+@pytest.mark.parametrize(
+    ("entry_id", "guilty", "innocent"),
+    [
+        # What the twin has not; and where work lacks, its callers.
+        (
+            "double-accumulation-division",
+            "return super().divisor(bucket) * self.required",
+            "",
+        ),
+        ("final-join-missing", "self.join()", "self.comm = torch.cuda.Stream()"),
+    ],
+)
+def test_guilty_lines_are_the_difference_from_the_twin(
+    entry_id: str, guilty: str, innocent: str
+) -> None:
+    assert guilty in texts(entry_id)
+    assert innocent not in texts(entry_id)
+
+
+def test_a_report_that_names_one_shows_it() -> None:
+    entry = entry_of("double-accumulation-division")
+    path, number = max(guilty_lines(entry))
+    for line, is_shown in ((number, True), (1, False)):
+        named = (SourceLine(path, line, "divisor"),)
+        violation = Violation("p", "c", "wrong", evidence=Evidence(named=named))
+        found = FoundViolation(violation, SCENARIO)
+        assert shows_guilty_line(entry, found) == is_shown
