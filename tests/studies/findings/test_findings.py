@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from studies.findings.playing import (
     NOT_SHOWN,
     SHOWN,
     Environment,
+    Played,
     environment_of,
     path_of,
     played,
