@@ -1,7 +1,5 @@
 """The stored figures of the bug bank: a row for each entry."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Final, Self
 

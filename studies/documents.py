@@ -1,7 +1,5 @@
 """Parts of pages that tools write from what is stored: a test compares each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

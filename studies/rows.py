@@ -6,8 +6,6 @@ A record has names, outcomes, numbers, versions and the day of its play. A text 
 no part of it, since the code changes its texts: a page takes them from the code, by name.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields

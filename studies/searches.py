@@ -1,7 +1,5 @@
 """The stored result of a search: a row."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from importlib.metadata import version

@@ -8,8 +8,7 @@ Exit codes: 0 every script ended with a verdict or lacks its package, 1 one fail
 usage.
 """
 
-from __future__ import annotations
-
+import functools
 import sys
 from pathlib import Path
 
@@ -17,13 +16,17 @@ import click
 
 from studies.findings.playing import (
     FAILED,
+    PART,
+    PLAYS,
     Environment,
+    Row,
     environment_of,
     played,
     scripts,
 )
-from studies.findings.table import PART, PLAYS, Row
+from studies.harness import play_all, with_only
 from syncverify.command.process_exit import run_command
+from syncverify.processes.calls import run_here
 
 _NAMES = [script.stem for script in scripts()]
 
@@ -31,32 +34,30 @@ _NAMES = [script.stem for script in scripts()]
 @click.command()
 @click.option("--python", "pythons", multiple=True, metavar="PATH",
               help="Play with this Python and its torch.")  # fmt: skip
-@click.option("--only", multiple=True, type=click.Choice(_NAMES), metavar="NAME",
-              help="Play the named scripts.")  # fmt: skip
+@with_only(_NAMES)
 def main(pythons: tuple[str, ...], only: tuple[str, ...]) -> None:
     """Play the scripts of findings under releases of torch, and write their table."""
-    failed = False
+    rows = list[Row]()
+    chosen = [each for each in scripts() if each.stem in (only or _NAMES)]
     for python in pythons or (sys.executable,):
-        environment = environment_of(python)
-        chosen = [each for each in scripts() if not only or each.stem in only]
-        failed |= FAILED in [
-            verdict for each in chosen for verdict in _play(each, environment)
-        ]
+        play = functools.partial(_played, environment=environment_of(python))
+        rows += play_all(run_here, play, chosen, line=_line, rows=PLAYS)
     PART.write()
-    sys.exit(failed)
+    sys.exit(any(FAILED in {row.verdict, row.patched} for row in rows))
 
 
-def _play(script: Path, environment: Environment) -> tuple[str, str]:
-    """Play a script, and store its result; return its verdicts without and with a patch."""
-    result = played(script, environment)
-    row = Row.of(environment, script, result)
+def _played(script: Path, environment: Environment) -> Row | str:
+    """Play a script; return the package that is missing, if a stored result has to stay."""
+    row = played(script, environment)
     known = {(each.torch, each.script) for each in PLAYS.read()}
     # Another environment with this torch may have had the package.
-    if not result.lacks_package or (row.torch, row.script) not in known:
-        PLAYS.put(row)
-    actual = f"{result.verdict} {result.actual}".strip()
-    click.echo(f"torch {environment.torch}, {script.stem}: {actual}")
-    return result.verdict, result.patched
+    stays = row.lacks_package and (row.torch, row.script) in known
+    return row.verdict if stays else row
+
+
+def _line(row: Row) -> str:
+    patched = f"; with the patch: {row.patched}" if row.patched else ""
+    return f"torch {row.torch}, {row.script}: {row.verdict}{patched}"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """A patch of a package in force: for the Python processes that find a folder on PYTHONPATH."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

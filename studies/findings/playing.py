@@ -1,7 +1,6 @@
-"""One script of a finding, played by a Python with some torch."""
+"""Scripts of findings, each played by a Python with some torch, and the table of all."""
 
-from __future__ import annotations
-
+import contextlib
 import json
 import os
 import re
@@ -12,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from studies.documents import ROOT, Document, table
 from studies.findings.patching import PatchError, patched_folder
+from studies.rows import RESULTS, RowFile, today
 
-ROOT: Final = Path(__file__).parents[2]
 SCRIPTS: Final = ROOT / "examples" / "findings"
 _MISSING: Final = re.compile(
     r"^ModuleNotFoundError: No module named '(\w+)", re.MULTILINE
 )
-_ACTUAL: Final = re.compile(r"^(?:actual|not shown):? *(.*)$", re.MULTILINE)
+_ACTUAL: Final = re.compile(r"^(?:actual|not shown)", re.MULTILINE)
 _ENVIRONMENT: Final = """
 import importlib.util, json, platform
 from importlib.metadata import PackageNotFoundError, version
@@ -67,24 +67,35 @@ class Environment:
         return " ".join(f"{name} {self.packages[name]}" for name in names)
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
     """The result of a script.
 
     Attributes:
+        torch: Release of torch.
+        script: Name of the script.
+        date: Day of the play.
+        python: Version of Python.
+        peer: Name and version of the package that the script is about; empty for torch's.
         verdict: `shown`, `not shown`, `failed`, or the package that is missing: `needs d9d`.
-        actual: What the script prints as actual; "" if it prints nothing.
-        patched: The verdict with the proposed patch; "" if there is none, or it does not fit.
+        patched: The verdict with the proposed patch; empty if there is none, or it does not fit.
     """
 
+    torch: str
+    script: str
+    date: str
+    python: str
+    peer: str = ""
     verdict: str
-    actual: str
     patched: str = ""
 
     @property
     def lacks_package(self) -> bool:
         """Tell whether the Python has no such package, so that nothing was played."""
         return self.verdict.startswith("needs ")
+
+
+PLAYS: Final = RowFile(RESULTS / "findings.jsonl", Row, ("torch", "script"))
 
 
 def scripts() -> list[Path]:
@@ -101,18 +112,24 @@ def environment_of(python: str) -> Environment:
     return Environment(python, packages, version, Path(folder))
 
 
-def played(script: Path, environment: Environment) -> Played:
+def played(script: Path, environment: Environment) -> Row:
     """Play a script, and once more with its patch, if there is one."""
-    found = _run(script, environment, {})
-    patch = script.with_suffix(".patch")
-    if Played(*found).lacks_package or not patch.exists():
-        return Played(*found)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            path = patched_folder(patch, environment.folder.parent, Path(folder))
-        except PatchError:
-            return Played(*found)
-        return Played(*found, _run(script, environment, path_of(path))[0])
+    verdict = _verdict(script, environment, {})
+    patch, patched = script.with_suffix(".patch"), ""
+    if not verdict.startswith("needs ") and patch.exists():
+        packages = environment.folder.parent
+        with contextlib.suppress(PatchError), tempfile.TemporaryDirectory() as folder:
+            path = patched_folder(patch, packages, Path(folder))
+            patched = _verdict(script, environment, path_of(path))
+    return Row(
+        torch=environment.torch,
+        script=script.stem,
+        date=today(),
+        python=environment.version,
+        peer=environment.peer(script),
+        verdict=verdict,
+        patched=patched,
+    )
 
 
 def path_of(folder: Path) -> dict[str, str]:
@@ -120,9 +137,9 @@ def path_of(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
-def _run(
+def _verdict(
     script: Path, environment: Environment, variables: Mapping[str, str]
-) -> tuple[str, str]:
+) -> str:
     done = subprocess.run(
         [environment.python, str(script)],
         env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
@@ -131,8 +148,37 @@ def _run(
         check=False,
     )
     if missing := _MISSING.search(done.stderr):
-        return f"needs {missing[1]}", ""
-    found = _ACTUAL.search(done.stdout)
-    if done.returncode not in {0, 1} or found is None:  # a traceback ends with 1, too
-        return FAILED, ""
-    return NOT_SHOWN if done.returncode else SHOWN, found[1]
+        return f"needs {missing[1]}"
+    # A traceback ends with 1, too.
+    if done.returncode not in {0, 1} or not _ACTUAL.search(done.stdout):
+        return FAILED
+    return NOT_SHOWN if done.returncode else SHOWN
+
+
+def plays() -> str:
+    """Return the table of the stored results."""
+    rows = {(row.torch, row.script): row for row in PLAYS.read()}
+    releases = sorted(
+        {torch for torch, _ in rows}, key=lambda each: [*map(int, each.split("."))]
+    )
+    cells = (
+        (
+            f"`{script.stem}`",
+            *(_cell(rows.get((torch, script.stem))) for torch in releases),
+        )
+        for script in scripts()
+    )
+    return "\n".join(table(("script", *(f"torch {each}" for each in releases)), cells))
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return "not played"
+    words = row.verdict
+    if row.patched == NOT_SHOWN:
+        words += "; with the patch: right"
+    python = f"Python {row.python.rpartition('.')[0]}"
+    return f"{words} ({', '.join(filter(None, (row.peer, python, row.date)))})"
+
+
+PART: Final = Document("docs/findings.md", plays, "plays")

@@ -7,13 +7,11 @@ it: the owner, its child, the templates that workers are forked from, and worker
 is 1 if any command ended as it should not.
 """
 
-from __future__ import annotations
-
 import sys
 
 import click
 
-from studies.crews import with_crew
+from studies.harness import with_crew
 from studies.kills.trial import played
 from syncverify.command.process_exit import run_command
 from syncverify.processes.calls import Crew

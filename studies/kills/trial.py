@@ -1,7 +1,5 @@
 """One command that is disturbed at random moments, and the rules by which its end is judged."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
@@ -13,6 +11,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -59,7 +58,7 @@ class Trial:
     left: list[str] = field(default_factory=list)
 
     @classmethod
-    def planned(cls, number: int) -> Trial:
+    def planned(cls, number: int) -> Self:
         """Return the trial of a number, the same in each run."""
         draw = random.Random(number)  # nothing secret
         backend = draw.choice(("sim", "gloo", "gloo", "gloo"))

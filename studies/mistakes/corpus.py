@@ -1,7 +1,5 @@
 """The mistakes, read from `mistakes.toml`, and the sources with each of them."""
 
-from __future__ import annotations
-
 import functools
 import tomllib
 from dataclasses import dataclass

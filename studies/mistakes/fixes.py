@@ -1,7 +1,5 @@
 """What a printed fix does to the program: launches, overlap, memory, and the verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeGuard

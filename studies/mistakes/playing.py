@@ -1,7 +1,5 @@
 """Searches of a source for violations, as `syncverify run` makes them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

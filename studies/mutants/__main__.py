@@ -5,16 +5,14 @@ stderr), 3 the unchanged synchronizer fails, so a trial of a mutant shows nothin
 interrupted.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
 
-from studies.crews import with_crew
-from studies.mutants.generation import Mutant, drawn, mutants, unchanged
-from studies.mutants.results import Outcomes, reasons, store, stored, survivors, table
-from studies.mutants.trial import Outcome, Trial, tried
+from studies.harness import play_all, with_crew
+from studies.mutants.generation import drawn, mutants, unchanged
+from studies.mutants.results import Row, outcomes, reasons, rows_in
+from studies.mutants.trial import Trial, tried
 from syncverify.command.process_exit import run_command
 from syncverify.processes.calls import Crew
 
@@ -49,53 +47,32 @@ def main(
     again: bool,
 ) -> int:
     """Put mistakes into the synchronizer and see whether they are noticed."""
-    chosen = [mutant for mutant in mutants() if mutant.id.startswith(only)]
-    if not chosen:
-        raise click.UsageError(f"no mutant has an id that starts with {only!r}")
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise click.UsageError(f"cannot write {str(json_path)!r}: no such folder")
     equivalent = {} if only else reasons()
+    chosen = [m for m in mutants() if m.id.startswith(only) and m.id not in equivalent]
+    if not chosen:
+        raise click.UsageError(f"no mutant has an id that starts with {only!r}")
     if sample is not None:
-        chosen = drawn([m for m in chosen if m.id not in equivalent], sample)
-    # A survivor that has an explanation by now is no outcome any more.
-    read = stored(json_path)
-    outcomes = {id_: each for id_, each in read.items() if id_ not in equivalent}
-    known = {id_: each.killed_by for id_, each in outcomes.items()}
-    left = [
-        m for m in chosen if m.id not in equivalent and (again or not known.get(m.id))
-    ]
-    console = Console(highlight=False, soft_wrap=True)
+        chosen = drawn(chosen, sample)
+    file = None if json_path is None else rows_in(json_path)
+    known = {row.id: row.killed_by for row in (file.read() if file else ())}
     if not only and (failed := tried(Trial(unchanged(), examples)).killed_by):
         click.echo(f"mutants: unchanged, it fails: {failed}", err=True)
         return BROKEN
+    left = [each for each in chosen if again or not known.get(each.id)]
     trials = [Trial(each, examples, known.get(each.id, "")) for each in left]
-    for trial, outcome in crew(tried, trials):
-        mutant = trial.mutant
-        outcomes[mutant.id] = outcome
-        console.print(_line(mutant, outcome), markup=False)
-        if json_path is not None:
-            store(json_path, mutant.id, outcome)
-    return _summary(console, chosen, outcomes, equivalent)
-
-
-def _line(mutant: Mutant, outcome: Outcome) -> str:
-    fate = outcome.killed_by or "SURVIVED"
-    cost = f"{outcome.examples} scenarios, {outcome.seconds:.1f} s"
-    return f"{mutant.id} {mutant.place}: {fate} ({cost})"
-
-
-def _summary(
-    console: Console,
-    chosen: Sequence[Mutant],
-    outcomes: Outcomes,
-    equivalent: dict[str, str],
-) -> int:
-    console.print(table(chosen, outcomes, equivalent))
-    alive = survivors(chosen, outcomes)
-    for mutant in alive:
-        console.print(f"\nSURVIVOR {mutant.id}, {mutant.place}", markup=False)
-        console.print(mutant.diff, markup=False)
+    rows = play_all(crew, tried, trials, line=_line, rows=file)
+    click.echo("\n".join(outcomes(rows)))
+    alive = {row.id for row in rows if not row.killed_by}
+    for mutant in [each for each in left if each.id in alive]:
+        click.echo(f"\nSURVIVOR {mutant.id}, {mutant.place}\n{mutant.diff}")
     return SURVIVED if alive else 0
+
+
+def _line(row: Row) -> str:
+    fate = row.killed_by or "SURVIVED"
+    return f"{row.id}: {fate} ({row.examples} scenarios, {row.seconds} s)"
 
 
 if __name__ == "__main__":

@@ -1,23 +1,16 @@
-"""The outcomes of mutants: kept in a file during the command, and shown as a table."""
+"""The outcomes of mutants, and their table."""
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from rich.table import Table
+from studies.documents import Document, days, table
+from studies.rows import RESULTS, RowFile
 
-from studies.mutants.generation import Mutant
-from studies.mutants.trial import Outcome
-from studies.rows import RowFile, today
-
-EQUIVALENT = Path(__file__).with_name("equivalent.toml")
-Outcomes = dict[str, Outcome]
-
-
-def reasons() -> dict[str, str]:
-    """Read the reason why a mutant is equivalent, by id of the mutant."""
-    return tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))
+EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
+_HEAD = ("operator", "tried", "noticed by scenarios", "by tests", "survivors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +20,9 @@ class Row:
     Attributes:
         id: Id of the mutant, which begins with its operator.
         date: Day of the trial.
-        killed_by: As that of an `Outcome`.
-        examples: Scenarios that were played.
+        killed_by: A property and its cause, a test, or the end of a process; empty for a
+            survivor.
+        examples: Scenarios that were played, the one that showed the mistake included.
         seconds: Time of all stages.
     """
 
@@ -49,67 +43,30 @@ def rows_in(path: Path) -> RowFile[Row]:
     return RowFile(path, Row, ("id",))
 
 
-def stored(path: Path | None) -> Outcomes:
-    """Return the outcomes in a file, by id of the mutant; None has none."""
-    if path is None:
-        return {}
-    return {
-        row.id: Outcome(row.killed_by, row.examples, row.seconds)
-        for row in rows_in(path).read()
-    }
+def reasons() -> dict[str, str]:
+    """Read the reason why a mutant is equivalent, by id of the mutant."""
+    return tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))
 
 
-def store(path: Path, mutant: str, outcome: Outcome) -> None:
-    """Store the outcome of a mutant beside the others of a file."""
-    seconds = round(outcome.seconds, 2)
-    row = Row(mutant, today(), outcome.killed_by, outcome.examples, seconds)
-    rows_in(path).put(row)
+def outcomes(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a table with a row for each operator, and one for all."""
+    cells = [
+        (f"`{name}`", *_counts([row for row in rows if row.operator == name]))
+        for name in sorted({row.operator for row in rows})
+    ]
+    return table(_HEAD, [*cells, ("all", *_counts(rows))])
 
 
-def survivors(mutants: Iterable[Mutant], outcomes: Outcomes) -> list[Mutant]:
-    """List the mutants that no scenario and no test has noticed."""
-    return [m for m in mutants if m.id in outcomes and not outcomes[m.id].killed_by]
+def _counts(rows: Sequence[Row]) -> tuple[int, int, int, int]:
+    by_tests = sum(".py" in row.killed_by for row in rows)
+    alive = sum(not row.killed_by for row in rows)
+    return len(rows), len(rows) - by_tests - alive, by_tests, alive
 
 
-def table(
-    mutants: Sequence[Mutant], outcomes: Outcomes, equivalent: Iterable[str]
-) -> Table:
-    """Count mutants by operator.
-
-    Args:
-        mutants: All mutants.
-        outcomes: Outcomes, by id of the mutant.
-        equivalent: Ids of equivalent mutants.
-
-    Returns:
-        A row for each operator, and one for all.
-    """
-    columns = (
-        "operator",
-        "generated",
-        "equivalent",
-        "by scenarios",
-        "by tests",
-        "alive",
-    )
-    made = Table(*columns, title="mutants by outcome")
-    operators = dict.fromkeys(mutant.operator for mutant in mutants)
-    known = {*equivalent}
-    for name in (*operators, "all"):
-        chosen = [m for m in mutants if name in (m.operator, "all")]
-        tried = [outcomes[m.id] for m in chosen if m.id in outcomes]
-        by_tests = sum(_is_test(outcome) for outcome in tried)
-        alive = sum(not outcome.killed_by for outcome in tried)
-        counts = (
-            len(chosen),
-            sum(m.id in known for m in chosen),
-            len(tried) - by_tests - alive,
-            by_tests,
-            alive,
-        )
-        made.add_row(name, *map(str, counts))
-    return made
+def page() -> str:
+    """Return the table of the stored outcomes."""
+    stored = rows_in(RESULTS / "mutants.jsonl").read()
+    return "\n".join([f"Tried {days(stored)}.", "", *outcomes(stored)])
 
 
-def _is_test(outcome: Outcome) -> bool:
-    return ".py" in outcome.killed_by
+PART: Final = Document("docs/how-we-know.md", page, "outcomes of mutants")

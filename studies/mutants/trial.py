@@ -23,7 +23,9 @@ import pytest
 
 import syncverify
 from studies.mutants.generation import PACKAGE, Mutant
+from studies.mutants.results import Row
 from studies.mutants.targets import TARGETS
+from studies.rows import today
 from syncverify.backends.sim import SimBackend
 from syncverify.processes.owner_link import leave_owner
 from syncverify.processes.supervised import Supervised, fork
@@ -52,29 +54,13 @@ Stage = Callable[[], tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of a mutant.
-
-    Attributes:
-        killed_by: A property and its cause, a test, or the end of a process; empty for a
-            survivor.
-        examples: Scenarios that were played, the one that showed the mistake included.
-        seconds: Time of all stages.
-    """
-
-    killed_by: str
-    examples: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Trial:
     """The task to try a mutant.
 
     Attributes:
         mutant: The mutant.
         examples: Scenarios of the longest search.
-        before: `killed_by` of an earlier outcome; if it is a test, this test runs first.
+        before: `killed_by` of an earlier row; if it is a test, this test runs first.
     """
 
     mutant: Mutant
@@ -82,25 +68,18 @@ class Trial:
     before: str = ""
 
 
-def tried(trial: Trial) -> Outcome:
-    """Try a mutant until a scenario or a test notices it.
-
-    Args:
-        trial: The mutant and the number of scenarios.
-
-    Returns:
-        The outcome.
-    """
-    started = monotonic()
-    played = 0
+def tried(trial: Trial) -> Row:
+    """Try a mutant until a scenario or a test notices it."""
+    started, played, killed_by = monotonic(), 0, ""
     for stage in _stages(trial):
         with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
             _write(trial.mutant, Path(folder))
             killed_by, count = _in_process(stage, Path(folder))
         played += count
         if killed_by:
-            return Outcome(killed_by, played, monotonic() - started)
-    return Outcome("", played, monotonic() - started)
+            break
+    seconds = round(monotonic() - started, 2)
+    return Row(trial.mutant.id, today(), killed_by, played, seconds)
 
 
 def _stages(trial: Trial) -> list[Stage]:

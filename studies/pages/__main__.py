@@ -9,26 +9,22 @@ from typing import Final
 import click
 
 from studies.documents import Document
-from studies.findings import table as findings
-from studies.mistakes import document as mistakes
-from studies.mutants import page as mutants
+from studies.findings import playing as findings
+from studies.mistakes import scoring as mistakes
+from studies.mutants import results as mutants
 from studies.pages import (
     alarms_page,
     bank_page,
     cases_page,
-    cause_page,
     conformance_page,
     feature_catalogue,
-    format_table,
-    front_table,
     power,
     property_catalogue,
+    tables,
     versions,
-    whole_step_reports,
-    word_tables,
 )
 from studies.peers import stored_runs
-from studies.redteam import document as redteam
+from studies.redteam import scoring as redteam
 from studies.releases.__main__ import PAGES as WITH_FACTS
 from studies.timemachine import page as timemachine
 from studies.torch_tests import page as torch_tests
@@ -37,13 +33,9 @@ PAGES: Final = (
     alarms_page.PAGE,
     bank_page.PAGE,
     cases_page.PAGE,
-    cause_page.PAGE,
-    conformance_page.PAGE,
+    *conformance_page.PAGES,
     feature_catalogue.PAGE,
     findings.PART,
-    format_table.PART,
-    front_table.COUNTS,
-    front_table.TABLE,
     mistakes.PAGE,
     mutants.PART,
     power.PAGE,
@@ -54,8 +46,7 @@ PAGES: Final = (
     timemachine.PAGE,
     torch_tests.PAGE,
     versions.PAGE,
-    whole_step_reports.PAGE,
-    *word_tables.PARTS,
+    *tables.PARTS,
     # Written by hand, but for the facts about releases in their marks.
     *(Document(str(path), partial(path.read_text, "utf-8")) for path in WITH_FACTS),
 )

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import click
 
-from studies.crews import with_crew
+from studies.harness import with_crew, with_only
 from studies.pages.conformance_columns import (
     COLUMNS,
     PLAIN,
@@ -28,8 +28,7 @@ from studies.pages.conformance_columns import (
     keep,
     observed_columns,
 )
-from studies.pages.conformance_page import PAGE
-from studies.pages.front_table import COUNTS, TABLE
+from studies.pages.conformance_page import PAGES
 from studies.rows import today
 from syncverify.command.process_exit import run_command
 from syncverify.processes.calls import Crew
@@ -39,8 +38,7 @@ _PATIENCE_SECONDS: Final = 240.0
 
 
 @click.command()
-@click.option("--only", type=click.Choice([each.name for each in COLUMNS]), multiple=True,
-              metavar="NAME", help="Observe the named columns alone.")  # fmt: skip
+@with_only([each.name for each in COLUMNS])
 @click.option("--scenarios", type=click.IntRange(min=1), default=3, show_default=True,
               help="Scenarios of a feature.")  # fmt: skip
 @click.option("--seconds", type=float, default=_PATIENCE_SECONDS, show_default=True,
@@ -54,7 +52,7 @@ def main(only: tuple[str, ...], scenarios: int, seconds: float, crew: Crew) -> N
         if not isinstance(seen, str):
             keep(_column(name), seen)
         click.echo(f"{name}: {seen if isinstance(seen, str) else 'observed'}", err=True)
-    for each in (PAGE, TABLE, COUNTS):
+    for each in PAGES:
         each.write()
 
 

@@ -1,7 +1,5 @@
 """Columns of the conformance table: synchronizers, and what was observed of each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version

@@ -31,6 +31,26 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Streams and order": ("launch", "readiness", "synchronizers", "replicas"),
     "Modules": ("module",),
 }
+# Of the README: columns and rows, each with its title there.
+_FRONT_COLUMNS: Final = {
+    "synchronizer": "ours",
+    "ddp": "DDP",
+    "replicate": "`replicate`",
+    "fsdp2": "FSDP2",
+    "d9d": "d9d",
+    "megatron": "Megatron",
+    "deepspeed-zero1": "ZeRO-1",
+}
+_FRONT_ROWS: Final = {
+    "used=never": "a parameter that no rank uses",
+    "used=not_on_odd_ranks": "a parameter that some ranks use",
+    "event=unfreeze": "a parameter that is trained later",
+    "event=missing_backward": "a backward fewer than agreed",
+    "event=extra_backward": "a backward more than agreed",
+    "event=zero_before_wait": "a step that is thrown away",
+    "use=checkpointed_reentrant": "a reentrant checkpoint",
+    "backward=create_graph": "`create_graph=True`",
+}
 _MARKS: Final = {"right": "ok", "not tried": "-"}
 
 
@@ -105,4 +125,30 @@ def _mark(cell: Cell | None) -> str:
     return f"**{word}**" if word in EXPLAINED else _MARKS.get(word, word)
 
 
-PAGE: Final = Document("docs/conformance.md", page, "table")
+def front_table() -> str:
+    """Return the table of the README: some features of some synchronizers."""
+    columns = {each.column.name: each.cells for each in observed_columns()}
+    marks = {**_MARKS, "wrong": "**wrong**"}
+    words = {
+        (name, feature): marks.get(cell.word, cell.word)
+        for name, cells in columns.items()
+        for feature, cell in cells.items()
+    }
+    rows = (
+        (title, *(words.get((name, feature), "-") for name in _FRONT_COLUMNS))
+        for feature, title in _FRONT_ROWS.items()
+    )
+    return "\n".join(table(("", *_FRONT_COLUMNS.values()), rows))
+
+
+def counts() -> str:
+    """Return the size of the whole table."""
+    columns = [*observed_columns()]
+    return f"{len(OPTIONAL)} features of {len(columns)} synchronizers"
+
+
+PAGES: Final = (
+    Document("docs/conformance.md", page, "table"),
+    Document("README.md", front_table, "conformance"),
+    Document("README.md", counts, "size of the table"),
+)

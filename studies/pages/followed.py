@@ -12,8 +12,6 @@ A page consists of text and of fenced blocks:
 Other blocks are left alone.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -4,8 +4,6 @@ Run `python -m studies.pages.gallery` to write it. The scenarios are those of th
 of the report pages that `syncverify replay TOKEN SUBJECT --html FILE` writes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

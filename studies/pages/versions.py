@@ -7,8 +7,6 @@ Both run in the environment of the pair; `make versions` does that for each pair
 the page alone is written. The pairs are a table of pyproject.toml.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -6,17 +6,20 @@ Exit codes: 0 every violation is known (`Peer.known`), 1 there is another one, 2
 130 interrupted.
 """
 
+import functools
 import sys
 from contextlib import closing
 
 import click
 import torch
 
+from studies.harness import play_all
 from studies.peers.roster import PEERS
 from studies.peers.stored_runs import PART, STORED
 from studies.searches import SearchRow
 from syncverify.command.process_exit import run_command
 from syncverify.errors import SubjectError
+from syncverify.processes.calls import run_here
 from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 from syncverify.verification.reported_search import run_search
@@ -37,19 +40,12 @@ def main(names: tuple[str, ...], examples: int, seed: int, *, stores: bool) -> N
     """Verify the synchronizers of other projects: NAMEs, or all that are installed."""
     torch.set_num_threads(1)
     settings = Settings(ranks=RANKS, examples=examples, seed=seed)
-    is_news = False
-    for name in names or PEERS:
-        row = _played(name, settings)
-        if isinstance(row, str):
-            click.echo(f"{name}: skipped: {row}")
-            continue
-        if stores:
-            STORED.put(row)
-        _tell(row)
-        is_news = is_news or not PEERS[name].known.issuperset(row.violations)
+    play = functools.partial(_played, settings=settings)
+    stored = STORED if stores else None
+    rows = play_all(run_here, play, names or PEERS, line=_told, rows=stored)
     if stores:
         PART.write()
-    sys.exit(is_news)
+    sys.exit(any({*row.violations} - PEERS[row.subject].known for row in rows))
 
 
 def _played(name: str, settings: Settings) -> SearchRow | str:
@@ -57,19 +53,22 @@ def _played(name: str, settings: Settings) -> SearchRow | str:
     try:
         subject = resolve(name)
     except SubjectError as error:
-        return str(error)
+        return f"skipped: {error}"
     peer = PEERS[name]
     with closing(peer.open(subject)) as backend:
         return SearchRow.of(run_search(subject, backend, settings), peer.package)
 
 
-def _tell(row: SearchRow) -> None:
-    click.echo(
+def _told(row: SearchRow) -> str:
+    head = (
         f"{row.subject} on {row.backend}: {row.examples} scenarios, {row.num_properties} "
         f"properties, {len(row.violations)} violations"
     )
-    for violation, token in zip(row.violations, row.tokens, strict=True):
-        click.echo(f"  {violation}: syncverify replay {token} {row.subject}")
+    found = zip(row.violations, row.tokens, strict=True)
+    replays = (
+        f"  {each}: syncverify replay {token} {row.subject}" for each, token in found
+    )
+    return "\n".join([head, *replays])
 
 
 if __name__ == "__main__":

@@ -1,63 +1,52 @@
 """Play the red team and score it.
 
-    python -m studies.redteam --examples 500 --jobs 2
+    python -m studies.redteam --jobs 2
     python -m studies.redteam --only averages-at-bind
 
-Prints a line a program and the sums; `--write` also writes the page docs/how-we-know.md and its
-figures. The exit code is 1 if a wrong program was missed or a right one accused.
+Prints a line a program and the sums. The exit code is 1 if a wrong program was missed or a
+right one accused.
 """
-
-from __future__ import annotations
 
 import functools
 import sys
+from collections import Counter
+from typing import Final
 
 import click
 
-from studies.crews import with_crew
-from studies.redteam.document import write
+from studies.harness import play_all, with_crew, with_only
 from studies.redteam.program import programs
-from studies.redteam.scoring import Score, score_of
+from studies.redteam.scoring import BAD, PAGE, PROGRAMS, VERDICTS, Row, score_of
 from syncverify.command.process_exit import run_command
 from syncverify.processes.calls import Crew
 
-_NAMES = [program.name for program in programs()]
+EXAMPLES: Final = 500
+_NAMES: Final = [program.name for program in programs()]
 
 
 @click.command()
-@click.option("--examples", type=click.IntRange(min=1), default=500, show_default=True)
-@click.option("--only", multiple=True, type=click.Choice(_NAMES), metavar="NAME",
-              help="Play the named programs alone.")  # fmt: skip
-@click.option("--write", "writes", is_flag=True, help="Write the page and its figures.")
+@click.option("--examples", type=click.IntRange(min=1), default=EXAMPLES, show_default=True,
+              help="Scenarios; scores are stored for the default alone.")  # fmt: skip
+@with_only(_NAMES)
 @with_crew
-def main(examples: int, only: tuple[str, ...], crew: Crew, *, writes: bool) -> None:
+def main(examples: int, only: tuple[str, ...], crew: Crew) -> None:
     """Play the programs, and print who is caught, missed, accused or silent."""
-    names = [name for name in _NAMES if not only or name in only]
-    scores: list[Score] = []
-    play = functools.partial(score_of, examples=examples)
-    for _, score in crew(play, names):
-        scores.append(score)
-        click.echo(_line(score))
-    scores.sort(key=lambda score: names.index(score.name))
-    click.echo(_sums(scores))
-    if writes:
-        write(scores, examples)
-    sys.exit(any(score.verdict in {"missed", "accused"} for score in scores))
+    play = functools.partial(score_of, limit=examples)
+    is_stored = examples == EXAMPLES
+    rows = play_all(
+        crew, play, only or _NAMES, line=_line, rows=PROGRAMS if is_stored else None
+    )
+    counts = Counter(row.verdict for row in rows)
+    click.echo(", ".join(f"{each} {counts[each]}" for each in VERDICTS))
+    if is_stored:
+        PROGRAMS.write(row for row in PROGRAMS.read() if row.name in _NAMES)
+        PAGE.write()
+    sys.exit(any(row.verdict in BAD for row in rows))
 
 
-def _line(score: Score) -> str:
-    verdict = f"{score.name}: {score.verdict} after {score.examples}"
-    found = ": ".join(filter(None, (score.identity, score.message)))
-    return f"{verdict}: {found}" if found else verdict
-
-
-def _sums(scores: list[Score]) -> str:
-    """Count the verdicts."""
-    counted = {
-        verdict: sum(score.verdict == verdict for score in scores)
-        for verdict in ("caught", "missed", "silent", "accused", "not judged")
-    }
-    return ", ".join(f"{verdict} {count}" for verdict, count in counted.items())
+def _line(row: Row) -> str:
+    verdict = f"{row.name}: {row.verdict} after {row.examples}"
+    return f"{verdict}: {row.identity}" if row.identity else verdict
 
 
 if __name__ == "__main__":

@@ -1,72 +1,85 @@
-"""The score of a program: caught, missed, accused or silent, and by which scenario."""
+"""The score of a program: caught, missed, accused or silent, and the table of all."""
 
-from __future__ import annotations
-
+from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
+from statistics import median
+from typing import Final
 
 import torch
 
+from studies.documents import Document, days, table
 from studies.redteam.program import program_named
+from studies.rows import RESULTS, RowFile, today
 from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.entry import Entry
 from syncverify.errors import SyncverifyError
 from syncverify.program.modules.layers import provide_layers
 from syncverify.program.warnings_once import show_warnings_once
 from syncverify.search.first_violation import first_met
 from syncverify.settings import Settings
 
-Verdict = Literal["caught", "missed", "accused", "silent", "not judged"]
-SEED = 0
+SEED: Final = 0
+# Verdicts about a wrong program, and about a right one; a refused run is not judged.
+VERDICTS: Final = "caught", "missed", "silent", "accused", "not judged"
+BAD: Final = "missed", "accused"
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    """The score of one program.
+class Row:
+    """The score of a program.
 
     Attributes:
         name: Name of the program.
-        verdict: `caught` or `missed` for a wrong program, `accused` or `silent` for a right
-            one, `not judged` if the harness refused the run.
-        identity: Property and cause of the first violation, or the reason of a refusal.
-        message: First line of the violation.
+        date: Day of the search.
+        limit: Most scenarios of the search.
         examples: Scenarios up to the verdict.
-        token: Replays the violation.
+        verdict: One of `VERDICTS`.
+        identity: Property and cause of the first violation, or the reason of a refusal.
     """
 
     name: str
-    verdict: Verdict
+    date: str
+    limit: int
+    examples: int
+    verdict: str
     identity: str = ""
-    message: str = ""
-    examples: int = 0
-    token: str = ""
 
 
-def score_of(name: str, examples: int) -> Score:
+PROGRAMS: Final = RowFile(RESULTS / "redteam.jsonl", Row, ("name",))
+
+
+def score_of(name: str, limit: int) -> Row:
     """Search for the first violation of a program, without shrinking."""
     program = program_named(name)
-    provide_layers(program.defect().capabilities)
+    subject = program.defect()
+    provide_layers(subject.capabilities)
     show_warnings_once()
     torch.set_num_threads(1)
+    settings = Settings(ranks=program.max_ranks, examples=limit, seed=SEED)
     try:
-        return _searched(program, SimBackend(), examples)
+        found, played = first_met(subject, SimBackend(), settings)
     except SyncverifyError as error:
-        first = str(error).partition("\n")[0]
-        return Score(name, "not judged", type(error).__name__, first)
-
-
-def _searched(program: Entry, backend: SimBackend, examples: int) -> Score:
-    settings = Settings(ranks=program.max_ranks, examples=examples, seed=SEED)
-    found, played = first_met(program.defect(), backend, settings)
+        return Row(name, today(), limit, 0, "not judged", type(error).__name__)
+    silent, loud = ("missed", "caught") if program.is_wrong else ("silent", "accused")
     if found is None:
-        silent: Verdict = "missed" if program.is_wrong else "silent"
-        return Score(program.name, silent, examples=played)
-    violation = found.violation
-    return Score(
-        name=program.name,
-        verdict="caught" if program.is_wrong else "accused",
-        identity="{} ({})".format(*violation.identity),
-        message=violation.summary.partition("\n")[0],
-        examples=played,
-        token=found.token,
+        return Row(name, today(), limit, played, silent)
+    identity = "{} ({})".format(*found.violation.identity)
+    return Row(name, today(), limit, played, loud, identity)
+
+
+def page() -> str:
+    """Return the number of programs by verdict, and the names of those without a right one."""
+    rows = PROGRAMS.read()
+    counts = Counter(row.verdict for row in rows)
+    figures = [counts[verdict] for verdict in VERDICTS]
+    cells = [("wrong", *figures[:2], "", "", ""), ("right", "", "", *figures[2:])]
+    until = median(row.examples for row in rows if row.verdict == "caught")
+    extent = (
+        f"At most {max(row.limit for row in rows)} scenarios a program, on `sim`, seed 0, played "
+        f"{days(rows)}. A wrong program is caught after {until:g} scenarios in the median."
     )
+    listed = [row for row in rows if row.verdict in {*BAD, "not judged"}]
+    named = ", ".join(f"`{row.name}` is {row.verdict}" for row in listed) + "."
+    return "\n".join([extent, "", *table(("programs", *VERDICTS), cells), "", named])
+
+
+PAGE: Final = Document("docs/how-we-know.md", page, "programs")

@@ -6,8 +6,6 @@
 Exit codes: 0 each sentence is true, 1 one is not, 2 bad usage, or the index does not answer.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

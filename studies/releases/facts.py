@@ -1,7 +1,5 @@
 """Facts about releases that pages may state, each with one home."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

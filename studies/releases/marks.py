@@ -7,8 +7,6 @@ which somebody looked or which was played: the sentence around it need not hold 
 Such a mark is compared with the newest release and never filled in.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

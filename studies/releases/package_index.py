@@ -4,8 +4,6 @@
 itself lists all files: https://packaging.python.org/en/latest/specifications/simple-repository-api/
 """
 
-from __future__ import annotations
-
 import json
 import os
 import urllib.request

@@ -1,7 +1,5 @@
 """The stored table of releases: the newest of each package, and the day of the question."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Self
 

@@ -6,8 +6,6 @@ prints the releases of the stored table that Python 3.12 takes, and names the ot
 The peers are the extra `peers` of pyproject.toml.
 """
 
-from __future__ import annotations
-
 import sys
 import tomllib
 

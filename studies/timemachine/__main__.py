@@ -8,8 +8,6 @@ A command that was cut off goes on where it was, on the same day. Exit codes: 0 
 the table says, 1 one is not, 2 bad usage.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from pathlib import Path
@@ -17,11 +15,11 @@ from typing import Final
 
 import click
 
-from studies.crews import with_crew
+from studies.harness import play_all, with_crew, with_only
 from studies.rows import today
 from studies.timemachine.page import PAGE
 from studies.timemachine.pairs import Pair, table
-from studies.timemachine.playing import ROOT, Played
+from studies.timemachine.playing import ROOT
 from studies.timemachine.releases import Releases
 from studies.timemachine.results import (
     SIDES,
@@ -39,8 +37,7 @@ _NAMES: Final = [pair.name for pair in table().pairs]
 
 
 @click.command()
-@click.option("--only", multiple=True, type=click.Choice(_NAMES), metavar="NAME",
-              help="Play the named pairs, stored or not.")  # fmt: skip
+@with_only(_NAMES)
 @click.option("--again", is_flag=True, help="Play sides that were not played today.")
 @click.option("--cache", type=click.Path(file_okay=False, path_type=Path),
               default=ROOT / "build" / "timemachine", help="Folder of releases.")  # fmt: skip
@@ -54,8 +51,9 @@ def main(only: tuple[str, ...], crew: Crew, cache: Path, *, again: bool) -> None
         for side in pair.sides
         if only or _is_missing(pair, side, again=again)
     ]
-    for side, played in crew(functools.partial(_played, cache=cache), sides):
-        click.echo(f"{side[0]}, {side[1]}: {_kept(side, played)}")
+    play_all(
+        crew, functools.partial(_played, cache=cache), sides, line=_line, rows=SIDES
+    )
     PAGE.write()
     results = stored()
     as_told = [pair for pair in chosen if holds(results.get(pair.name, {}), pair)]
@@ -70,7 +68,7 @@ def _is_missing(pair: Pair, side: str, *, again: bool) -> bool:
     return needs(sides, pair, side) or (again and sides[side].date != today())
 
 
-def _played(side: Side, cache: Path) -> Played | str:
+def _played(side: Side, cache: Path) -> PlayedSide | str:
     """Play a side; return why there is no report, if there is none: the next one may be played."""
     try:
         return played_side(table()[side[0]], side[1], Releases(cache))
@@ -78,14 +76,10 @@ def _played(side: Side, cache: Path) -> Played | str:
         return error.format_message()
 
 
-def _kept(side: Side, played: Played | str) -> str:
-    """Store a report, and return a line about it."""
-    if isinstance(played, str):
-        return played
-    row = PlayedSide.of(table()[side[0]], side[1], played)
-    SIDES.put(row)
+def _line(row: PlayedSide) -> str:
     found = ", ".join(row.violations) or "silent"
-    return f"release {row.release}: {found}; {row.examples} scenarios, {row.seconds} s"
+    cost = f"{row.examples} scenarios, {row.seconds} s"
+    return f"{row.pair}, {row.side}: release {row.release}: {found}; {cost}"
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ PROGRAM is a module of `studies.timemachine.programs`. The report has the form o
 usage or a scenario that is not simulated.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import random

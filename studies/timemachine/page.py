@@ -1,7 +1,5 @@
 """The page about the pairs, from their table and the stored results."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from studies.documents import Document

@@ -1,7 +1,5 @@
 """The table of pairs: a release with a defect, the release that repairs it, and the proof."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path

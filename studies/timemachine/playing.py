@@ -1,7 +1,5 @@
 """One side of a pair, played in a process."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

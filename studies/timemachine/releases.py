@@ -1,7 +1,5 @@
 """Releases of packages, each unpacked into a folder for PYTHONPATH."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

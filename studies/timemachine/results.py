@@ -1,7 +1,5 @@
 """The stored results of pairs: a row for each side."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -110,27 +108,23 @@ def version_of(pair: Pair, side: str) -> str:
     return pair.bad
 
 
-def played_side(pair: Pair, side: str, releases: Releases) -> Played:
+def played_side(pair: Pair, side: str, releases: Releases) -> PlayedSide:
     """Play one side of a pair.
 
     Returns:
-        The report.
+        The result of today.
 
     Raises:
         ClickException: The release cannot be had, or its play ended without a verdict.
     """
     imports = releases.installed(pair.package, table().imports.get(pair.package, []))
     hides = table()[pair.after].remedy if pair.after else ()
-    release_version = version_of(pair, side)
-    match side:
-        case "bad":
-            release = releases.repaired(pair.package, release_version, hides, pair.part)
-            return play(pair, [release, imports], examples=EXAMPLES, stops=True)
-        case "good" | "newest":
-            release = releases.unpacked(pair.package, release_version, pair.part)
-            return play(pair, [release, imports], examples=EXAMPLES)
+    remedies = {"bad": hides, "repaired": (*hides, *pair.remedy)}
     release = releases.repaired(
-        pair.package, release_version, (*hides, *pair.remedy), pair.part
+        pair.package, version_of(pair, side), remedies.get(side, ()), pair.part
     )
-    examples = _EXAMPLES_BESIDE if pair.good else EXAMPLES
-    return play(pair, [release, imports], examples=examples)
+    is_beside = side == "repaired" and pair.good
+    examples = _EXAMPLES_BESIDE if is_beside else EXAMPLES
+    stops = side == "bad"
+    played = play(pair, [release, imports], examples=examples, stops=stops)
+    return PlayedSide.of(pair, side, played)

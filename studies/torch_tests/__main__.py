@@ -10,8 +10,6 @@
 Exit codes: 0 all was played, 2 bad usage.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table about torch's own tests, from the stored results."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final

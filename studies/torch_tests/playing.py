@@ -1,7 +1,5 @@
 """One file of tests, played by pytest: simulated, or on real processes with gloo."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

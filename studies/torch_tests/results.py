@@ -1,7 +1,5 @@
 """The stored results of torch's tests, simulated and on gloo: a row for each test."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable

@@ -6,8 +6,6 @@ be had. That project keeps copies of torch's tests for its NPUs, and the names o
 of its helpers are put back; nothing else of the copies is changed.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

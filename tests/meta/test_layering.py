@@ -48,10 +48,9 @@ MAY_IMPORT = {
     "syncverify/subjects/": set(),  # and the `PACKAGE` of each module
     "syncverify/whole_step/input_checks.py": {"psutil"},
     "studies/": {"click", "pytest", "rich"},
-    "studies/benchmarks/covered_alone.py": {"coverage", "pytest"},
     "studies/gpu/": {"click", "hypothesis"},
     "studies/kills/": {"click", "psutil"},
-    "studies/mutants/": {"click", "mutmut", "pytest", "rich"},
+    "studies/mutants/": {"click", "mutmut", "pytest"},
     "studies/releases/": {"click", "packaging"},
     "studies/timemachine/releases.py": {"click", "filelock"},
     "studies/timemachine/programs/": {

@@ -1,7 +1,5 @@
 """Gradients in buckets: summed over mesh axes while backward runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """A wrapper of a module in the style of DDP: gradients are averaged while backward runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Sums over ranks by collectives that are not `all_reduce`."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -14,22 +12,16 @@ from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.nn.functional import pad
 from typing_extensions import override
 
+from studies.redteam.bases import (
+    OwnGroups,
+    SumsOver,
+    exchanged,
+    gathered,
+    local_of,
+    reduce_groups_of,
+)
 from studies.redteam.program import right
-from studies.redteam.wrong.sizes import local_of, reduce_groups_of
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-
-
-class SumsOver(PlainGrads):
-    """Sums one gradient after the other over one group after the other."""
-
-    @override
-    def reduce(self, gradient: torch.Tensor) -> None:
-        for group in reduce_groups_of(gradient):
-            self.sum_over(local_of(gradient), group)
-
-    def sum_over(self, part: torch.Tensor, group: dist.ProcessGroup) -> None:
-        """Sum a part over a group, in place."""
-        dist.all_reduce(part, group=group)
 
 
 @right(since="a sum of all parts is the sum")
@@ -38,9 +30,7 @@ class GathersAndSums(SumsOver):
 
     @override
     def sum_over(self, part: torch.Tensor, group: dist.ProcessGroup) -> None:
-        own = part.contiguous()
-        parts = [torch.empty_like(own) for _ in range(group.size())]
-        dist.all_gather(parts, own, group=group)
+        parts = gathered(part.contiguous(), group)
         part.copy_(functools.reduce(torch.add, parts))
 
 
@@ -93,17 +83,8 @@ class SendsAround(SumsOver):
         before = ranks[group.rank() - 1]
         sent, total = part.contiguous().clone(), part.clone()
         for _ in ranks[1:]:
-            received = torch.empty_like(sent)
-            works = dist.batch_isend_irecv(
-                [
-                    dist.P2POp(dist.isend, sent, following, group),
-                    dist.P2POp(dist.irecv, received, before, group),
-                ]
-            )
-            for work in works:
-                work.wait()
-            total += received
-            sent = received
+            sent = exchanged(sent, following, before, group)
+            total += sent
         part.copy_(total)
 
 
@@ -179,9 +160,8 @@ class SendsWords(SumsOver):
         flat = part.reshape(-1)
         padded = pad(flat, (0, -flat.numel() % 2))
         sent = padded.view(torch.int32) if flat.element_size() < 4 else padded
-        parts = [torch.empty_like(sent) for _ in range(group.size())]
-        dist.all_gather(parts, sent, group=group)
-        summed = torch.stack([each.view(part.dtype) for each in parts]).sum(0)
+        words = gathered(sent, group)
+        summed = torch.stack([each.view(part.dtype) for each in words]).sum(0)
         part.copy_(summed[: flat.numel()].view_as(part))
 
 
@@ -278,29 +258,12 @@ class SumsThroughTheStore(SumsOver):
 
 
 @right(since="the sum of sums is the sum, in groups of its own")
-class SumsInOwnGroups(SumsOver):
+class SumsInOwnGroups(OwnGroups):
     """Process groups of its own have the ranks of the mesh's groups."""
 
     @override
-    def bind(self) -> None:
-        mine = {
-            tuple(dist.get_process_group_ranks(group))
-            for parameter in self.parameters
-            for group in reduce_groups_of(parameter)
-        }
-        listed: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(listed, mine)
-        wanted = sorted(set.union(*listed))
-        self.own = {ranks: dist.new_group([*ranks]) for ranks in wanted}
-
-    @override
-    def sum_over(self, part: torch.Tensor, group: dist.ProcessGroup) -> None:
-        own = self.own[tuple(dist.get_process_group_ranks(group))]
-        dist.all_reduce(part, group=own)
-
-    @override
     def unbind(self) -> None:
-        super().unbind()
         for group in self.own.values():
             if dist.get_rank(group) >= 0:
                 dist.destroy_process_group(group)
+        super().unbind()

@@ -1,7 +1,5 @@
 """Work of the host: copies, threads and orders that come from it."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable
@@ -12,9 +10,8 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
+from studies.redteam.bases import SumsOver, gathered, local_of, reduce_groups_of
 from studies.redteam.program import right
-from studies.redteam.right.collectives import SumsOver
-from studies.redteam.wrong.sizes import local_of, reduce_groups_of
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.side_streams import SideStreams
@@ -27,11 +24,8 @@ class AddsOnTheHost(SumsOver):
 
     @override
     def sum_over(self, part: torch.Tensor, group: dist.ProcessGroup) -> None:
-        own = part.contiguous()
-        parts = [torch.empty_like(own) for _ in range(group.size())]
-        dist.all_gather(parts, own, group=group)
         total = torch.zeros(part.shape, dtype=torch.float64, device="cpu")
-        for each in parts:
+        for each in gathered(part.contiguous(), group):
             total += each.cpu()
         part.copy_(total)
 
@@ -68,9 +62,7 @@ class AddsWithNumpy(SumsOver):
 
     @override
     def sum_over(self, part: torch.Tensor, group: dist.ProcessGroup) -> None:
-        own = part.contiguous()
-        parts = [torch.empty_like(own) for _ in range(group.size())]
-        dist.all_gather(parts, own, group=group)
+        parts = gathered(part.contiguous(), group)
         arrays = [each.double().cpu().numpy() for each in parts]
         part.copy_(torch.as_tensor(sum(arrays)))
 

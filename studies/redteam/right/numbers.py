@@ -1,14 +1,11 @@
 """Arithmetic that is unusual and exact, or as exact as the dtype allows."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from typing_extensions import override
 
+from studies.redteam.bases import SumsOver, reduce_groups_of
 from studies.redteam.program import right
-from studies.redteam.right.collectives import SumsOver
-from studies.redteam.wrong.sizes import reduce_groups_of
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads, Bucket, MainGrads
 from syncverify.bugbank.bases.view_buckets import AveragedViewBuckets
 from syncverify.bugbank.bases.view_buckets import Bucket as ViewBucket

@@ -1,7 +1,5 @@
 """Waits that are seldom seen."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +7,7 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
+from studies.redteam.bases import sum_rest
 from studies.redteam.program import right
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.side_streams import SideStreams
@@ -72,9 +71,7 @@ class PollsAlone(ViewBuckets):
         if bucket.work is not None:
             while not bucket.work.is_completed():
                 pass
-            bucket.work = None
-            for group in bucket.groups[1:]:
-                dist.all_reduce(bucket.buffer, group=group)
+            sum_rest(bucket)
 
 
 @right(since="a wait with a timeout blocks the host until the work is done")
@@ -87,9 +84,7 @@ class WaitsWithATimeout(SideStreams):
             if bucket.work is not None:
                 with torch.cuda.stream(self.comm):
                     bucket.work.wait(timedelta(seconds=60))
-                bucket.work = None
-                for group in bucket.groups[1:]:
-                    dist.all_reduce(bucket.buffer, group=group)
+                sum_rest(bucket)
 
 
 @right(since="the current stream is blocked until the work is done")
@@ -100,9 +95,7 @@ class BlocksTheStream(ViewBuckets):
     def finish(self, bucket: Bucket) -> None:
         if bucket.work is not None:
             bucket.work.block_current_stream()
-            bucket.work = None
-            for group in bucket.groups[1:]:
-                dist.all_reduce(bucket.buffer, group=group)
+            sum_rest(bucket)
 
 
 @right(since="the host waits for all streams of the device")
@@ -213,6 +206,4 @@ class CollectsFutures(ReducesInWait):
         works = [bucket.work for bucket in self.buckets if bucket.work is not None]
         torch.futures.collect_all([work.get_future() for work in works]).wait()
         for bucket in self.buckets:
-            bucket.work = None
-            for group in bucket.groups[1:]:
-                dist.all_reduce(bucket.buffer, group=group)
+            sum_rest(bucket)

@@ -1,12 +1,11 @@
-"""Branches on the device."""
-
-from __future__ import annotations
+"""Branches on the device, and copies to the host that the host reads before they are made."""
 
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from studies.redteam.bases import local_of
 from studies.redteam.program import wrong
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.plain_grads import PlainGrads
@@ -72,3 +71,44 @@ class DropsSmallOnesOnCuda(PlainGrads):
     def reduce(self, gradient: torch.Tensor) -> None:
         if not (gradient.is_cuda and gradient.numel() == 1):
             super().reduce(gradient)
+
+
+@wrong(trigger="2 ranks, any gradient, on a GPU", device="cuda")
+class DecidesOnAnEarlyCopy(ReducesInWait):
+    """A flag is copied with `non_blocking`, and `.item()` of the copy decides at once."""
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        flag = bucket.buffer.abs().sum().to("cpu", non_blocking=True)
+        if flag.item() >= 0:
+            super().launch(bucket)
+
+
+@wrong(trigger="any gradient, on a GPU", device="cuda")
+class ReadsPinnedEarly(PlainGrads):
+    """Gradients are copied to pinned memory, and the host reads them without a wait."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.norms = []
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                part = local_of(parameter.grad)
+                pinned = torch.empty(part.shape, dtype=part.dtype, pin_memory=True)
+                pinned.copy_(part, non_blocking=True)
+                self.norms.append(sum(pinned.flatten().tolist()))
+
+
+@wrong(trigger="any gradient, on a GPU", device="cuda")
+class ComparesAnEarlyCopy(PlainGrads):
+    """`bool()` of a comparison on a copy that may not be there yet."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                copied = local_of(parameter.grad).to("cpu", non_blocking=True)
+                if bool((copied != copied).any()):
+                    raise RuntimeError("expected gradients without NaN")

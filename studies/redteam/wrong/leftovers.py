@@ -1,7 +1,5 @@
 """Remains of a synchronizer after `unbind()`, and what piles up before it."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import os
@@ -16,8 +14,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from typing_extensions import override
 
+from studies.redteam.bases import local_of
 from studies.redteam.program import wrong
-from studies.redteam.wrong.sizes import local_of
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 

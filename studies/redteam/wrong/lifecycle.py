@@ -1,6 +1,6 @@
 """Parameters, gradients, streams and counts that change in unusual ways."""
 
-from __future__ import annotations
+import itertools
 
 import torch
 from torch import nn
@@ -16,15 +16,10 @@ from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 class ForgetsTheThawed(PlainGrads):
     """A parameter that was frozen once is never reduced again."""
 
-    def __init__(
-        self, groups: list[list[nn.Parameter]], size_mb: float, count: int
-    ) -> None:
-        super().__init__(groups, size_mb, count)
-        listed = [parameter for group in groups for parameter in group]
-        self.parameters = [*dict.fromkeys(listed)]
-
     @override
     def bind(self) -> None:
+        listed = itertools.chain(*self.param_groups)
+        self.parameters = [*dict.fromkeys(listed)]
         self.frozen: set[nn.Parameter] = set()
 
     @override

@@ -1,7 +1,6 @@
-"""Defects that the whole mesh in row-major order and one synchronizer hide."""
+"""Defects that the whole mesh in row-major order, its groups and one synchronizer hide."""
 
-from __future__ import annotations
-
+import itertools
 import math
 import os
 import weakref
@@ -9,12 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from studies.redteam.bases import OwnGroups, gathered, local_of, reduce_groups_of
 from studies.redteam.program import wrong
-from studies.redteam.wrong.sizes import local_of, reduce_groups_of
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
@@ -74,17 +72,14 @@ class ScattersByCoordinate(PlainGrads):
                 continue
             group, place = mesh.get_group(axis), (mesh.get_coordinate() or [])[axis]
             part, ranks = local_of(gradient), dist.get_process_group_ranks(group)
-            parts = [torch.empty_like(part) for _ in ranks]
-            dist.all_gather(parts, part, group=group)
-            flat = torch.stack(parts).sum(0).reshape(-1)
+            flat = torch.stack(gathered(part, group)).sum(0).reshape(-1)
             size = -(-flat.numel() // len(ranks))
             padded = torch.nn.functional.pad(
                 flat, (0, size * len(ranks) - flat.numel())
             )
             own = padded[place * size : (place + 1) * size].clone()
-            gathered = [torch.empty_like(own) for _ in ranks]
-            dist.all_gather(gathered, own, group=group)
-            part.copy_(torch.cat(gathered)[: part.numel()].view_as(part))
+            whole = torch.cat(gathered(own, group))
+            part.copy_(whole[: part.numel()].view_as(part))
 
 
 @wrong(trigger="2 synchronizers in one program", needs=("synchronizers=two",))
@@ -128,13 +123,10 @@ class BindsOnce(PlainGrads):
 class ReducesPerGroup(PlainGrads):
     """A parameter that two groups list is reduced for each of them."""
 
-    def __init__(
-        self, groups: list[list[nn.Parameter]], size_mb: float, count: int
-    ) -> None:
-        super().__init__(groups, size_mb, count)
-        self.parameters = [
-            p for group in groups for p in dict.fromkeys(group) if p.requires_grad
-        ]
+    @override
+    def bind(self) -> None:
+        each_once = itertools.chain(*map(dict.fromkeys, self.param_groups))
+        self.parameters = [p for p in each_once if p.requires_grad]
 
 
 @wrong(trigger="2 ranks with $RANK set, as launchers set it")
@@ -158,3 +150,22 @@ class OrdersByHash(PlainGrads):
     def wait(self) -> None:
         self.parameters.sort(key=lambda p: hash(str((*p.shape, p.dtype))))
         super().wait()
+
+
+@wrong(trigger="a mesh of 2 axes with 4 ranks: the others wait in `new_group`")
+class MakesItsOwnAlone(OwnGroups):
+    """Each rank makes the groups alone of which it is a member."""
+
+    @override
+    def wanted(self) -> list[tuple[int, ...]]:
+        return [ranks for ranks in super().wanted() if dist.get_rank() in ranks]
+
+
+@wrong(trigger="a mesh of 2 axes with 4 ranks")
+class MakesThemInItsOrder(OwnGroups):
+    """Each rank makes its own groups first, and those of others later."""
+
+    @override
+    def wanted(self) -> list[tuple[int, ...]]:
+        rank = dist.get_rank()
+        return sorted(super().wanted(), key=lambda ranks: rank not in ranks)

@@ -1,6 +1,4 @@
-"""Defects that wait for large numbers."""
-
-from __future__ import annotations
+"""Defects that wait for large numbers, and buckets that break the promise of the cap."""
 
 from collections.abc import Iterator
 
@@ -9,9 +7,9 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
+from studies.redteam.bases import gathered, local_of, reduce_groups_of, sum_rest
 from studies.redteam.program import wrong
 from syncverify.bugbank.bases.in_wait import ReducesInWait
-from syncverify.bugbank.bases.placements import reduce_groups
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
@@ -126,9 +124,7 @@ class FoldsOnePair(PlainGrads):
 
     def fold(self, part: torch.Tensor, group: dist.ProcessGroup) -> None:
         """Sum over a power of two and one rank more."""
-        parts = [torch.empty_like(part) for _ in range(group.size())]
-        dist.all_gather(parts, part, group=group)
-        part.copy_(torch.stack(parts[:5]).sum(0))
+        part.copy_(torch.stack(gathered(part, group)[:5]).sum(0))
 
 
 @wrong(trigger="2 ranks, more than 4 buckets in flight")
@@ -150,9 +146,7 @@ class WrapsARing(ReducesInWait):
     def finish(self, bucket: Bucket) -> None:
         position = next(n for n, each in enumerate(self.buckets) if each is bucket)
         if bucket.work is not self.ring[position % 4]:
-            bucket.work = None
-            for group in bucket.groups[1:]:
-                dist.all_reduce(bucket.buffer, group=group)
+            sum_rest(bucket)
         super().finish(bucket)
 
 
@@ -172,13 +166,33 @@ class MasksInBytes(PlainGrads):
             part.copy_(flat.view_as(part))
 
 
-def local_of(gradient: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a gradient."""
-    part = getattr(gradient, "to_local", lambda: gradient)()
-    assert isinstance(part, torch.Tensor)
-    return part.detach()
+@wrong(trigger="2 parameters of one kind, a cap between them", keeps_bucket_cap=True)
+class IgnoresTheCap(ViewBuckets):
+    """All parameters of a kind share one bucket, whatever the cap says."""
+
+    @override
+    def plan(self) -> Iterator[list[nn.Parameter]]:
+        self.cap_bytes = float("inf")
+        yield from super().plan()
 
 
-def reduce_groups_of(gradient: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:
-    """List the groups over which to sum a gradient, which has a parameter's placements."""
-    return reduce_groups(gradient)  # type: ignore[arg-type]  # it asks for placements alone
+@wrong(trigger="2 parameters, a cap that splits", keeps_bucket_cap=True)
+class CapsInElements(ViewBuckets):
+    """The cap in bytes is compared with a number of elements of four bytes."""
+
+    @override
+    def plan(self) -> Iterator[list[nn.Parameter]]:
+        self.cap_bytes *= 4
+        yield from super().plan()
+
+
+@wrong(trigger="2 ranks, sharded parameters, a cap that splits", keeps_bucket_cap=True)
+class CapsGlobalBytes(ViewBuckets):
+    """The cap is multiplied by the number of ranks, as if it counted global bytes."""
+
+    @override
+    def plan(self) -> Iterator[list[nn.Parameter]]:
+        groups = [p for group in self.param_groups for p in group]
+        meshes = [getattr(parameter, "device_mesh", None) for parameter in groups]
+        self.cap_bytes *= max([mesh.size() for mesh in meshes if mesh] or [1])
+        yield from super().plan()

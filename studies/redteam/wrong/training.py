@@ -1,9 +1,11 @@
-"""Defects that a program without an optimizer never meets."""
+"""Defects that need an optimizer, or other values on each rank."""
 
-from __future__ import annotations
+import itertools
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from studies.redteam.program import wrong
@@ -103,3 +105,45 @@ class SplitsByValue(PlainGrads):
                 and float(local(parameter).detach().sum()) >= 0
             ):
                 self.reduce(parameter.grad)
+
+
+@wrong(trigger="2 ranks, an ordinary parameter with a value of its own")
+class AveragesAtBind(PlainGrads):
+    """`bind()` averages every plain parameter over the world."""
+
+    @override
+    def bind(self) -> None:
+        for parameter in self.parameters:
+            if not isinstance(parameter, DTensor):
+                value = parameter.detach()
+                dist.all_reduce(value)
+                value.div_(dist.get_world_size())
+
+
+@wrong(trigger="2 ranks, a sharded parameter")
+class BroadcastsShards(ViewBuckets):
+    """`bind()` sends rank 0's parts of even shards to all, as if they were replicas."""
+
+    @override
+    def bind(self) -> None:
+        for group in self.param_groups:
+            for parameter in group:
+                if isinstance(parameter, DTensor) and not self.is_uneven(parameter):
+                    dist.broadcast(local(parameter).detach(), src=0)
+        super().bind()
+
+    def is_uneven(self, parameter: DTensor) -> bool:
+        """Tell whether ranks may have parts of several sizes."""
+        ranks = parameter.device_mesh.size()
+        return bool(any(size % ranks for size in parameter.shape))
+
+
+@wrong(trigger="2 ranks, a frozen ordinary parameter with local values")
+class BroadcastsFrozen(PlainGrads):
+    """`bind()` sends frozen plain values from rank 0, as DDP does with buffers."""
+
+    @override
+    def bind(self) -> None:
+        for parameter in itertools.chain(*self.param_groups):
+            if not (parameter.requires_grad or isinstance(parameter, DTensor)):
+                dist.broadcast(parameter.detach(), src=0)

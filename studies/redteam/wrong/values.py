@@ -1,13 +1,11 @@
 """Defects that small whole numbers do not show."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from typing_extensions import override
 
+from studies.redteam.bases import local_of
 from studies.redteam.program import wrong
-from studies.redteam.wrong.sizes import local_of
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads

@@ -1,7 +1,5 @@
 """DeepSpeed's ZeRO stage 2 with overlapped communication; all layers are on one stream."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names of older packages, which DeepSpeed before 0.14.4 imports and no program needs."""
 
-from __future__ import annotations
-
 import numpy
 from torch.distributed.elastic.agent.server import api
 from torch.distributed.elastic.utils.distributed import get_socket_with_port

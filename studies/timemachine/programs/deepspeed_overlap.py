@@ -1,7 +1,5 @@
 """DeepSpeed's ZeRO stage 2 with overlapped communication; some layers have a stream."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from random import Random

@@ -1,7 +1,5 @@
 """DeepSpeed's ZeRO stage 3 with overlapped communication; some layers have a stream."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

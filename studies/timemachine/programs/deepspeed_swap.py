@@ -1,7 +1,5 @@
 """DeepSpeed's ZeRO stage 2 with overlapped communication; no parameter is larger than a bucket."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Megatron's norm of the largest gradient, where some ranks have no gradient to count."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FSDP2 with gradients on the host, and an optimizer that runs in backward."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

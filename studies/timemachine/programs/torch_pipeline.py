@@ -1,7 +1,5 @@
 """Pipelines of several schedules."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any, Final
 

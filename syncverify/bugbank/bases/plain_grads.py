@@ -24,6 +24,7 @@ class PlainGrads:
         self, groups: list[list[nn.Parameter]], size_mb: float, count: int
     ) -> None:
         listed = [p for group in groups for p in group if p.requires_grad]
+        self.param_groups = groups
         self.parameters = [*dict.fromkeys(listed)]
         self.required = count
         self.handles: list[Any] = []

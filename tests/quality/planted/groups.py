@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from studies.redteam.wrong.groups import OwnGroups
+from studies.redteam.wrong.meshes import OwnGroups
 from syncverify.bugbank.bases.placements import local, reduce_groups
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.contract import Capabilities

@@ -1,6 +1,6 @@
 """Defects that one large number shows, and right twins; each is right in small scenarios."""
 
-from studies.redteam.second.bases import Main, Plain
+from studies.redteam.bases import Main, Plain
 from studies.redteam.second.wrong.numbers import (
     ChunksOfSixtyFourKi,
     LargeInHalfWidth,

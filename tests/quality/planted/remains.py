@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from studies.redteam.wrong.bucket_size import CapsInElements
-from studies.redteam.wrong.hooks import RemovesAllHooks
+from studies.redteam.wrong.autograd import RemovesAllHooks
 from studies.redteam.wrong.leftovers import (
     ChangesTheDefault,
     LeavesAutogradOnOneThread,
@@ -20,6 +19,7 @@ from studies.redteam.wrong.leftovers import (
     SeedsPython,
     WatchesCollections,
 )
+from studies.redteam.wrong.sizes import CapsInElements
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.scenario.contract import Capabilities

@@ -7,22 +7,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from packaging.version import Version
 
+from studies import documents
+from studies.documents import Document
 from studies.findings import __main__ as command
 from studies.findings.patching import PatchError, patched_folder
 from studies.findings.playing import (
     FAILED,
     NOT_SHOWN,
+    PLAYS,
     SHOWN,
     Environment,
-    Played,
+    Row,
     environment_of,
     path_of,
     played,
     scripts,
 )
-from studies.findings.table import PLAYS
 
 ROOT = Path(__file__).parents[3]
 OF_TORCH = [each for each in scripts() if each.stem.startswith(("ddp", "fsdp2"))]
@@ -45,30 +48,35 @@ def test_every_script_was_played_under_some_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "stored"),
-    [("needs d9d", SHOWN), (NOT_SHOWN, NOT_SHOWN)],
+    ("before", "verdict", "stored"),
+    [
+        ((SHOWN,), "needs d9d", SHOWN),
+        ((SHOWN,), NOT_SHOWN, NOT_SHOWN),
+        ((), "needs d9d", "needs d9d"),
+    ],
 )
 def test_a_stored_result_stays_where_its_package_is_missing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verdict: str, stored: str
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    before: tuple[str, ...],
+    verdict: str,
+    stored: str,
 ) -> None:
     plays = replace(PLAYS, path=tmp_path / "findings.jsonl")
+    row = Row(
+        torch="2.13.0", script="d9d_a", date="2026-01-01", python="3.11", verdict=""
+    )
+    plays.write(replace(row, verdict=each) for each in before)
     monkeypatch.setattr(command, "PLAYS", plays)
-    environment = Environment("python", {"torch": "2.13.0"}, "3.11", tmp_path)
-    for each in (SHOWN, verdict):
-        monkeypatch.setattr(command, "played", lambda *_, v=each: Played(v, ""))
-        command._play(Path("d9d_script.py"), environment)
-    assert [row.verdict for row in plays.read()] == [stored]
-
-
-def test_a_script_whose_package_is_missing_is_stored_once_at_least(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    plays = replace(PLAYS, path=tmp_path / "findings.jsonl")
-    monkeypatch.setattr(command, "PLAYS", plays)
-    monkeypatch.setattr(command, "played", lambda *_: Played("needs d9d", ""))
-    environment = Environment("python", {"torch": "2.13.0"}, "3.11", tmp_path)
-    command._play(Path("d9d_script.py"), environment)
-    assert [row.verdict for row in plays.read()] == ["needs d9d"]
+    monkeypatch.setattr(command, "PART", Document("page.md", str))
+    monkeypatch.setattr(documents, "ROOT", tmp_path)
+    monkeypatch.setattr(command, "scripts", lambda: [Path("ddp_unused_parameter.py")])
+    monkeypatch.setattr(command, "environment_of", lambda _: None)
+    monkeypatch.setattr(
+        command, "played", lambda _, environment: replace(row, verdict=verdict)
+    )
+    assert CliRunner().invoke(command.main, []).exit_code == 0
+    assert [each.verdict for each in plays.read()] == [stored]
 
 
 @pytest.mark.long

@@ -13,10 +13,9 @@ from studies.mistakes.corpus import (
     mistake_named,
     mistakes,
 )
-from studies.mistakes.document import Row
 from studies.mistakes.fixes import Cost, Played, applied, compared, played
 from studies.mistakes.playing import Told, told_about
-from studies.mistakes.scoring import OfferedFix, Score
+from studies.mistakes.scoring import Row, is_named, wrong_certain
 from syncverify.trace.source_lines import SourceLine
 from syncverify.witness.fix import Fix
 
@@ -100,15 +99,19 @@ def test_a_cause_that_is_certain_and_wrong_is_counted() -> None:
         Told("gradient_equals_reference (stale)", "stale", "likely: ...", ""),
         Told("gradient_equals_reference (view_lost)", "view_lost", "certain: ...", ""),
     ]
-    fixes = (OfferedFix(("- a", "+ b"), "adds a launch"), OfferedFix(("+ c",), "ok"))
-    score = Score("hook-on-first-parameter-only", tuple(diagnoses), fixes)
-    assert (score.is_right, score.wrong_certain) == (True, ("view_lost",))
-    row = Row.of(score)
+    mistake = mistake_named("hook-on-first-parameter-only")
+    assert is_named(mistake, diagnoses)
+    assert wrong_certain(mistake, diagnoses) == ("view_lost",)
+    assert not is_named(mistake, diagnoses[1:])
+    says_too_little = mistake_named("counter-not-reset")
+    assert not is_named(says_too_little, diagnoses)
+
+
+def test_a_fix_that_is_none_is_bad() -> None:
+    row = Row("hooks-stay", "2026-01-01", ("replicas_agree (x)",), is_right=True)
+    assert not row.is_bad
+    row = replace(row, fixes=("adds a launch", "ok"))
     assert (row.num_regressions, row.is_bad) == (1, True)
-    assert not Score("hook-on-first-parameter-only", tuple(diagnoses[1:])).is_right
-    assert not Score(
-        "counter-not-reset", tuple(diagnoses)
-    ).is_right  # it says too little
 
 
 @pytest.mark.long
@@ -130,4 +133,4 @@ def test_a_right_program_is_not_accused_and_costs_the_same_twice(base: str) -> N
 def test_a_mistake_is_found() -> None:
     mistake = mistake_named("hooks-stay")
     violations = told_about(mistake.base, mistake.text, examples=3)
-    assert Score(mistake.name, tuple(each for each, _ in violations)).is_right
+    assert is_named(mistake, [each for each, _ in violations])

@@ -17,10 +17,10 @@ from studies.mutants.generation import (
     mutants,
 )
 from studies.mutants.ordering import WAITS
-from studies.mutants.results import reasons, store, stored
+from studies.mutants.results import Row, reasons, rows_in
 from studies.mutants.state import NOTES, VIEWS
 from studies.mutants.targets import LEFT_OUT_FUNCTIONS, LEFT_OUT_NAMES, TARGETS
-from studies.mutants.trial import Outcome, Trial
+from studies.mutants.trial import Trial
 from syncverify.processes.calls import run_here
 from tests.warm_python import ROOT, python
 
@@ -74,7 +74,8 @@ def test_every_equivalent_one_still_exists_and_says_why() -> None:
 
 
 NOTICED, ALIVE, UNTRIED = drawn(ALL, 3)
-OUTCOMES = {NOTICED.id: Outcome("a", 1, 2.0), ALIVE.id: Outcome("", 9, 9.0)}
+DAY = "2026-01-01"
+ROWS = [Row(NOTICED.id, DAY, "a", 1, 2.0), Row(ALIVE.id, DAY, "", 9, 9.0)]
 
 
 @pytest.mark.parametrize(
@@ -83,21 +84,21 @@ OUTCOMES = {NOTICED.id: Outcome("a", 1, 2.0), ALIVE.id: Outcome("", 9, 9.0)}
 def test_a_part_is_tried_and_the_other_outcomes_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: Mutant, tried: list[Mutant]
 ) -> None:
-    file, trials = tmp_path / "mutants.jsonl", list[Mutant]()
+    file, trials = rows_in(tmp_path / "mutants.jsonl"), list[Mutant]()
 
-    def try_it(trial: Trial) -> Outcome:
+    def try_it(trial: Trial) -> Row:
         trials.append(trial.mutant)
-        return Outcome("now", 1, 1.0)
+        return Row(trial.mutant.id, DAY, "now", 1, 1.0)
 
-    monkeypatch.setattr("studies.crews.crew_at", lambda *_: run_here)
+    monkeypatch.setattr("studies.harness.crew_at", lambda *_: run_here)
     monkeypatch.setattr(command, "tried", try_it)
     monkeypatch.setattr(command, "mutants", lambda: [NOTICED, ALIVE, UNTRIED])
-    for name, outcome in OUTCOMES.items():
-        store(file, name, outcome)
-    CliRunner().invoke(command.main, ["--only", only.id, "--json", str(file)])
+    file.write(ROWS)
+    CliRunner().invoke(command.main, ["--only", only.id, "--json", str(file.path)])
     assert trials == tried
-    now = {each.id: Outcome("now", 1, 1.0) for each in tried}
-    assert stored(file) == {**OUTCOMES, **now}
+    others = [row for row in ROWS if row.id not in {each.id for each in tried}]
+    now = [Row(each.id, DAY, "now", 1, 1.0) for each in tried]
+    assert {*file.read()} == {*others, *now}
 
 
 def test_each_is_one_change_of_the_source_at_its_place() -> None:

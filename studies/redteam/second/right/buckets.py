@@ -1,7 +1,5 @@
 """Right programs with unusual buckets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +8,8 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
+from studies.redteam.bases import Main, Streams, Views
 from studies.redteam.program import right
-from studies.redteam.second.bases import Main, Streams, Views
 from syncverify.bugbank.bases.placements import (
     Groups,
     grad_dtype,
@@ -19,12 +17,12 @@ from syncverify.bugbank.bases.placements import (
     local,
     reduce_groups,
 )
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.scenario.contract import Capabilities
 
 
 @right(
-    "per-dtype flat buffers",
-    since="all slices of a buffer are launched, and each is waited for, in reverse order",
+    since="all slices of a buffer are launched, and each is waited for, in reverse order"
 )
 class SlicesAwaitedBackwards(Main):
     """One flat buffer for each dtype and set of groups; its slices of 1,000 elements are awaited in reverse."""
@@ -37,7 +35,7 @@ class SlicesAwaitedBackwards(Main):
         yield from kinds.values()
 
     @override
-    def reduce(self, buffer: torch.Tensor, groups: Groups) -> None:
+    def sum_bucket(self, buffer: torch.Tensor, groups: Groups) -> None:
         for group in groups:
             works = [
                 dist.all_reduce(piece, group=group, async_op=True)
@@ -48,7 +46,7 @@ class SlicesAwaitedBackwards(Main):
                 work.wait()
 
 
-@right("polling", since="whatever polls say, each work is waited for in the end")
+@right(since="whatever polls say, each work is waited for in the end")
 class PollsThenWaits(Views):
     """`wait()` polls works round-robin a few times, finishes those that are done, and then waits for the rest."""
 
@@ -69,10 +67,7 @@ class PollsThenWaits(Views):
             self.finish(bucket)
 
 
-@right(
-    "two streams",
-    since="each stream forks from the caller's at each launch, and both are joined",
-)
+@right(since="each stream forks from the caller's at each launch, and both are joined")
 class TwoSideStreams(Streams):
     """Buckets take turns on two side streams."""
 
@@ -87,7 +82,7 @@ class TwoSideStreams(Streams):
     def launch(self, bucket: Any) -> None:
         bucket.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(bucket.side):
-            Views.launch(self, bucket)
+            ViewBuckets.launch(self, bucket)
 
     @override
     def wait(self) -> None:
@@ -98,7 +93,7 @@ class TwoSideStreams(Streams):
             torch.cuda.current_stream().wait_stream(side)
 
 
-@right("views", since="parts of the arena are aligned, and no two share a byte")
+@right(since="parts of the arena are aligned, and no two share a byte")
 class OneArena(Views):
     """One arena of bytes holds the buckets of all dtypes; gradients are typed views into it."""
 
@@ -127,8 +122,7 @@ class OneArena(Views):
 
 
 @right(
-    "callbacks",
-    since="the callback runs when the backward is over, and launches in the plan's order",
+    since="the callback runs when the backward is over, and launches in the plan's order"
 )
 class EndOfBackwardCallback(Views):
     """A callback of the autograd engine launches complete buckets at the end of a backward."""
@@ -156,8 +150,7 @@ class EndOfBackwardCallback(Views):
 
 
 @right(
-    "views",
-    since="the next step gets the other buffer, which is zeroed before it is handed out",
+    since="the next step gets the other buffer, which is zeroed before it is handed out"
 )
 class DoubleBuffers(Views):
     """Two buffers for each bucket take turns: gradients of the last step stay as they are for one more step."""
@@ -185,8 +178,7 @@ class DoubleBuffers(Views):
 
 
 @right(
-    "late binding",
-    since="the number of micro-batches is announced after bind(), and buckets are launched in one order",
+    since="the number of micro-batches is announced after bind(), and buckets are launched in one order"
 )
 class CountAnnouncedLater(Views):
     """The constructor takes no number of micro-batches; hooks launch in the plan's order, up to the first incomplete bucket."""
@@ -223,8 +215,7 @@ class CountAnnouncedLater(Views):
 
 
 @right(
-    "asynchronous errors",
-    since="an error of a work is chained to one that names the bucket, and none is lost",
+    since="an error of a work is chained to one that names the bucket, and none is lost"
 )
 class RaisesWhatFailed(Views):
     """All buckets are awaited even if one fails, and the first error is raised in the end."""

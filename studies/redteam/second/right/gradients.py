@@ -1,7 +1,5 @@
 """Right programs that keep or treat gradients in an unusual way."""
 
-from __future__ import annotations
-
 import zlib
 from typing import Any
 
@@ -9,8 +7,8 @@ import torch
 from torch import nn
 from typing_extensions import override
 
+from studies.redteam.bases import Main, Plain
 from studies.redteam.program import right
-from studies.redteam.second.bases import Main, Plain
 from syncverify.bugbank.bases.placements import (
     Groups,
     local,
@@ -20,17 +18,14 @@ from syncverify.bugbank.bases.placements import (
 from syncverify.scenario.contract import Capabilities
 
 
-@right(
-    "late binding",
-    since="the order of reductions is that of the list, whatever came first",
-)
+@right(since="the order of reductions is that of the list, whatever came first")
 class LazySlots(Plain):
     """`bind()` allocates nothing: a parameter gets its accumulator when its first gradient comes."""
 
     @override
     def bind(self) -> None:
         self.sums: dict[Any, Any] = {}
-        self.hooks = [
+        self.handles = [
             p.register_post_accumulate_grad_hook(self.take) for p in self.parameters
         ]
 
@@ -59,17 +54,11 @@ class LazySlots(Plain):
 
     @override
     def unbind(self) -> None:
-        for hook in self.hooks:
-            hook.remove()
-        self.hooks: list[Any] = []
         super().unbind()
         self.sums.clear()
 
 
-@right(
-    "sorting by name",
-    since="CRC32 of a text is the same on all ranks, and the index breaks ties",
-)
+@right(since="CRC32 of a text is the same on all ranks, and the index breaks ties")
 class SortedByChecksum(Plain):
     """Gradients are reduced in the order of a checksum of index, global shape and dtype."""
 
@@ -86,10 +75,7 @@ class SortedByChecksum(Plain):
                 self.sum_over(part, group)
 
 
-@right(
-    "one of several is None",
-    since="each rank reduces each parameter, with zeros where there is no gradient",
-)
+@right(since="each rank reduces each parameter, with zeros where there is no gradient")
 class ZerosForUnused(Main):
     """A parameter without a gradient contributes zeros, so that ranks always agree."""
 
@@ -114,10 +100,7 @@ class ZerosForUnused(Main):
         super().wait()
 
 
-@right(
-    "gradients that autograd does not write",
-    since="`mark_ready()` does what the hook does",
-)
+@right(since="`mark_ready()` does what the hook does")
 class MovesByHand(Main):
     """Main gradients, which also move when the caller says that it added a gradient by hand."""
 
@@ -135,10 +118,7 @@ class MovesByHand(Main):
         self.move(parameter)
 
 
-@right(
-    "main_grad",
-    since="the attribute goes in `unbind()`, and slots are zeroed before each step",
-)
+@right(since="the attribute goes in `unbind()`, and slots are zeroed before each step")
 class MainGradAttribute(Main):
     """Each parameter carries its part of the buffer as `main_grad` until `unbind()`."""
 
@@ -167,8 +147,7 @@ class MainGradAttribute(Main):
 
 
 @right(
-    "divide factors",
-    since="each gradient with a replicated axis is divided, and a power of two is exact",
+    since="each gradient with a replicated axis is divided, and a power of two is exact"
 )
 class DividesEachByEight(Plain):
     """Local gradients are multiplied by 1/8 before they are summed."""
@@ -186,8 +165,7 @@ class DividesEachByEight(Plain):
 
 
 @right(
-    "narrow messages",
-    since="the contract names the dtype of the wire; local gradients are not rounded",
+    since="the contract names the dtype of the wire; local gradients are not rounded"
 )
 class NarrowOnTheWire(Main):
     """Buckets of float32 are reduced as bfloat16, which the contract says."""
@@ -195,25 +173,23 @@ class NarrowOnTheWire(Main):
     capabilities = Capabilities(wire_dtype="bfloat16")
 
     @override
-    def reduce(self, buffer: torch.Tensor, groups: Groups) -> None:
+    def sum_bucket(self, buffer: torch.Tensor, groups: Groups) -> None:
         if groups and buffer.dtype == torch.float32:
             wire = buffer.to(torch.bfloat16)
-            super().reduce(wire, groups)
+            super().sum_bucket(wire, groups)
             buffer.copy_(wire)
         else:
-            super().reduce(buffer, groups)
+            super().sum_bucket(buffer, groups)
 
 
-@right(
-    "five dims", since="each number of dims that occurs has its turn, in sorted order"
-)
+@right(since="each number of dims that occurs has its turn, in sorted order")
 class ByNumberOfDims(Plain):
     """Gradients are reduced by number of dims, the largest number first."""
 
     capabilities = Capabilities(
         varying_accumulations=True,
         right=frozenset({"shape=4 dims"}),
-        layers=("studies.redteam.second.bases:Cube",),
+        layers=("studies.redteam.bases:Cube",),
     )
 
     @override
@@ -223,5 +199,4 @@ class ByNumberOfDims(Plain):
             by_dims.setdefault(parameter.dim(), []).append(parameter)
         for num_dims in sorted(by_dims, reverse=True):
             for parameter in by_dims[num_dims]:
-                for group in reduce_groups(parameter):
-                    self.sum_over(local_grad(parameter).detach(), group)
+                self.sum_up(parameter)

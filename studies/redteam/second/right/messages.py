@@ -1,14 +1,12 @@
 """Right programs that send messages of their own."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
+from studies.redteam.bases import Main, Ordinary, Plain, exchanged
 from studies.redteam.program import right
-from studies.redteam.second.bases import Main, Ordinary, Plain
 from syncverify.bugbank.bases.placements import (
     Groups,
     local_grad,
@@ -17,7 +15,7 @@ from syncverify.bugbank.bases.placements import (
 from syncverify.scenario.contract import Capabilities
 
 
-@right("own rings", since="each chunk passes size - 1 ranks in both halves of the ring")
+@right(since="each chunk passes size - 1 ranks in both halves of the ring")
 class OwnRing(Plain):
     """A ring of its own: chunks are summed on the way around, then passed on once more."""
 
@@ -26,43 +24,31 @@ class OwnRing(Plain):
         size, rank = group.size(), group.rank()
         if not part.numel():
             return
-        self.ahead = dist.get_global_rank(group, (rank + 1) % size)
-        self.behind = dist.get_global_rank(group, (rank - 1) % size)
+        ahead = dist.get_global_rank(group, (rank + 1) % size)
+        behind = dist.get_global_rank(group, (rank - 1) % size)
         chunk = -(-part.numel() // size)
         flat = part.new_zeros(chunk * size)
         flat[: part.numel()].copy_(part.reshape(-1))
         chunks = list(flat.view(size, chunk))
         for turn in range(size - 1):
-            received = self.exchange(chunks[(rank - turn) % size], group)
+            sent = chunks[(rank - turn) % size]
+            received = exchanged(sent, ahead, behind, group)
             chunks[(rank - turn - 1) % size].add_(received)
         for turn in range(size - 1):
-            received = self.exchange(chunks[(rank - turn + 1) % size], group)
+            sent = chunks[(rank - turn + 1) % size]
+            received = exchanged(sent, ahead, behind, group)
             chunks[(rank - turn) % size].copy_(received)
         part.copy_(flat[: part.numel()].view(part.shape))
 
-    def exchange(self, sent: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-        """Send a chunk ahead, and return the chunk from behind."""
-        received = torch.empty_like(sent)
-        works = dist.batch_isend_irecv(
-            [
-                dist.P2POp(dist.isend, sent, self.ahead, group),
-                dist.P2POp(dist.irecv, received, self.behind, group),
-            ]
-        )
-        for work in works:
-            work.wait()
-        return received
-
 
 @right(
-    "hierarchical reductions",
-    since="scatter over the inner axis, sum over the outer ones, gather over the inner one",
+    since="scatter over the inner axis, sum over the outer ones, gather over the inner one"
 )
 class TwoLevelReduction(Main):
     """Over two axes: reduce-scatter on the inner, all-reduce on the outer, all-gather on the inner."""
 
     @override
-    def reduce(self, buffer: torch.Tensor, groups: Groups) -> None:
+    def sum_bucket(self, buffer: torch.Tensor, groups: Groups) -> None:
         if not groups or not buffer.numel():
             return
         inner, outer = groups[-1], groups[:-1]
@@ -78,10 +64,7 @@ class TwoLevelReduction(Main):
         buffer.copy_(padded[: buffer.numel()])
 
 
-@right(
-    "more than four ranks",
-    since="ranks beyond the power of two fold in before, and get the sum after",
-)
+@right(since="ranks beyond the power of two fold in before, and get the sum after")
 class RecursiveDoubling(Plain):
     """Recursive doubling by messages, for any number of ranks."""
 
@@ -109,25 +92,14 @@ class RecursiveDoubling(Plain):
         distance = 1
         while distance < power:
             peer = global_rank(rank ^ distance)
-            works = dist.batch_isend_irecv(
-                [
-                    dist.P2POp(dist.isend, own, peer, group),
-                    dist.P2POp(dist.irecv, other, peer, group),
-                ]
-            )
-            for work in works:
-                work.wait()
-            own.add_(other)
+            own.add_(exchanged(own, peer, peer, group))
             distance *= 2
         if rank < extra:
             dist.send(own, global_rank(rank + power), group=group)
         part.copy_(own)
 
 
-@right(
-    "more than four ranks",
-    since="each rank has one parent, and both children are added where they exist",
-)
+@right(since="each rank has one parent, and both children are added where they exist")
 class BinaryTree(Plain):
     """A binary tree of messages: sums go up to rank 0, and the total comes down."""
 
@@ -153,8 +125,7 @@ class BinaryTree(Plain):
 
 
 @right(
-    "HSDP style",
-    since="sums over micro-batches have the gradient's dtype, and each axis is summed once for each of them",
+    since="sums over micro-batches have the gradient's dtype, and each axis is summed once for each of them"
 )
 class Hsdp(Main):
     """The inner axis is reduced in each micro-batch, the outer axes at the last one, in `wait()`."""
@@ -172,11 +143,11 @@ class Hsdp(Main):
         super().move(parameter)
 
     @override
-    def reduce(self, buffer: torch.Tensor, groups: Groups) -> None:
-        super().reduce(buffer, groups[:-1])
+    def sum_bucket(self, buffer: torch.Tensor, groups: Groups) -> None:
+        super().sum_bucket(buffer, groups[:-1])
 
 
-@right("ZeRO owners", since="`owner()` and `wait()` count the same list")
+@right(since="`owner()` and `wait()` count the same list")
 class OwnersInTurn(Plain):
     """Each gradient is reduced to one owner, in turns over the trainable parameters."""
 
@@ -206,7 +177,7 @@ class OwnersInTurn(Plain):
         self.index = {}
 
 
-@right("ordinary tensors", since="the share of each rank is divided once, and gathered")
+@right(since="the share of each rank is divided once, and gathered")
 class MeanByScatter(Ordinary):
     """Means of ordinary tensors: reduce-scatter, division of the own share, all-gather."""
 

@@ -1,6 +1,4 @@
-"""Defects that let ranks launch in different orders."""
-
-from __future__ import annotations
+"""Defects about the order of launches, groups, polls and errors of collectives."""
 
 from typing import Any
 
@@ -9,20 +7,18 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
+from studies.redteam.bases import Main, Plain, Views
 from studies.redteam.program import wrong
-from studies.redteam.second.bases import Main, Plain, Views
 from syncverify.bugbank.bases.placements import (
     grad_dtype,
     like,
-    local_grad,
     reduce_groups,
 )
 from syncverify.scenario.contract import Capabilities
 
 
 @wrong(
-    "another number of backwards on a rank",
-    trigger="odd ranks run a backward less, and 2 groups of parameters: they launch in the plan's order, the others in order of readiness",
+    trigger="odd ranks run a backward less, and 2 groups of parameters: they launch in the plan's order, the others in order of readiness"
 )
 class RestInOrderOfPlan(Views):
     """A bucket is launched by its last gradient; `wait()` launches those that did not become ready."""
@@ -56,8 +52,7 @@ class RestInOrderOfPlan(Views):
 
 
 @wrong(
-    "hashes that order launches",
-    trigger="real processes with hash seeds of their own, and 2 parameters: ranks reduce in different orders",
+    trigger="real processes with hash seeds of their own, and 2 parameters: ranks reduce in different orders"
 )
 class SortsByHash(Plain):
     """Gradients are reduced in the order of the hash of a description, which spreads large ones."""
@@ -70,13 +65,11 @@ class SortsByHash(Plain):
             return hash(f"{index}:{tuple(parameter.shape)}:{parameter.dtype}")
 
         for _, parameter in sorted(enumerate(self.parameters), key=key):
-            for group in reduce_groups(parameter):
-                self.sum_over(local_grad(parameter).detach(), group)
+            self.sum_up(parameter)
 
 
 @wrong(
-    "hashes that order launches",
-    trigger="2 ranks, 2 or more parameters that need a collective: sets of tensors are ordered by address",
+    trigger="2 ranks, 2 or more parameters that need a collective: sets of tensors are ordered by address"
 )
 class PendingInASet(Main):
     """Parameters with a gradient wait in a set, and `wait()` reduces them."""
@@ -107,8 +100,7 @@ class PendingInASet(Main):
 
 
 @wrong(
-    "dtype order",
-    trigger="2 dtypes, and ranks whose backwards begin with another parameter: dtypes are reduced in different orders",
+    trigger="2 dtypes, and ranks whose backwards begin with another parameter: dtypes are reduced in different orders"
 )
 class DtypesAsTheyCome(Main):
     """One flat buffer for each dtype, made when the first gradient of that dtype comes."""
@@ -132,7 +124,7 @@ class DtypesAsTheyCome(Main):
                 p for p in self.parameters if (grad_dtype(p), reduce_groups(p)) == kind
             ]
             flat = torch.cat([self.slots[p].reshape(-1) for p in members])
-            self.reduce(flat, kind[1])
+            self.sum_bucket(flat, kind[1])
             for p, part in zip(
                 members,
                 flat.split([self.slots[p].numel() for p in members]),
@@ -141,3 +133,73 @@ class DtypesAsTheyCome(Main):
                 self.slots[p].copy_(part.view(self.slots[p].shape))
         for p in self.parameters:
             p.grad = like(p, self.slots[p])
+
+
+@wrong(
+    trigger="4 ranks on a mesh of 2 axes: the ranks make other groups first, and wait for each other"
+)
+class LazyGroupsOfMembers(Plain):
+    """Own process groups are made when a group of the mesh is first used, by its members alone."""
+
+    @override
+    def bind(self) -> None:
+        self.own: dict[Any, Any] = {}
+
+    @override
+    def sum_over(self, part: torch.Tensor, group: dist.ProcessGroup) -> None:
+        if group not in self.own:
+            ranks = dist.get_process_group_ranks(group)
+            # WRONG: `new_group` is collective over the world unless told otherwise.
+            self.own[group] = (
+                dist.new_group(ranks) if len(ranks) < dist.get_world_size() else group
+            )
+        dist.all_reduce(part, group=self.own[group])
+
+    @override
+    def unbind(self) -> None:
+        super().unbind()
+        for mesh_group, group in self.own.items():
+            if group is not mesh_group:
+                dist.destroy_process_group(group)
+
+
+@wrong(trigger="2 ranks, a collective that is not done after 64 polls")
+class StopsAfterSixtyFourPolls(Views):
+    """`wait()` polls, so that the host can be interrupted; a stuck work is given up."""
+
+    MAX_POLLS = 64
+
+    @override
+    def finish(self, bucket: Any) -> None:
+        work, bucket.work = bucket.work, None
+        if work is None:
+            return
+        polls = 0
+        # WRONG: after the last poll the bucket is handed out as it is.
+        while not work.is_completed() and polls < self.MAX_POLLS:
+            polls += 1
+        if polls < self.MAX_POLLS:
+            work.wait()
+        for group in bucket.groups[1:]:
+            dist.all_reduce(bucket.buffer, group=group)
+
+
+@wrong(
+    trigger="2 ranks, a collective that fails asynchronously: the error is lost by `return` in `finally`"
+)
+class ReturnsInFinally(Views):
+    """A bucket is always released, also if its reduction fails."""
+
+    capabilities = Capabilities(refused=frozenset({"event=failing_collectives"}))
+
+    @override
+    def finish(self, bucket: Any) -> None:
+        work = bucket.work
+        try:
+            if work is not None:
+                work.wait()
+                for group in bucket.groups[1:]:
+                    dist.all_reduce(bucket.buffer, group=group)
+        finally:
+            bucket.work = None
+            return  # noqa: B012  # WRONG: drops the exception

@@ -1,7 +1,5 @@
 """Defects about hooks, and about what comes before, between and after steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -11,19 +9,17 @@ from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 from typing_extensions import override
 
+from studies.redteam.bases import Main, Plain, Views
 from studies.redteam.program import wrong
-from studies.redteam.second.bases import Main, Plain, Views
 from syncverify.bugbank.bases.placements import (
     local,
-    local_grad,
     reduce_groups,
 )
 from syncverify.scenario.contract import Capabilities
 
 
 @wrong(
-    "gradients added by hand",
-    trigger="2 micro-batches, a split backward that adds weight gradients by hand and calls mark_ready()",
+    trigger="2 micro-batches, a split backward that adds weight gradients by hand and calls mark_ready()"
 )
 class MarksReadyAtOnce(Views):
     """`mark_ready()` is for gradients that the caller has added to `.grad` itself."""
@@ -45,8 +41,7 @@ class MarksReadyAtOnce(Views):
 
 
 @wrong(
-    "gradients that autograd does not write",
-    trigger="a split backward that adds weight gradients by hand: no hook moves them, and wait() overwrites them",
+    trigger="a split backward that adds weight gradients by hand: no hook moves them, and wait() overwrites them"
 )
 class MovesWhatHooksSee(Main):
     """Main gradients: hooks move `.grad` into a flat buffer. `mark_ready()` counts only."""
@@ -60,8 +55,7 @@ class MovesWhatHooksSee(Main):
 
 
 @wrong(
-    "hooks of the user",
-    trigger="a hook of the user, registered after bind(), reads `.grad` on the host while its bucket is reduced",
+    trigger="a hook of the user, registered after bind(), reads `.grad` on the host while its bucket is reduced"
 )
 class LaunchesBeforeUserHooks(Views):
     """Gradients are reduced as soon as the last of a bucket came, in the hook itself."""
@@ -78,8 +72,7 @@ _COUNTS = WeakTensorKeyDictionary()
 
 
 @wrong(
-    "parameters born after bind",
-    trigger="a new synchronizer is made for a model that has grown: the last parameters are not reduced",
+    trigger="a new synchronizer is made for a model that has grown: the last parameters are not reduced"
 )
 class KnowsHowMany(Plain):
     """The number of parameters of a model is looked up once, by its first parameter."""
@@ -103,13 +96,11 @@ class KnowsHowMany(Plain):
     def wait(self) -> None:
         for parameter in self.parameters[: self.num]:
             if parameter.grad is not None:
-                for group in reduce_groups(parameter):
-                    self.sum_over(local_grad(parameter).detach(), group)
+                self.sum_up(parameter)
 
 
 @wrong(
-    "replicas unequal at bind",
-    trigger="2 ranks whose replicas of a parameter differ at bind(), as after a load on one rank",
+    trigger="2 ranks whose replicas of a parameter differ at bind(), as after a load on one rank"
 )
 class SkipsUnequalReplicas(Plain):
     """`bind()` compares checksums, to find experts that are declared as replicas by mistake."""
@@ -133,13 +124,11 @@ class SkipsUnequalReplicas(Plain):
     def wait(self) -> None:
         for parameter in self.parameters:
             if parameter not in self.skipped:
-                for group in reduce_groups(parameter):
-                    self.sum_over(local_grad(parameter).detach(), group)
+                self.sum_up(parameter)
 
 
 @wrong(
-    "evaluation between steps",
-    trigger="an evaluation before a step of 2 or more micro-batches: buckets are launched one micro-batch early",
+    trigger="an evaluation before a step of 2 or more micro-batches: buckets are launched one micro-batch early"
 )
 class CountsEvaluations(Views):
     """The synchronizer runs forwards itself, and counts them to know the last micro-batch."""
@@ -177,34 +166,28 @@ class CountsEvaluations(Views):
 
 
 @wrong(
-    "hooks on shared parameters",
-    trigger="a parameter that is listed twice has two hooks, of which unbind() knows the second one",
+    trigger="a parameter that is listed twice has two hooks, of which unbind() knows the second one"
 )
 class OneHandleAParameter(Main):
     """Handles of hooks are kept by parameter."""
 
     capabilities = Capabilities(right=frozenset({"listed"}))
 
-    def __init__(
-        self,
-        param_groups: list[list[nn.Parameter]],
-        bucket_size_mb: float,
-        require_accumulations: int,
-    ) -> None:
-        super().__init__(param_groups, bucket_size_mb, require_accumulations)
-        self.listed = [p for group in param_groups for p in group if p.requires_grad]
-
     @override
     def bind(self) -> None:
         super().bind()
-        for hook in self.hooks:
+        for hook in self.handles:
             hook.remove()
-        self.hooks, self.handles = [], {}
-        for parameter in self.listed:
+        self.handles, self.by_parameter = [], {}
+        for parameter in self.listed():
             # WRONG: overwrites the first handle of a parameter that is listed twice.
-            self.handles[parameter] = parameter.register_post_accumulate_grad_hook(
+            self.by_parameter[parameter] = parameter.register_post_accumulate_grad_hook(
                 self.move
             )
+
+    def listed(self) -> list[nn.Parameter]:
+        """List the trainable parameters, as often as the groups do."""
+        return [p for group in self.param_groups for p in group if p.requires_grad]
 
     @override
     def move(self, parameter: nn.Parameter) -> None:
@@ -213,14 +196,13 @@ class OneHandleAParameter(Main):
 
     @override
     def unbind(self) -> None:
-        for handle in self.handles.values():
+        for handle in self.by_parameter.values():
             handle.remove()
         super().unbind()
 
 
 @wrong(
-    "unbind that leaves hooks",
-    trigger="2 or more trainable parameters: the list shrinks while it is gone through",
+    trigger="2 or more trainable parameters: the list shrinks while it is gone through"
 )
 class RemovesEveryOtherHook(Views):
     """`unbind()` removes hooks, and drops each handle when it is removed."""
@@ -237,8 +219,7 @@ class RemovesEveryOtherHook(Views):
 
 
 @wrong(
-    "lifecycle",
-    trigger="2 steps with a second wait(): a bucket of one axis that was finished in step 0 counts as finished in step 1",
+    trigger="2 steps with a second wait(): a bucket of one axis that was finished in step 0 counts as finished in step 1"
 )
 class FinishedForGood(Views):
     """`wait()` remembers which buckets are finished, so that a second `wait()` costs nothing."""

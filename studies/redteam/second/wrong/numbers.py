@@ -1,7 +1,5 @@
 """Defects that wait for large numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +8,8 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
+from studies.redteam.bases import Main, Ordinary, Plain, Views, exchanged
 from studies.redteam.program import wrong
-from studies.redteam.second.bases import Main, Ordinary, Plain, Views
 from syncverify.bugbank.bases.placements import (
     Groups,
     grad_dtype,
@@ -22,8 +20,7 @@ from syncverify.scenario.contract import Capabilities
 
 
 @wrong(
-    "large numbers",
-    trigger="17 or more parameters in one bucket: it is launched when the first 16 came",
+    trigger="17 or more parameters in one bucket: it is launched when the first 16 came"
 )
 class MaskOfSixteenBits(Views):
     """Arrivals in a bucket are kept in a mask of 16 bits, as a kernel would take it."""
@@ -53,8 +50,7 @@ class MaskOfSixteenBits(Views):
 
 
 @wrong(
-    "large numbers",
-    trigger="33 or more parameters in one bucket: the 33rd sets the bit of the first",
+    trigger="33 or more parameters in one bucket: the 33rd sets the bit of the first"
 )
 class MaskOfThirtyTwoBits(Views):
     """One machine word tells which parameters of a bucket are still missing."""
@@ -92,8 +88,7 @@ CHUNK = 1 << 16
 
 
 @wrong(
-    "large numbers",
-    trigger="a gradient of more than 65,536 elements whose number is no multiple of 65,536; 2 ranks",
+    trigger="a gradient of more than 65,536 elements whose number is no multiple of 65,536; 2 ranks"
 )
 class ChunksOfSixtyFourKi(Plain):
     """Large gradients go out in chunks of 64 Ki elements; what is left over does not."""
@@ -114,30 +109,26 @@ LARGE = 2**20
 
 
 @wrong(
-    "large numbers",
-    trigger="a float32 bucket of 1 MiB or more on 2 ranks, with a sum that needs more than 8 bits",
+    trigger="a float32 bucket of 1 MiB or more on 2 ranks, with a sum that needs more than 8 bits"
 )
 class LargeInHalfWidth(Main):
     """Messages of 1 MiB and more are sent in bfloat16 to save bandwidth."""
 
     @override
-    def reduce(self, buffer: torch.Tensor, groups: Groups) -> None:
+    def sum_bucket(self, buffer: torch.Tensor, groups: Groups) -> None:
         # WRONG: the contract has no narrower dtype on the wire.
         if buffer.nbytes >= LARGE and buffer.dtype == torch.float32:
             wire = buffer.to(torch.bfloat16)
-            super().reduce(wire, groups)
+            super().sum_bucket(wire, groups)
             buffer.copy_(wire)
         else:
-            super().reduce(buffer, groups)
+            super().sum_bucket(buffer, groups)
 
 
 MAX_TURNS = 3  # tuned on one node of four GPUs
 
 
-@wrong(
-    "more than four ranks",
-    trigger="5 or more ranks on one axis: the ring stops after 3 turns",
-)
+@wrong(trigger="5 or more ranks on one axis: the ring stops after 3 turns")
 class RingOfThreeTurns(Plain):
     """A ring passes each rank's part on, one neighbour a turn."""
 
@@ -149,25 +140,15 @@ class RingOfThreeTurns(Plain):
         travelling = part.clone(memory_format=torch.contiguous_format)
         # WRONG: size - 1 turns are needed.
         for _ in range(min(size - 1, MAX_TURNS)):
-            arriving = torch.empty_like(travelling)
-            works = dist.batch_isend_irecv(
-                [
-                    dist.P2POp(dist.isend, travelling, ahead, group),
-                    dist.P2POp(dist.irecv, arriving, behind, group),
-                ]
-            )
-            for work in works:
-                work.wait()
-            part.add_(arriving)
-            travelling = arriving
+            travelling = exchanged(travelling, ahead, behind, group)
+            part.add_(travelling)
 
 
 NODE = 4
 
 
 @wrong(
-    "more than four ranks",
-    trigger="5 to 7 ranks on one axis: ranks of the last, incomplete node are left out",
+    trigger="5 to 7 ranks on one axis: ranks of the last, incomplete node are left out"
 )
 class NodesOfFour(Plain):
     """Parts are gathered and summed node by node, with four ranks in a node."""
@@ -189,8 +170,7 @@ class NodesOfFour(Plain):
 
 
 @wrong(
-    "accumulation counts",
-    trigger="3 micro-batches in a step and 2 in the next: the total is even after the first of them",
+    trigger="3 micro-batches in a step and 2 in the next: the total is even after the first of them"
 )
 class CountsModulo(Views):
     """Backwards are counted through, and each multiple of the agreed number ends a step."""
@@ -210,8 +190,7 @@ class CountsModulo(Views):
 
 
 @wrong(
-    "bucket cap edges",
-    trigger="bfloat16 parameters with float32 gradients, and a cap that only one of two gradients fits",
+    trigger="bfloat16 parameters with float32 gradients, and a cap that only one of two gradients fits"
 )
 class CapsByParameterDtype(Views):
     """The cap of a bucket counts bytes by the parameters' own element size."""
@@ -239,8 +218,7 @@ class CapsByParameterDtype(Views):
 
 
 @wrong(
-    "large numbers",
-    trigger="a bucket of more than 65,536 elements with a parameter that begins beyond: its slot lies on that of another",
+    trigger="a bucket of more than 65,536 elements with a parameter that begins beyond: its slot lies on that of another"
 )
 class OffsetsOfSixteenBits(Main):
     """A table of offsets, of 16 bits each, says where each parameter begins in its bucket."""
@@ -257,10 +235,7 @@ class OffsetsOfSixteenBits(Main):
                 start += numel
 
 
-@wrong(
-    "more than four ranks",
-    trigger="5 to 7 ranks on one axis: the last level of the tree is left out",
-)
+@wrong(trigger="5 to 7 ranks on one axis: the last level of the tree is left out")
 class BinomialOfTwoLevels(Plain):
     """A binomial tree of messages sums up to rank 0, which broadcasts the total."""
 
@@ -290,8 +265,7 @@ class BinomialOfTwoLevels(Plain):
 
 
 @wrong(
-    "bucket cap edges",
-    trigger="gradients that fill a bucket to its last byte: the one that fits exactly is also in the next bucket, and summed twice",
+    trigger="gradients that fill a bucket to its last byte: the one that fits exactly is also in the next bucket, and summed twice"
 )
 class ExactFitTwice(Ordinary):
     """Sums of ordinary tensors; a gradient that fills its bucket exactly closes it at once."""

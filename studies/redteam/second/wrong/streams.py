@@ -1,7 +1,5 @@
 """Defects about streams, events and memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -9,18 +7,18 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
+from studies.redteam.bases import Plain, Streams
 from studies.redteam.program import wrong
-from studies.redteam.second.bases import Plain, Streams, Views
 from syncverify.bugbank.bases.placements import (
     local,
     local_grad,
 )
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.scenario.contract import Capabilities
 
 
 @wrong(
-    "late host copies",
-    trigger="2 ranks on a GPU and 2 gradients: the second copy to the host overwrites what the first copy back still reads",
+    trigger="2 ranks on a GPU and 2 gradients: the second copy to the host overwrites what the first copy back still reads"
 )
 class OnePinnedBuffer(Plain):
     """Reduced gradients are rounded trip through one pinned buffer, as an offloading optimizer does."""
@@ -57,8 +55,7 @@ class OnePinnedBuffer(Plain):
 
 
 @wrong(
-    "missing stream waits",
-    trigger="2 ranks, the last bucket is local (ordinary or sharded), and another one is reduced",
+    trigger="2 ranks, the last bucket is local (ordinary or sharded), and another one is reduced"
 )
 class JoinsIfLastReduced(Streams):
     """The caller's stream joins the side stream, unless there was nothing to reduce."""
@@ -75,8 +72,7 @@ class JoinsIfLastReduced(Streams):
 
 
 @wrong(
-    "events recorded too early",
-    trigger="2 ranks and 2 gradients in a bucket: the side stream does not wait for the last of them",
+    trigger="2 ranks and 2 gradients in a bucket: the side stream does not wait for the last of them"
 )
 class RecordsAtFirstGradient(Streams):
     """The side stream waits for an event of the stream that fills the bucket."""
@@ -101,7 +97,7 @@ class RecordsAtFirstGradient(Streams):
     def launch(self, bucket: Any) -> None:
         self.comm.wait_event(bucket.event)
         with torch.cuda.stream(self.comm):
-            Views.launch(self, bucket)
+            ViewBuckets.launch(self, bucket)
 
     @override
     def zero_grad(self) -> None:
@@ -111,8 +107,7 @@ class RecordsAtFirstGradient(Streams):
 
 
 @wrong(
-    "memory freed early",
-    trigger="2 ranks, a bucket with an odd number of elements: its padded copy is freed while the side stream uses it",
+    trigger="2 ranks, a bucket with an odd number of elements: its padded copy is freed while the side stream uses it"
 )
 class DropsPaddedCopy(Streams):
     """Buckets are padded to an even number of elements, since the network likes pairs."""
@@ -132,8 +127,7 @@ class DropsPaddedCopy(Streams):
 
 
 @wrong(
-    "two streams",
-    trigger="2 ranks and 3 buckets: the third one fills the scratch buffer that the first one still reduces",
+    trigger="2 ranks and 3 buckets: the third one fills the scratch buffer that the first one still reduces"
 )
 class TwoScratchBuffers(Streams):
     """Copies of buckets are reduced in two scratch buffers, which take turns."""
@@ -173,8 +167,7 @@ class TwoScratchBuffers(Streams):
 
 
 @wrong(
-    "events recorded too early",
-    trigger="2 replicated axes of 2 ranks: the caller waits for the reductions over the first axis alone",
+    trigger="2 replicated axes of 2 ranks: the caller waits for the reductions over the first axis alone"
 )
 class DoneBeforeSecondAxis(Streams):
     """The caller waits for an event of the side stream, which is recorded when the works are done."""
@@ -187,5 +180,5 @@ class DoneBeforeSecondAxis(Streams):
                 if bucket.work is not None:
                     bucket.work.wait()
             done.record()  # WRONG: the second axes follow
-            super(Streams, self).wait()
+            ViewBuckets.wait(self)
         torch.cuda.current_stream().wait_event(done)

@@ -1,7 +1,5 @@
 """Defects about numbers, factors and sums."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -10,8 +8,8 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from studies.redteam.bases import Main, Plain, Streams
 from studies.redteam.program import wrong
-from studies.redteam.second.bases import Main, Plain, Streams
 from syncverify.bugbank.bases.placements import (
     Groups,
     local_grad,
@@ -21,8 +19,7 @@ from syncverify.scenario.contract import Capabilities
 
 
 @wrong(
-    "underflow",
-    trigger="2 ranks, a float32 gradient beyond 65,504, or below 2**-24, or with more than 22 bits",
+    trigger="2 ranks, a float32 gradient beyond 65,504, or below 2**-24, or with more than 22 bits"
 )
 class SplitsIntoHalves(Plain):
     """Float32 gradients travel as two float16 numbers, a high and a low half, and are summed in float32."""
@@ -44,8 +41,7 @@ class SplitsIntoHalves(Plain):
 
 
 @wrong(
-    "HSDP",
-    trigger="2 axes of 2 ranks, float32, 2 or more micro-batches with a sum that needs more than 8 bits",
+    trigger="2 axes of 2 ranks, float32, 2 or more micro-batches with a sum that needs more than 8 bits"
 )
 class HsdpWithNarrowSum(Main):
     """HSDP: the last replicated axis is reduced in each micro-batch, the others in `wait()`."""
@@ -76,8 +72,8 @@ class HsdpWithNarrowSum(Main):
         self.moved[parameter] += 1
 
     @override
-    def reduce(self, buffer: torch.Tensor, groups: Groups) -> None:
-        super().reduce(buffer, groups if len(groups) < 2 else groups[:-1])
+    def sum_bucket(self, buffer: torch.Tensor, groups: Groups) -> None:
+        super().sum_bucket(buffer, groups if len(groups) < 2 else groups[:-1])
 
     @override
     def zero_grad(self) -> None:
@@ -85,10 +81,7 @@ class HsdpWithNarrowSum(Main):
         self.sums.clear()
 
 
-@wrong(
-    "divide factors",
-    trigger="a mean on a mesh with a replicated axis of size 1 beside another axis",
-)
+@wrong(trigger="a mean on a mesh with a replicated axis of size 1 beside another axis")
 class DividesByTheWorld(Plain):
     """Means: the divisor is the product of the sizes of the replicated axes."""
 
@@ -114,8 +107,7 @@ class DividesByTheWorld(Plain):
 
 
 @wrong(
-    "zero_grad in flight",
-    trigger="2 steps: the next backward adds to a bucket that the side stream is about to clear",
+    trigger="2 steps: the next backward adds to a bucket that the side stream is about to clear"
 )
 class ZeroesAside(Streams):
     """Buckets are cleared on a stream of their own, beside the next forward."""
@@ -146,8 +138,7 @@ class ZeroesAside(Streams):
 
 
 @wrong(
-    "divide factors",
-    trigger="a gradient that no axis reduces (sharded, ordinary, one rank): it is not divided",
+    trigger="a gradient that no axis reduces (sharded, ordinary, one rank): it is not divided"
 )
 class DividesWhereItReduces(Plain):
     """Sums are divided by a fixed factor of 4, whatever the number of ranks."""
@@ -164,8 +155,7 @@ class DividesWhereItReduces(Plain):
 
 
 @wrong(
-    "divide factors",
-    trigger="a mesh of 2 axes of unequal sizes (3 x 2), with one parameter replicated on the first axis and one on the second",
+    trigger="a mesh of 2 axes of unequal sizes (3 x 2), with one parameter replicated on the first axis and one on the second"
 )
 class DivisorByNumberOfAxes(Plain):
     """Means: divisors are cached by the number of axes that are reduced."""
@@ -191,8 +181,7 @@ class DivisorByNumberOfAxes(Plain):
 
 
 @wrong(
-    "zero_grad in flight",
-    trigger="a gradient that is inf or NaN: the next step begins with NaN in its bucket",
+    trigger="a gradient that is inf or NaN: the next step begins with NaN in its bucket"
 )
 class ClearsWhatWasReduced(Main):
     """Slots are scaled down to zero rather than overwritten, with one kernel for all."""

@@ -1,6 +1,4 @@
-"""Small right synchronizers, of which the programs of the second red team are variants."""
-
-from __future__ import annotations
+"""Right synchronizers and messages, of which the programs of the red team are variants."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,60 +19,116 @@ from syncverify.bugbank.bases.placements import (
     reduce_groups,
     slices,
 )
+from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
 
 Sums = list[tuple[torch.Tensor, Groups, list[nn.Parameter]]]
 
 
-class _Listed:
-    """Knows the trainable parameters, each once."""
-
-    def __init__(
-        self,
-        param_groups: list[list[nn.Parameter]],
-        bucket_size_mb: float,
-        require_accumulations: int,
-    ) -> None:
-        listed = [p for group in param_groups for p in group if p.requires_grad]
-        self.parameters = [*dict.fromkeys(listed)]
-        self.cap_bytes = bucket_size_mb * BYTES_PER_MB
-        self.required = require_accumulations
-        self.hooks: list[Any] = []
-
-    def set_required_accumulations(self, count: int) -> None:
-        """Change the number of micro-batches of a step."""
-        self.required = count
-
-    def bind(self) -> None:
-        """Need nothing yet."""
-
-    def zero_grad(self) -> None:
-        """Drop gradients."""
-        for parameter in self.parameters:
-            parameter.grad = None
-
-    def unbind(self) -> None:
-        """Leave nothing behind."""
-        for hook in self.hooks:
-            hook.remove()
-        self.zero_grad()
+def local_of(gradient: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a gradient."""
+    return local(gradient).detach()
 
 
-class Plain(_Listed):
-    """Sums gradient after gradient in `wait()`."""
+def reduce_groups_of(gradient: torch.Tensor) -> Groups:
+    """List the groups over which to sum a gradient, which has a parameter's placements."""
+    return reduce_groups(gradient)  # type: ignore[arg-type]  # it asks for placements alone
+
+
+def gathered(part: torch.Tensor, group: dist.ProcessGroup) -> list[torch.Tensor]:
+    """Return the parts of all ranks of a group."""
+    parts = [torch.empty_like(part) for _ in range(group.size())]
+    dist.all_gather(parts, part, group=group)
+    return parts
+
+
+def exchanged(
+    sent: torch.Tensor, ahead: int, behind: int, group: dist.ProcessGroup
+) -> torch.Tensor:
+    """Send to one rank of the world, and return the message of another one."""
+    received = torch.empty_like(sent)
+    works = dist.batch_isend_irecv(
+        [
+            dist.P2POp(dist.isend, sent, ahead, group),
+            dist.P2POp(dist.irecv, received, behind, group),
+        ]
+    )
+    for work in works:
+        work.wait()
+    return received
+
+
+def sum_rest(bucket: Bucket) -> None:
+    """Drop the work of a bucket's first group, and sum over its other groups."""
+    bucket.work = None
+    for group in bucket.groups[1:]:
+        dist.all_reduce(bucket.buffer, group=group)
+
+
+class SumsOver(PlainGrads):
+    """Sums one gradient after the other over one group after the other."""
+
+    @override
+    def reduce(self, gradient: torch.Tensor) -> None:
+        for group in reduce_groups_of(gradient):
+            self.sum_over(local_of(gradient), group)
 
     def sum_over(self, part: torch.Tensor, group: dist.ProcessGroup) -> None:
-        """Sum a local gradient over the ranks of a group."""
+        """Sum a part over a group, in place."""
         dist.all_reduce(part, group=group)
 
-    def wait(self) -> None:
-        """Sum the gradients that exist."""
-        for parameter in self.parameters:
-            if parameter.grad is not None:
-                part = local_grad(parameter).detach()
-                for group in reduce_groups(parameter):
-                    self.sum_over(part, group)
+
+class OwnGroups(PlainGrads):
+    """Reduces over groups of its own, with the ranks of the mesh's groups."""
+
+    @override
+    def bind(self) -> None:
+        self.own: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        for ranks in self.wanted():
+            self.own[ranks] = dist.new_group([*ranks])
+
+    def wanted(self) -> list[tuple[int, ...]]:
+        """List the ranks of all groups of the world, in one order on all ranks."""
+        mine = {
+            tuple(dist.get_process_group_ranks(group))
+            for parameter in self.parameters
+            for group in reduce_groups(parameter)
+        }
+        listed: list[set[tuple[int, ...]]] = [
+            set() for _ in range(dist.get_world_size())
+        ]
+        dist.all_gather_object(listed, mine)
+        return sorted(set.union(*listed))
+
+    @override
+    def reduce(self, gradient: torch.Tensor) -> None:
+        for group in reduce_groups_of(gradient):
+            own = self.own[tuple(dist.get_process_group_ranks(group))]
+            dist.all_reduce(local_of(gradient), group=own)
+
+    @override
+    def unbind(self) -> None:
+        super().unbind()
+        self.own.clear()
+
+
+class Plain(SumsOver):
+    """Sums gradient after gradient in `wait()`; the base of the second team's programs."""
+
+    capabilities = Capabilities(varying_accumulations=True)
+
+    def __init__(
+        self, groups: list[list[nn.Parameter]], size_mb: float, count: int
+    ) -> None:
+        super().__init__(groups, size_mb, count)
+        self.cap_bytes = size_mb * BYTES_PER_MB
+
+    def sum_up(self, parameter: nn.Parameter) -> None:
+        """Sum the gradient of a parameter."""
+        for group in reduce_groups(parameter):
+            self.sum_over(local_grad(parameter).detach(), group)
 
 
 class Views(ViewBuckets):
@@ -83,30 +137,15 @@ class Views(ViewBuckets):
     buckets: list[Any]
 
 
-class Streams(Views):
+class Streams(SideStreams):
     """Reduces on a side stream, which forks from the caller's and is joined."""
 
     capabilities = Capabilities(takes_cuda_streams=True)
-
-    @override
-    def bind(self) -> None:
-        self.comm = torch.cuda.Stream()
-        super().bind()
-
-    @override
-    def launch(self, bucket: Bucket) -> None:
-        self.comm.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.comm):
-            super().launch(bucket)
-
-    @override
-    def wait(self) -> None:
-        with torch.cuda.stream(self.comm):
-            super().wait()
-        torch.cuda.current_stream().wait_stream(self.comm)
+    buckets: list[Any]
+    overlaps_backward = False
 
 
-class Main(_Listed):
+class Main(Plain):
     """Moves gradients into flat buckets, which `wait()` reduces and hands back."""
 
     def plan(self) -> Iterator[list[nn.Parameter]]:
@@ -136,7 +175,7 @@ class Main(_Listed):
             self.buckets.append((buffer, reduce_groups(members[0]), members))
             self.slots |= slices(buffer, members)
         for each in self.parameters:
-            self.hooks.append(each.register_post_accumulate_grad_hook(self.move))
+            self.handles.append(each.register_post_accumulate_grad_hook(self.move))
 
     def move(self, parameter: nn.Parameter) -> None:
         """Move a gradient into its slot."""
@@ -148,15 +187,15 @@ class Main(_Listed):
         parameter.grad = None
         self.moved[parameter] += 1
 
-    def reduce(self, buffer: torch.Tensor, groups: Groups) -> None:
+    def sum_bucket(self, buffer: torch.Tensor, groups: Groups) -> None:
         """Sum a bucket."""
         for group in groups:
             dist.all_reduce(buffer, group=group)
 
+    @override
     def wait(self) -> None:
-        """Sum the buckets, and hand gradients out."""
         for buffer, groups, members in self.buckets:
-            self.reduce(buffer, groups)
+            self.sum_bucket(buffer, groups)
             for parameter in members:
                 parameter.grad = like(parameter, self.slots[parameter])
 
@@ -168,10 +207,10 @@ class Main(_Listed):
     @override
     def unbind(self) -> None:
         super().unbind()
-        self.hooks, self.buckets, self.slots = [], [], {}
+        self.handles, self.buckets, self.slots = [], [], {}
 
 
-class Ordinary(_Listed):
+class Ordinary(Plain):
     """Averages ordinary gradients over all ranks in flat buckets of one dtype."""
 
     capabilities = Capabilities(
@@ -203,8 +242,8 @@ class Ordinary(_Listed):
         dist.all_reduce(flat)
         flat.div_(dist.get_world_size())
 
+    @override
     def wait(self) -> None:
-        """Average the buckets, and copy them back."""
         for gradients in self.plan():
             flat = torch.cat([g.reshape(-1) for g in gradients])
             self.average(flat)
