@@ -89,7 +89,7 @@ def _probed(name: str, num_scenarios: int, seconds: float) -> list[Cell] | str:
     if column.installed() is None:
         return f"left out, {column.package} is not installed"
     known = _known(column)
-    features = [cell.feature for cell in known if cell.feature != PLAIN]
+    features = [name for cell in known for name in cell.features if name != PLAIN]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         words = [column.subject, column.backend, num_scenarios, _SEED, report]
@@ -113,8 +113,8 @@ def _probed(name: str, num_scenarios: int, seconds: float) -> list[Cell] | str:
 
 def with_newer(known: Sequence[Cell], seen: Sequence[Cell]) -> list[Cell]:
     """Add the cells of newer features to those of a column."""
-    listed = {cell.feature for cell in known}
-    return [*known, *(cell for cell in seen if cell.feature not in listed)]
+    listed = {name for cell in known for name in cell.features}
+    return [*known, *(cell for cell in seen if listed.isdisjoint(cell.features))]
 
 
 def observed(column: Column, report: dict[str, Any]) -> list[Cell]:
@@ -127,12 +127,12 @@ def observed(column: Column, report: dict[str, Any]) -> list[Cell]:
         "date": today(),
     }
     plain = [
-        Cell(feature=PLAIN, word="wrong", token=each["token"], **common)
+        Cell(features=(PLAIN,), word="wrong", token=each["token"], **common)
         for each in report["violations"][:1]
     ]
     return plain + [
         Cell(
-            feature=entry["feature"],
+            features=(entry["feature"],),
             word=entry["word"],
             token=entry.get("token", ""),
             **entry["scenarios"],

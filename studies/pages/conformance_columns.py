@@ -1,14 +1,14 @@
 """Columns of the conformance table: synchronizers, and what was observed of each."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from packaging.version import Version
 
 from studies.rows import RESULTS, RowFile
-from syncverify.report.observed import EXPLAINED
 from syncverify.scenario.feature_table import OPTIONAL
 
 PLAIN: Final = "plain steps"
@@ -65,11 +65,11 @@ COLUMNS: Final = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """The observation of one feature of one synchronizer.
+    """The observation of some features of one synchronizer, each alone, with one result.
 
     Attributes:
         column: Name of the column.
-        feature: The feature, as `topic=value`, or `PLAIN` for a violation without any.
+        features: Features of one topic, as `topic=value`; `PLAIN` for a violation without any.
         word: The worst word of a scenario.
         version: Version of the package.
         torch: Version of torch.
@@ -84,7 +84,7 @@ class Cell:
     """
 
     column: str
-    feature: str
+    features: tuple[str, ...]
     word: str
     version: str
     torch: str
@@ -99,11 +99,11 @@ class Cell:
 
     @property
     def num_scenarios(self) -> int:
-        """Number of scenarios that were played."""
+        """Number of scenarios that were played of each feature."""
         return self.right + self.refused + self.wrong + self.hangs + self.unclear
 
 
-CELLS: Final = RowFile(RESULTS / "conformance.jsonl", Cell, ("column", "feature"))
+CELLS: Final = RowFile(RESULTS / "conformance.jsonl", Cell, ("column", "features"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Observed:
     @property
     def cells(self) -> dict[str, Cell]:
         """The cells of the features of today, by feature."""
-        known = {cell.feature: cell for cell in self.stored}
+        known = {name: cell for cell in self.stored for name in cell.features}
         return {name: known[name] for name in map(str, OPTIONAL) if name in known}
 
     def lacks_a_feature(self) -> bool:
@@ -148,9 +148,8 @@ class Observed:
         return self.releases == (self.column.installed(), installed_torch())
 
     def explained(self) -> list[Cell]:
-        """List the cells that have a scenario to show, those of plain steps first."""
-        plain = [cell for cell in self.stored if cell.feature == PLAIN]
-        return plain + [cell for cell in self.cells.values() if cell.word in EXPLAINED]
+        """List the cells that have a scenario to show."""
+        return [each for each in self.stored if each.token]
 
 
 def observed_columns() -> Iterator[Observed]:
@@ -165,4 +164,14 @@ def observed_columns() -> Iterator[Observed]:
 def keep(column: Column, cells: Iterable[Cell]) -> None:
     """Store the cells of a column in the place of all that are stored of it."""
     others = (cell for cell in CELLS.read() if cell.column != column.name)
-    CELLS.write([*others, *cells])
+    CELLS.write([*others, *_joined(cells)])
+
+
+def _joined(cells: Iterable[Cell]) -> Iterator[Cell]:
+    """Yield a cell for all features of a topic with the same result."""
+    features = defaultdict[Cell, set[str]](set)
+    for cell in cells:
+        for name in cell.features:
+            features[replace(cell, features=(name.partition("=")[0],))].add(name)
+    for cell, names in features.items():
+        yield replace(cell, features=tuple(sorted(names)))

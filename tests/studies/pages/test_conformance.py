@@ -75,8 +75,8 @@ def test_our_synchronizer_explains_only_what_its_contract_leaves_out() -> None:
     ours = [each for each in observed_columns() if not each.column.package]
     assert ours
     left_out = features_beyond(resolve("synchronizer").capabilities)
-    explained = {cell.feature for each in ours for cell in each.explained()}
-    assert explained <= {*left_out}
+    explained = {cell.features for each in ours for cell in each.explained()}
+    assert explained <= {(feature,) for feature in left_out}
 
 
 @pytest.mark.usefixtures("_empty")
@@ -98,6 +98,20 @@ def test_a_column_is_observed_again_with_a_newer_release(
 ) -> None:
     keep(FIRST, (replace(cell, **changes) for cell in observed(FIRST, report)))
     assert (FIRST in missing([FIRST.name])) == is_missing
+
+
+@pytest.mark.usefixtures("_empty")
+def test_features_of_a_topic_with_one_result_are_one_row() -> None:
+    keep(FIRST, observed(FIRST, WHOLE))
+    (read,) = observed_columns()
+    assert [*read.cells] == EVERYTHING
+    topics = {name.partition("=")[0] for name in EVERYTHING}
+    assert len(read.stored) == len(topics)
+    seen = observed(FIRST, WHOLE)
+    keep(FIRST, [replace(seen[0], right=2), *seen[1:]])
+    (read,) = observed_columns()
+    assert read.cells[EVERYTHING[0]].features == (EVERYTHING[0],)
+    assert len(read.stored) == len(topics) + 1
 
 
 ROWS = VALUES.read()
