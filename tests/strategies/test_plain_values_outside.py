@@ -13,11 +13,10 @@ from syncverify.scenario.feature_table import ALL_OPTIONAL_TOPICS, FEATURES, OPT
 from syncverify.scenario.features import features_of, features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
-from syncverify.scenario.specs import MeshSpec
 from syncverify.search.drawing import Drawing
 from syncverify.search.missing_values import scenarios_of_missing_values
 from syncverify.search.simpler_scenarios import simpler_scenarios
-from syncverify.strategies import meshes, placements, scenarios
+from syncverify.strategies import scenarios
 
 MAX_RANKS = 4
 MORE_RANKS = ("5", "6", "7", "8")  # one scenario of `size=many ranks` has one of them
@@ -159,30 +158,3 @@ def test_a_contract_without_scenarios_is_refused(outside: set[str], topic: str) 
         f"expected a contract that leaves some {topic!r} on up to 4 ranks; its "
         f"capabilities leave out each one: take a value of {topic!r} out of `outside`"
     )
-
-
-def test_fields_say_the_same_as_values() -> None:
-    fields = Capabilities(tensors="local", scalars=False)
-    values = contract(
-        "parameters=sharded", "parameters=ordinary", "parameters=uneven or empty shard",
-        "parameters=scalar", "accumulations=varying",
-    )  # fmt: skip
-    assert Space(fields, MAX_RANKS).values() == Space(values, MAX_RANKS).values()
-    assert drawn(fields, 1)[0] == drawn(values, 1)[0]
-
-
-@given(meshes(capabilities=contract("mesh=2 axes", "ranks=3")))
-def test_meshes_take_a_contract(mesh: MeshSpec) -> None:
-    assert mesh.shape in {(1,), (2,), (4,)}
-
-
-@given(
-    placements(
-        MeshSpec((2, 2), ("dp", "tp")),
-        num_dims=2,
-        capabilities=contract("parameters=ordinary", "reduction=none"),
-    )
-)
-def test_placements_take_a_contract(placed: tuple[str, ...] | None) -> None:
-    assert placed is not None
-    assert "R" in placed

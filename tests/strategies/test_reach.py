@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import Phase, given, seed, settings
+from hypothesis import Phase, given
 
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.feature_table import (
     FEATURES,
     NEVER_TOGETHER,
-    OPTIONAL,
     PLAIN,
 )
 from syncverify.scenario.features import features_of
@@ -25,7 +24,6 @@ from syncverify.search.drawing import Drawing
 from syncverify.strategies import (
     scenarios,
 )
-from syncverify.strategies.combined_scenarios import combined_scenarios
 from syncverify.strategies.last_words import scenarios_with_last_words
 from tests.programs import one_parameter
 
@@ -173,25 +171,3 @@ def test_scenarios_are_legal_and_have_no_pair_that_is_never_together(
 def test_a_last_word_makes_no_pair_that_is_never_together(scenario: Scenario) -> None:
     met = {*features_of(scenario)}
     assert not [pair for pair in NEVER_TOGETHER if pair <= met]
-
-
-def test_a_pair_that_is_never_together_is_not_combined(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    events = frozenset(each for each in OPTIONAL if each.topic == "event")
-    table = {each: events for each in OPTIONAL if each.topic == "launch"}
-    monkeypatch.setattr("syncverify.strategies.combined_scenarios.NEVER_WITH", table)
-    capabilities = Capabilities(features=frozenset({"launch", "event"}))
-    plain = one_parameter(2, "p0", (), cap_bytes=8)
-    listed: list[Scenario] = []
-
-    @seed(0)
-    @settings(max_examples=100, phases=[Phase.generate], database=None)
-    @given(combined_scenarios(plain, capabilities=capabilities))
-    def draw(scenario: Scenario) -> None:
-        listed.append(scenario)
-
-    draw()
-    assert any(s.launch != "current_stream" for s in listed)
-    assert any(s.events for s in listed)
-    assert not any(s.events and s.launch != "current_stream" for s in listed)

@@ -112,9 +112,6 @@ SMALLEST_OF_RARE_KIND = {
         lambda m: len(m.shape) == 3 and m.axis_names,
         CUBE,
     ),
-    "unnamed": (
-        meshes(max_axes=3, unnamed=True), lambda m: not m.axis_names, MeshSpec((1,), ())
-    ),
     "sub_mesh": (
         placements(GRID, num_dims=2, **EVERY_PLACEMENT), lambda p: "-" in (p or ()),
         ("R", "-"),
@@ -123,15 +120,10 @@ SMALLEST_OF_RARE_KIND = {
         placements(GRID, num_dims=2, **EVERY_PLACEMENT), lambda p: "_S0" in (p or ()),
         ("_S0", "S0"),
     ),
-    "partial": (
-        placements(GRID, num_dims=2, **EVERY_PLACEMENT), lambda p: "P" in (p or ()),
-        ("R", "P"),
-    ),
     "4 dims": (
         shapes(four_dims=True, empty=True), lambda s: len(s) == 4 and 0 not in s,
         (1, 1, 1, 1),
     ),
-    "empty": (shapes(four_dims=True, empty=True), lambda s: 0 in s, (0,)),
 }  # fmt: skip
 
 

@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch import nn
 
 from syncverify.adapters import (
-    ONE_BACKWARD_A_STEP,
     Adapter,
     HooksAdapter,
     LossModule,
@@ -17,7 +16,6 @@ from syncverify.adapters import (
 )
 from syncverify.adapters.revealing_optimizer import RevealingOptimizer
 from syncverify.errors import SubjectError
-from syncverify.scenario.feature_table import MAX_ACCUMULATIONS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
@@ -190,18 +188,3 @@ def test_an_optimizer_finds_its_own_gradients_again() -> None:
 
 def test_a_step_that_reduces_nothing_is_found() -> None:
     assert "gradient_equals_reference" in broken(StepsAlone)
-
-
-def test_revealing_leaves_the_parameters_as_they_were() -> None:
-    subject = bind(StepsAlone)
-    (parameter,) = subject.parameters
-    parameter.grad.fill_(5)
-    subject.wait()
-    assert parameter.eq(1).all()
-    assert parameter.grad.eq(5).all()
-
-
-def test_one_backward_a_step_leaves_other_counts_out() -> None:
-    counts = [str(count) for count in range(1, MAX_ACCUMULATIONS + 1)]
-    covered = [n for n in counts if ONE_BACKWARD_A_STEP.covers("accumulations", n)]
-    assert covered == ["1"]

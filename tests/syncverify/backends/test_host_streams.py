@@ -13,7 +13,6 @@ from syncverify.backends.fake import FakeBackend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.sim.device.host_streams import HostStreams, host_streams
 from syncverify.subjects.subject import resolve
 from tests.programs import one_parameter
 
@@ -119,18 +118,3 @@ def test_a_thread_of_a_rank_is_refused_where_ranks_are_threads() -> None:
     with pytest.raises(EnvironmentNotSupportedError) as caught:
         FakeBackend().run(SCENARIO, resolve(OnAThread))
     assert "threads that use CUDA beside their rank" in str(caught.value)
-
-
-def test_each_thread_has_a_current_stream() -> None:
-    streams = HostStreams()
-    names: list[str] = []
-
-    def note() -> None:
-        names.append(torch.cuda.current_stream().name)  # type: ignore[attr-defined]
-
-    with host_streams(lambda: streams), torch.cuda.stream(torch.cuda.Stream()):
-        thread = threading.Thread(target=note)
-        thread.start()
-        thread.join()
-        note()
-    assert names == ["default", "stream 1"]

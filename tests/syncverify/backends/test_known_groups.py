@@ -1,7 +1,6 @@
 """An unknown way of torch with process groups is refused, and no subject is accused."""
 
 from collections.abc import Iterator
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -11,21 +10,10 @@ from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 
 from syncverify.backends import known_groups, rank_groups, recording
-from syncverify.backends.choice import open_backend
 from syncverify.backends.known_groups import require_known_groups
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.sim.known_torch import first_fault
 from syncverify.sim.network import threaded_world
-from syncverify.subjects.subject import resolve
-
-# Names of torch that a backend uses at run time: the backend, the owner, the name.
-NAMES: list[tuple[str, Any, str]] = [
-    ("gloo", c10d, "_abort_process_group"),
-    ("gloo", c10d, "_new_process_group_helper"),
-    ("gloo", type(c10d._world), "pg_map"),
-    ("gloo", dist.ProcessGroup, "_get_backend"),
-    ("fake", dist.ProcessGroup, "unbox"),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -36,21 +24,6 @@ def _tried_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     first_fault.cache_clear()
     if dist.is_initialized():  # a test has taken the function that ends groups
         dist.destroy_process_group()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("backend", "owner", "name"), NAMES, ids=[name for *_, name in NAMES]
-)
-def test_a_name_that_torch_drops_is_refused_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, backend: str, owner: Any, name: str
-) -> None:
-    monkeypatch.delattr(owner, name)
-    with pytest.raises(EnvironmentNotSupportedError) as caught:
-        open_backend(backend, resolve("synchronizer"))
-    message = str(caught.value)
-    assert message.startswith(f"torch {torch.__version__} is not known to work: ")
-    assert message.count("\n") == 0
 
 
 def test_an_operator_of_another_name_is_refused(

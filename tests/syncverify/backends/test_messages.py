@@ -56,11 +56,6 @@ def test_outcome_of_a_run_is_read_as_it_was() -> None:
         torch.testing.assert_close(dict(ours.gradients), dict(theirs.gradients))
 
 
-def test_outcome_without_a_result_is_read_too() -> None:
-    outcome = JobOutcome(harness_error="no process group")
-    assert unpack_outcome(pack_outcome(outcome)) == outcome
-
-
 @pytest.mark.parametrize("nested", [False, True])
 def test_outcome_with_code_is_refused_and_the_code_does_not_run(
     tmp_path: Path,
@@ -77,13 +72,7 @@ def test_outcome_with_code_is_refused_and_the_code_does_not_run(
     assert not (tmp_path / "touched").exists()
 
 
-@pytest.mark.parametrize("message", [b"", b"junk", pickle.dumps([1])])
+@pytest.mark.parametrize("message", [b"junk", pickle.dumps([1])])
 def test_other_bytes_are_no_outcome(message: bytes) -> None:
     with pytest.raises(InternalError, match=r"bytes that are none"):
-        unpack_outcome(message)
-
-
-def test_other_data_is_no_outcome() -> None:
-    message = pack_result("text")  # type: ignore[arg-type]  # as an attacker does
-    with pytest.raises(InternalError, match=r"^expected a JobOutcome .* got a str$"):
         unpack_outcome(message)

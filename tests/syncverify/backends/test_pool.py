@@ -35,12 +35,6 @@ def there() -> Supervised:
     return worker
 
 
-def test_interrupts_are_blocked_for_no_longer_than_a_start() -> None:
-    worker = start(pool._WORKER)
-    worker.end()
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-
-
 class Starting:
     """A worker process whose start goes wrong in one way, or not at all."""
 

@@ -1,6 +1,7 @@
 """The GPU of a process of a torchrun job, with stand-ins for GPUs."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -39,16 +40,24 @@ def store_with(*gpus: str) -> dist.Store:
     return store
 
 
-def test_a_process_takes_the_gpu_of_its_local_rank(machine: Machine) -> None:
-    machine.shows("GPU-a", "GPU-b", local_rank=1)
-    device = own_device("nccl", store_with("GPU-a"), rank=0, world_size=2)
-    assert device == torch.device("cuda", 1)
-
-
-def test_a_process_that_sees_one_gpu_takes_that_one(machine: Machine) -> None:
-    machine.shows("GPU-b", local_rank=1)
-    device = own_device("nccl", store_with("GPU-a"), rank=0, world_size=2)
-    assert device == torch.device("cuda", 0)
+@pytest.mark.parametrize(
+    ("backend", "shown", "local_rank", "device"),
+    [
+        ("nccl", ("GPU-a", "GPU-b"), 1, torch.device("cuda", 1)),
+        ("nccl", ("GPU-b",), 1, torch.device("cuda", 0)),
+        ("gloo", (), 3, torch.device("cpu")),
+    ],
+)
+def test_a_process_takes_the_gpu_of_its_local_rank_or_its_only_one(
+    machine: Machine,
+    backend: Any,
+    shown: tuple[str, ...],
+    local_rank: int,
+    device: torch.device,
+) -> None:
+    machine.shows(*shown, local_rank=local_rank)
+    store = store_with("GPU-a")
+    assert own_device(backend, store, rank=0, world_size=2) == device
 
 
 def test_two_processes_with_one_gpu_are_refused(machine: Machine) -> None:
@@ -69,9 +78,3 @@ def test_a_process_beyond_several_gpus_has_none(machine: Machine) -> None:
         "the nccl backend needs one GPU per process: local rank 2 of this machine has none "
         "(it has 2); lower --nproc-per-node"
     )
-
-
-def test_gloo_plays_on_the_cpu(machine: Machine) -> None:
-    machine.shows(local_rank=3)
-    device = own_device("gloo", dist.HashStore(), rank=0, world_size=1)
-    assert device == torch.device("cpu")

@@ -111,12 +111,6 @@ COLLECTIVES: dict[str, tuple[Callable[[], object], tuple[str, str, str, int]]] =
         lambda: dist.all_to_all_single(torch.cat(several()), torch.cat(several())),
         ("all_to_all_single", "", "float32", 9),
     ),
-    "functional all_to_all": (
-        lambda: funcol.all_to_all_single(
-            torch.cat(several()), None, None, dist.group.WORLD
-        ).clone(),
-        ("all_to_all_single", "", "float32", 9),
-    ),
     "functional all_reduce": (
         lambda: funcol.all_reduce(ones(3), "sum", dist.group.WORLD).clone(),
         ("all_reduce", "SUM", "float32", 3),
@@ -124,16 +118,6 @@ COLLECTIVES: dict[str, tuple[Callable[[], object], tuple[str, str, str, int]]] =
     "functional all_gather": (
         lambda: funcol.all_gather_tensor(ones(3), 0, dist.group.WORLD).clone(),
         ("all_gather_single", "", "float32", 3),
-    ),
-    "functional reduce_scatter": (
-        lambda: funcol.reduce_scatter_tensor(
-            torch.cat(several()), "avg", 0, dist.group.WORLD
-        ).clone(),
-        ("reduce_scatter_single", "AVG", "float32", 9),
-    ),
-    "functional broadcast": (
-        lambda: funcol.broadcast(ones(3), 0, dist.group.WORLD).clone(),
-        ("broadcast", "", "float32", 3),
     ),
     "functional coalesced": (
         lambda: [

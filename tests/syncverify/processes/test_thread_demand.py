@@ -60,14 +60,6 @@ def test_demand_of_a_thread(
     assert asked.look(is_silent=is_silent) == expected
 
 
-def test_a_thread_that_is_new_counts_by_its_state(
-    demand: tuple[ThreadDemand, Files, list[float]],
-) -> None:
-    asked, threads, clock = demand
-    threads[8], clock[0] = ("R", 9.0, 900), clock[0] + SECONDS
-    assert asked.look(is_silent=True) == (0.0, True)
-
-
 @pytest.mark.parametrize(
     ("waited", "expected"),
     [
@@ -104,23 +96,6 @@ def test_the_loop_of_gloo_is_known_by_its_name() -> None:
     assert thread_demand.LOOP_OF_GLOO in names
     for group in groups:
         group.shutdown()
-
-
-@pytest.mark.skipif(not Path("/proc").exists(), reason="the kernel has no /proc")
-def test_our_own_threads_are_known_by_their_name() -> None:
-    polls: list[bool] = []
-
-    def look() -> None:
-        number = threading.get_native_id()
-        thread_demand.name_own_thread()
-        read = thread_demand._thread(Path(f"/proc/self/task/{number}"))
-        assert read is not None
-        polls.append(read.polls)
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-    assert polls == [True]
 
 
 def test_a_process_that_is_gone_asks_for_nothing() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from syncverify.scenario.contributions import contribution
@@ -41,6 +41,7 @@ def wide(num_ranks: int, dtype: str = "bfloat16", accumulations: int = 4) -> Sce
 
 
 @pytest.mark.long
+@settings(max_examples=10)
 @given(scenarios(max_ranks=16), st.data())
 @example(wide(3), None)
 @example(wide(13), None)
@@ -81,6 +82,7 @@ def distinct_per_element(parts: torch.Tensor) -> bool:
 
 
 @pytest.mark.long
+@settings(max_examples=10)
 @given(scenarios(), st.data())
 def test_contributions_are_whole_divisible_distinct_and_of_one_sign(
     scenario: Scenario, data: st.DataObject
@@ -100,30 +102,6 @@ def test_contributions_are_whole_divisible_distinct_and_of_one_sign(
             assert parts.all() or spec.gradient == ZERO
             if "bfloat16" not in {spec.dtype, spec.effective_grad_dtype}:
                 assert distinct_per_element(parts)
-
-
-def test_bfloat16_contributions_are_distinct_as_far_as_256_reaches() -> None:
-    """1 + ... + 22 = 253; and 3 x (1 + ... + 9) = 135, for a mean over 3 ranks."""
-    for num_ranks, accumulations in ((4, 4), (3, 3), (2, 4), (1, 4), (2, 11)):
-        scenario = wide(num_ranks, accumulations=accumulations)
-        parts = everything(scenario, scenario.parameters[0], 0, 0)
-        assert distinct_per_element(parts), (num_ranks, accumulations)
-
-
-def test_contributions_depend_on_step_parameter_rank_and_micro_batch() -> None:
-    mesh = MeshSpec((2,), ("dp",))
-    specs = tuple(ParameterSpec(f"p{i}", (17,), ("R",)) for i in range(2))
-    scenario = Scenario(mesh, specs, (2, 2), 2**20)
-    values = {
-        (spec.name, rank, step, m): tuple(
-            contribution(scenario, spec, rank=rank, step=step, micro_batch=m).tolist()
-        )
-        for spec in specs
-        for rank in range(2)
-        for step in range(2)
-        for m in range(2)
-    }
-    assert len(set(values.values())) == 16
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,6 @@ def cut(drawn: Scenario) -> tuple[MeshSpec, tuple[ParameterSpec, ...]]:
     return drawn.mesh, drawn.parameters
 
 
-REPLICATED = ParameterSpec("r", (5,), ("R",))
-
-
 @pytest.mark.parametrize(
     ("numel", "parts"),
     [
@@ -37,13 +34,6 @@ def test_an_axis_is_cut_where_local_parts_change(
 ) -> None:
     sharded = ParameterSpec("s", (numel,), ("S0",))
     assert [*coordinate_classes(*cut(scenario((8,), sharded)), 0)] == parts
-
-
-def test_a_dim_may_be_cut_by_several_axes() -> None:
-    """Five over two is 3 and 2; over two again 2 and 1, and 1 and 1."""
-    twice = scenario((2, 2), ParameterSpec("a", (5,), ("S0", "S0")))
-    assert coordinate_classes(*cut(twice), 0) == (range(1), range(1, 2))
-    assert coordinate_classes(*cut(twice), 1) == (range(1), range(1, 2))
 
 
 @pytest.mark.long
@@ -67,20 +57,3 @@ def test_ranks_of_a_class_hold_parts_of_equal_shape(drawn: Scenario) -> None:
         for rank in representatives(*cut(drawn))
     }
     assert chosen == {held for of_one_class in shapes.values() for held in of_one_class}
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 65_536])
-def test_ends_and_both_parities_play(size: int) -> None:
-    chosen = representatives(*cut(scenario((size,), REPLICATED)))
-    assert (chosen[0], chosen[-1]) == (0, size - 1)
-    assert len(chosen) == min(size, 3)
-    assert {rank % 2 for rank in chosen} == ({0, 1} if size > 1 else {0})
-
-
-def test_representatives_form_a_grid() -> None:
-    uneven = scenario((64, 1024), ParameterSpec("a", (1500,), ("R", "S0")))
-    assert coordinate_classes(*cut(uneven), 1) == (range(750), range(750, 1024))
-    rows, columns = (0, 31, 63), (0, 375, 749, 750, 887, 1023)
-    assert representatives(*cut(uneven)) == tuple(
-        1024 * row + column for row in rows for column in columns
-    )

@@ -59,16 +59,6 @@ def test_large_scenario_counts_each_of_its_values() -> None:
     }
 
 
-def test_a_feature_counts_once_per_scenario() -> None:
-    coverage = Coverage()
-    for _ in range(3):
-        coverage.add(SMALL)
-    coverage.add(LARGE)
-    assert coverage.num_scenarios == 4
-    assert nonzero(coverage)["ranks"] == {"4": 4}
-    assert coverage.table()["parameters"]["scalar"] == 3
-
-
 def test_cap_splits_counts_trainable_local_bytes_of_one_group() -> None:
     """Two of 8 elements: 32 bytes each, 16 where the gradient is bfloat16."""
 
@@ -97,18 +87,6 @@ def test_a_pair_is_missing_until_a_scenario_has_both_values() -> None:
     assert (("mesh", "2 axes"), ("dtype", "bfloat16")) not in coverage.missing_pairs()
     # Two scenarios have one value each.
     assert (("mesh", "1 axis"), ("dtype", "float16")) in coverage.missing_pairs()
-
-
-def test_two_searches_count_as_one() -> None:
-    one, other, both = (Coverage(Space(PLAIN, 4)) for _ in range(3))
-    one.add(SMALL, ["zero_grad_clears"])
-    other.add(LARGE, ["zero_grad_clears"])
-    for scenario in (SMALL, LARGE):
-        both.add(scenario, ["zero_grad_clears"])
-    one.update(other)
-    assert one.table() == both.table()
-    assert one.missing_pairs() == both.missing_pairs()
-    assert one.applied == both.applied == {"zero_grad_clears": 2}
 
 
 @pytest.mark.parametrize(

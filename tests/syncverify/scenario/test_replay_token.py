@@ -239,25 +239,23 @@ def load_refusal(text: str) -> str:
     return str(caught.value)
 
 
-def test_load_asks_which_of_several(tmp_path: Path) -> None:
-    file = written(tmp_path, report(TOKEN, TOKEN, TOKEN))
-    assert load_refusal(file) == (
-        f"{file!r} has 3 violations: choose one with {file}#1 to {file}#3"
-    )
-
-
-@pytest.mark.parametrize("index", ["4", "0", "²"])
-def test_load_refuses_a_violation_that_is_not_there(tmp_path: Path, index: str) -> None:
-    file = written(tmp_path, report(TOKEN, TOKEN, TOKEN))
-    assert load_refusal(f"{file}#{index}") == (
-        f"{file!r} has no violation #{index}: it has 3"
-    )
-
-
-def test_load_says_that_a_report_has_no_violation(tmp_path: Path) -> None:
-    file = written(tmp_path, report())
-    assert load_refusal(file) == f"{file!r} has no violation to play"
-    assert load_refusal(f"{file}#1") == f"{file!r} has no violation to play"
+@pytest.mark.parametrize(
+    ("num_violations", "index", "message"),
+    [
+        (3, "", "has 3 violations: choose one with {file}#1 to {file}#3"),
+        (3, "#4", "has no violation #4: it has 3"),
+        (3, "#0", "has no violation #0: it has 3"),
+        (3, "#²", "has no violation #²: it has 3"),
+        (0, "", "has no violation to play"),
+        (0, "#1", "has no violation to play"),
+    ],
+)
+def test_load_refuses_a_violation_that_is_not_there(
+    tmp_path: Path, num_violations: int, index: str, message: str
+) -> None:
+    file = written(tmp_path, report(*[TOKEN] * num_violations))
+    refused = load_refusal(f"{file}{index}")
+    assert refused == f"{file!r} {message.format(file=file)}"
 
 
 @pytest.mark.parametrize(

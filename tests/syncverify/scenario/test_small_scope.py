@@ -99,13 +99,3 @@ def test_caps_of_more_buckets_are_left_out() -> None:
     assert cap_classes(TWO, specs, 3) == [28, 20, 12, 8, 7]
     assert cap_classes(TWO, specs, 2) == [28, 20]
     assert cap_classes(TWO, specs, 1) == [28]
-
-
-def test_words_outside_of_the_contract_are_left_out() -> None:
-    scope = SmallScope(parameters=1, steps=1, words=("use",))
-    words = {
-        spec.use
-        for each in scope.scenarios(Capabilities(features=frozenset({"use=twice"})))
-        for spec in each.parameters
-    }
-    assert words == {"plain", "twice"}

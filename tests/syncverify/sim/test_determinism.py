@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,11 @@ from hypothesis import strategies as st
 
 from syncverify.backends.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.strategies import scenarios
 from syncverify.subjects.subject import resolve
+from syncverify.trace.records import Access
 from syncverify.trace.run import Run
 
 ROOT = Path(__file__).parents[3]
@@ -57,6 +62,27 @@ def test_same_scenario_same_transcript(
     assert transcript(first) == transcript(second)
 
 
+def in_backward(run: Run) -> Counter[tuple[str, str]]:
+    """Count the operators of rank 0 in backward passes, by operator and stream."""
+    return Counter(
+        (event.operator, event.stream)
+        for event in run.ranks[0].trace
+        if isinstance(event, Access) and event.moment.phase == "backward"
+    )
+
+
+def test_operators_on_further_threads_of_a_rank_are_recorded() -> None:
+    subject = resolve("studies.stand_ins.modes:SumsInAHook")
+    specs = tuple(ParameterSpec(f"p{i}", (3,), ("R",)) for i in range(2))
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (2, 1), 64)
+    on_threads = replace(scenario, backward="on_threads")
+    runs = [SimBackend().run(each, subject) for each in (scenario, on_threads)]
+    assert [run.fault for run in runs] == [None, None]
+    expected, seen = map(in_backward, runs)
+    assert expected["aten.clone.default", "stream 1"] > 0
+    assert seen == expected
+
+
 ELSEWHERE = """
 import hashlib, sys
 from hypothesis import HealthCheck, given, seed, settings
@@ -80,8 +106,8 @@ def digest(seed_, num_examples):
     play()
     return hashed.hexdigest()
 
-digest({before}, 5)
-print(digest(3, 6))
+digest({before}, 3)
+print(digest(3, 3))
 """
 
 

@@ -52,12 +52,7 @@ def test_lines_of_a_dump_are_those_of_a_thread_if_every_rank_waits() -> None:
     ]
 
 
-def test_a_dump_without_a_line_of_the_subject_has_no_lines() -> None:
-    assert frames_in_dump("\n".join([WAITS, HARNESS])) == []
-    assert frames_in_dump("") == []
-
-
-@pytest.mark.parametrize("name", ["sympy", "networkx", "jinja2", "fsspec"])
+@pytest.mark.parametrize("name", ["sympy", "jinja2"])
 def test_a_package_that_torch_requires_is_no_subject(name: str) -> None:
     file = importlib.util.find_spec(name)
     assert file is not None

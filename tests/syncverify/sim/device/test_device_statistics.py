@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
 import pytest
@@ -55,21 +54,6 @@ def test_the_state_of_the_device_is_answered() -> None:
 
     simulation = simulate(program, 2)
     assert (simulation.violations, simulation.refused) == ((), "")
-
-
-def test_a_thread_of_the_program_may_ask_for_numbers() -> None:
-    def program() -> int:
-        answers: list[int] = []
-        thread = threading.Thread(
-            target=lambda: answers.append(torch.cuda.memory_allocated())
-        )
-        thread.start()
-        thread.join()
-        return answers[0]
-
-    simulation = simulate(program, 2)
-    assert simulation.results[0] > 0
-    assert simulation.refused == ""
 
 
 def test_a_profiler_starts_and_ends_and_records_nothing(tmp_path: Path) -> None:

@@ -116,18 +116,6 @@ def test_what_a_hook_makes_current_ends_with_its_node(traced) -> None:
     traced(program)
 
 
-def test_a_side_stream_in_a_hook_leaves_other_nodes_alone(traced) -> None:
-    def program(_: int) -> None:
-        side = torch.cuda.Stream()
-        first, second = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
-        first.register_hook(lambda _: torch.cuda.set_stream(side))
-        seen = streams_seen(second)
-        (second * 2 + first).sum().backward()
-        assert seen == ["default"]
-
-    traced(program)
-
-
 def test_final_callbacks_run_after_the_join(lines_of) -> None:
     def program(_: int) -> None:
         side = torch.cuda.Stream()
@@ -192,25 +180,6 @@ def test_a_leaf_whose_memory_was_freed_has_the_stream_of_its_use(traced) -> None
     traced(program)
 
 
-def test_memory_of_a_gradient_that_changes_streams_waits_for_both(lines_of) -> None:
-    def program(_: int) -> None:
-        mesh = init_device_mesh("cpu", (1,))
-        local = DTensor.from_local(torch.ones(2), mesh, [Replicate()], run_check=False)
-        leaf = nn.Parameter(local)
-        with torch.cuda.stream(torch.cuda.Stream()):
-            # Its graph keeps the node, and the node its stream.
-            held = leaf.view_as(leaf)
-        leaf.grad = DTensor.from_local(
-            torch.zeros(2), mesh, [Replicate()], run_check=False
-        )
-        (leaf.to_local() * 3).sum().backward()
-        del held
-
-    lines = lines_of(program)
-    assert "stream 1: add_ reads [0:0-8 1:0-8] writes [0:0-8]" in lines
-    assert "storage 1 of default freed, passed to stream 1" in lines
-
-
 def test_a_gradient_that_is_asked_for_is_waited_for(lines_of) -> None:
     def program(_: int) -> None:
         leaf = nn.Parameter(torch.ones(2))
@@ -224,13 +193,3 @@ def test_a_gradient_that_is_asked_for_is_waited_for(lines_of) -> None:
     lines = lines_of(program)
     assert "mark 2 in stream 1" in lines
     assert "default waits for 2" in lines
-
-
-def test_memory_that_backward_starts_with_is_kept_for_the_first_node(lines_of) -> None:
-    def program(_: int) -> None:
-        leaf = nn.Parameter(torch.ones(2))
-        with torch.cuda.stream(torch.cuda.Stream()):
-            loss = (leaf * 3).sum()
-        loss.backward(torch.ones(()))
-
-    assert "storage 1 of default freed, passed to stream 1" in lines_of(program)

@@ -74,19 +74,6 @@ def test_a_torch_with_one_implementation_has_no_choice(
     assert promises_of("nccl") == LEGACY
 
 
-@pytest.mark.parametrize("backend", ["nccl2", "cpu:gloo,cuda:nccl2"])
-def test_a_group_of_each_name_is_one_of_the_machine(
-    on_ranks: OnRanks, torch_names: Callable[..., None], backend: str
-) -> None:
-    def program(_: int) -> float:
-        group = dist.new_group([0, 1], backend=backend)
-        tensor = torch.ones(1)
-        dist.all_reduce(tensor, group=group)
-        return tensor.item()
-
-    assert on_ranks(2, program) == [2, 2]
-
-
 def test_a_name_that_torch_does_not_know_is_refused_as_torch_does(
     on_ranks: OnRanks, torch_names: Callable[..., None]
 ) -> None:
@@ -97,26 +84,6 @@ def test_a_name_that_torch_does_not_know_is_refused_as_torch_does(
 
     with pytest.raises(Exception, match=r"(?i)nccl9"):
         on_ranks(2, program)
-
-
-def test_a_future_of_nccl2_brings_the_result_when_it_is_asked_for(
-    on_ranks: OnRanks, torch_names: Callable[..., None]
-) -> None:
-    def program(rank: int) -> list[tuple[float, float]]:
-        seen = []
-        for backend in ("nccl-legacy", "nccl", "nccl2"):
-            tensor = torch.full((1,), rank + 1.0)
-            group = dist.new_group([0, 1], backend=backend)
-            future = dist.all_reduce(tensor, group=group, async_op=True).get_future()
-            before = tensor.item()
-            assert future.done()
-            (result,) = future.wait()
-            seen.append((before, result.item()))
-        return seen
-
-    assert on_ranks(2, program) == [
-        [(rank + 1, 3), (rank + 1, 3), (3, 3)] for rank in range(2)
-    ]
 
 
 class Sums:

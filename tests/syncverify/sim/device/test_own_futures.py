@@ -65,16 +65,6 @@ def completed_by_a_callback(_: Any, bucket: dist.GradBucket) -> Future:
     return future
 
 
-def completed_after_a_wait(_: Any, bucket: dist.GradBucket) -> Future:
-    """Right: all is on the current stream."""
-    future = Future(devices=[bucket.buffer().device])
-    work = dist.all_reduce(bucket.buffer(), async_op=True)
-    assert work is not None
-    work.wait()
-    future.set_result(bucket.buffer().div_(dist.get_world_size()))
-    return future
-
-
 def trained_with(hook: Hook) -> Callable[[int], torch.Tensor]:
     def program(rank: int) -> torch.Tensor:
         torch.manual_seed(0)
@@ -94,7 +84,6 @@ def trained_with(hook: Hook) -> Callable[[int], torch.Tensor]:
     [
         completed_where_it_is_summed,
         completed_by_a_callback,
-        completed_after_a_wait,
     ],
 )
 def test_a_right_hook_is_silent(hook: Hook) -> None:
@@ -149,11 +138,3 @@ def test_a_wait_for_no_result_is_refused() -> None:
 
     refused = simulate(program, 1).refused
     assert "does not simulate a wait for a future that has no result yet" in refused
-
-
-def test_torch_makes_its_own_futures_again() -> None:
-    simulate(doubled_aside(lambda future: future.wait()), 1)
-    assert "__new__" not in vars(torch.futures.Future)
-    future = Future()
-    future.set_result(1)
-    assert future.wait() == 1

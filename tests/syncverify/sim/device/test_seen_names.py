@@ -157,14 +157,6 @@ def test_a_defect_in_the_branch_for_gpus_is_found_where_the_subject_is_seen() ->
     assert violations(doubles, SEES_CPU) == []
 
 
-def test_lines_of_torch_near_to_kernels_hear_the_truth() -> None:
-    """Or torch's own code would look for kernels that are not there."""
-    seen: list[str] = []
-    assert violations(lambda g: seen.append(repr(g))) == []
-    assert "cuda" not in "".join(seen)
-    assert len(seen) == 2
-
-
 def no_kernel(gradient: Tensor) -> None:
     torch.ops.aten._fused_dropout(gradient, 0.5)
 
@@ -238,7 +230,7 @@ def test_nccl_takes_no_memory_of_the_host() -> None:
 @pytest.mark.long
 def test_our_synchronizer_holds_its_contract_where_it_is_seen() -> None:
     contract = replace(resolve("synchronizer").capabilities, device="cuda")
-    verify("synchronizer", contract=contract, examples=20, seed=0)
+    verify("synchronizer", contract=contract, examples=8, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -117,25 +117,6 @@ def test_all_modes_see_the_group_and_the_result_is_right(device: str) -> None:
     assert modes[2].operators[1] == OPS.recv_.default
 
 
-def test_a_mode_may_issue_a_collective_itself() -> None:
-    class Twice(TorchDispatchMode):
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            if func is OPS.allreduce_.default:
-                dist.all_reduce(args[0][0])
-            return func(*args, **(kwargs or {}))
-
-    def program(_: int) -> None:
-        value = torch.ones(1)
-        with Seen() as below, Twice():  # type: ignore[no-untyped-call]  # torch
-            dist.all_reduce(value)
-        assert value.item() == 4
-        assert len(below.operators) == 2
-
-    play(program, 2)
-
-
 def test_a_mode_changes_nothing_in_the_trace() -> None:
     def trace(*, with_mode: bool) -> list[Any]:
         def program(_: int) -> None:
@@ -155,13 +136,3 @@ def test_a_mode_changes_nothing_in_the_trace() -> None:
         ]
 
     assert trace(with_mode=True) == trace(with_mode=False)
-
-
-def test_a_forgotten_wait_leaves_the_old_value() -> None:
-    def program(_: int) -> None:
-        value = torch.ones(1)
-        with Seen():
-            dist.all_reduce(value, async_op=True)
-        assert value.item() == 1
-
-    play(program, 2)

@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp._debug_utils import SimpleProfiler
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.experimental import implicit_replication
@@ -63,22 +62,6 @@ def test_ranks_draw_the_same_numbers_with_and_without_a_barrier(
     without = results(lambda rank: program(rank, with_barrier=False))
     assert with_barrier == without
     assert with_barrier[0] != with_barrier[1]
-
-
-def test_each_rank_starts_from_the_state_of_the_process() -> None:
-    def draw(_: int) -> tuple[float, ...]:
-        drawn = one_of_each()
-        dist.barrier()
-        return drawn
-
-    for seed, _ in DRAWS.values():
-        seed(3)
-    one, other = results(draw)
-    assert one == other == one_of_each()
-
-
-def one_of_each() -> tuple[float, ...]:
-    return tuple(each() for _, each in DRAWS.values())
 
 
 def test_the_generators_of_the_process_are_as_before_after_a_run() -> None:
@@ -240,10 +223,6 @@ def test_a_hook_is_its_ranks_though_the_rank_imports_meanwhile(
 
 
 SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[], object]]] = {
-    "default dtype": (
-        torch.get_default_dtype,
-        lambda: torch.set_default_dtype(torch.float64),
-    ),
     "deterministic": (
         torch.are_deterministic_algorithms_enabled,
         lambda: torch.use_deterministic_algorithms(mode=True),
@@ -255,10 +234,6 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[], object]]] = {
     "precision of one backend": (
         lambda: torch.backends.cuda.matmul.fp32_precision == "tf32",
         lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
-    ),
-    "precision of one operator": (
-        lambda: torch.backends.cudnn.conv.fp32_precision == "ieee",
-        lambda: setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee"),
     ),
 }
 
@@ -276,15 +251,6 @@ def test_a_setting_is_of_the_rank_that_changes_it(
     before = read()
     one, other = results(program)
     assert one != other == before == read()
-
-
-def test_a_block_of_anomalies_without_a_look_for_nan_stays_one() -> None:
-    def program(_: int) -> tuple[bool, bool]:
-        with torch.autograd.set_detect_anomaly(True, check_nan=False):
-            dist.barrier()
-            return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-
-    assert results(program) == [(True, False)] * 2
 
 
 def test_printed_lines_go_where_their_rank_prints() -> None:
@@ -311,18 +277,6 @@ def test_overlapping_blocks_catch_the_warnings_of_their_rank() -> None:
     before = warnings.filters
     assert results(program) == [["of rank 0"], ["of rank 1"]]
     assert warnings.filters is before
-
-
-def test_ranks_are_in_the_same_phase_of_fsdp1() -> None:
-    """Its profiler refuses a phase that runs already."""
-
-    def program(_: int) -> set[str]:
-        with SimpleProfiler.profile("all"):
-            dist.barrier()
-            return {*SimpleProfiler.profiling}
-
-    assert results(program) == [{"all"}] * 2
-    assert not SimpleProfiler.profiling
 
 
 def test_an_order_by_hashes_of_strings_is_found() -> None:

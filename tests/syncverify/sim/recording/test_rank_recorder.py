@@ -4,7 +4,6 @@ import gc
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.nn.attention.flex_attention import create_block_mask
 
 from syncverify.errors import EnvironmentNotSupportedError
@@ -47,28 +46,6 @@ def test_out_and_foreach_and_new_results_are_seen(lines_of) -> None:
     ]
 
 
-def test_memory_goes_back_when_the_last_reference_goes(lines_of) -> None:
-    def program(_: int) -> None:
-        side = torch.cuda.Stream()
-        x = torch.zeros(2)
-        view = x[1:]
-        with torch.cuda.stream(side):
-            view.add_(1)
-        view.record_stream(side)
-        del x
-        side.wait_stream(torch.cuda.current_stream())
-        del view
-        torch.cuda.current_stream().wait_stream(side)
-
-    assert lines_of(program)[2:] == [
-        "mark 1 in default",
-        "stream 1 waits for 1",
-        "storage 0 of default freed, held for stream 1",
-        "mark 2 in stream 1",
-        "default waits for 2",
-    ]
-
-
 def test_cycles_are_not_collected_during_a_run(lines_of) -> None:
     def program(_: int) -> None:
         cycle = [torch.zeros(2)]
@@ -80,22 +57,6 @@ def test_cycles_are_not_collected_during_a_run(lines_of) -> None:
 
     assert not [line for line in lines_of(program) if "freed" in line]
     assert gc.isenabled()
-
-
-def test_a_collective_holds_its_memory_until_it_is_waited_for(lines_of) -> None:
-    def program(_: int) -> None:
-        work = dist.all_reduce(torch.ones(2), async_op=True)
-        torch.cuda.current_stream().record_event()
-        work.wait()
-        del work
-        torch.cuda.current_stream().record_event()
-
-    assert lines_of(program, num_ranks=2)[2:] == [
-        "mark 1 in default",
-        "default waits for collective 0",
-        "storage 0 of default freed",
-        "mark 2 in default",
-    ]
 
 
 def test_operators_of_which_flex_attention_is_made_are_seen(lines_of) -> None:

@@ -37,17 +37,12 @@ ON_DEVICE: tuple[Alias, ...] = (
     last_half,
     through_a_capsule,
     torch.from_dlpack,
-    lambda tensor: torch.from_dlpack(torch.from_dlpack(tensor)),
-    lambda tensor: tensor.view(torch.int32),
 )
 ON_HOST: tuple[Alias, ...] = (
     *ON_DEVICE,
     lambda tensor: torch.from_numpy(tensor.numpy()),
-    lambda tensor: torch.from_numpy(tensor.numpy()[2:]),
-    lambda tensor: torch.as_tensor(tensor.numpy()),
     lambda tensor: torch.asarray(tensor.numpy()),
     lambda tensor: torch.from_dlpack(tensor.numpy()),
-    lambda tensor: torch.frombuffer(tensor.numpy(), dtype=torch.float32),
     lambda tensor: torch.frombuffer(
         memoryview(tensor.numpy()), dtype=torch.int8, offset=5
     ),
@@ -159,10 +154,8 @@ def copies_of_one_array(_: int) -> list[torch.Tensor]:
     array = np.ones(4, dtype=np.float32)
     tensors = [
         torch.from_numpy(array).cuda(),
-        torch.as_tensor(array).to("cuda"),
         torch.as_tensor(array, device="cuda"),
         torch.asarray(array, device="cuda"),
-        torch.frombuffer(array, dtype=torch.float32).to("cuda", non_blocking=True),
         torch.from_dlpack(array).cuda(),
     ]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors[::2]]
@@ -179,4 +172,4 @@ def test_an_array_that_goes_to_the_device_is_copied() -> None:
     simulation = simulate(copies_of_one_array, 2)
     simulation.check()
     first, second = simulation.results
-    assert [tensor.tolist() for tensor in first + second] == [[2.0] * 4] * 12
+    assert [tensor.tolist() for tensor in first + second] == [[2.0] * 4] * 8
