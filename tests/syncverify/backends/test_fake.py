@@ -8,15 +8,13 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from syncverify.backends.fake import FakeBackend, _build_own_mesh
+from syncverify.backends.fake import FakeBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.distribution import build_mesh
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.settings import Settings
-from syncverify.sim.network.threaded_world import init_fake_process_group
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.verification.reported_search import run_search
@@ -86,21 +84,6 @@ def test_a_few_ranks_play_for_a_world_of_65536() -> None:
     assert played == [8192 * row + column for row in (0, 3, 7) for column in columns]
     assert run.representatives == tuple(played)
     assert check(HUGE, run, subject.capabilities) == []
-
-
-def test_own_mesh_is_what_torch_builds() -> None:
-    """Equal to `init_device_mesh`'s, with groups of the same ranks."""
-
-    def look(build: Any) -> tuple[Any, ...]:
-        mesh = build(WIDE.mesh, torch.device("cpu"))
-        groups = [dist.get_process_group_ranks(g) for g in mesh.get_all_groups()]
-        return mesh, groups, mesh.get_coordinate(), mesh.mesh_dim_names
-
-    init_fake_process_group(rank=5, world_size=16)
-    try:
-        assert look(_build_own_mesh) == look(build_mesh)
-    finally:
-        dist.destroy_process_group()
 
 
 def test_a_fault_in_a_large_world_names_the_global_rank() -> None:

@@ -5,9 +5,6 @@ import sys
 
 import pytest
 
-from syncverify.backends import gloo
-from syncverify.backends.gloo import GlooBackend
-
 SCRIPT = """
 import resource
 from syncverify.errors import SyncverifyError
@@ -41,10 +38,3 @@ def test_limit_is_raised_as_far_as_needed_or_refused() -> None:
         "EnvironmentNotSupportedError expected a limit of 256 open files or more, which "
         "ranks with sockets need, got 64; raise it by `ulimit -n 1024`, or play on sim"
     )
-
-
-def test_gloo_asks_for_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(gloo, "require_descriptors", lambda: asked.append("gloo"))
-    GlooBackend()
-    assert asked == ["gloo"]

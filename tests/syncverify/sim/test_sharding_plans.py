@@ -63,21 +63,6 @@ def schema_of(op: Any, *args: Any, **kwargs: Any) -> OpSchema:
     return schema
 
 
-def test_torch_searches_once_for_all_ranks_and_runs(
-    on_ranks: OnRanks, searches: Counter[str]
-) -> None:
-    sharding_plans._KNOWN_PLANS.clear()
-
-    def program(rank: int) -> bool:
-        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
-        product = distributed(mesh, Shard(0)).mul(2)
-        return product.device_mesh is mesh and product.placements == (Shard(0),)
-
-    for _ in range(2):
-        assert on_ranks(2, program) == [True, True]
-    assert searches["aten.mul.Tensor"] == 1
-
-
 def test_torch_searches_again_by_other_rules(
     on_ranks: OnRanks, searches: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,7 +180,6 @@ def odd_split() -> None:
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        (strided, "rank 0 raised ValueError: Tensors must be contiguous"),
         (
             parts_of_one_element,
             "rank 0 raised ValueError: Tensors must be contiguous",

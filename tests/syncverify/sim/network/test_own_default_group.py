@@ -1,8 +1,9 @@
-"""Programs that make their default group themselves, and collectives in inference mode."""
+"""Default groups that programs make, their store, and collectives in inference mode."""
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from tests.free_programs import play, tried
 
@@ -94,3 +95,44 @@ def test_a_rank_that_does_not_split_keeps_the_others_waiting() -> None:
     _, stall, _ = tried(program, 2, device="cuda")
     assert stall is not None
     assert "split 1 of group" in str(stall.details[0])
+
+
+# The store, in which ranks meet.
+
+
+def test_a_rank_that_waits_for_a_key_lets_the_others_run() -> None:
+    found: dict[int, bytes] = {}
+
+    def program(rank: int) -> None:
+        store = c10d._get_default_store()
+        store.set(f"key {rank}", f"value {rank}")
+        found[rank] = store.get(f"key {1 - rank}")
+        assert store.check([f"key {rank}"])
+        assert not store.check(["no key"])
+
+    play(program, 2)
+    assert found == {0: b"value 1", 1: b"value 0"}
+
+
+def test_a_key_that_was_deleted_is_not_there() -> None:
+    """Through the prefix that torch puts in front of every key."""
+
+    def program(_: int) -> None:
+        store = c10d._get_default_store()
+        store.set("key", "value")
+        assert store.delete_key("key")
+        assert not store.check(["key"])
+        assert not store.delete_key("key")
+
+    play(program, 1)
+
+
+def test_a_key_that_nobody_sets_ends_the_run_and_is_named() -> None:
+    def program(rank: int) -> None:
+        if rank == 0:
+            c10d._get_default_store().get("nothing")
+
+    _, stall, _ = tried(program, 2)
+    assert stall is not None
+    assert stall.kind == "deadlock"
+    assert "nothing" in "".join(stall.details)

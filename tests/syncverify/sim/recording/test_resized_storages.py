@@ -20,10 +20,6 @@ def larger(full: torch.Tensor) -> None:
     full.untyped_storage().resize_(4096)
 
 
-def smaller(full: torch.Tensor) -> None:
-    full.untyped_storage().resize_(16)
-
-
 def to_zero_and_back(full: torch.Tensor) -> None:
     size = full.untyped_storage().nbytes()
     full.untyped_storage().resize_(0)
@@ -35,12 +31,8 @@ def to_other_data(full: torch.Tensor) -> None:
     full.data = torch.empty(0, device="cuda")
 
 
-def to_no_storage(full: torch.Tensor) -> None:
-    full.set_()
-
-
 GIVE: tuple[Give, ...] = (
-    to_zero, larger, smaller, to_zero_and_back, to_other_data, to_no_storage,
+    to_zero, larger, to_zero_and_back, to_other_data,
 )  # fmt: skip
 
 
