@@ -3,12 +3,10 @@
 import gc
 import sys
 import weakref
-from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
 from syncverify.backends.sim import SimBackend
@@ -88,22 +86,7 @@ def test_default_process_group_is_not_hidden() -> None:
     )
 
 
-# Code that torch compiles.
-
-
-@pytest.mark.long
-def test_a_functional_collective_is_compiled() -> None:
-    def summed(tensor: torch.Tensor) -> torch.Tensor:
-        everyone: Any = dist.group.WORLD
-        return functional.wait_tensor(
-            functional.all_reduce(tensor * 2, "sum", everyone)
-        )
-
-    def program(rank: int) -> None:
-        compiled = torch.compile(summed, backend="eager")
-        assert compiled(torch.full((2,), rank + 1.0, device="cuda")).tolist() == [6, 6]
-
-    play(program, 2, device="cuda")
+# Code that becomes TorchScript.
 
 
 def doubled(tensor: torch.Tensor) -> torch.Tensor:

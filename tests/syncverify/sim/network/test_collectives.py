@@ -170,16 +170,6 @@ def test_a_collective_gives_the_values_of_its_formula(
     assert same(results, [*EXPECTED[collective](size)])
 
 
-def test_all_gather_object(on_ranks: OnRanks) -> None:
-    def program(rank: int) -> list[object]:
-        gathered: list[object] = [None] * 3
-        dist.all_gather_object(gathered, {"rank": rank, "text": "x" * rank})
-        return gathered
-
-    expected = [{"rank": rank, "text": "x" * rank} for rank in range(3)]
-    assert on_ranks(3, program) == [expected] * 3
-
-
 def test_barrier_holds_until_all_arrived(on_ranks: OnRanks) -> None:
     arrived: list[int] = []
 

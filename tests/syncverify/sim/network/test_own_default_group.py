@@ -25,18 +25,6 @@ def test_a_program_makes_its_default_group() -> None:
     play(program, 2)
 
 
-def test_a_program_destroys_its_default_group_and_makes_another() -> None:
-    def program(rank: int) -> None:
-        for number in range(3):
-            dist.init_process_group("gloo", rank=rank, world_size=2)
-            assert total(number) == 2 * number
-            dist.barrier(dist.new_group([0, 1]))
-            dist.destroy_process_group()
-            assert not dist.is_initialized()
-
-    play(program, 2)
-
-
 def test_a_second_group_beside_the_first_is_torchs_error() -> None:
     def program(_: int) -> None:
         dist.init_process_group("gloo")

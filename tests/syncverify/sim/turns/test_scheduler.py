@@ -9,7 +9,6 @@ from contextlib import suppress
 import pytest
 
 from syncverify.errors import RunEndedError
-from syncverify.processes import silence
 from syncverify.sim.turns.scheduler import RankThread, Scheduler
 from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock
 from syncverify.trace.source_lines import shown_path
@@ -77,22 +76,6 @@ def test_an_ended_rank_that_swallows_the_end_gets_no_further() -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_that_keeps_its_turn_is_interrupted_where_it_stands() -> None:
-    world = World(2, hang_timeout_seconds=0.1)
-
-    def program(rank: int) -> None:
-        while rank == 0:
-            pass
-
-    threads, stall = world.run(program)
-    assert stall is not None
-    assert (stall.kind, stall.ranks) == ("never_returns", (0,))
-    assert any("in program:" in str(line) for line in stall.details)
-    assert isinstance(threads[0].error, RunEndedError)
-    assert not any(thread.thread.is_alive() for thread in threads)
-
-
-@pytest.mark.slow
 def test_progress_buys_a_rank_more_time() -> None:
     """One that records events is slow, not stuck."""
     world = World(1, hang_timeout_seconds=0.05)
@@ -106,21 +89,6 @@ def test_progress_buys_a_rank_more_time() -> None:
     _, stall = world.run(program)
     assert stall is None
     assert len(world.log) == 20
-
-
-@pytest.mark.slow
-def test_a_rank_in_a_blocking_call_of_its_own_does_not_hold_up_the_end() -> None:
-    world = World(2, hang_timeout_seconds=0.05)
-    lock = threading.Lock()
-    lock.acquire()
-    try:
-        threads, stall = world.run(lambda rank: lock.acquire() if rank == 0 else None)
-        assert stall is not None
-        assert (stall.kind, stall.ranks) == ("never_returns", (0,))
-        assert threads[0].thread.daemon
-    finally:
-        lock.release()
-        threads[0].thread.join()
 
 
 @pytest.mark.slow
@@ -145,22 +113,6 @@ print("builds", flush=True)
 while time.process_time() < 1.0:
     pass
 """
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="other kernels show no children")
-def test_a_rank_that_waits_for_a_process_that_works_is_slow(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(silence, "_MAX_BOUNDS", 10**6)  # on a busy machine
-    world = World(1, hang_timeout_seconds=0.25)
-    build = [sys.executable, "-S", "-c", BUILDS]
-    # Its start takes processor time of this process, on a busy machine a whole window.
-    with subprocess.Popen(build, stdout=subprocess.PIPE) as works:
-        assert works.stdout is not None
-        assert works.stdout.readline() == b"builds\n"
-        _, stall = world.run(lambda _rank: works.wait())
-    assert stall is None
 
 
 @pytest.mark.slow
