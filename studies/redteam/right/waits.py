@@ -195,15 +195,17 @@ class ChainsFutures(ReducesInWait):
             dist.all_reduce(bucket.buffer, group=group)
 
 
-@right(since="all futures are waited for at once")
+@right(since="each future is waited for, in one place")
 class CollectsFutures(ReducesInWait):
-    """`collect_all` makes one future of those of all buckets."""
+    """`collect_all` makes one future of those of all buckets, which has no device itself."""
 
     @override
     def wait(self) -> None:
         for bucket in self.order():
             self.launch(bucket)
         works = [bucket.work for bucket in self.buckets if bucket.work is not None]
-        torch.futures.collect_all([work.get_future() for work in works]).wait()
+        futures = [work.get_future() for work in works]
+        for future in torch.futures.collect_all(futures).wait():
+            future.wait()
         for bucket in self.buckets:
             sum_rest(bucket)
