@@ -46,7 +46,6 @@ def thread_local_world() -> Iterator[None]:
     # torch adds a hook with every process group, each calling the one before.
     hook = sys.excepthook
     _install_threaded_pg()
-    _give_communicators()
     isolate_threads(True)
     try:
         yield
@@ -54,15 +53,6 @@ def thread_local_world() -> Iterator[None]:
         isolate_threads(False)
         _uninstall_threaded_pg()
         sys.excepthook = hook
-
-
-def _give_communicators() -> None:
-    """Give worlds of torch 2.11 the list that its `destroy_process_group` empties."""
-    worlds: Any = ThreadLocalWorld
-    if not hasattr(worlds, "comms"):
-        worlds.comms = property(
-            lambda world: vars(world._get_world()).setdefault("comms", [])  # noqa: SLF001
-        )
 
 
 def own_world() -> object | None:
