@@ -72,11 +72,11 @@ def _reports() -> str:
             each.mistake,
             "collectives" if each.quantity is None else each.quantity.value,
             each.words,
-            f"`{each.file}`",
+            f"`{each.name}`",
         )
         for each in REPORTS
     )
-    head = "report", "mistake", "first seen in", "part of what `parity` prints", "file"
+    head = "report", "mistake", "first seen in", "part of what `parity` prints", "class"
     return "\n".join(table(head, rows))
 
 

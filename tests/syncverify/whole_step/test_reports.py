@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.file)
+@pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.name)
 def test_a_reported_mistake_is_named(report: Report) -> None:
     result = play(report, is_repaired=False)
     assert report.words in str(result)
@@ -30,10 +30,11 @@ def test_a_reported_mistake_is_named(report: Report) -> None:
         cause = replace(cause, coefficient=0.0)  # it depends on random values
     assert (found.quantity, cause) == (report.quantity, report.cause)
     assert {each.name for each in found.differences} == report.names
+    assert not report.spread or {e.name for e in found.spread} == report.spread
     assert not result.num_violations
 
 
-@pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.file)
+@pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.name)
 def test_a_repaired_report_is_right(report: Report) -> None:
     result = play(report, is_repaired=True)
     assert result.is_right, str(result)

@@ -1,9 +1,10 @@
-"""A layer of experts with a gate, and its loss: the model of the reports about experts."""
+"""A layer of experts with a gate, and the training that reports change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -11,6 +12,7 @@ from torch import nn
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import functional
+from torch.optim import Optimizer
 from typing_extensions import override
 
 from tests.syncverify.whole_step.reports.by_hand import (
@@ -20,10 +22,8 @@ from tests.syncverify.whole_step.reports.by_hand import (
     sums_gradient,
 )
 
+Batch = dict[str, torch.Tensor]
 Way = Callable[[torch.Tensor], torch.Tensor]
-# What `parity` gets where a report says nothing else.
-layouts = ["dp=2"]
-device = "cpu"
 
 
 def _same(value: torch.Tensor) -> torch.Tensor:
@@ -94,20 +94,50 @@ def squares(parameters: Iterable[nn.Parameter]) -> torch.Tensor:
     return torch.stack(listed).sum()
 
 
-def parallelize(model: nn.Module, mesh: DeviceMesh) -> None:
-    """Leave the model whole on each rank."""
+class Reported:
+    """A training of a report; the first line of the docstring of a subclass is its mistake.
+
+    `parity` takes the attributes that have the names of its parameters.
+
+    Args:
+        is_repaired: Whether the training lacks the mistake.
+    """
+
+    device = "cpu"
+    layouts: ClassVar = ["dp=2"]
+
+    def __init__(self, *, is_repaired: bool) -> None:
+        self.is_repaired = is_repaired
+
+    def build(self, width: int = 4, experts: int = 4) -> nn.Module:
+        """Make the model."""
+        return Mixture(width, experts)
+
+    def parallelize(self, model: Any, mesh: DeviceMesh) -> None:
+        """Leave the model whole on each rank."""
+
+    def batch(self, width: int = 4) -> Batch:
+        """Make 8 rows of inputs and targets."""
+        return {"x": torch.randn(8, width), "y": torch.randn(8, width)}
+
+    def loss(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Return the mean square of the differences."""
+        return functional.mse_loss(model(batch["x"]), batch["y"])
 
 
-def build(width: int = 4, experts: int = 4) -> Mixture:
-    """Make the model."""
-    return Mixture(width, experts)
+class Stepped(Reported):
+    """A training with a step of its own."""
 
+    def step(
+        self, model: Any, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
+    ) -> Any:
+        """Make gradients, and update."""
+        self.loss(model, batch).backward()
+        returned = self.reduce(model, mesh)
+        optimizer.step()
+        optimizer.zero_grad()
+        return returned
 
-def batch(width: int = 4) -> dict[str, torch.Tensor]:
-    """Make 8 rows of inputs and targets."""
-    return {"x": torch.randn(8, width), "y": torch.randn(8, width)}
-
-
-def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return the mean square of the differences."""
-    return functional.mse_loss(model(batch["x"]), batch["y"])
+    def reduce(self, model: Any, mesh: DeviceMesh) -> Any:
+        """Average gradients over `dp`."""
+        average(model.parameters(), mesh.get_group("dp"))

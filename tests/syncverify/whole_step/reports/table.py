@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 from syncverify import parity
 from syncverify.whole_step.causes import (
@@ -24,9 +20,10 @@ from syncverify.whole_step.causes import (
 )
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
-from tests.syncverify.whole_step.reports import mixture
+from tests.syncverify.whole_step.reports import experts, layers, steps
+from tests.syncverify.whole_step.reports.mixture import Reported
 
-# The names of a module that `parity` takes.
+# The names of a training that `parity` takes.
 _NAMES: Final = inspect.signature(parity).parameters
 
 
@@ -37,20 +34,22 @@ class Report:
     Attributes:
         number: Project and number.
         kind: Whether it is an issue or a pull request.
-        file: Name of the module beside this one that rebuilds its mistake.
+        training: The training that rebuilds its mistake.
         quantity: The quantity that is wrong first; None where the ranks do not end.
         cause: The mistake; None where the ranks do not end.
         names: The values that are wrong.
         words: A part of the text that the comparison prints.
+        spread: The values that are wrong because of these; unknown if empty.
     """
 
     number: str
     kind: str
-    file: str
+    training: type[Reported]
     quantity: Quantity | None
     cause: StepMistake | None
     names: frozenset[str]
     words: str
+    spread: frozenset[str] = frozenset()
 
     @property
     def url(self) -> str:
@@ -59,33 +58,21 @@ class Report:
         return f"https://github.com/{project}/{self.kind}/{number}"
 
     @property
-    def module(self) -> ModuleType:
-        """The rebuilt training."""
-        return import_module(f"{__package__}.{self.file}")
+    def name(self) -> str:
+        """Name of the training, with that of its file."""
+        return f"{self.training.__module__.rpartition('.')[2]}.{self.training.__name__}"
 
     @property
     def mistake(self) -> str:
         """The mistake, in a sentence."""
-        assert self.module.__doc__ is not None
-        return self.module.__doc__.splitlines()[0]
+        assert self.training.__doc__ is not None
+        return self.training.__doc__
 
 
 def play(report: Report, *, is_repaired: bool) -> Parity:
     """Compare a report's training with one rank, as it was reported or repaired."""
-    values = {
-        name: _repaired(value, is_repaired=is_repaired)
-        for name, value in (vars(mixture) | vars(report.module)).items()
-        if name in _NAMES
-    }
-    return parity(**values)
-
-
-def _repaired(value: Any, *, is_repaired: bool) -> Any:
-    if not isinstance(value, Callable):  # type: ignore[arg-type]
-        return value
-    if "is_repaired" not in inspect.signature(value).parameters:
-        return value
-    return functools.partial(value, is_repaired=is_repaired)
+    training = report.training(is_repaired=is_repaired)
+    return parity(**{n: getattr(training, n) for n in _NAMES if hasattr(training, n)})
 
 
 def _over(*axes: str) -> frozenset[str]:
@@ -100,93 +87,93 @@ _DENSE: Final = _over("below.weight", "below.bias", "gate.weight")
 
 REPORTS: Final = (
     Report(
-        "NVIDIA/Megatron-LM#5916", "pull", "megatron_lm_5916",
+        "NVIDIA/Megatron-LM#5916", "pull", experts.MegatronLM5916,
         Quantity.NORM, NormOfOneRank(("experts",), _over("ep")), _over("norm"),
         "adds the squares of experts of one rank of `ep` alone",
     ),
     Report(
-        "NVIDIA/Megatron-LM#6080", "pull", "megatron_lm_6080",
+        "NVIDIA/Megatron-LM#6080", "pull", experts.MegatronLM6080,
         Quantity.GRADIENT, LacksSum(_over("tp")), _over("experts"),
         "lacks the sum over `tp`",
     ),
     Report(
-        "NVIDIA/Megatron-LM#7165", "pull", "megatron_lm_7165",
+        "NVIDIA/Megatron-LM#7165", "pull", experts.MegatronLM7165,
         Quantity.GRADIENT, Scaled(2.0, _size("gtp")), _over("experts"),
         "multiplied by 2, the number of ranks of `gtp`",
     ),
     Report(
-        "NVIDIA/Megatron-LM#5047", "pull", "megatron_lm_5047",
+        "NVIDIA/Megatron-LM#5047", "pull", steps.MegatronLM5047,
         Quantity.GRADIENT, Scaled(0.5, _size("tp")), _over("gate.weight"),
         "divided by 2, the number of ranks of `tp`",
     ),
     Report(
-        "NVIDIA/Megatron-LM#7186", "pull", "megatron_lm_7186",
+        "NVIDIA/Megatron-LM#7186", "pull", steps.MegatronLM7186,
         Quantity.GRADIENT, MicroBatchesWeighted((0.0, 1.0)), _DENSE | {"experts"},
         "the micro-batches of a rank count 0, 1 times what they should",
     ),
     Report(
-        "NVIDIA-NeMo/RL#3716", "issues", "nemo_rl_3716",
+        "NVIDIA-NeMo/RL#3716", "issues", layers.NemoRL3716,
         Quantity.GRADIENT, LacksSum(_over("tp")), _over("norm.weight", "norm.bias"),
         "lacks the sum over `tp`",
     ),
     Report(
-        "pytorch/torchtitan#2387", "issues", "torchtitan_2387",
+        "pytorch/torchtitan#2387", "issues", experts.Torchtitan2387,
         Quantity.GRADIENT, LacksSum(_over("tp")), _over("gate.weight"),
-        "lacks the sum over `tp`",
+        "lacks the sum over `tp`", _over("below.weight", "below.bias"),
     ),
     Report(
-        "pytorch/torchtitan#4054", "pull", "torchtitan_4054",
+        "pytorch/torchtitan#4054", "pull", experts.Torchtitan4054,
         Quantity.GRADIENT, LacksSum(_over("tp")), _DENSE,
         "lacks the sum over `tp`",
     ),
     Report(
-        "huggingface/transformers#39648", "issues", "transformers_39648",
+        "huggingface/transformers#39648", "issues", steps.Transformers39648,
         Quantity.GRADIENT, Scaled(2.0, _size("tp")), _DENSE | {"experts"},
         "multiplied by 2, the number of ranks of `tp`",
     ),
     Report(
-        "huggingface/transformers#46113", "issues", "transformers_46113",
+        "huggingface/transformers#46113", "issues", steps.Transformers46113,
         Quantity.STEPPED, NotClipped(0.0), _DENSE | {"experts"},
         "of clipping is not applied",
     ),
     Report(
-        "huggingface/transformers#48205", "pull", "transformers_48205",
+        "huggingface/transformers#48205", "pull", experts.Transformers48205,
         Quantity.GRADIENT, LacksSum(_over("ep")), _over("gate.weight"),
         "lacks the sum over `ep`",
     ),
     Report(
-        "NVIDIA-NeMo/Automodel#3816", "issues", "automodel_3816",
+        "NVIDIA-NeMo/Automodel#3816", "issues", experts.Automodel3816,
         Quantity.NORM, NormOf(("experts",), _over("ep"), is_missing=True), _over("norm"),
         "does not add the squares of experts over `ep`",
     ),
     Report(
-        "deepspeedai/DeepSpeed#7837", "issues", "deepspeed_7837_scale",
+        "deepspeedai/DeepSpeed#7837", "issues", steps.DeepSpeed7837Scale,
         Quantity.GRADIENT, Scaled(1.52587891e-05, frozenset(), is_scale=True),
         _DENSE | {"experts"},
         "divided by the scale of the loss, 65536",
     ),
     Report(
-        "deepspeedai/DeepSpeed#7837", "issues", "deepspeed_7837_clear",
+        "deepspeedai/DeepSpeed#7837", "issues", steps.DeepSpeed7837Clear,
         Quantity.GRADIENT, NotCleared(), _DENSE | {"experts"},
         "still has the gradient of the step before",
     ),
     Report(
-        "NVIDIA-NeMo/Megatron-Bridge#5396", "pull", "megatron_bridge_5396",
+        "NVIDIA-NeMo/Megatron-Bridge#5396", "pull", experts.MegatronBridge5396,
         Quantity.START, RanksDiffer((1,), _over("ep")), _over("shared_a"),
         "copies differ over `ep`",
     ),
     Report(
-        "modelscope/mcore-bridge#173", "pull", "mcore_bridge_173",
+        "modelscope/mcore-bridge#173", "pull", layers.McoreBridge173,
         Quantity.GRADIENT, LacksSum(_over("tp")), _over("up_a"),
         "lacks the sum over `tp`",
     ),
     Report(
-        "hao-ai-lab/FastVideo#1666", "issues", "fastvideo_1666",
+        "hao-ai-lab/FastVideo#1666", "issues", layers.FastVideo1666,
         Quantity.GRADIENT, LacksSum(_over("dp"), 0.5), _over("2.weight", "2.bias"),
         "lacks the sum over `dp`",
     ),
     Report(
-        "volcengine/verl#6176", "issues", "verl_6176",
+        "volcengine/verl#6176", "issues", steps.Verl6176,
         None, None, frozenset(),
         "no rank can go on",
     ),
