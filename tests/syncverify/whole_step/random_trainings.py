@@ -1,4 +1,7 @@
-"""Random trainings in lower dtypes, drawn by a seed: right ones, and ones with a factor of 2."""
+"""Random trainings, drawn by a seed: ill-conditioned ones, and ones in lower dtypes.
+
+Those in lower dtypes are right, or have a factor of 2.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,18 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    parallelize_module,
-)
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
 from syncverify import parity
 from syncverify.errors import UsageError
-from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from syncverify.whole_step.parity import Parity
+from tests.syncverify.whole_step.small_gpt import (
+    Block,
+    split_blocks,
+    tensor_parallel_fsdp,
+)
 
 WIDTH: Final = 8
 WORDS: Final = 16
@@ -34,55 +36,60 @@ FACTOR: Final = 2.0
 Arguments = Mapping[str, Any]
 
 
-class Layers(nn.Module):
-    """A norm, a layer up and a layer down; their result is added to the input."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
-
-    @override
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        hidden: torch.Tensor = self.down(functional.gelu(self.up(self.norm(x))))
-        return x + hidden
-
-
 class Attention(nn.Module):
-    """A norm and attention of two heads; their result is added to the input."""
+    """Attention of one head: the gradient of its key's bias is zero in exact arithmetic."""
 
-    def __init__(self) -> None:
+    def __init__(self, sharpness: float) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(3))
-        self.out = nn.Linear(WIDTH, WIDTH)
+        self.key, self.query = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.sharpness = sharpness
 
     @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        normed = self.norm(x)
-        heads = (*x.shape[:2], -1, WIDTH // 2)
-        q, k, v = (
-            f(normed).view(heads).transpose(1, 2) for f in (self.q, self.k, self.v)
-        )
-        scores = (q @ k.transpose(-1, -2)) / heads[-1] ** 0.5
-        mixed = torch.softmax(scores, -1) @ v
-        added: torch.Tensor = self.out(mixed.transpose(1, 2).flatten(2))
-        return x + added
+        scores = self.query(x) @ self.key(x).transpose(-1, -2)
+        return x + torch.softmax(scores * self.sharpness, -1) @ x
+
+
+class NearlyConstant(nn.Module):
+    """A norm of rows that are constant but for a small part."""
+
+    def __init__(self, part: float) -> None:
+        super().__init__()
+        self.norm, self.part = nn.LayerNorm(WIDTH), part
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        normed: torch.Tensor = self.norm(1 + self.part * x)
+        return x + normed
+
+
+class Cancelling(nn.Module):
+    """A sum of parameters that is nearly zero, and the gate that it makes."""
+
+    def __init__(self, rest: float) -> None:
+        super().__init__()
+        half = torch.randn(WIDTH * WIDTH // 2)
+        self.terms = nn.Parameter(torch.cat([half, -half]).view(WIDTH, WIDTH))
+        self.rest = rest
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (1 + torch.tanh(self.terms.sum() / self.rest))
 
 
 def mlp() -> nn.Sequential:
     """Make a model of two layers and a head."""
-    return nn.Sequential(Layers(), Layers(), nn.Linear(WIDTH, 4))
+    return nn.Sequential(Block(WIDTH), Block(WIDTH), nn.Linear(WIDTH, 4))
 
 
 def attention() -> nn.Sequential:
     """Make a model of attention, layers, and a head."""
-    return nn.Sequential(Attention(), Layers(), nn.Linear(WIDTH, 4))
+    return nn.Sequential(Attention(1.0), Block(WIDTH), nn.Linear(WIDTH, 4))
 
 
 def gpt() -> nn.Sequential:
     """Make a small language model."""
-    blocks = (Attention(), Layers(), Attention(), Layers())
+    blocks = (Attention(1.0), Block(WIDTH), Attention(1.0), Block(WIDTH))
     return nn.Sequential(nn.Embedding(WORDS, WIDTH), *blocks, nn.Linear(WIDTH, WORDS))
 
 
@@ -206,7 +213,7 @@ def _fsdp(draw: random.Random, arguments: Arguments) -> Wiring:
 
     def wired(model: nn.Sequential, mesh: DeviceMesh) -> None:
         if "tp" in (mesh.mesh_dim_names or ()):
-            _split(model, mesh)
+            split_blocks(model, mesh)
         names = tuple(n for n in mesh.mesh_dim_names or () if n.startswith("dp"))
         axes = mesh[names] if len(names) > 1 else mesh[names[0]]
         for each in (*model, model):
@@ -224,18 +231,11 @@ _POLICIES: Final = {
 }
 
 
-def _split(model: nn.Sequential, mesh: DeviceMesh) -> None:
-    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
-    for each in model:
-        if isinstance(each, Layers):
-            parallelize_module(each, mesh["tp"], plan)
-
-
 def _tensor_parallel(draw: random.Random, arguments: Arguments) -> Wiring:
     """Draw tensor parallelism in one dtype."""
     kind = draw.choice(["tp=2", "tp=4"])
     dtype = draw.choice([torch.bfloat16, torch.float32])
-    return _split, {"layouts": [kind], "dtype": dtype}
+    return split_blocks, {"layouts": [kind], "dtype": dtype}
 
 
 def _ddp(draw: random.Random, arguments: Arguments) -> Wiring:
@@ -259,42 +259,65 @@ def _ddp(draw: random.Random, arguments: Arguments) -> Wiring:
     return wired, more
 
 
-def _synchronizer(draw: random.Random, arguments: Arguments) -> Wiring:
-    """Draw our synchronizer, in one dtype."""
-    kind = draw.choice(["dp=2", "dp=4"])
-    dtype = draw.choice([torch.bfloat16, torch.float32])
-    loss, clip = arguments["loss"], arguments.get("clip")
-    number = arguments["micro_batches"]
-
-    def wired(model: nn.Module, mesh: DeviceMesh) -> None:
-        config = SynchronizerConfig(
-            process_group=mesh.get_group("dp"), process_group_reduction="avg"
-        )
-        made = GradientSynchronizer.from_module(
-            model, bucket_size_mb=1, require_accumulations=number, config=config
-        )
-        made.bind()
-        model.synchronizer = made  # type: ignore[assignment]
-
-    def step(model: Any, micro_batches: list[Any], optimizer: Any) -> dict[str, Any]:
-        for each in micro_batches:
-            (loss(model, each) / number).backward()
-        model.synchronizer.wait()
-        returned = {}
-        if clip is not None:
-            norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
-            returned["norm"] = norm
-        optimizer.step()
-        model.synchronizer.zero_grad()
-        return returned
-
-    more = {"layouts": [kind], "dtype": dtype, "step": step}
-    return wired, more
-
-
 _WIRINGS: Final[dict[str, Callable[[random.Random, Arguments], Wiring]]] = {
     "fsdp": _fsdp,
     "tp": _tensor_parallel,
     "ddp": _ddp,
-    "synchronizer": _synchronizer,
 }
+
+
+def ill_conditioned(seed: int) -> Arguments:
+    """Return the arguments of `parity` for a right training in which rounding errors grow."""
+    draw = random.Random(seed)
+    blocks = [draw.choice(_BLOCKS) for _ in range(draw.randint(1, 3))]
+    sizes = [draw.choice([1e-6, 1e-3, 1.0, 30.0, 1000.0]) for _ in blocks]
+    logits = draw.choice([1.0, 100.0])
+    optimizer = draw.choice(_OPTIMIZERS)
+    layout = draw.choice(
+        ["dp=2,tp=1", "dp=4,tp=1", "dp=2,tp=2", "dp=1,tp=2", "dp=8,tp=1"]
+    )
+
+    def build() -> nn.Module:
+        middle = [each(size) for each, size in zip(blocks, sizes, strict=True)]
+        layers = [nn.Linear(WIDTH, WIDTH), *middle, Block(WIDTH), nn.Linear(WIDTH, 5)]
+        model = nn.Sequential(*layers).cuda()
+        with torch.no_grad():
+            model[-1].weight.mul_(logits)
+        return model
+
+    return {
+        "build": build,
+        "parallelize": tensor_parallel_fsdp,
+        "batch": classified,
+        "loss": class_loss,
+        "optimizer": optimizer,
+        "layouts": [layout],
+        "clip": draw.choice([None, 0.1]),
+        "micro_batches": [draw.choice([1, 2])] if layout != "dp=8,tp=1" else [1],
+        "steps": 3,
+        "seed": seed,
+    }
+
+
+def classified() -> tuple[torch.Tensor, torch.Tensor]:
+    """Make 16 rows of 3 vectors, with a class each."""
+    x = torch.randn(16, 3, WIDTH, device="cuda")
+    return x, torch.randint(0, 5, (16, 3), device="cuda")
+
+
+def class_loss(
+    model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]
+) -> torch.Tensor:
+    """Return the mean loss of the classes."""
+    out = model(batch[0])
+    return functional.cross_entropy(out.flatten(0, 1), batch[1].flatten())
+
+
+_BLOCKS: Final = (Attention, NearlyConstant, Cancelling)
+_OPTIMIZERS: Final = (
+    lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+    lambda parameters: torch.optim.AdamW(parameters, lr=0.01, eps=1e-15),
+    lambda parameters: torch.optim.RMSprop(parameters, lr=0.01, eps=1e-15),
+    lambda parameters: torch.optim.Adagrad(parameters, lr=0.01),
+    lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+)

@@ -59,12 +59,17 @@ def fsdp(model: nn.Sequential, mesh: DeviceMesh) -> None:
     fully_shard(model, mesh=mesh["dp"])
 
 
-def tensor_parallel_fsdp(model: nn.Sequential, mesh: DeviceMesh) -> None:
-    """Split layers over `tp`, and shard parameters over `dp`."""
+def split_blocks(model: nn.Sequential, mesh: DeviceMesh) -> None:
+    """Split the layers of blocks over `tp`."""
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     for each in model:
         if isinstance(each, Block):
             parallelize_module(each, mesh["tp"], plan)
+
+
+def tensor_parallel_fsdp(model: nn.Sequential, mesh: DeviceMesh) -> None:
+    """Split layers over `tp`, and shard parameters over `dp`."""
+    split_blocks(model, mesh)
     fsdp(model, mesh)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,15 +17,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import dropout
 
-from syncverify import parity
 from syncverify.errors import UsageError
-from syncverify.simulation.simulation import Simulation
-from syncverify.whole_step import playing, repeating
-from syncverify.whole_step.input_checks import check_same_on_ranks
-from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.outcome import LayoutPlay
-from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import RankValues
+from syncverify.whole_step import playing
+from syncverify.whole_step.calling import call
+from syncverify.whole_step.parity import Parity
+from tests.syncverify.whole_step.planted.steps import compare
 
 
 def build(width: int = 8) -> nn.Module:
@@ -46,15 +41,9 @@ def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     return mean
 
 
-def play(**changes: Any) -> None:
-    values = {
-        "build": build,
-        "parallelize": parallelize,
-        "batch": batch,
-        "loss": loss,
-        "layouts": ["dp=2"],
-    }
-    parity(**{"device": "cpu", **values, **changes})
+def play(**changes: Any) -> Parity:
+    training = {"build": build, "parallelize": parallelize, "batch": batch}
+    return compare(**{**training, "loss": loss, **changes})
 
 
 def refused(words: str, **changes: Any) -> None:
@@ -98,9 +87,21 @@ def test_a_build_that_uses_the_rank_is_refused(wrong: Callable[[], nn.Module]) -
     refused("build() makes another model on rank 1 than on rank 0", build=wrong)
 
 
-def test_a_rank_without_a_model_shifts_no_number_of_a_rank() -> None:
-    with pytest.raises(UsageError, match="on rank 3 than on rank 1"):
-        check_same_on_ranks({1: {"weight": "a"}, 3: {"weight": "b"}})
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        (lambda mesh, model: (mesh, model), (3, 1)),
+        (lambda model, batch, /: (model, batch), (1, 2)),
+        (lambda p: p, 1),
+        (lambda batch, *, other: (batch, other), (2, 1)),
+        (lambda batch, scale=5, **_: (batch, scale), (2, 5)),
+        (lambda: (), ()),
+    ],
+)
+def test_a_function_gets_the_values_that_its_parameters_name(
+    function: Callable[..., Any], given: object
+) -> None:
+    assert call(function, {"model": 1, "batch": 2, "mesh": 3}) == given
 
 
 _calls = itertools.count()
@@ -140,17 +141,13 @@ _WRONG: list[tuple[str, dict[str, Any]]] = [
         {"layouts": ["dp=2", "dp=3"]},
     ),
     (
-        "has size 4, which 3 parts (micro-batches) do not divide",
-        {"micro_batches": 3},
-    ),
-    (
         "layout dp=1,ep=3 does not divide dimension 0 of 0.weight, which has shape [4, 8]",
         {"own": {"*weight": {"ep": 0}}, "layouts": ["dp=1,ep=3"]},
     ),
     ("own names 'expert*'", {"own": {"expert*": {"dp": 0}}}),
     (
-        "takes 'targets', which it is not given",
-        {"loss": lambda model, batch, targets: model(batch).sum()},
+        "takes 'meshes' ('mesh'?), which it is not given; it can take: model, batch",
+        {"loss": lambda model, batch, meshes: model(batch).sum()},
     ),
     ("expected `loss` to be a function, not 3", {"loss": 3}),
     ("expected `steps` to be a number of 1 or more, not 0", {"steps": 0}),
@@ -180,64 +177,17 @@ def test_a_model_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     refused("and 9.31e-07 GiB of memory are free; make the model smaller")
 
 
-def test_an_axis_that_the_layout_lacks_is_named() -> None:
-    refused(
-        "parallelize() takes the axis 'dp' of the mesh, and the layout has 'tp' alone",
-        layouts=["tp=2"],
-    )
-
-
 def test_a_key_error_of_the_program_is_its_own() -> None:
     def wrong(model: nn.Module, mesh: DeviceMesh) -> None:
         dict[str, int]().pop("dp")
 
-    result = parity(build, wrong, batch, loss, layouts=["dp=2"], device="cpu")
+    result = play(parallelize=wrong)
     assert not result.is_right
     assert "KeyError" in str(result)
 
 
-@pytest.mark.parametrize(
-    ("words", "wired"),
-    [
-        ("None for a model that it changes in place, not str", lambda: "nonsense"),
-        ("no parameter can be compared", lambda: nn.Conv1d(2, 2, 2).double()),
-    ],
-)
-def test_a_model_that_cannot_be_compared_is_refused(
-    words: str, wired: Callable[[], Any]
-) -> None:
-    def step(model: Any, batch: torch.Tensor) -> None: ...
-
-    refused(words, parallelize=lambda model, mesh: wired(), step=step)
-
-
-def test_a_step_without_an_optimizer_is_refused() -> None:
-    def step(model: nn.Module, batch: torch.Tensor) -> None:
-        loss(model, batch).backward()
-
-    refused("no rank calls step() of a torch.optim.Optimizer in any step", step=step)
-
-
-def test_a_step_that_draws_other_numbers_is_refused() -> None:
-    def step(model: nn.Module, batch: torch.Tensor, optimizer: Any) -> None:
-        (loss(model, batch) * np.random.default_rng().random()).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    refused("two plays of layout dp=2 with the same seed differ", step=step)
-
-
-def test_a_second_play_that_does_not_end_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    values = RankValues(start={}, steps=(), batches=(), split_over={})
-    first = Simulation("training", 2, "cpu", seed=0, results=(values, values))
-    second = replace(first, results=(values, None))
-    monkeypatch.setattr(repeating, "play_on", lambda *_, **__: second)
-    training = Training(build=build, parallelize=parallelize, batch=batch, loss=loss)
-    played = LayoutPlay(Layout.parse("dp=2"), 1, first)
-    with pytest.raises(UsageError, match="first: the end of rank 1"):
-        repeating.check_same_again(training, played, "cpu")
+def stays(model: nn.Module) -> None:
+    """Put nothing on a mesh."""
 
 
 def with_dropout(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
@@ -255,32 +205,70 @@ def complex_layer() -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize(
-    ("words", "changes"),
-    [
-        (
-            "the step draws random numbers that change 0.weight",
-            {"loss": with_dropout},
-        ),
-        (
-            "the step draws random numbers that change 0.weight",
-            {"loss": with_dropout, "dtype": torch.bfloat16},
-        ),
-        (
-            "on one rank, no parameter has a gradient, or all are zero",
-            {"loss": lambda model, batch: (model(batch) * 0).mean()},
-        ),
-        (
-            "on one rank, gradients have NaN or infinity: '0.weight'",
-            {"loss": lambda model, batch: (model(batch) * torch.nan).mean()},
-        ),
-        (
-            "batch() makes other values on rank 1 of dp=2 than on one rank",
-            {"batch": of_own_rank},
-        ),
-        ("to return real parameters, not complex ones", {"build": complex_layer}),
-    ],
-)
+def without_an_optimizer(model: nn.Module, batch: torch.Tensor) -> None:
+    loss(model, batch).backward()
+
+
+def by_chance(model: nn.Module, batch: torch.Tensor, optimizer: Any) -> None:
+    (loss(model, batch) * np.random.default_rng().random()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+SPARSE = {
+    "build": lambda: nn.Sequential(nn.Embedding(4, 2, sparse=True)),
+    "batch": lambda: torch.tensor([[0, 1], [1, 1], [2, 3], [3, 3]]),
+}
+_SHOW_NOTHING: list[tuple[str, dict[str, Any]]] = [
+    ("the step draws random numbers that change 0.weight", {"loss": with_dropout}),
+    (
+        "the step draws random numbers that change 0.weight",
+        {"loss": with_dropout, "dtype": torch.bfloat16},
+    ),
+    (
+        "on one rank, no parameter has a gradient, or all are zero",
+        {"loss": lambda model, batch: (model(batch) * 0).mean()},
+    ),
+    (
+        "on one rank, gradients have NaN or infinity: '0.weight'",
+        {"loss": lambda model, batch: (model(batch) * torch.nan).mean()},
+    ),
+    (
+        "batch() makes other values on rank 1 of dp=2 than on one rank",
+        {"batch": of_own_rank},
+    ),
+    ("to return real parameters, not complex ones", {"build": complex_layer}),
+    (
+        "None for a model that it changes in place, not str",
+        {"parallelize": lambda model, mesh: "nonsense", "step": lambda model: None},
+    ),
+    (
+        "no parameter can be compared",
+        {
+            "parallelize": lambda model, mesh: nn.Conv1d(2, 2, 2).double(),
+            "step": lambda model: None,
+        },
+    ),
+    (
+        "no rank calls step() of a torch.optim.Optimizer in any step",
+        {"step": without_an_optimizer},
+    ),
+    ("two plays of layout dp=2 with the same seed differ", {"step": by_chance}),
+    (
+        "parallelize() takes the axis 'dp' of the mesh, and the layout has 'tp' alone",
+        {"layouts": ["tp=2"]},
+    ),
+    ("no rank communicates on any layout", {"parallelize": stays, "split": {}}),
+    ("no rank communicates on any layout", {"layouts": ["dp=1"]}),
+    ("leave out `resume`", {"resume": True, "dtype": torch.bfloat16}),
+    (
+        "expected dense gradients, and that of 0.weight is sparse; leave sparse=False",
+        SPARSE,
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "changes"), _SHOW_NOTHING)
 def test_a_training_that_shows_nothing_is_refused(
     words: str, changes: dict[str, Any]
 ) -> None:
@@ -305,7 +293,7 @@ def test_an_own_way_of_training_is_refused_beside_a_plain_step(
         optimizer.zero_grad()
 
     refused(f"step() {words}", step=step)
-    alone = parity(build, parallelize, batch, step=step, layouts=["dp=2"], device="cpu")
+    alone = play(step=step, loss=None)
     assert alone.is_right, str(alone)
 
 
@@ -314,44 +302,12 @@ def test_all_layouts_of_a_number_of_ranks_are_played() -> None:
         if mesh.size() > mesh["tp"].size():
             fully_shard(model, mesh=mesh["dp"])
 
-    for listed in (2, "all:2", ["all:2"]):
-        result = parity(build, none, batch, loss, layouts=listed, device="cpu")
+    for listed in (2, ["all:2"]):
+        result = play(parallelize=none, layouts=listed)
         assert result.is_right, str(result)
         assert [str(each.layout) for each in result.plays] == ["dp=1,tp=2", "dp=2,tp=1"]
 
 
 def test_split_and_own_may_name_axes_of_other_layouts() -> None:
-    others = {"split": ["dp", "cp"], "own": {"0.weight": {"ep": 0}}}
-    result = parity(
-        build, parallelize, batch, loss, layouts=["dp=2"], device="cpu", **others
-    )
+    result = play(split=["dp", "cp"], own={"0.weight": {"ep": 0}})
     assert result.is_right, str(result)
-
-
-def stays(model: nn.Module) -> None:
-    """Put nothing on a mesh."""
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"parallelize": stays, "split": {}}, {"layouts": ["dp=1"]}],
-    ids=["replicas", "one rank"],
-)
-def test_ranks_that_do_not_communicate_show_nothing(changes: dict[str, Any]) -> None:
-    refused("no rank communicates on any layout", **changes)
-
-
-def test_a_pause_in_a_lower_dtype_is_refused() -> None:
-    refused("leave out `resume`", resume=True, dtype=torch.bfloat16)
-
-
-def test_sparse_gradients_are_refused() -> None:
-    def rows() -> torch.Tensor:
-        return torch.tensor([[0, 1], [1, 1], [2, 3], [3, 3]])
-
-    refused(
-        "expected dense gradients, and that of 0.weight is sparse; leave sparse=False",
-        build=lambda: nn.Sequential(nn.Embedding(4, 2, sparse=True)),
-        batch=rows,
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-    )

@@ -59,25 +59,6 @@ class MasterAdam(torch.optim.AdamW):
             each.copy_(copy)
 
 
-class FlatMaster(MasterAdam):
-    """AdamW over one flat copy."""
-
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
-        super().__init__(parameters)
-        self.flat = nn.Parameter(torch.cat([e.detach().flatten() for e in parameters]))
-        self.param_groups[0]["params"] = [self.flat]
-
-    @torch.no_grad()
-    @override
-    def step(self) -> None:  # type: ignore[override]  # no closure
-        gradients = [each.grad for each in self.parameters]
-        self.flat.grad = torch.cat([e.flatten() for e in gradients if e is not None])
-        torch.optim.AdamW.step(self)
-        sizes = [each.numel() for each in self.parameters]
-        for each, part in zip(self.parameters, self.flat.split(sizes), strict=True):
-            each.copy_(part.view_as(each))
-
-
 class ReducingSGD(torch.optim.SGD):
     """SGD that reduces gradients in its step, also with a handle that it waits for there."""
 
@@ -187,7 +168,6 @@ unreduced = functools.partial(step, reduces=False)
     [
         (MasterAdam, step, {}),
         (MasterAdam, step, {"dtype": torch.bfloat16}),
-        (FlatMaster, step, {}),
         (ReducingSGD, unreduced, {}),
         (Wrapper, step, {}),
         (ByHand, step, {}),
@@ -205,7 +185,7 @@ def test_a_right_step_of_another_optimizer_is_right(
     assert "depends on these" not in str(result)
 
 
-@pytest.mark.parametrize("optimizer", [FlatMaster, ByHand, two])
+@pytest.mark.parametrize("optimizer", [ByHand, two])
 def test_a_step_of_another_optimizer_without_a_sum_is_wrong(optimizer: Make) -> None:
     result = play(optimizer, unreduced)
     quantities = [each.finding.quantity for each in result.mistakes]

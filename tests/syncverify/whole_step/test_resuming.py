@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,12 +19,9 @@ from syncverify import UsageError, parity
 from syncverify.whole_step.causes import Misplaced, NotContinued, NotLoaded
 from syncverify.whole_step.checkpoint import load_distributed, save_distributed
 from syncverify.whole_step.parity import Parity
-from syncverify.whole_step.resuming import ResumedPlay
-from syncverify.whole_step.saved_steps import LoadedValues
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step import small_gpt
-from tests.syncverify.whole_step.comparisons import compared
-from tests.syncverify.whole_step.small_gpt import batch, build, loss
+from tests.syncverify.whole_step.small_gpt import batch, loss
 
 pytestmark = [
     pytest.mark.long,
@@ -33,7 +30,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step"),
 ]
 
-LAYOUTS = ["dp=2,tp=1", "dp=1,tp=2"]
+build = functools.partial(small_gpt.build, layers=1)
 
 
 def scaler() -> torch.amp.GradScaler:
@@ -44,21 +41,18 @@ def schedule(optimizer: torch.optim.Optimizer) -> LambdaLR:
     return LambdaLR(optimizer, lambda step: 1 / (1 + step))
 
 
-def resumed(layouts: list[str] = LAYOUTS, **others: Any) -> Parity:
-    return parity(
-        build,
-        small_gpt.tensor_parallel_fsdp,
-        batch,
-        loss,
-        layouts=layouts,
-        schedule=schedule,
-        resume=True,
-        **others,
-    )
+def resumed(**others: Any) -> Parity:
+    training = {
+        "parallelize": small_gpt.tensor_parallel_fsdp,
+        "loss": loss,
+        "layouts": ["dp=2,tp=1"],
+        "schedule": schedule,
+    }
+    return parity(build=build, batch=batch, resume=True, **(training | others))
 
 
 def test_a_right_checkpoint_is_right_on_each_layout() -> None:
-    result = resumed(["dp=2,tp=2", "dp=1,tp=2", "dp=1,tp=1"], scaler=scaler)
+    result = resumed(layouts=["dp=2,tp=2", "dp=1,tp=2"], scaler=scaler)
     assert result.is_right, str(result)
     loaded = [
         (str(each.saved_on), str(each.layout))
@@ -69,23 +63,14 @@ def test_a_right_checkpoint_is_right_on_each_layout() -> None:
         ("dp=2,tp=2", "dp=2,tp=2"),
         ("dp=2,tp=2", "dp=1,tp=2"),
         ("dp=1,tp=2", "dp=1,tp=2"),
-        ("dp=1,tp=2", "dp=1,tp=1"),
-        ("dp=1,tp=1", "dp=1,tp=1"),
-        ("dp=1,tp=1", "dp=2,tp=2"),
+        ("dp=1,tp=2", "dp=2,tp=2"),
     ]
     halves = [each for each in result.plays if each.saved_on is not None]
     # All parameters and states, before and after loading.
-    assert min(each.num_values for each in halves) > 100
+    assert min(each.num_values for each in halves) > 50
 
 
 Load = Callable[..., None]
-
-
-def load_without_state(
-    model: Any, optimizer: Any, scaler: Any, schedule: Any, path: str
-) -> None:
-    load_distributed(model, optimizer, scaler, schedule, path)
-    optimizer.state.clear()
 
 
 def load_without_steps(
@@ -94,14 +79,6 @@ def load_without_steps(
     load_distributed(model, optimizer, scaler, schedule, path)
     for state in optimizer.state.values():
         state["step"].zero_()
-
-
-def load_without_scale(
-    model: Any, optimizer: Any, scaler: Any, schedule: Any, path: str
-) -> None:
-    fresh = scaler.state_dict()
-    load_distributed(model, optimizer, scaler, schedule, path)
-    scaler.load_state_dict(fresh)
 
 
 def load_without_schedule(
@@ -121,9 +98,6 @@ def load_nothing(model: Any, path: str) -> None: ...
 @pytest.mark.parametrize(
     ("load", "quantities"),
     [
-        (load_without_state, {Quantity.LOADED_STATE}),
-        (load_without_steps, {Quantity.LOADED_STATE}),
-        (load_without_scale, {Quantity.LOADED_SCALE}),
         (load_without_schedule, {Quantity.LOADED_RATE}),
         (
             load_nothing,
@@ -137,7 +111,7 @@ def load_nothing(model: Any, path: str) -> None: ...
     ],
 )
 def test_what_is_not_loaded_is_named(load: Load, quantities: set[Quantity]) -> None:
-    result = resumed(["dp=2,tp=1"], scaler=scaler, save=save_distributed, load=load)
+    result = resumed(scaler=scaler, save=save_distributed, load=load)
     assert {each.finding.quantity for each in result.mistakes} == quantities
     assert len(result.mistakes) == len(quantities)
     assert all(each.finding.cause == NotLoaded() for each in result.mistakes)
@@ -145,8 +119,9 @@ def test_what_is_not_loaded_is_named(load: Load, quantities: set[Quantity]) -> N
 
 
 def test_a_lost_step_counter_is_told_from_lost_averages() -> None:
-    result = resumed(["dp=2,tp=1"], save=save_distributed, load=load_without_steps)
+    result = resumed(save=save_distributed, load=load_without_steps)
     (mistake,) = result.mistakes
+    assert mistake.finding.quantity is Quantity.LOADED_STATE
     assert {name.rpartition(" ")[2] for name in mistake.finding.names} == {"step"}
 
 
@@ -197,7 +172,7 @@ def load_first_shards(model: Any, optimizer: Any, schedule: Any, path: str) -> N
 
 
 def test_own_files_of_each_rank_are_right() -> None:
-    result = resumed(["dp=2,tp=1"], save=save_shards, load=load_shards)
+    result = resumed(save=save_shards, load=load_shards)
     assert result.is_right, str(result)
 
 
@@ -211,7 +186,7 @@ def test_own_files_of_each_rank_are_right() -> None:
 def test_a_shard_at_a_wrong_place_is_named(
     load: Load, order: tuple[int, ...], words: str
 ) -> None:
-    result = resumed(["dp=2,tp=1"], save=save_shards, load=load)
+    result = resumed(save=save_shards, load=load)
     causes = {each.finding.cause for each in result.mistakes}
     assert causes == {Misplaced(order)}
     kinds = {each.finding.quantity for each in result.mistakes}
@@ -271,30 +246,13 @@ class Counted:
 
 
 def test_a_counter_that_is_not_saved_shows_in_the_steps_after() -> None:
-    result = parity(
-        build,
-        small_gpt.fsdp,
-        batch,
-        step=Counted(),
-        layouts=["dp=1"],
-        resume=True,
-    )
+    more = {"loss": None, "schedule": None, "layouts": ["dp=1,tp=1"]}
+    result = resumed(step=Counted(), **more)
     (mistake,) = result.mistakes
     assert mistake.finding.cause == NotContinued()
     assert mistake.finding.step == 1
 
 
-def test_right_values_of_the_wrong_quantity_are_counted() -> None:
-    unused: Any = None
-    step = SimpleNamespace(read_elsewhere=frozenset(), copied=frozenset())
-    values: Any = SimpleNamespace(steps=[step, step])
-    rank = LoadedValues({}, {}, values)
-    training: Any = SimpleNamespace(num_steps=2)
-    play = ResumedPlay(training, unused, unused, [rank], unused)
-    (found,) = play.findings([compared(2.0, 1.0), compared(1.0, 1.0)])
-    assert (len(found.differences), found.num_values) == (1, 2)
-
-
 def test_one_step_cannot_be_resumed() -> None:
     with pytest.raises(UsageError, match="2 or more steps"):
-        resumed(["dp=2,tp=1"], steps=1)
+        resumed(steps=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from syncverify import parity
 from syncverify.whole_step.parity import Parity
 
 Optimizer = torch.optim.Optimizer
+Step = Callable[..., None]
 
 
 def layers() -> nn.Module:
@@ -83,3 +84,25 @@ def update(optimizer: Optimizer) -> None:
     """Make a step of the optimizer, and clear gradients."""
     optimizer.step()
     optimizer.zero_grad()
+
+
+def with_gradients(change: Callable[[nn.Module, DeviceMesh], object]) -> Step:
+    """Return a step that changes averaged gradients before it updates."""
+
+    def step(
+        model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
+    ) -> None:
+        averaged_backward(model, batch, mesh)
+        change(model, mesh)
+        update(optimizer)
+
+    return step
+
+
+def scale_gradients(
+    model: nn.Module, mesh: DeviceMesh, *, factors: Sequence[float]
+) -> None:
+    """Multiply the gradients of each rank of `dp` by a factor of its own."""
+    for each in model.parameters():
+        assert each.grad is not None
+        each.grad *= factors[mesh["dp"].get_local_rank()]

@@ -16,11 +16,12 @@ from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     average,
-    averaged_backward,
     compare,
     mean_square,
-    update,
+    with_gradients,
 )
+
+pytestmark = pytest.mark.slow
 
 LIMIT = 0.1
 
@@ -49,7 +50,6 @@ play = functools.partial(
 )
 
 
-@pytest.mark.slow
 def test_unscaling_after_clipping_is_named() -> None:
     result = play(step=functools.partial(step, unscales_late=True))
     (mistake,) = result.mistakes
@@ -62,28 +62,32 @@ def test_unscaling_after_clipping_is_named() -> None:
     assert "unscale gradients before they are clipped" in str(result)
 
 
-@pytest.mark.slow
 def test_unscaling_before_clipping_is_silent() -> None:
     result = play(step=step)
     assert result.is_right, str(result)
 
 
+@pytest.mark.parametrize("plain", [mean_square, None])
+def test_a_scaler_that_is_off_counts_as_none(plain: object) -> None:
+    off = functools.partial(GradScaler, "cpu", enabled=False)
+    result = compare(step=step, loss=plain, scaler=off, clip=LIMIT)
+    assert result.is_right, str(result)
+    words = [each.variation and each.variation.word for each in result.plays]
+    assert {"overflow", "nan", "local-overflow"}.isdisjoint(words)
+    assert all(
+        not rank.scales for each in result.plays for rank in each.simulation.results
+    )
+
+
 TOO_LARGE = 1000.0
 
 
-def step_with_a_limit(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    clips: bool = True,
-) -> None:
+def clip_large(model: nn.Module, mesh: DeviceMesh) -> None:
     """Clip by a limit that no norm reaches."""
-    averaged_backward(model, batch, mesh)
-    if clips:
-        nn.utils.clip_grad_norm_(model.parameters(), TOO_LARGE)
-    update(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), TOO_LARGE)
+
+
+clips, forgets = with_gradients(clip_large), with_gradients(lambda *_: None)
 
 
 def _play_limit(
@@ -92,21 +96,17 @@ def _play_limit(
     return compare(loss=plain, step=step, clip=clip)
 
 
-@pytest.mark.slow
 def test_clipping_that_no_norm_reaches_is_tried_with_large_gradients() -> None:
-    forgets = functools.partial(step_with_a_limit, clips=False)
     (mistake,) = _play_limit(forgets, clip=TOO_LARGE).mistakes
     assert isinstance(mistake.finding.cause, NotClipped)
-    right = _play_limit(step_with_a_limit, clip=TOO_LARGE)
+    right = _play_limit(clips, clip=TOO_LARGE)
     assert right.is_right, str(right)
     assert "never clipped" not in str(right)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("plain", [mean_square, None])
 def test_clipping_that_is_never_tried_is_said_to_be_not_shown(plain: object) -> None:
-    text = str(_play_limit(step_with_a_limit, plain))
+    text = str(_play_limit(clips, plain))
     assert "not shown: clipping on dp=2 never clipped: norms up to " in text
     assert "max_norm 1000" in text
-    without = functools.partial(step_with_a_limit, clips=False)
-    assert "never clipped" not in str(_play_limit(without, plain))
+    assert "never clipped" not in str(_play_limit(forgets, plain))

@@ -3,197 +3,34 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.trace.source_lines import code_of_line
 from syncverify.whole_step.causes import (
-    LacksSum,
     MicroBatchesWeighted,
+    RanksDiffer,
     RanksScaled,
     Scaled,
-    Weighted,
 )
 from syncverify.whole_step.parity import Parity
-from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
+    Step,
     add,
     average,
     compare,
-    mean_square,
+    scale_gradients,
     update,
+    with_gradients,
 )
 
-Batch = dict[str, torch.Tensor]
 
-
-def build(width: int = 6) -> nn.Module:
-    return nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 1))
-
-
-def batch() -> Batch:
-    """Make 4 rows of 3 tokens; ranks have unequal numbers of tokens that count."""
-    mask = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 0]])
-    return {"x": torch.randn(4, 3, 4), "mask": mask.double()}
-
-
-def summed_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
-    return (model(batch["x"]).squeeze(-1).square() * batch["mask"]).sum()
-
-
-def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
-    return summed_loss(model, batch) / batch["mask"].sum()
-
-
-def play(step: object, layout: str = "dp=2", **more: Any) -> Parity:
-    training = {"build": build, "batch": batch, "loss": loss, **more}
-    return compare(step=step, layouts=[layout], **training)
-
-
-def global_tokens(
-    model: nn.Module, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
-    """Divide by the tokens of the ranks of `dp`: their tokens differ."""
-    _step_with_count(model, batch, mesh, optimizer, ["dp"])
-
-
-def tokens_of_all_ranks(
-    model: nn.Module, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
-    """Divide by the tokens of all ranks; two ranks of `tp` have the same tokens."""
-    _step_with_count(model, batch, mesh, optimizer, ["dp", "tp"])
-
-
-def _step_with_count(
-    model: nn.Module,
-    batch: Batch,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    axes: list[str],
-) -> None:
-    count = batch["mask"].sum()
-    for axis in axes:
-        dist.all_reduce(count, group=mesh.get_group(axis))
-    (summed_loss(model, batch) / count).backward()
-    add(model.parameters(), mesh, "dp")
-    update(optimizer)
-
-
-def mean_of_means(
-    model: nn.Module, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
-    loss(model, batch).backward()
-    average(model.parameters(), mesh, "dp")
-    update(optimizer)
-
-
-def divided_twice(
-    model: nn.Module, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
-    count = batch["mask"].sum()
-    dist.all_reduce(count, group=mesh.get_group("dp"))
-    (summed_loss(model, batch) / count).backward()
-    average(model.parameters(), mesh, "dp")
-    update(optimizer)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", ["dp=2", "dp=2,tp=2"])
-def test_the_right_divisor_is_silent(layout: str) -> None:
-    result = play(global_tokens, layout)
-    assert result.is_right, str(result)
-    assert result.plays[0].worst_error < 1e-13
-
-
-@pytest.mark.slow
-def test_tokens_that_are_counted_on_ranks_with_the_same_ones_are_named() -> None:
-    result = play(tokens_of_all_ranks, "dp=1,tp=2")
-    (mistake,) = result.mistakes
-    assert mistake.finding.cause == Scaled(0.5, frozenset({frozenset({"tp"})}))
-    assert len(mistake.finding.differences) == 4
-    assert "divided by 2, the number of ranks of `tp`" in str(result)
-
-
-@pytest.mark.slow
-def test_a_mean_of_means_of_unequal_numbers_of_tokens_is_named() -> None:
-    result = play(mean_of_means)
-    (mistake,) = result.mistakes
-    cause = mistake.finding.cause
-    assert isinstance(cause, Weighted)
-    assert cause.are_equal
-    # The smallest batch that shows it has two rows, with 3 tokens and with 2.
-    assert mistake.num_rows == 2
-    assert cause.weights == pytest.approx((5 / 6, 5 / 4))
-    assert len(mistake.finding.differences) == 4, "the bias of one element too"
-    assert "a mean of means" in str(result)
-
-
-def loss_of_whole_batch(
-    model: nn.Module, batch: Batch, mesh: DeviceMesh | None = None
-) -> torch.Tensor:
-    assert len(batch["x"]) == 4, "needs the whole batch"
-    return loss(model, batch)
-
-
-@pytest.mark.slow
-def test_a_loss_that_needs_the_whole_batch_names_a_factor_all_the_same() -> None:
-    (mistake,) = play(divided_twice, loss=loss_of_whole_batch).mistakes
-    assert mistake.finding.quantity is Quantity.GRADIENT
-    assert mistake.finding.cause == Scaled(0.5, frozenset({frozenset({"dp"})}))
-
-
-def undivided_micro_batches(
-    model: nn.Module,
-    micro_batches: list[Batch],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-) -> None:
-    for each in micro_batches:
-        loss(model, each).backward()
-    average(model.parameters(), mesh, "dp")
-    update(optimizer)
-
-
-def whole_batch() -> Batch:
-    """Make 12 rows; all tokens count."""
-    return {"x": torch.randn(12, 3, 4), "mask": torch.ones(12, 3)}
-
-
-@pytest.mark.slow
-def test_a_divisor_that_leaves_out_the_micro_batches_is_named() -> None:
-    result = play(undivided_micro_batches, batch=whole_batch, micro_batches=[3])
-    (mistake,) = result.mistakes
-    assert mistake.finding.cause == Scaled(3.0, is_number_of_parts=True)
-    assert "multiplied by 3, the number of micro-batches" in str(result)
-    (place,) = mistake.places
-    assert "loss(model, each).backward()" in code_of_line(place)
-    assert "by the number of micro-batches (" in str(result)
-    assert "(dp=2, 3 micro-batches, step 1, all ranks)" in str(result)
-
-
-def scaled_by_rank(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    factors: list[float],
-    reduces: bool = True,
-) -> None:
-    """Multiply the gradients of each rank by another factor."""
-    mean_square(model, batch).backward()
-    if reduces:
-        average(model.parameters(), mesh, "dp")
-    for each in model.parameters():
-        assert each.grad is not None
-        each.grad *= factors[mesh["dp"].get_local_rank()]
-    update(optimizer)
+def scaled_by_rank(factors: list[float]) -> Step:
+    return with_gradients(functools.partial(scale_gradients, factors=factors))
 
 
 @pytest.mark.parametrize(
@@ -207,8 +44,7 @@ def scaled_by_rank(
 def test_a_factor_of_some_ranks_is_no_lacking_sum(
     factors: list[float], wrong: tuple[tuple[int, float], ...], words: str
 ) -> None:
-    step = functools.partial(scaled_by_rank, factors=factors)
-    result = compare(step=step)
+    result = compare(step=scaled_by_rank(factors))
     (mistake,) = result.mistakes
     assert mistake.finding.cause == RanksScaled(wrong)
     assert words in str(result)
@@ -216,17 +52,28 @@ def test_a_factor_of_some_ranks_is_no_lacking_sum(
 
 @pytest.mark.parametrize("factors", [[1 + 1e-10] * 2, [1, 1 + 1e-10]])
 def test_a_tiny_difference_is_no_factor_of_1(factors: list[float]) -> None:
-    step = functools.partial(scaled_by_rank, factors=factors)
-    text = str(compare(step=step))
+    text = str(compare(step=scaled_by_rank(factors)))
     assert "MISTAKE" in text
     assert "by 1 " not in text
     assert "by 1," not in text
 
 
-def test_a_lacking_sum_may_need_any_factor() -> None:
-    step = functools.partial(scaled_by_rank, factors=[0.8, 0.8], reduces=False)
-    (mistake,) = compare(step=step).mistakes
-    assert mistake.finding.cause == LacksSum(frozenset({"dp"}), 0.625)
+def shift_by_rank(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Add a number of the rank to the gradients."""
+    for each in model.parameters():
+        assert each.grad is not None
+        each.grad += 0.01 * (1 + mesh.get_local_rank("dp"))
+
+
+def test_one_element_is_no_part_of_a_sum_by_a_factor_of_no_axis() -> None:
+    """A tensor of one element is a multiple of any other, which proves no factor."""
+    (mistake,) = compare(
+        build=functools.partial(nn.Linear, 1, 1, bias=False),
+        batch=lambda: torch.randn(4, 1),
+        step=with_gradients(shift_by_rank),
+        steps=1,
+    ).mistakes
+    assert mistake.finding.cause == RanksDiffer((0, 1), frozenset({"dp"}))
 
 
 def layer_loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
@@ -294,6 +141,10 @@ def test_a_factor_that_is_two_numbers_is_told_apart(
     """All of these numbers are 2 in a training of two ranks, with two parts or rows each."""
     result = play_layer(step, number)
     assert words in str(result)
+    (mistake,) = result.mistakes
+    if mistake.finding.cause == Scaled(2.0, is_number_of_parts=True):
+        (place,) = mistake.places
+        assert "layer_loss(model, each).backward()" in code_of_line(place)
 
 
 def play_layer(step: object, num_micro_batches: int) -> Parity:

@@ -1,4 +1,4 @@
-"""Experts: the group of their gradients, and their part of the norm."""
+"""Experts: the group of their gradients, their part of the norm, and ranks without experts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify.whole_step.causes import NormOf, OtherCoefficient, ReducedOver
+from syncverify.whole_step.causes import (
+    NormOf,
+    OtherCoefficient,
+    RanksDiffer,
+    ReducedOver,
+)
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.expert_parallel import Experts
 from tests.syncverify.whole_step.planted.steps import Optimizer, compare, update
+
+pytestmark = pytest.mark.slow
 
 Norm = Callable[[Experts, DeviceMesh], torch.Tensor]
 LIMIT = 0.5
@@ -45,17 +53,12 @@ def play(wrong: object, layout: str = "dp=2,ep=2") -> Parity:
     return compare(**expert_parallel.TRAINING, layouts=[layout], step=wrong, clip=LIMIT)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("layout", "is_seen"), [("dp=2,ep=2", True), ("dp=1,ep=4", False)]
-)
-def test_right_experts_are_silent(layout: str, *, is_seen: bool) -> None:
-    result = play(functools.partial(step, is_seen=is_seen), layout)
+def test_right_experts_in_clipping_of_the_users_own_are_silent() -> None:
+    result = play(functools.partial(step, is_seen=False), "dp=1,ep=4")
     assert result.is_right, str(result)
     assert result.plays[0].worst_error < 1e-13
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("axes", [("ep",), ("dp", "ep")])
 def test_experts_that_are_reduced_over_the_wrong_group_are_named(
     axes: tuple[str, ...],
@@ -71,18 +74,7 @@ def test_experts_that_are_reduced_over_the_wrong_group_are_named(
     assert "`ep`" in str(result)
 
 
-@pytest.mark.slow
-def test_a_norm_that_leaves_out_the_axis_of_experts_is_named() -> None:
-    result = play(functools.partial(step, norm=expert_parallel.norm_of_own))
-    (mistake,) = result.mistakes
-    assert mistake.finding.quantity is Quantity.NORM
-    cause = NormOf(("experts",), frozenset({"ep"}), is_missing=True)
-    assert mistake.finding.cause == cause
-    assert "does not add the squares of experts over `ep`" in str(result)
-
-
-@pytest.mark.slow
-def test_the_same_norm_in_clipping_of_the_users_own_is_named() -> None:
+def test_a_norm_without_an_axis_in_clipping_of_the_users_own_is_named() -> None:
     wrong = functools.partial(step, norm=expert_parallel.norm_of_own, is_seen=False)
     result = play(wrong)
     (mistake,) = result.mistakes
@@ -91,3 +83,84 @@ def test_the_same_norm_in_clipping_of_the_users_own_is_named() -> None:
     assert isinstance(cause, OtherCoefficient)
     assert cause.norm == NormOf(("experts",), frozenset({"ep"}), is_missing=True)
     assert "does not add the squares of experts over `ep`" in str(result)
+
+
+def keep_own(model: Experts, mesh: DeviceMesh) -> None:
+    """Give expert 0 to rank 0, expert 1 to rank 1, and nothing to rank 2."""
+    group = model.group = mesh.get_group("ep")
+    rank = group.rank()
+    own = model.experts.detach()[rank : rank + 1].clone()
+    model.experts = nn.Parameter(own)
+
+
+def own_expert(
+    name: str, whole: torch.Tensor, coordinate: dict[str, int]
+) -> torch.Tensor:
+    """Return the experts of a rank."""
+    if not name.startswith("experts"):
+        return whole
+    return whole[coordinate["ep"] : coordinate["ep"] + 1]
+
+
+def rows_for_three_ranks() -> Any:
+    expert = torch.arange(12).reshape(6, 2) % 2
+    return {"x": torch.randn(6, 2, 3), "expert": expert}
+
+
+def clipped_step(
+    model: Experts,
+    batch: Any,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    wrong: str,
+) -> None:
+    """Clip by one norm; a rank without experts may leave out its part of that."""
+    expert_parallel.backward(model, batch, mesh)
+    squares = torch.zeros((), dtype=torch.float64)
+    if len(model.experts):
+        assert model.experts.grad is not None
+        squares = model.experts.grad.square().sum()
+    is_idle = not len(model.experts)
+    if not (is_idle and wrong == "leaves out"):
+        dist.all_reduce(squares, group=mesh.get_group("ep"))
+    if is_idle and wrong == "own norm":
+        squares = torch.zeros((), dtype=torch.float64)
+    norm = (squares + expert_parallel.squares_of(model.layer)).sqrt()
+    nn.utils.clip_grads_with_norm_(model.parameters(), LIMIT, norm)
+    update(optimizer)
+
+
+def play_idle_rank(wrong: str) -> Parity:
+    """Play two experts on three ranks: the last rank owns none."""
+    return compare(
+        loss=expert_parallel.loss,
+        split=["dp", "ep"],
+        build=functools.partial(Experts, 2),
+        parallelize=keep_own,
+        batch=rows_for_three_ranks,
+        own=own_expert,
+        layouts=["dp=1,ep=3"],
+        step=functools.partial(clipped_step, wrong=wrong),
+        clip=LIMIT,
+    )
+
+
+def test_a_rank_that_owns_no_expert_is_silent() -> None:
+    result = play_idle_rank("")
+    assert result.is_right, str(result)
+
+
+def test_a_rank_without_experts_that_leaves_out_a_reduction_is_named() -> None:
+    result = play_idle_rank("leaves out")
+    assert result.num_violations == 1
+    assert not result.mistakes
+    assert "rank 2" in str(result.plays[0].simulation)
+
+
+def test_a_rank_without_experts_that_clips_by_its_own_norm_is_named() -> None:
+    (mistake,) = play_idle_rank("own norm").mistakes
+    found = mistake.finding
+    assert found.quantity is Quantity.NORM
+    assert found.cause == RanksDiffer((2,), frozenset({"ep"}))
+    assert Quantity.PARAMETER in found.follows

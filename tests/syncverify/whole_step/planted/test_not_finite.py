@@ -23,11 +23,14 @@ from tests.syncverify.whole_step.planted.expert_parallel import Experts
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     average,
+    averaged_backward,
     compare,
     mean_square,
     unchanged,
     update,
 )
+
+pytestmark = pytest.mark.slow
 
 
 class LocalScaler(GradScaler):
@@ -67,23 +70,12 @@ def step(
     optimizer.zero_grad()
 
 
-def step_without_a_scaler(
-    model: Experts,
-    batch: dict[str, torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-) -> None:
-    expert_parallel.backward(model, batch, mesh)
-    update(optimizer)
-
-
 def _play(kind: type[GradScaler], made: object = step, **more: Any) -> Parity:
     scaler = functools.partial(make, kind)
     training = expert_parallel.TRAINING | {"layouts": ["dp=1,ep=2"], **more}
     return compare(**training, step=made, scaler=scaler)
 
 
-@pytest.mark.slow
 def test_a_decision_of_each_rank_alone_is_named() -> None:
     result = _play(LocalScaler)
     words = [each.variation and each.variation.word for each in result.plays]
@@ -95,13 +87,6 @@ def test_a_decision_of_each_rank_alone_is_named() -> None:
     assert mistake.finding.cause == Decided((0,), 0)
     assert "inf in the last element of the gradient of experts" in str(result)
     assert "let all ranks decide together" in str(result)
-
-
-@pytest.mark.slow
-def test_a_decision_of_all_ranks_is_silent() -> None:
-    result = _play(SharedScaler)
-    assert result.is_right, str(result)
-    assert [each.is_tried for each in result.plays] == [True, True, True, True]
 
 
 def step_with_a_schedule(
@@ -116,21 +101,18 @@ def step_with_a_schedule(
     schedule.step()
 
 
-@pytest.mark.slow
+STEP_LR = functools.partial(torch.optim.lr_scheduler.StepLR, step_size=1)
+
+
 @pytest.mark.filterwarnings("error")
-def test_a_schedule_that_goes_on_after_a_skipped_step_is_silent() -> None:
+@pytest.mark.parametrize(
+    ("made", "more"), [(step, {}), (step_with_a_schedule, {"schedule": STEP_LR})]
+)
+def test_a_decision_of_all_ranks_is_silent(made: object, more: dict[str, Any]) -> None:
     """torch warns of a schedule before a step, and no step was made: we let it be skipped."""
-    made = functools.partial(torch.optim.lr_scheduler.StepLR, step_size=1)
-    result = _play(SharedScaler, step_with_a_schedule, schedule=made)
+    result = _play(SharedScaler, made, **more)
     assert result.is_right, str(result)
     assert [each.is_tried for each in result.plays] == [True, True, True, True]
-
-
-@pytest.mark.slow
-def test_a_step_that_never_unscales_is_said_to_be_not_tried() -> None:
-    result = _play(GradScaler, step_without_a_scaler)
-    assert [each.is_tried for each in result.plays] == [True, False, False, False]
-    assert "overflow: not tried, since the step does not call unscale_()" in str(result)
 
 
 def unscaled_before_the_sum(
@@ -167,13 +149,16 @@ def without_a_scaled_loss(
     optimizer.zero_grad()
 
 
+def averaged_step(
+    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    averaged_backward(model, batch, mesh)
+    update(optimizer)
+
+
 def sharded(model: nn.Module, mesh: DeviceMesh) -> None:
     """Let FSDP2 shard a layer of 3 rows: the last rank of 4 has none."""
     fully_shard(model, mesh=mesh["dp"])
-
-
-def off(mesh: DeviceMesh | None = None) -> GradScaler:
-    return GradScaler("cpu", enabled=False)
 
 
 def _play_layer(
@@ -189,7 +174,6 @@ def _play_layer(
     return compare(**(training | more))
 
 
-@pytest.mark.slow
 def test_a_decision_by_own_gradients_before_the_sum_is_named() -> None:
     result = _play_layer(unscaled_before_the_sum, functools.partial(make, LocalScaler))
     (mistake,) = result.mistakes
@@ -202,7 +186,6 @@ def test_a_decision_by_own_gradients_before_the_sum_is_named() -> None:
     assert not alone.is_right, "without a loss too"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "kind", "parallelize", "layout"),
     [
@@ -219,39 +202,19 @@ def test_a_decision_of_all_ranks_on_a_local_overflow_is_silent(
     assert [each.is_tried for each in result.plays] == [True, True, True, True]
 
 
-@pytest.mark.slow
-def test_a_step_that_scales_by_hand_is_said_to_be_not_tried() -> None:
-    result = _play_layer(without_a_scaled_loss, functools.partial(make, GradScaler))
-    assert result.is_right
-    assert "local-overflow: not tried, since the step does not call scale()" in str(
-        result
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plain", [mean_square, None])
-def test_a_scaler_that_is_off_counts_as_none(plain: object) -> None:
-    made = step_of_a_scaler_that_is_off
-    result = _play_layer(made, off, loss=plain, clip=0.1)
-    assert result.is_right, str(result)
-    words = [each.variation and each.variation.word for each in result.plays]
-    assert {"overflow", "nan", "local-overflow"}.isdisjoint(words)
-    assert all(
-        not rank.scales for each in result.plays for rank in each.simulation.results
-    )
-
-
-def step_of_a_scaler_that_is_off(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    scaler: GradScaler,
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (averaged_step, "overflow: not tried, since the step does not call unscale_()"),
+        (
+            without_a_scaled_loss,
+            "local-overflow: not tried, since the step does not call scale()",
+        ),
+    ],
+)
+def test_a_variation_that_the_scaler_does_not_see_is_said_to_be_not_tried(
+    made: object, words: str
 ) -> None:
-    scaler.scale(mean_square(model, batch)).backward()
-    average(model.parameters(), mesh, "dp")
-    scaler.unscale_(optimizer)
-    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-    scaler.step(optimizer)
-    scaler.update()
-    optimizer.zero_grad()
+    result = _play_layer(made, functools.partial(make, GradScaler))
+    assert result.is_right
+    assert words in str(result)

@@ -1,4 +1,4 @@
-"""Several mistakes in one step are several findings, and a consequence is none."""
+"""Several mistakes in one step are several findings, and a consequence or a remark is none."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -17,16 +18,21 @@ from syncverify.whole_step.causes import (
     Scaled,
     StepMistake,
 )
+from syncverify.whole_step.page import page_of
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     add,
     average,
+    averaged_backward,
     compare,
     mean_square,
     sgd,
+    update,
 )
+
+pytestmark = pytest.mark.slow
 
 LIMIT = 0.1
 
@@ -76,7 +82,6 @@ def kinds(result: Parity) -> list[tuple[Quantity, type[StepMistake]]]:
 GRADIENT, STEPPED = Quantity.GRADIENT, Quantity.STEPPED
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "expected", "steps"),
     [
@@ -113,7 +118,6 @@ def test_each_mistake_of_a_step_is_named_and_no_consequence(
         assert "of clipping is not applied" in str(result)
 
 
-@pytest.mark.slow
 def test_a_parameter_that_the_optimizer_lacks_shows_behind_both() -> None:
     more = {"parallelize": mark, "optimizer": most_parameters}
     result = play(more, divides=False, clips=False)
@@ -125,3 +129,28 @@ def test_a_parameter_that_the_optimizer_lacks_shows_behind_both() -> None:
     lacking = result.mistakes[1].finding
     assert [each.name for each in lacking.differences] == ["2.bias"]
     assert "give these parameters to the optimizer" in str(result)
+
+
+def logging_step(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    waits: bool,
+) -> None:
+    averaged_backward(model, batch, mesh)
+    update(optimizer)
+    logged = torch.ones(1)
+    dist.all_reduce(logged, group=mesh.get_group("dp"), async_op=not waits)
+
+
+def test_a_work_that_nothing_waits_for_is_one_remark_of_all_layouts() -> None:
+    forgets = functools.partial(logging_step, waits=False)
+    result = compare(step=forgets, layouts=["dp=2", "dp=4"])
+    assert result.is_right, str(result)
+    text, (remark,) = str(result), result.to_json()["remarks"]
+    assert remark.startswith("nothing waits for all_reduce at ")
+    assert text.count(f"REMARK: {remark}") == text.count("REMARK") == 1
+    assert page_of(result).count("Remark: nothing waits for all_reduce") == 1
+    assert compare(step=functools.partial(logging_step, waits=True)).remarks == ()

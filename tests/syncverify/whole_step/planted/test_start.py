@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -22,6 +24,8 @@ from tests.syncverify.whole_step.planted.steps import (
     unchanged,
     update,
 )
+
+pytestmark = pytest.mark.slow
 
 
 class Adapted(nn.Module):
@@ -58,10 +62,6 @@ def without_the_first_factor(
     update(optimizer)
 
 
-def ddp(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    return DistributedDataParallel(model)
-
-
 def of_own_seed(model: nn.Module, mesh: DeviceMesh) -> None:
     torch.manual_seed(dist.get_rank())
     with torch.no_grad():
@@ -74,7 +74,6 @@ def _play(parallelize: object, step: object = None, steps: int = 2) -> Parity:
     return compare(parallelize=parallelize, **training)
 
 
-@pytest.mark.slow
 def test_a_factor_that_is_not_reduced_shows_in_the_second_step() -> None:
     result = _play(unchanged, without_the_first_factor)
     (mistake,) = result.mistakes
@@ -83,22 +82,18 @@ def test_a_factor_that_is_not_reduced_shows_in_the_second_step() -> None:
     assert mistake.finding.cause == LacksSum(frozenset({"dp"}), 0.5)
 
 
-@pytest.mark.slow
 def test_one_step_says_which_parameters_it_does_not_show() -> None:
     result = _play(unchanged, without_the_first_factor, steps=1)
     assert result.plays[0].zero == ("first",)
     assert "not shown: first: gradients are zero on one rank" in str(result)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("wiring", "step"), [(unchanged, right), (ddp, None)])
-def test_a_right_adapter_is_silent(wiring: object, step: object) -> None:
-    result = _play(wiring, step)
+def test_a_right_adapter_is_silent() -> None:
+    result = _play(unchanged, right)
     assert result.is_right, str(result)
     assert not result.plays[0].zero
 
 
-@pytest.mark.slow
 def test_replicas_that_start_unequal_are_named() -> None:
     result = _play(of_own_seed, right)
     (mistake,) = result.mistakes
@@ -106,3 +101,41 @@ def test_replicas_that_start_unequal_are_named() -> None:
     assert mistake.finding.cause == RanksDiffer((0, 1), frozenset({"dp"}))
     assert "copies differ over `dp`" in str(result)
     assert "build with one seed, or broadcast them" in str(result)
+
+
+class Scaled(nn.Module):
+    """A layer with a buffer of constants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("scale", torch.linspace(1, 2, 4))
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(x) * self.scale
+        return out
+
+
+def after_meta(model: nn.Module, *, sends_buffers: bool) -> nn.Module:
+    """Return a model without memory at first, which gets its values again."""
+    state = {name: each.detach().clone() for name, each in model.state_dict().items()}
+    if not sends_buffers:
+        del state["scale"]
+    model.to("meta").to_empty(device="cpu")
+    model.load_state_dict(state, strict=False)
+    return DistributedDataParallel(model)
+
+
+@pytest.mark.parametrize("sends_buffers", [True, False])
+def test_buffers_that_nobody_sends_after_to_empty_are_named(
+    *, sends_buffers: bool
+) -> None:
+    parallelize = functools.partial(after_meta, sends_buffers=sends_buffers)
+    outcome = compare(build=Scaled, batch=batch, parallelize=parallelize)
+    (play,) = outcome.plays
+    found = [each.violation for each in play.simulation.violations]
+    names = [] if sends_buffers else ["memory_is_written_before_it_is_read"]
+    assert [each.property for each in found] == names
+    assert not outcome.mistakes
+    assert sends_buffers or "in after_meta and not written" in found[0].summary

@@ -1,15 +1,19 @@
-"""Numbers of tokens that differ between ranks, or are zero."""
+"""Numbers of tokens that differ between ranks, or are zero, and divisors of terms of the loss."""
 
 from __future__ import annotations
+
+import functools
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+from typing_extensions import override
 
 from syncverify.errors import UsageError
-from syncverify.whole_step.causes import NotANumber, Weighted
+from syncverify.whole_step.causes import NotANumber, Scaled, TermsWeighted, Weighted
 from syncverify.whole_step.data import EmptyPart, UnequalTokens
 from syncverify.whole_step.parity import Parity
 from tests.syncverify.whole_step.planted.steps import (
@@ -30,6 +34,12 @@ def build() -> nn.Module:
 def batch() -> Batch:
     """Make 8 rows; all tokens count."""
     return {"x": torch.randn(8, 4, 3), "mask": torch.ones(8, 4)}
+
+
+def unequal_batch() -> Batch:
+    """Make 4 rows; ranks have unequal numbers of tokens that count."""
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 0]])
+    return {"x": torch.randn(4, 3, 3), "mask": mask.double()}
 
 
 def summed(model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -93,6 +103,45 @@ def _play(
 
 
 @pytest.mark.slow
+def test_a_mean_of_means_is_named_with_the_fewest_rows_that_show_it() -> None:
+    result = compare(build=build, batch=unequal_batch, loss=loss, step=mean_of_ranks)
+    (mistake,) = result.mistakes
+    cause = mistake.finding.cause
+    assert isinstance(cause, Weighted)
+    assert cause.are_equal
+    # The smallest batch that shows it has two rows, with 3 tokens and with 2.
+    assert mistake.num_rows == 2
+    assert cause.weights == pytest.approx((5 / 6, 5 / 4))
+    assert len(mistake.finding.differences) == 4, "the bias of one element too"
+    assert "a mean of means" in str(result)
+
+
+def divided_twice(
+    model: nn.Module, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
+) -> None:
+    count = batch["mask"].sum()
+    dist.all_reduce(count, group=mesh.get_group("dp"))
+    (summed(model, batch) / count).backward()
+    average(model.parameters(), mesh, "dp")
+    update(optimizer)
+
+
+def loss_of_whole_batch(
+    model: nn.Module, batch: Batch, mesh: DeviceMesh | None = None
+) -> torch.Tensor:
+    assert len(batch["x"]) == 8, "needs the whole batch"
+    return loss(model, batch)
+
+
+@pytest.mark.slow
+def test_a_loss_that_needs_the_whole_batch_names_a_factor_all_the_same() -> None:
+    (mistake,) = compare(
+        build=build, batch=batch, loss=loss_of_whole_batch, step=divided_twice
+    ).mistakes
+    assert mistake.finding.cause == Scaled(0.5, frozenset({frozenset({"dp"})}))
+
+
+@pytest.mark.slow
 def test_a_right_step_is_silent_with_any_number_of_tokens() -> None:
     result = _play(right, numbers=(1, 2))
     assert result.is_right, str(result)
@@ -122,8 +171,96 @@ def test_a_padding_micro_batch_shows_a_division_by_zero() -> None:
     assert "the last micro-batch is padding ('mask' is 0)" in str(result)
 
 
+@pytest.mark.parametrize(
+    ("mask", "changed"),
+    [
+        (torch.ones(4), [1.0, 0.0, 1.0, 1.0]),
+        (torch.ones(4, 1), [[1.0], [0.0], [1.0], [1.0]]),
+        (torch.tensor([[0.0, 2.0], [3.0, 0.0]]), [[0.0, 0.0], [3.0, 0.0]]),
+    ],
+)
+def test_halves_of_the_rows_get_unequal_numbers_of_tokens(
+    mask: torch.Tensor, changed: list[Any]
+) -> None:
+    assert UnequalTokens("mask").changed({"mask": mask})["mask"].tolist() == changed
+
+
 def test_a_key_that_the_batch_lacks_is_named() -> None:
     with pytest.raises(
         UsageError, match=r"expected batch.. to return a dict.*'weight'"
     ):
         _play(right, key="weight")
+
+
+class Routed(nn.Module):
+    """A router, and two layers that it chooses from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(3, 2)
+        self.layers = nn.Parameter(torch.randn(2, 3))
+
+    @override
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        chosen = self.router(x).softmax(-1)
+        return (chosen * torch.tanh(x @ self.layers.T)).sum(-1), chosen
+
+
+def routed_sums(model: nn.Module, batch: torch.Tensor) -> dict[str, torch.Tensor]:
+    out, chosen = model(batch)
+    return {"main": (out - 1).square().sum(), "balance": chosen.square().sum()}
+
+
+def routed_loss(model: nn.Module, batch: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {name: each / len(batch) for name, each in routed_sums(model, batch).items()}
+
+
+def routed_step(
+    model: nn.Module,
+    micro_batches: list[torch.Tensor],
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    divides_all: bool = True,
+) -> None:
+    """Divide the sums by all rows, and the auxiliary one by those of a micro-batch."""
+    size = mesh["dp"].size()
+    rows = sum(map(len, micro_batches)) * size
+    for each in micro_batches:
+        terms = routed_sums(model, each)
+        aux_rows = rows if divides_all else len(each) * size
+        (terms["main"] / rows + terms["balance"] / aux_rows).backward()
+    add(model.parameters(), mesh, "dp")
+    update(optimizer)
+
+
+play_routed = functools.partial(
+    compare,
+    build=Routed,
+    batch=lambda: torch.randn(4, 3),
+    loss=routed_loss,
+    micro_batches=[2],
+)
+
+
+@pytest.mark.slow
+def test_an_auxiliary_loss_with_another_count_is_named() -> None:
+    result = play_routed(step=functools.partial(routed_step, divides_all=False))
+    (mistake,) = result.mistakes
+    cause = mistake.finding.cause
+    assert isinstance(cause, TermsWeighted)
+    assert cause.factors == (("main", 1.0), ("balance", 2.0))
+    assert cause.is_number_of_parts
+    names = {each.name for each in mistake.finding.differences}
+    assert names == {"router.weight", "router.bias"}
+    assert (
+        "the term balance counts 2 times what it should: "
+        "the number of ranks of `dp` or of micro-batches"
+    ) in str(result)
+    assert "divide each term of the loss by its own count" in str(result)
+
+
+@pytest.mark.slow
+def test_an_auxiliary_loss_with_the_right_count_is_silent() -> None:
+    result = play_routed(step=routed_step)
+    assert result.is_right, str(result)

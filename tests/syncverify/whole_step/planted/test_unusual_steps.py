@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from syncverify import parity
 from syncverify.whole_step.causes import (
+    LacksSum,
     OtherlyFrozen,
     OtherOption,
     StepMistake,
@@ -24,6 +25,7 @@ from syncverify.whole_step.causes import (
     Weighted,
 )
 from syncverify.whole_step.values import Quantity
+from tests.syncverify.whole_step import right_programs
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     averaged_backward,
@@ -31,6 +33,8 @@ from tests.syncverify.whole_step.planted.steps import (
     mean_square,
     update,
 )
+
+pytestmark = pytest.mark.slow
 
 
 def build() -> nn.Sequential:
@@ -61,29 +65,6 @@ def averaged(
 play = functools.partial(compare, build=build, batch=batch, step=averaged)
 
 
-def of_this_rank(model: nn.Module) -> Optimizer:
-    """Make an optimizer of a rank's own parameters, as ZeRO-1 does."""
-    size = dist.get_world_size() if dist.is_initialized() else 1
-    first = dist.get_rank() if size > 1 else 0
-    return torch.optim.AdamW([*model.parameters()][first::size], lr=0.01)
-
-
-def sent_by_owners(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
-    """Reduce each gradient to its owner, and send what the owner makes of it."""
-    mean_square(model, batch).backward()
-    owned = [(each, i % mesh.size()) for i, each in enumerate(model.parameters())]
-    for each, owner in owned:
-        assert each.grad is not None
-        each.grad /= mesh.size()
-        dist.reduce(each.grad, owner)
-    optimizer.step()
-    for each, owner in owned:
-        dist.broadcast(each.data, owner)
-        each.grad = None
-
-
 class Turned(nn.Module):
     """A layer, and a rotation by complex numbers in a buffer."""
 
@@ -105,21 +86,11 @@ def partly_split(model: nn.Module, mesh: DeviceMesh) -> None:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"optimizer": of_this_rank, "step": sent_by_owners},
-        {"build": Turned},
-    ],
-    ids=["zero-1-by-hand", "complex-buffer"],
-)
-def test_an_unusual_step_is_silent(changes: dict[str, Any]) -> None:
-    result = play(**changes)
+def test_a_step_beside_a_complex_buffer_is_silent() -> None:
+    result = play(build=Turned)
     assert result.is_right, str(result)
 
 
-@pytest.mark.slow
 def test_the_default_optimizer_takes_dtensors_and_tensors() -> None:
     result = parity(
         lambda: build().cuda(),
@@ -148,7 +119,6 @@ def by_halves(
     update(optimizer)
 
 
-@pytest.mark.slow
 def test_shards_that_are_wrong_are_not_called_copies() -> None:
     result = play(
         parallelize=mirrored,
@@ -202,7 +172,6 @@ _NAMED: list[tuple[dict[str, Any], Quantity, StepMistake, Names]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "quantity", "cause", "names"), _NAMED, ids=lambda value: str(value)[:12]
 )
@@ -213,3 +182,18 @@ def test_a_mistake_around_the_step_is_named(
     finding = mistake.finding
     assert (finding.quantity, finding.cause) == (quantity, cause)
     assert finding.names == {*names}
+
+
+def test_tied_weights_that_are_not_summed_over_stages_are_named() -> None:
+    result = compare(
+        build=right_programs.Tied,
+        parallelize=right_programs.own_stage,
+        batch=right_programs.rows,
+        loss=right_programs.loss,
+        layouts=["pp=2"],
+        step=functools.partial(right_programs.staged_step, adds_tied=False),
+    )
+    (mistake,) = result.mistakes
+    assert [each.name for each in mistake.finding.differences] == ["embedding.weight"]
+    assert mistake.finding.cause == LacksSum(frozenset({"pp"}))
+    assert "not compared" not in str(result)

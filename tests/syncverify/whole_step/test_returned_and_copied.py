@@ -1,4 +1,4 @@
-"""A norm in any form that a step may return it in, and the bound of its dtype."""
+"""Values that a step returns, in any form and dtype, and copies that are equal to the bit."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate
 
+from syncverify.whole_step.causes import CopiesRoundedApart
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     averaged_backward,
     compare,
+    mean_square,
     update,
+    with_gradients,
 )
 
 pytestmark = pytest.mark.slow
@@ -105,10 +109,7 @@ def test_a_wrong_norm_is_wrong_and_printed_so_that_it_differs(
     assert wrong.split(": ")[1].removesuffix(" (wrong)") != right.split(": ")[1]
 
 
-def clipping_in_float32(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
-    averaged_backward(model, batch, mesh)
+def clip_in_float32(model: nn.Module, mesh: DeviceMesh) -> None:
     squares = torch.zeros(1)
     for each in model.parameters():
         assert each.grad is not None
@@ -117,11 +118,10 @@ def clipping_in_float32(
     for each in model.parameters():
         assert each.grad is not None
         each.grad.mul_(min(1.0, CLIP / (norm + 1e-6)))
-    update(optimizer)
 
 
 def test_a_coefficient_of_float32_clips_within_the_bound_of_float32() -> None:
-    result = compare(step=clipping_in_float32, clip=CLIP)
+    result = compare(step=with_gradients(clip_in_float32), clip=CLIP)
     assert result.is_right, str(result)
 
 
@@ -129,3 +129,86 @@ def test_scalars_in_float32_are_named_where_their_bound_counts() -> None:
     note = "note: scalars of dp=2 are in float32, and values have the bound of its rounding"
     assert note in str(play(RIGHT["item of float32"]))
     assert note not in str(play(RIGHT["item"]))
+
+
+def gathered(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    dtype: torch.dtype,
+    owner_keeps: bool,
+) -> None:
+    """The owner of a parameter updates it, and sends it in a lower dtype."""
+    group = mesh.get_group("dp")
+    averaged_backward(model, batch, mesh)
+    update(optimizer)
+    with torch.no_grad():
+        for index, each in enumerate(model.parameters()):
+            owner = index % group.size()
+            sent = each.to(dtype)
+            dist.broadcast(sent, group_src=owner, group=group)
+            if not owner_keeps or owner != group.rank():
+                each.copy_(sent)
+
+
+def added(
+    model: nn.Module,
+    batch: torch.Tensor,
+    mesh: DeviceMesh,
+    optimizer: Optimizer,
+    *,
+    own_first: bool,
+) -> None:
+    """Each rank adds all gradients by itself."""
+    group = mesh.get_group("dp")
+    mean_square(model, batch).backward()
+    for each in model.parameters():
+        assert each.grad is not None
+        parts = [torch.empty_like(each.grad) for _ in range(group.size())]
+        dist.all_gather(parts, each.grad, group=group)
+        if own_first:
+            parts = parts[group.rank() :] + parts[: group.rank()]
+        each.grad = torch.stack(parts).cumsum(0)[-1] / group.size()
+    update(optimizer)
+
+
+def test_an_owner_that_keeps_its_value_from_before_the_cast_is_a_mistake() -> None:
+    own = functools.partial(gathered, dtype=torch.float32, owner_keeps=True)
+    result = compare(step=own)
+    (mistake,) = result.mistakes
+    cause = CopiesRoundedApart((0, 1), frozenset({"dp"}))
+    assert mistake.finding.cause == cause
+    assert mistake.finding.quantity is Quantity.PARAMETER
+    assert not result.is_right
+    text = str(result)
+    assert "copies differ over `dp`, and are right within rounding" in text
+    assert mistake.places[0].function == "gathered"
+    equal, differs = (
+        next(line for line in text.splitlines() if line.endswith(mark))
+        for mark in ("(equal)", "(differs)")
+    )
+    numbers = [line.split(": ")[1].rsplit(" ", 1)[0] for line in (equal, differs)]
+    assert numbers[0] != numbers[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_owner_that_keeps_what_it_sends_is_right(dtype: torch.dtype) -> None:
+    own = functools.partial(gathered, dtype=dtype, owner_keeps=False)
+    result = compare(step=own, layouts=["dp=4"], dtype=torch.float32)
+    assert result.is_right, str(result)
+
+
+def test_ranks_that_add_in_different_orders_are_a_mistake() -> None:
+    own = functools.partial(added, own_first=True)
+    result = compare(step=own, layouts=["dp=4"])
+    (mistake,) = result.mistakes
+    assert isinstance(mistake.finding.cause, CopiesRoundedApart)
+    assert mistake.finding.quantity is Quantity.STEPPED
+
+
+def test_ranks_that_add_in_one_order_are_right() -> None:
+    own = functools.partial(added, own_first=False)
+    result = compare(step=own, layouts=["dp=4"])
+    assert result.is_right, str(result)

@@ -1,8 +1,8 @@
-"""Rounding of lower dtypes is silent, and a factor of 2 is found and named."""
+"""Rounding of any dtype is silent, and hides no mistake."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -15,13 +15,19 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from syncverify import parity
 from syncverify.errors import UsageError
 from syncverify.whole_step.causes import Decided, LacksSum, Scaled
-from syncverify.whole_step.factors import simplest
-from syncverify.whole_step.lower_noise import LowerRoundingNoise
 from syncverify.whole_step.parity import Parity
-from syncverify.whole_step.rounding import LoweredDtypes, Rounding
 from syncverify.whole_step.values import Quantity
+from tests.syncverify.whole_step.planted.steps import compare
+from tests.syncverify.whole_step.random_trainings import (
+    FACTOR,
+    drawn,
+    ill_conditioned,
+    judged,
+)
 
-BFLOAT16 = Rounding.of([torch.bfloat16])
+# torch warns of views that our models do not change.
+pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+
 MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 
 
@@ -69,17 +75,9 @@ def scaler(init_scale: float) -> Any:
 
 
 def play(**changes: Any) -> Parity:
-    values = {
-        "build": build,
-        "parallelize": mixed,
-        "batch": batch,
-        "loss": loss,
-        "layouts": ["dp=2"],
-        "optimizer": sgd,
-        "dtype": torch.float32,
-        "device": "cpu",
-    }
-    return parity(**{**values, **changes})
+    training = {"build": build, "parallelize": mixed, "batch": batch, "loss": loss}
+    more = {"optimizer": sgd, "dtype": torch.float32}
+    return compare(**(training | more | changes))
 
 
 @pytest.mark.parametrize(
@@ -113,6 +111,7 @@ def test_a_factor_of_two_is_named() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_a_sum_that_is_missing_is_named(dtype: torch.dtype) -> None:
     (mistake,) = play(parallelize=unreduced, dtype=dtype).mistakes
+    assert [each.function for each in mistake.places] == ["unreduced"]
     assert mistake.finding.cause == LacksSum(frozenset({"dp"}), 0.5)
 
 
@@ -158,53 +157,6 @@ def test_an_own_step_without_a_loss_has_a_bound(factor: float) -> None:
     assert result.plays[0].roundings is not None
 
 
-def test_noise_is_in_results_in_place_too_and_leaves_counters() -> None:
-    value, counter = torch.ones(64, dtype=torch.float64), torch.ones(())
-    with LowerRoundingNoise(0, 1.0, BFLOAT16, BFLOAT16):
-        value.add_(1)
-        counter.add_(1)
-    off = (value - 2).abs().max() / 2
-    assert BFLOAT16.unit < off <= 2 * BFLOAT16.unit
-    assert counter == 2
-
-
-def test_noise_of_float16_has_a_smallest_number() -> None:
-    rounding = Rounding.of([torch.float16])
-    tiny = torch.tensor([1e-9] * 64 + [0.0], dtype=torch.float64)
-    with LowerRoundingNoise(0, 1.0, rounding, rounding):
-        off = tiny + 0 - tiny
-    assert off.abs().max() > rounding.spacing / 2
-    assert off[-1] == 0
-
-
-def test_dtypes_are_noted_where_a_tensor_is_rounded_to_them() -> None:
-    noted = LoweredDtypes()
-    with noted.noting():
-        torch.ones(2, dtype=torch.bool).to(torch.bfloat16)
-        torch.ones((), dtype=torch.float64).float()
-        torch.ones(2).to(torch.float64).to(torch.float32)
-        torch.empty(2, dtype=torch.float16).copy_(torch.ones(2))
-    assert noted.found == {torch.float32, torch.float16}
-
-
-@pytest.mark.parametrize(
-    ("factor", "slack", "simple"),
-    [
-        (1.97, 0.1, 2.0),
-        (1.97, 0.0, 1.97),
-        (0.26, 0.2, 0.25),
-        (1030.0, 0.1, 1024.0),
-        (1.49, 0.1, 1.5),
-        (0.333, 0.1, 0.333333333),
-        (1.9, 0.01, 1.9),
-    ],
-)
-def test_a_factor_is_the_simplest_that_rounding_allows(
-    factor: float, slack: float, simple: float
-) -> None:
-    assert simplest(factor, slack) == simple
-
-
 def test_one_rank_that_does_not_skip_an_overflow_is_found() -> None:
     """Each rank looks at its own gradients alone, and those of rank 0 overflow."""
 
@@ -221,3 +173,110 @@ def test_one_rank_that_does_not_skip_an_overflow_is_found() -> None:
         dtype=torch.float16, parallelize=unreduced, step=step, scaler=scaler(1.0)
     ).mistakes
     assert isinstance(mistake.finding.cause, Decided)
+
+
+def mean(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    out: torch.Tensor = model(batch)
+    return out.mean()
+
+
+def own_step(
+    model: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer
+) -> None:
+    mean(model, batch).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("more", [{"loss": mean}, {"step": own_step}])
+def test_a_difference_in_the_rounding_of_a_cancelling_sum_is_silent(
+    more: dict[str, Any],
+) -> None:
+    """Each rank adds its own part of terms that cancel, and the sum is scaled up."""
+    terms = torch.randn(64, 8, dtype=torch.float64)
+    terms = torch.cat([terms, -terms.flip(0)])
+
+    result = parity(
+        lambda: nn.Linear(8, 8).cuda(),
+        fsdp,
+        lambda: terms.cuda(),
+        **more,
+        layouts=["dp=4"],
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.1, eps=1e-18),
+    )
+    assert result.is_right, str(result)
+
+
+def test_a_small_mistake_is_found() -> None:
+    """A part of 1e-9 of a gradient is wrong."""
+
+    def wrong(model: nn.Module, batch: torch.Tensor, mesh: Any) -> torch.Tensor:
+        return loss(model, batch) * (1.0 if mesh is None else 1.0 + 1e-9)
+
+    result = parity(
+        lambda: nn.Linear(8, 8).cuda(),
+        fsdp,
+        lambda: torch.randn(8, 8, device="cuda"),
+        wrong,
+        layouts=["dp=2"],
+    )
+    first = result.mistakes[0].finding
+    assert first.quantity in {Quantity.GRADIENT, Quantity.STEPPED}
+
+
+# Layouts of 2, 4 and 8 ranks, all kinds of blocks and optimizers; by day, the cheapest.
+BY_DAY = {1, 2, 8}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=() if seed in BY_DAY else pytest.mark.nightly)
+        for seed in range(12)
+    ],
+)
+def test_an_ill_conditioned_right_training_is_right(seed: int) -> None:
+    result = parity(**ill_conditioned(seed))
+    assert result.is_right, str(result)
+
+
+SAMPLE = (2, 4)
+# 1,000 trainings of each kind.
+CHUNKS = [range(first, first + 100) for first in range(0, 1000, 100)]
+
+
+def check_silent(seed: int) -> None:
+    result = judged(drawn(seed))
+    assert result is None or result.is_right, str(result)
+
+
+def check_named(seed: int) -> None:
+    result = judged(drawn(seed, is_wrong=True))
+    if result is not None:
+        first = result.mistakes[0].finding
+        assert first.quantity in {Quantity.GRADIENT, Quantity.STEPPED}
+        assert isinstance(first.cause, Scaled), str(result)
+        assert first.cause.factor == FACTOR
+
+
+CHECKS = pytest.mark.parametrize("check", [check_silent, check_named])
+
+
+@pytest.mark.long
+@CHECKS
+def test_a_sample_of_random_trainings_is_judged_rightly(
+    check: Callable[[int], None],
+) -> None:
+    for seed in SAMPLE:
+        check(seed)
+
+
+@pytest.mark.nightly
+@CHECKS
+@pytest.mark.parametrize("chunk", CHUNKS, ids=str)
+def test_random_trainings_in_lower_dtypes_are_judged_rightly(
+    check: Callable[[int], None], chunk: range
+) -> None:
+    for seed in chunk:
+        check(seed)
