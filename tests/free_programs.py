@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as functional
 import torch.distributed.checkpoint as checkpoint
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
@@ -36,15 +35,6 @@ from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.turns.stalls import Stall
 
 Program = Callable[[int], None]
-
-# Their names before torch 2.13 warn that they are old.
-_all_gather: Any = getattr(
-    functional, "all_gather_single", functional.all_gather_tensor
-)
-_reduce_scatter: Any = getattr(
-    functional, "reduce_scatter_single", functional.reduce_scatter_tensor
-)
-
 
 _Result = TypeVar("_Result")
 
@@ -203,16 +193,8 @@ def fsdp2_with_tensor_and_sequence_parallel(_: int) -> None:
     train(_sharded(model, mesh["dp"]), _inputs(mesh["dp"].get_local_rank()))
 
 
-SCHEDULES = (
-    "GPipe",
-    "1F1B",
-    "Interleaved1F1B",
-    "LoopedBFS",
-    "InterleavedZeroBubble",
-    "ZBVZeroBubble",
-    "DualPipeV",
-)
-_ONE_STAGE, _V_SHAPED = SCHEDULES[:2], SCHEDULES[-2:]
+_ONE_STAGE, _V_SHAPED = ("1F1B",), ("ZBVZeroBubble", "DualPipeV")
+SCHEDULES = (*_ONE_STAGE, "Interleaved1F1B", "InterleavedZeroBubble", *_V_SHAPED)
 
 
 def pipeline(name: str) -> Program:
@@ -241,23 +223,6 @@ def _stages_of(name: str, rank: int, num_ranks: int) -> tuple[int, ...]:
         return (rank,)
     second = 2 * num_ranks - 1 - rank if name in _V_SHAPED else rank + num_ranks
     return rank, second
-
-
-def ring(rank: int) -> None:
-    """Pass a block around the ring of ranks, as ring attention does."""
-    size = dist.get_world_size()
-    block, total = torch.full((4,), float(rank)), torch.zeros(4)
-    for _ in range(size):
-        total += block
-        received = torch.empty_like(block)
-        batch = [
-            dist.P2POp(dist.isend, block, (rank + 1) % size),
-            dist.P2POp(dist.irecv, received, (rank - 1) % size),
-        ]
-        for work in dist.batch_isend_irecv(batch):
-            work.wait()
-        block = received
-    assert total.tolist() == [sum(range(size))] * 4
 
 
 def distributed_checkpoint(rank: int) -> None:
@@ -294,56 +259,11 @@ def _trained(mesh: Any, rank: int) -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, optimizer
 
 
-def object_collectives(rank: int) -> None:
-    """Exchange Python objects."""
-    size = dist.get_world_size()
-    gathered: list[Any] = [None] * size
-    dist.all_gather_object(gathered, {"rank": rank})
-    assert gathered == [{"rank": each} for each in range(size)]
-    sent: list[Any] = [("from", 0) if rank == 0 else None]
-    dist.broadcast_object_list(sent, src=0)
-    assert sent == [("from", 0)]
-    received: list[Any] = [None]
-    dist.scatter_object_list(received, [*range(size)] if rank == 0 else None, src=0)
-    assert received == [rank]
-
-
-def coalescing(rank: int) -> None:
-    """Issue several collectives as one."""
-    tensors = [torch.full((2,), rank + float(each)) for each in range(3)]
-    with dist._coalescing_manager(async_ops=True) as manager:
-        for tensor in tensors:
-            dist.all_reduce(tensor)
-    manager.wait()
-    size = dist.get_world_size()
-    of_ranks = sum(range(size))
-    assert [tensor[0].item() for tensor in tensors] == [
-        of_ranks + size * each for each in range(3)
-    ]
-
-
-def functional_collectives(rank: int) -> None:
-    """Call collectives that return their results."""
-    everyone: Any = dist.group.WORLD
-    size = dist.get_world_size()
-    tensor = torch.full((size,), float(rank))
-    total = functional.wait_tensor(functional.all_reduce(tensor, "sum", everyone))
-    assert total.tolist() == [sum(range(size))] * size
-    gathered = _all_gather(tensor[:1], 0, everyone)
-    assert gathered.tolist() == [*map(float, range(size))]
-    part = _reduce_scatter(tensor, "sum", 0, everyone)
-    assert part.tolist() == [sum(range(size))]
-
-
 # Programs on four ranks, each with a name.
 FREE_PROGRAMS: dict[str, Program] = {
     "FSDP2": fsdp2,
     "HSDP": hsdp,
     "FSDP2 with tensor and sequence parallelism": fsdp2_with_tensor_and_sequence_parallel,
-    "ring of messages": ring,
     "distributed checkpoint": distributed_checkpoint,
-    "object collectives": object_collectives,
-    "coalescing": coalescing,
-    "functional collectives": functional_collectives,
     **{name: pipeline(name) for name in SCHEDULES},
 }

@@ -75,28 +75,28 @@ def sampled(num_entries: int) -> list[Subject]:
     return [found[at * len(found) // num_entries].defect() for at in range(num_entries)]
 
 
+NIGHTLY = pytest.mark.nightly
+
+
 @pytest.mark.parametrize(
-    "name", ["synchronizer", pytest.param("ddp", marks=pytest.mark.nightly)]
+    ("name", "num_scenarios"),
+    [
+        ("synchronizer", 10),
+        pytest.param("synchronizer", 200, marks=NIGHTLY),
+        pytest.param("ddp", 200, marks=NIGHTLY),
+    ],
 )
 def test_right_subjects_have_the_verdict_of_sim(
-    name: str, streams: StreamsBackend
+    name: str, num_scenarios: int, streams: StreamsBackend
 ) -> None:
-    assert compare(resolve(name), 10, streams) == 0
+    assert compare(resolve(name), num_scenarios, streams) == 0
 
 
-def test_defects_have_the_verdict_of_sim(streams: StreamsBackend) -> None:
-    assert sum(compare(subject, 4, streams) for subject in sampled(5)) > 0
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", ["synchronizer", "ddp"])
-def test_right_subjects_in_many_scenarios(name: str, streams: StreamsBackend) -> None:
-    assert compare(resolve(name), 200, streams) == 0
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("subject", sampled(20), ids=lambda subject: subject.name)
-def test_twenty_defects_have_the_verdict_of_sim(
-    subject: Subject, streams: StreamsBackend
+@pytest.mark.parametrize(
+    ("num_defects", "num_scenarios"), [(5, 4), pytest.param(20, 10, marks=NIGHTLY)]
+)
+def test_defects_have_the_verdict_of_sim(
+    num_defects: int, num_scenarios: int, streams: StreamsBackend
 ) -> None:
-    compare(subject, 10, streams)
+    defects = sampled(num_defects)
+    assert sum(compare(each, num_scenarios, streams) for each in defects) > 0

@@ -102,17 +102,6 @@ def makes_a_group_of_one(rank: int) -> torch.Tensor:
     return total
 
 
-def frees_memory_before_default_waits(rank: int) -> torch.Tensor:
-    side = torch.cuda.Stream()
-    temporary = _ones(rank)
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        total = temporary.sum()
-    del temporary
-    torch.cuda.current_stream().wait_stream(side)
-    return total + torch.zeros(4, device="cuda")
-
-
 def frees_memory_in_flight_before_default_waits(rank: int) -> torch.Tensor:
     side = torch.cuda.Stream()
     summed = _ones(rank)
@@ -186,7 +175,6 @@ RIGHT: tuple[Callable[[int], Any], ...] = (
     records_a_stream,
     synchronizes_the_device,
     makes_a_group_of_one,
-    frees_memory_before_default_waits,
     frees_memory_in_flight_before_default_waits,
     exchanges_objects,
     makes_its_default_group_again,

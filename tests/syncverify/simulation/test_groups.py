@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +11,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from syncverify import simulate
-from syncverify.backends.sim import SimBackend
-from syncverify.judge.properties.matching import mismatches
 from syncverify.judge.violation import Violation
-from syncverify.subjects.subject import resolve
-from tests.quality.planted.groups import GRID, MakesGroupsWhereNeeded
+from tests.syncverify.simulation.faulty_programs import Fault
 
 _HALVES = ([0, 1], [2, 3])
 
@@ -35,15 +31,6 @@ def members_alone(rank: int) -> None:
 def another_order(rank: int) -> None:
     for half in _HALVES[:: -1 if rank == 1 else 1]:
         dist.new_group(half)  # fault
-
-
-def subgroups_of_other_sizes(rank: int) -> None:
-    dist.new_subgroups(1 if rank == 3 else 2)  # fault
-
-
-def enumerated_in_another_order(rank: int) -> None:
-    halves = [*_HALVES]
-    dist.new_subgroups_by_enumeration(halves[::-1] if rank == 2 else halves)  # fault
 
 
 def another_order_of_ranks(rank: int) -> None:
@@ -65,8 +52,6 @@ def makes_one_less(rank: int) -> None:
 WRONG = (
     members_alone,
     another_order,
-    subgroups_of_other_sizes,
-    enumerated_in_another_order,
     another_order_of_ranks,
     a_mesh_of_another_shape,
     makes_one_less,
@@ -118,25 +103,19 @@ def only(simulation: Any) -> Violation:
     return violation
 
 
-def faulty_lines(program: Callable[[int], None]) -> set[int]:
-    """Return the numbers of the lines at fault."""
-    lines, first = inspect.getsourcelines(program)
-    return {first + at for at, line in enumerate(lines) if "# fault" in line}
-
-
 @pytest.mark.parametrize("program", WRONG, ids=lambda program: program.__name__)
 def test_groups_that_differ_are_a_violation(program: Callable[[int], None]) -> None:
     simulation = simulate(program, 4)
     found = only(simulation)
     assert found.identity == ("collectives_match_across_ranks", "groups_differ")
     lines = {line.number for line in found.evidence.lines}
-    assert faulty_lines(program) <= lines
+    assert Fault(program, "").lines <= lines
     assert "use_local_synchronization=True" in str(simulation)
 
 
 def test_both_lines_and_both_lists_are_named() -> None:
     report = str(simulate(members_alone, 4))
-    first, second = sorted(faulty_lines(members_alone))
+    first, second = sorted(Fault(members_alone, "").lines)
     assert "rank 0: new_group() of ranks [0, 1], at tests/" in report
     assert f"test_groups.py:{first} in members_alone" in report
     assert "rank 2: new_group() of ranks [2, 3], at tests/" in report
@@ -151,12 +130,3 @@ def test_a_wait_for_a_group_of_another_name_has_one_cause() -> None:
 def test_groups_that_are_equal_are_not_accused(program: Callable[[int], None]) -> None:
     simulation = simulate(program, 4)
     assert simulation.is_right, str(simulation)
-
-
-def test_groups_of_a_subject_are_compared() -> None:
-    run = SimBackend().run(GRID, resolve(MakesGroupsWhereNeeded))
-    causes = {
-        each.cause
-        for each in mismatches(run, lambda *_: pytest.fail("all groups differ"))
-    }
-    assert causes == {"groups_differ"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -22,36 +23,32 @@ def _total() -> torch.Tensor:
     return total
 
 
-def tells_after_a_collective(rank: int) -> None:
-    """Legal with NCCL: the host of rank 0 goes on, and tells rank 1."""
-    if rank == 0:
-        _total()
-        _store().set("told", "")
-    else:
-        _store().wait(["told"])
-        _total()
+def _tells(
+    of_first: Callable[[], object], of_second: Callable[[], object] = _total
+) -> Callable[[int], None]:
+    """Make a program: rank 0 calls a function, then tells rank 1, which calls another one."""
 
-
-def reads_before_it_tells(rank: int) -> None:
-    if rank == 0:
-        if _total().sum().item() == 4:
+    def program(rank: int) -> None:
+        if rank == 0:
+            of_first()
             _store().set("told", "")
-    else:
-        _store().wait(["told"])
-        _total()
+        else:
+            _store().wait(["told"])
+            of_second()
+
+    return program
 
 
-def polls_before_it_tells(rank: int) -> None:
-    if rank == 0:
-        _total()
-        event = torch.cuda.Event()
-        event.record()
-        while not event.query():
-            pass
-        _store().set("told", "")
-    else:
-        _store().wait(["told"])
-        _total()
+def _reads() -> None:
+    assert _total().sum().item() == 4
+
+
+def _polls() -> None:
+    _total()
+    event = torch.cuda.Event()
+    event.record()
+    while not event.query():
+        pass
 
 
 def waits_on_other_streams(rank: int) -> None:
@@ -68,9 +65,9 @@ def waits_on_other_streams(rank: int) -> None:
 @pytest.mark.parametrize(
     "program",
     [
-        tells_after_a_collective,
-        reads_before_it_tells,
-        polls_before_it_tells,
+        _tells(_total),  # with NCCL the host of rank 0 goes on, and tells rank 1
+        _tells(_reads),
+        _tells(_polls),
         waits_on_other_streams,
     ],
 )
@@ -88,15 +85,12 @@ def _causes(simulation: Simulation) -> list[str]:
     return [found.violation.cause for found in simulation.violations]
 
 
-def test_a_stall_of_hosts_alone_is_a_deadlock_with_gloo() -> None:
-    def program(rank: int) -> None:
-        if rank == 0:
-            dist.all_reduce(torch.ones(2))
-            _store().set("told", "")
-        else:
-            _store().wait(["told"])
-            dist.all_reduce(torch.ones(2))
+def _total_of_hosts() -> None:
+    dist.all_reduce(torch.ones(2))
 
+
+def test_a_stall_of_hosts_alone_is_a_deadlock_with_gloo() -> None:
+    program = _tells(_total_of_hosts, _total_of_hosts)
     assert _causes(simulate(program, 2, device="cpu")) == ["deadlock"]
 
 
@@ -105,11 +99,6 @@ def waits_in_a_circle_of_streams(rank: int) -> None:
     ordered = groups if rank else groups[::-1]
     for group in ordered:
         dist.all_reduce(torch.ones(2, device="cuda"), group=group)
-
-
-def reads_in_a_circle_of_streams(rank: int) -> float:
-    waits_in_a_circle_of_streams(rank)
-    return torch.ones(2, device="cuda").sum().item()
 
 
 def waits_for_a_key_that_nobody_sets(rank: int) -> None:
@@ -125,39 +114,24 @@ def waits_for_a_rank_that_has_ended(rank: int) -> float:
 
 def issues_a_collective_of_one_rank(rank: int) -> None:
     """The second collective is issued by rank 1 alone, as soon as hosts go on."""
-    tells_after_a_collective(rank)
+    _tells(_total)(rank)
     if rank:
         _total()
 
 
-def tells_after_a_barrier(rank: int) -> None:
-    if rank == 0:
-        dist.barrier()
-        _store().set("told", "")
-    else:
-        _store().wait(["told"])
-        dist.barrier()
-
-
 def asks_gloo(rank: int) -> None:
     group = dist.new_group([0, 1], backend="gloo")
-    if rank == 0:
-        dist.all_reduce(torch.ones(2), group=group)
-        _store().set("told", "")
-    else:
-        _store().wait(["told"])
-        dist.all_reduce(torch.ones(2), group=group)
+    total = functools.partial(dist.all_reduce, torch.ones(2), group=group)
+    _tells(total, total)(rank)
 
 
 @pytest.mark.parametrize(
     "program",
     [
         waits_in_a_circle_of_streams,
-        reads_in_a_circle_of_streams,
         waits_for_a_key_that_nobody_sets,
         waits_for_a_rank_that_has_ended,
         issues_a_collective_of_one_rank,
-        tells_after_a_barrier,
         asks_gloo,
     ],
 )

@@ -1,15 +1,17 @@
 """Remarks: what a program may mean, and is often a mistake."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from syncverify import simulate
+from syncverify.simulation.program import Device
 
 Program = Callable[[int], object]
+_OTHER = "of other memory"
 
 
 def on_gpu(rank: int, numel: int = 4) -> torch.Tensor:
@@ -34,23 +36,6 @@ def overwritten(rank: int) -> torch.Tensor:
     return read
 
 
-def waits_for_the_last_alone(rank: int) -> torch.Tensor:
-    """Right on NCCL: one stream runs them in order."""
-    parts = [on_gpu(rank) for _ in range(3)]
-    works = [dist.all_reduce(part, async_op=True) for part in parts]
-    assert works[-1] is not None
-    works[-1].wait()
-    return torch.stack(parts)
-
-
-def returns_all(rank: int) -> list[torch.Tensor]:
-    parts = [on_gpu(rank) for _ in range(2)]
-    works = [dist.all_reduce(part, async_op=True) for part in parts]
-    assert works[-1] is not None
-    works[-1].wait()
-    return parts
-
-
 def reads_in_the_next_step(rank: int) -> None:
     """The last step's results are for a step that is not played."""
     weight, bias = on_gpu(rank), on_gpu(rank)
@@ -73,13 +58,9 @@ def test_a_result_that_nothing_reads_is_a_remark(program: Program) -> None:
     assert "timing cannot matter" in str(simulation)
 
 
-@pytest.mark.parametrize(
-    "program", [waits_for_the_last_alone, returns_all, reads_in_the_next_step]
-)
-def test_a_result_that_is_read_after_a_later_wait_is_none(program: Program) -> None:
-    simulation = simulate(program, 2)
-    assert simulation.is_right
-    assert simulation.remarks == ()
+def in_order_of(rank: int, *listed: Any) -> Sequence[Any]:
+    """Return the order of a rank."""
+    return listed if rank else listed[::-1]
 
 
 def lines_in_another_order(rank: int) -> list[torch.Tensor]:
@@ -91,8 +72,7 @@ def lines_in_another_order(rank: int) -> list[torch.Tensor]:
     def sum_bias() -> None:
         dist.all_reduce(bias)
 
-    ordered = (sum_weight, sum_bias) if rank else (sum_bias, sum_weight)
-    for run in ordered:
+    for run in in_order_of(rank, sum_weight, sum_bias):
         run()
     return [weight, bias]
 
@@ -109,32 +89,21 @@ def callers_in_another_order(rank: int) -> list[torch.Tensor]:
     def sum_bias() -> None:
         summed(bias)
 
-    ordered = (sum_weight, sum_bias) if rank else (sum_bias, sum_weight)
-    for run in ordered:
+    for run in in_order_of(rank, sum_weight, sum_bias):
         run()
     return [weight, bias]
 
 
 def slices_in_another_order(rank: int) -> torch.Tensor:
     flat = on_gpu(rank, 8)
-    slices = [flat[:4], flat[4:]]
-    ordered = slices if rank else slices[::-1]
-    for each in ordered:
+    for each in in_order_of(rank, flat[:4], flat[4:]):
         dist.all_reduce(each)
     return flat
 
 
-def tensors_in_another_order(rank: int) -> list[torch.Tensor]:
-    parts = [on_gpu(rank + 10 * index) for index in range(3)]
-    for index in ([0, 1, 2], [1, 2, 0])[rank]:
-        dist.all_reduce(parts[index])
-    return parts
-
-
 def copies_in_another_order(rank: int) -> list[torch.Tensor]:
     parts = [on_gpu(rank + 10 * index) for index in range(2)]
-    order = parts if rank else parts[::-1]
-    for part in order:
+    for part in in_order_of(rank, *parts):
         mean = part.double().float() / 2
         dist.all_reduce(mean)
         part.copy_(mean)
@@ -144,35 +113,33 @@ def copies_in_another_order(rank: int) -> list[torch.Tensor]:
 def gradients_in_another_order(rank: int) -> list[torch.Tensor]:
     weights = [on_gpu(1).requires_grad_() for _ in range(2)]
     (weights[0] * weights[1] * (rank + 1)).sum().backward()
-    order = weights if rank else weights[::-1]
-    for weight in order:
+    for weight in in_order_of(rank, *weights):
         assert weight.grad is not None
         weight.grad.div_(2)
         dist.all_reduce(weight.grad)
     return weights
 
 
-@pytest.mark.parametrize("device", ["cuda", "cpu"])
 @pytest.mark.parametrize(
-    ("program", "lines"),
+    ("device", "program", "lines"),
     [
-        (lines_in_another_order, ("sum_bias", "sum_weight")),
-        (callers_in_another_order, ("sum_bias", "sum_weight")),
-        (slices_in_another_order, ("slices_in_another_order", "of other memory")),
-        (tensors_in_another_order, ("tensors_in_another_order", "of other memory")),
-        (copies_in_another_order, ("copies_in_another_order", "of other memory")),
-        (gradients_in_another_order, ("gradients_in_another_order", "of other memory")),
+        ("cuda", lines_in_another_order, ("sum_bias", "sum_weight")),
+        ("cpu", callers_in_another_order, ("sum_bias", "sum_weight")),
+        ("cuda", slices_in_another_order, ("slices_in_another_order", _OTHER)),
+        ("cpu", slices_in_another_order, ("slices_in_another_order", _OTHER)),
+        ("cuda", copies_in_another_order, ("copies_in_another_order", _OTHER)),
+        ("cuda", gradients_in_another_order, ("gradients_in_another_order", _OTHER)),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
 def test_equal_collectives_in_another_order_are_a_remark(
     monkeypatch: pytest.MonkeyPatch,
+    device: Device,
     program: Program,
     lines: tuple[str, str],
-    device: str,
 ) -> None:
     monkeypatch.setitem(on_gpu.__globals__, "on_gpu", _made_on(device))
-    simulation = simulate(program, 2, device=device)  # type: ignore[arg-type]
+    simulation = simulate(program, 2, device=device)
     assert simulation.is_right
     remark, *_, verdict = str(simulation).splitlines()
     assert remark.startswith("REMARK: all_reduce SUM of 4 x float32 at tests/")
@@ -187,18 +154,6 @@ def _made_on(device: str) -> Callable[..., torch.Tensor]:
         return torch.full((numel,), float(rank), device=device)
 
     return made
-
-
-def other_branches(rank: int) -> torch.Tensor:
-    """Each rank has lines of its own, as stages of a pipeline have."""
-    tensor = on_gpu(rank)
-    if rank == 0:
-        dist.broadcast(tensor, 0)
-        dist.all_reduce(tensor)
-    else:
-        dist.broadcast(tensor, 0)
-        dist.all_reduce(tensor)
-    return tensor
 
 
 def one_more_tensor(rank: int) -> list[torch.Tensor]:
@@ -218,8 +173,7 @@ def barriers_in_another_order(rank: int) -> None:
     def after() -> None:
         dist.barrier()
 
-    ordered = (before, after) if rank else (after, before)
-    for run in ordered:
+    for run in in_order_of(rank, before, after):
         run()
 
 
@@ -234,19 +188,6 @@ def loops_of_other_lengths(rank: int) -> None:
 
     for step in range(3):
         (own_step if step < 3 - rank else joined_step)()
-
-
-def owners_in_turn(rank: int) -> torch.Tensor:
-    """The owner sends from another line than that at which the others receive."""
-    parameters = [on_gpu(rank), on_gpu(rank)]
-    for owner in range(2):
-        if owner == rank:
-            dist.broadcast(parameters[owner], owner)
-        else:
-            received = torch.empty(4, device="cuda")
-            dist.broadcast(received, owner)
-            parameters[owner].copy_(received)
-    return torch.stack(parameters)
 
 
 def owners_have_memory_of_their_own(rank: int) -> list[torch.Tensor]:
@@ -288,8 +229,7 @@ def batches_in_another_order(rank: int) -> list[torch.Tensor]:
 def tasks_in_another_order(rank: int) -> list[torch.Tensor | None]:
     """Backward passes make gradients in an order of the rank; it sums them in that of the weights."""
     weights = [on_gpu(1).requires_grad_() for _ in range(2)]
-    order = weights if rank else weights[::-1]
-    for weight in order:
+    for weight in in_order_of(rank, *weights):
         (weight * (rank + 1)).sum().backward()
     for weight in weights:
         assert weight.grad is not None
@@ -300,12 +240,11 @@ def tasks_in_another_order(rank: int) -> list[torch.Tensor | None]:
 @pytest.mark.parametrize(
     "program",
     [
-        owners_in_turn,
+        reads_in_the_next_step,
         owners_have_memory_of_their_own,
         buffers_in_another_order,
         batches_in_another_order,
         tasks_in_another_order,
-        other_branches,
         one_more_tensor,
         barriers_in_another_order,
         loops_of_other_lengths,
@@ -316,11 +255,3 @@ def test_lines_that_differ_between_ranks_are_none(program: Program) -> None:
     assert simulation.is_right
     assert simulation.remarks == ()
     assert "timing cannot matter" in str(simulation)
-
-
-def batch() -> dict[str, torch.Tensor]:
-    return {"x": torch.ones(4, 2)}
-
-
-def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    return model(batch["x"]).mean()

@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 from syncverify import region, simulate
 from tests.syncverify.simulation.faulty_programs import (
     FAULTS,
     Fault,
+    both_receive_first,
     never_waits,
+    waits_for_an_event_that_is_too_early,
 )
 from tests.syncverify.simulation.right_programs import RIGHT
 
@@ -30,6 +33,7 @@ def test_a_fault_is_named_with_its_line(fault: Fault) -> None:
     assert fault.lines <= {line.number for line in found.violation.evidence.lines}
     for number in fault.lines:
         assert f":{number} in {fault.program.__name__}" in str(simulation)
+    assert simulation.remarks == (), "of the line that has the fault"
     if fault.violates == "streams_order_shared_memory":
         assert found.harm is not None, "another order returns another value"
         assert found.harm.as_queued != found.harm.other
@@ -95,12 +99,6 @@ def test_a_wait_of_the_host_is_a_wait_for_all_collectives() -> None:
     assert simulate(program, 2).remarks == ()
 
 
-def test_a_line_with_a_race_has_no_remark() -> None:
-    simulation = simulate(never_waits, 2)
-    assert len(simulation.violations) == 1
-    assert simulation.remarks == ()
-
-
 def test_a_fault_gives_no_remark() -> None:
     def program(rank: int) -> None:
         dist.all_reduce(torch.ones(2, device="cuda"), async_op=True)
@@ -127,23 +125,15 @@ def _order_of_twins_differs(rank: int) -> None:
         work.wait()
 
 
-def _event_comes_too_early(rank: int) -> None:
-    side, done = torch.cuda.Stream(), torch.cuda.Event()
-    one = torch.ones(2, device="cuda")
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        done.record()
-        one.mul_(2)
-    torch.cuda.current_stream().wait_event(done)
-    one.add_(1)
-
-
 @pytest.mark.parametrize(
     ("program", "words"),
     [
         (_splits_differ, "all_to_all_single of [2, 6] for the ranks and [4, 6] from"),
         (_order_of_twins_differs, "group 1: all_reduce SUM of 2 x float32"),
-        (_event_comes_too_early, ", but only for what was queued before the event at "),
+        (
+            waits_for_an_event_that_is_too_early,
+            ", but only for what was queued before the event at ",
+        ),
     ],
 )
 def test_a_report_tells_apart_what_differs(
@@ -166,18 +156,6 @@ def test_a_fault_that_one_timing_shows_has_its_schedule() -> None:
     assert again == found
 
 
-def test_violations_are_in_the_order_in_which_they_were_found() -> None:
-    def program(rank: int) -> None:
-        is_first = dist.distributed_c10d._get_default_store().add("ranks", 1) == 1
-        dist.barrier()
-        if is_first:
-            raise [ValueError, KeyError][rank]
-
-    simulation = simulate(program, 2, device="cpu", schedules="all")
-    found = [each.violation.cause for each in simulation.violations]
-    assert found == ["raised_ValueError", "raised_KeyError"]
-
-
 def test_a_region_is_named_in_the_report() -> None:
     def program(rank: int) -> torch.Tensor:
         total = torch.ones(2, device="cuda")
@@ -186,11 +164,8 @@ def test_a_region_is_named_in_the_report() -> None:
         return total
 
     assert "(step 3, reduce)" in str(simulate(program, 2))
-
-
-def test_a_region_outside_of_a_simulation_does_nothing() -> None:
     with region("forward"):
-        pass
+        pass  # nothing, outside of a simulation
 
 
 def test_what_is_not_simulated_gives_no_verdict() -> None:
@@ -259,31 +234,6 @@ def test_lines_of_torch_are_named_on_request() -> None:
     assert "torch/nn/modules/linear.py" in str(named)
 
 
-def test_a_report_has_no_empty_places() -> None:
-    """Neither the moment of a program without regions, nor the tensor of a barrier."""
-
-    def frees_early(rank: int) -> torch.Tensor:
-        side = torch.cuda.Stream()
-        used = torch.ones(4, device="cuda")
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            doubled = used * 2
-        del used
-        taken = torch.zeros(4, device="cuda")
-        torch.cuda.current_stream().wait_stream(side)
-        return doubled + taken
-
-    def disagrees(rank: int) -> None:
-        if rank:
-            dist.barrier()
-        else:
-            dist.all_reduce(torch.ones(2, device="cuda"))
-
-    freed = str(simulate(frees_early, 1)).partition("memory:")[2]
-    assert freed.splitlines()[0].strip() == "storage 0"
-    assert "rank 1: barrier over ranks [0, 1], at " in str(simulate(disagrees, 2))
-
-
 def test_a_collective_of_fsdp2_is_named_with_the_line_of_the_program() -> None:
     def program(rank: int) -> None:
         model = torch.nn.Linear(2, 2, device="cuda")
@@ -314,3 +264,54 @@ def test_the_remedy_of_a_functional_collective_waits_for_its_tensor() -> None:
         "insert `wait_tensor()` of the result of the all_reduce launched at" in report
     )
     assert "work.wait()" not in report
+
+
+def both_send_first(rank: int) -> None:
+    tensor = torch.ones(4, device="cuda")
+    dist.send(tensor, 1 - rank)
+    dist.recv(tensor, 1 - rank)
+
+
+def all_send_in_a_ring(rank: int) -> None:
+    tensor = torch.ones(4)
+    dist.send(tensor, (rank + 1) % 3)
+    dist.recv(tensor, (rank - 1) % 3)
+
+
+def hint_of(report: str) -> str:
+    (line,) = (line for line in report.splitlines() if line.startswith("  hint:"))
+    return line
+
+
+def test_ranks_that_all_send_are_told_of_receives() -> None:
+    for report in (
+        str(simulate(both_send_first, 2)),
+        str(simulate(all_send_in_a_ring, 3, device="cpu")),
+    ):
+        assert "one of the two ranks receive first" in hint_of(report)
+        assert "`batch_isend_irecv` or `isend`" in hint_of(report)
+    assert "issue the same" in hint_of(str(simulate(both_receive_first, 2)))
+
+
+def on_the_cpu(_: int) -> None:
+    model = nn.Linear(2, 2)
+    dist.all_reduce(model.weight.data)
+
+
+def test_memory_of_the_cpu_in_a_group_of_nccl_has_a_remedy() -> None:
+    hint = hint_of(str(simulate(on_the_cpu, 2)))
+    assert "group's backend is nccl: move them to the device, as by `.cuda()`" in hint
+    assert (
+        '`--device cpu`, or `device = "cpu"` in a file of `syncverify parity`' in hint
+    )
+
+
+def polls(_: int) -> None:
+    work = dist.all_reduce(torch.ones(4, device="cuda"), async_op=True)
+    assert work is not None
+    work.is_completed()
+    work.wait()
+
+
+def test_a_report_of_one_timing_names_the_option_for_others() -> None:
+    assert "other timings may differ, see --schedules all)" in str(simulate(polls, 2))

@@ -1,4 +1,4 @@
-"""A base class whose tests run once on each rank."""
+"""A base class whose tests run once on each rank, and what a test raises for all of them."""
 
 import unittest
 from collections.abc import Iterator
@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 
 from syncverify import SimTestCase
+from syncverify.simulation.testing.played_test import TestOptions, play_test
+from syncverify.simulation.testing.without_group import without_group
 
 _CALLS: list[object] = []
 
@@ -157,3 +159,43 @@ def test_class_offers_what_torchs_bases_offer() -> None:
     assert sorted(map(str, _CALLS)) == [
         "(1, 'a')", "(1, 'a')", "(2, 'a')", "(2, 'a')", "on a thread", "on a thread",
     ]  # fmt: skip
+
+
+_OPTIONS = TestOptions()
+
+
+def test_error_of_a_rank_counts_before_the_stall_of_others() -> None:
+    def test(rank: int) -> None:
+        if rank == 1:
+            raise ValueError("the cause")
+        dist.barrier()
+
+    with pytest.raises(ValueError, match=r"^the cause$"):
+        play_test(test, 2, _OPTIONS, name="tests:test")
+
+
+def test_what_is_not_simulated_is_skipped() -> None:
+    def test(_: int) -> None:
+        torch.cuda.CUDAGraph()
+
+    with pytest.raises(unittest.SkipTest, match=r"^not simulated: .*CUDA graphs"):
+        play_test(test, 2, _OPTIONS, name="tests:test")
+
+
+def test_ranks_make_default_groups_again_and_again() -> None:
+    backends: list[str] = []
+
+    def test(rank: int) -> None:
+        with without_group():
+            assert not dist.is_initialized()
+            for backend in ("nccl", "cuda:nccl,cpu:gloo"):
+                dist.init_process_group(backend, init_method="file:///absent")
+                backends.append(dist.get_backend())
+                value = torch.ones(1, device="cuda")
+                dist.all_reduce(value)
+                assert value.item() == 2
+                dist.destroy_process_group()
+        assert not dist.is_initialized()
+
+    play_test(test, 2, _OPTIONS, name="tests:test")
+    assert {*backends} == {"nccl", "cuda:nccl,cpu:gloo"}

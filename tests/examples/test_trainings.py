@@ -1,29 +1,52 @@
-"""The example with tensor parallelism: its verdict, right and wrong.
+"""Examples that train: their verdicts, right and wrong.
 
 Mistakes are planted into the source of the example and played on simulated ranks of the
 harness, which takes a second; one run is a real one.
 """
 
+import os
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from syncverify.sim.machine import SimulatedMachine
 
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 NUM_STEPS = 1  # a wrong gradient makes a wrong parameter at once
 
 
 @pytest.fixture
-def source(examples: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def torchrun() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A function that runs a script with arguments on a number of ranks."""
+
+    def run(
+        script: Path, *arguments: str, num_ranks: int
+    ) -> subprocess.CompletedProcess[str]:
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        return subprocess.run(
+            [*launcher, f"--nproc-per-node={num_ranks}", str(script), *arguments],
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def source(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The example's text, in a world in which it can be imported."""
-    monkeypatch.syspath_prepend(examples)  # as a script it is found beside its model
-    yield (examples / "train_gpt.py").read_text()
+    monkeypatch.syspath_prepend(EXAMPLES)  # as a script it is found beside its model
+    yield (EXAMPLES / "train_gpt.py").read_text()
     sys.modules.pop("tiny_gpt", None)
 
 
@@ -62,8 +85,8 @@ def failures(example: ModuleType) -> list[str]:
 
 
 @pytest.mark.nightly
-def test_two_by_two_ranks_train_as_one_process(torchrun, examples) -> None:
-    finished = torchrun(examples / "train_gpt.py", "--steps=2", num_ranks=4)
+def test_two_by_two_ranks_train_as_one_process(torchrun) -> None:
+    finished = torchrun(EXAMPLES / "train_gpt.py", "--steps=2", num_ranks=4)
     assert finished.returncode == 0, finished.stderr
     assert "│ 2 " in finished.stdout
     assert finished.stdout.splitlines()[-1] == "EQUAL: no difference above 1e-12"
@@ -96,24 +119,26 @@ def test_every_rank_reports_a_mistake(source, load, mistake: str) -> None:
         assert failure.startswith(reported)
 
 
-def test_a_difference_fails_the_program(source, load, monkeypatch, capfd) -> None:
-    example = load(source)
-    initialize = dist.init_process_group
-    monkeypatch.setattr(
-        dist,
-        "init_process_group",
-        lambda backend: initialize(
-            backend, rank=0, world_size=1, store=dist.HashStore()
-        ),
-    )
-    monkeypatch.setattr(example, "run_rank", lambda _: "the loss of step 1 differs")
-    monkeypatch.setattr(sys, "argv", ["train_gpt.py"])
-    assert example.main() == 1
-    assert capfd.readouterr().err == "FAILED: on rank 0 the loss of step 1 differs\n"
+@pytest.mark.long
+def test_training_on_two_ranks_equals_training_on_one(torchrun) -> None:
+    finished = torchrun(EXAMPLES / "train_digits.py", num_ranks=2)
+    assert finished.returncode == 0, finished.stderr
+    *epochs, last = finished.stdout.splitlines()
+    assert [line.partition(":")[0] for line in epochs] == [
+        f"epoch {number}" for number in range(1, 9)
+    ]
+    assert last.startswith("test accuracy 0.9")
+    assert last.endswith(": equal")
 
 
-def test_a_loss_that_is_no_number_differs(source, load) -> None:
-    example = load(source)
-    same, nan = example.Comparison([(1.0, 1.0)], 0.0), float("nan")
-    assert not same.failure()
-    assert "step 2" in example.Comparison([(1.0, 1.0), (nan, 1.0)], 0.0).failure()
+@pytest.mark.nightly
+def test_a_wrong_normalisation_is_reported(torchrun, tmp_path: Path) -> None:
+    """Divided by the size of the micro-batch, the gradients are four times too large."""
+    source = (EXAMPLES / "train_digits.py").read_text()
+    broken = source.replace('reduction="sum") / GLOBAL_BATCH', 'reduction="mean")')
+    assert broken != source
+    script = tmp_path / "train_digits.py"
+    script.write_text(broken)
+    finished = torchrun(script, num_ranks=2)
+    assert finished.returncode != 0
+    assert "FAILED: loss of epoch 1 step 1 is " in finished.stderr
