@@ -1,4 +1,6 @@
-"""Changes of parameters by the training program are its own doing, not the subject's."""
+"""Changes and errors of the training program are its own doing, not the subject's."""
+
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -8,11 +10,13 @@ from torch.distributed.tensor import DTensor, Replicate
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.judge.properties import judge_run
+from syncverify.judge.properties import check, judge_run
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.subjects.subject import resolve
+from syncverify.trace.records import SubjectCall
+from syncverify.trace.run import Run
 
 
 @pytest.mark.slow
@@ -48,3 +52,40 @@ def test_torch_never_calls_hooks_of_an_exchanged_parameter(had_hook: bool) -> No
 
     SimulatedMachine(1).run(program)
     assert calls == ([] if had_hook else [0])
+
+
+UNDEFINED = ParameterSpec("p0", (2,), ("R",), used="undefined")
+FROZEN = ParameterSpec("p1", (2,), ("R",), requires_grad=False)
+
+
+def of_one_step(*parameters: ParameterSpec) -> Scenario:
+    events = ("raise_in_backward",)
+    return Scenario(MeshSpec((2,), ("dp",)), parameters, (1,), 2**20, events)
+
+
+def ranks_that_wait(run: Run) -> Iterator[int]:
+    """Yield the ranks on which a step ends as if its backward had not failed."""
+    for number, rank in enumerate(run.ranks):
+        calls = [event for event in rank.trace if isinstance(event, SubjectCall)]
+        if "wait" in {call.moment.phase for call in calls}:
+            yield number
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        (FROZEN,),
+        (
+            ParameterSpec(
+                "p1", (2,), ("R",), used="not_on_odd_ranks", requires_grad=False
+            ),
+        ),
+    ],
+    ids=["frozen", "frozen on one rank"],
+)
+def test_undefined_gradients_fail_as_well(others: tuple[ParameterSpec, ...]) -> None:
+    scenario = of_one_step(UNDEFINED, *others)
+    subject = resolve("synchronizer")
+    run = SimBackend().run(scenario, subject)
+    assert [*ranks_that_wait(run)] == []
+    assert check(scenario, run, subject.capabilities) == []

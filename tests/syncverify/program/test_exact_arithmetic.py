@@ -18,42 +18,26 @@ ALONE = one_parameter(1, "w", (5,))
 
 
 def positions() -> dict[str, Any]:
-    """Return the positions of torch's switches; None where torch refuses to tell."""
-    backends = torch.backends
-    found: dict[str, Any] = {}
-    for name in ("matmul", "conv", "rnn"):
-        owner: Any = getattr(backends.mkldnn, name)
-        found[f"mkldnn.{name}"] = owner.fp32_precision
-    for name in ("conv", "rnn"):
-        found[f"cudnn.{name}"] = getattr(backends.cudnn, name).fp32_precision
-    for kind in ("fp16", "bf16"):
-        for form in ("", "_split_k"):
-            attribute = f"allow_{kind}_reduced_precision_reduction{form}"
-            found[attribute] = getattr(PRODUCTS, attribute)
-    found["products"] = PRODUCTS.fp32_precision
-    found["benchmark"] = backends.cudnn.benchmark
-    found["deterministic"] = backends.cudnn.deterministic
-    old = {
-        "old": torch.get_float32_matmul_precision,
-        "tf32": lambda: PRODUCTS.allow_tf32,
-        "cudnn.tf32": lambda: backends.cudnn.allow_tf32,
+    """Return the positions of some of torch's switches; None where torch refuses to tell."""
+    found: dict[str, Any] = {
+        "products": PRODUCTS.fp32_precision,
+        "convolutions": torch.backends.cudnn.conv.fp32_precision,
+        "of the host": torch.backends.mkldnn.matmul.fp32_precision,  # type: ignore[attr-defined]
+        "fp16": PRODUCTS.allow_fp16_reduced_precision_reduction,
+        "fp16_split_k": PRODUCTS.allow_fp16_reduced_precision_reduction_split_k,
+        "benchmark": torch.backends.cudnn.benchmark,
+        "deterministic": torch.backends.cudnn.deterministic,
+        "old": None,
     }
-    for name, read in old.items():
-        found[name] = None
-        with suppress(RuntimeError):
-            found[name] = read()
+    with suppress(RuntimeError):
+        found["old"] = torch.get_float32_matmul_precision()
     return found
 
 
 EXACT = {
-    **dict.fromkeys(("products", "cudnn.conv", "cudnn.rnn"), "ieee"),
-    **dict.fromkeys(("mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn"), "ieee"),
-    "allow_fp16_reduced_precision_reduction": False,
-    "allow_bf16_reduced_precision_reduction": False,
-    "allow_fp16_reduced_precision_reduction_split_k": True,
-    "allow_bf16_reduced_precision_reduction_split_k": True,
-    "benchmark": False, "deterministic": True,
-    "old": "highest", "tf32": False, "cudnn.tf32": False,
+    **dict.fromkeys(("products", "convolutions", "of the host"), "ieee"),
+    "fp16": False, "fp16_split_k": True,
+    "benchmark": False, "deterministic": True, "old": "highest",
 }  # fmt: skip
 
 

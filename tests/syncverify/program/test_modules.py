@@ -30,18 +30,6 @@ def scenario_of(
     return Scenario(mesh, specs, (2,), 200, module=name)
 
 
-def test_tied_parameters_are_listed_once() -> None:
-    names = [spec.name for spec in module_parameters("gpt", PAIR)]
-    assert names[:2] == ["tokens.weight", "positions.weight"]
-    assert "head.weight" not in names
-
-
-def test_experts_are_spread_over_the_last_axis_and_their_router_is_not() -> None:
-    placed = {spec.name: spec.placements for spec in module_parameters("moe", GRID)}
-    assert placed["up"] == placed["down"] == ("R", "S0")
-    assert placed["router.weight"] == ("R", "R")
-
-
 def test_parts_of_a_parameter_make_up_the_whole() -> None:
     (up,) = (spec for spec in module_parameters("moe", GRID) if spec.name == "up")
     whole = initial_value(MeshSpec((1,), ("ep",)), replace(up, placements=("S0",)), 0)

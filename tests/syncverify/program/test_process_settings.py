@@ -1,5 +1,6 @@
-"""Settings of the process: what stays, and what another rank undoes."""
+"""What a run leaves in the process, and which code a backward calls."""
 
+import cProfile
 import gc
 import os
 import random
@@ -10,12 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.nn.modules.module import register_module_forward_hook
 
 from syncverify.program.generators import other_chance
-from syncverify.program.leftovers import drop_what_is_undone
-from syncverify.program.process_settings import ProcessSettings, restored_settings
-from syncverify.trace.run import Leftovers, RankRun
+from syncverify.program.leftovers import calls_of_backward
+from syncverify.program.process_settings import restored_settings
 from syncverify.trace.source_lines import shown_path
 
 
@@ -45,22 +44,6 @@ def test_each_change_is_named_and_restored() -> None:
     assert not torch.is_anomaly_enabled()
 
 
-def test_an_exchanged_generator_of_numpy_is_named_and_put_back() -> None:
-    random_of_numpy = pytest.importorskip("numpy.random", reason="needs numpy")
-    generator = random_of_numpy.get_bit_generator()
-    with restored_settings() as before:
-        random_of_numpy.set_bit_generator(random_of_numpy.PCG64(7))
-        assert before.reseeded() == ("numpy's generator",)
-    assert random_of_numpy.get_bit_generator() is generator
-
-
-def test_a_precision_that_torch_refuses_to_tell_is_a_change() -> None:
-    with restored_settings() as before:
-        torch.backends.cuda.matmul.fp32_precision = "tf32"
-        assert len(before.rank_changed()) == 1
-    assert torch.get_float32_matmul_precision() == "highest"
-
-
 def test_a_precision_that_one_backend_had_before_is_put_back() -> None:
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.matmul.fp32_precision = "tf32"
@@ -83,7 +66,6 @@ def test_a_precision_that_one_backend_had_before_is_put_back() -> None:
     [
         (None, "", "is '', was not set"),
         ("", None, "is not set, was ''"),
-        ("1", None, "is not set, was '1'"),
         ("1", "2", "is '2', was '1'"),
     ],
 )
@@ -101,37 +83,6 @@ def test_a_variable_that_is_empty_is_not_one_that_is_missing(
         put(after)
         assert settings.changed() == (f"the environment's OF_THE_PROGRAM {change}",)
     assert os.environ.get("OF_THE_PROGRAM") == before
-
-
-def test_what_another_rank_undoes_is_not_left_behind() -> None:
-    """Ranks are threads: one looks at the process while another one is in a block."""
-    before = ProcessSettings()
-    with restored_settings():
-        gc.disable()
-        left = Leftovers({}, (), (), settings=before.changed())
-        assert len(left.settings) == 1
-        run, unfinished = RankRun(leftovers=left), RankRun()
-        drop_what_is_undone([run, unfinished], before)
-        assert run.leftovers == left
-    drop_what_is_undone([run, unfinished], before)
-    assert run.leftovers == Leftovers({}, (), ())
-    assert unfinished.leftovers is None
-
-
-def test_what_no_other_rank_can_undo_stays_left_behind() -> None:
-    before = ProcessSettings()
-    with restored_settings():
-        change_all()
-        left = Leftovers(
-            {},
-            (),
-            (),
-            thread_settings=before.rank_changed(),
-            reseeded=before.reseeded(),
-        )
-    run = RankRun(leftovers=left)
-    drop_what_is_undone([run], before)
-    assert run.leftovers == left
 
 
 def test_other_chance_ends_with_its_block_and_is_the_same_for_a_seed() -> None:
@@ -173,16 +124,47 @@ def test_a_function_that_a_verdict_relies_on_is_missed_and_put_back() -> None:
     assert settings.rank_changed() == ()
 
 
-def test_a_hook_on_all_modules_in_the_place_of_another_is_named() -> None:
-    def hook(*_: object) -> None: ...
+class InACycle:
+    """Garbage that only the collector frees, and that runs code of this file then."""
 
-    first = register_module_forward_hook(hook)
-    try:
-        with restored_settings() as settings:
-            first.remove()
-            register_module_forward_hook(hook)
-            assert settings.rank_changed() == (
-                "forward_hooks of all modules: 1 new, 1 removed",
-            )
-    finally:
-        first.remove()
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        self.is_freed = True
+
+
+@pytest.fixture
+def _collecting_all_the_time() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    yield
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("_collecting_all_the_time")
+def test_a_finalizer_that_the_collector_calls_is_none_of_them() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    loss = (weight * 2).sum()
+    gc.disable()
+    InACycle()
+    gc.enable()
+    assert calls_of_backward(loss) == ()
+
+
+def test_a_hook_of_a_node_is_one_of_them() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    loss = (weight * 2).sum()
+    loss.grad_fn.register_prehook(lambda gradients: None)
+    (line,) = calls_of_backward(loss)
+    assert line.path == shown_path(__file__)
+
+
+@pytest.mark.usefixtures("_collecting_all_the_time")
+def test_a_profiler_of_the_user_goes_on() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    profiler = cProfile.Profile()
+    with profiler:
+        assert calls_of_backward(weight.sum()) == ()
+        InACycle()
+    assert InACycle.__init__.__code__ in [each.code for each in profiler.getstats()]

@@ -1,15 +1,13 @@
 """Missing waits, one at a time, and the very gradients that they lead to."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from syncverify import synchronizer
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
@@ -19,8 +17,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.subjects.subject import Subject, resolve
-from syncverify.synchronizer.transport.streams import SideStream
+from syncverify.subjects.subject import Subject
 from syncverify.witness.witness import NoWitness, Witness
 from syncverify.witness.witness_search import find_witness
 
@@ -190,59 +187,26 @@ def only(found: dict[str, Any], cause: str) -> Witness:
     return found[cause]
 
 
+LATER, MISSING = "second runs before first on rank 0", "of rank 0 is missing"
+NEVER = "it is rank 0's own gradient: it was never reduced"
+STILL = "it still contains the reduced gradient of step 0, scaled by the optimizer"
+TOTAL = own(0) + own(0, 1)
 # By subject: the cause of the violation, the order that shows harm, the step of the wrong
 # gradient, the wrong gradient, and its diagnosis.
 DEFECTS: dict[Any, tuple[str, str, int, Any, str]] = {
-    LaunchDoesNotWait: (
-        "reduced_before_accumulated",
-        "second runs before first on rank 0",
-        0,
-        own(0) + own(0, 1) - own(0, 0, (1,)),
-        "micro-batch 1 of rank 0 is missing",
-    ),
-    CopyDoesNotWait: (
-        "accumulated_unordered",
-        "second runs before first on rank 0",
-        0,
-        own(0) + own(0, 1) - own(0, 0, (1,)),
-        "micro-batch 1 of rank 0 is missing",
-    ),
-    NobodyWaits: (
-        "read_before_reduced",
-        "second runs before first on rank 0",
-        0,
-        own(0),
-        "it is rank 0's own gradient: it was never reduced",
-    ),
-    ReducesTwice: (
-        "collectives_overlap",
-        "second runs before first on rank 0",
-        0,
-        own(0),
-        "it is rank 0's own gradient: it was never reduced",
-    ),
-    ZeroedElsewhere: (
-        "zeroed_in_flight",
-        "second runs before first on rank 0",
-        1,
-        own(1) + own(1, 1) + (own(0) + own(0, 1)) * GRADIENT_SCALE,
-        "it still contains the reduced gradient of step 0, scaled by the optimizer",
-    ),
-    ZeroedLate: (
-        "used_before_zeroed",
-        "second runs before first on rank 0",
-        1,
-        own(1) + own(1, 1) - own(1, 0, (0,)),
-        "micro-batch 0 of rank 0 is missing",
-    ),
-    DropsATemporary: (
-        "freed_in_use",
-        "second is written on rank 0 before first has used it",
-        0,
-        own(0) * math.nan,
-        "it contains inf or nan",
-    ),
-}
+    LaunchDoesNotWait: ("reduced_before_accumulated", LATER, 0, TOTAL - own(0, 0, (1,)),
+        f"micro-batch 1 {MISSING}"),
+    CopyDoesNotWait: ("accumulated_unordered", LATER, 0, TOTAL - own(0, 0, (1,)),
+        f"micro-batch 1 {MISSING}"),
+    NobodyWaits: ("read_before_reduced", LATER, 0, own(0), NEVER),
+    ReducesTwice: ("collectives_overlap", LATER, 0, own(0), NEVER),
+    ZeroedElsewhere: ("zeroed_in_flight", LATER, 1,
+        own(1) + own(1, 1) + TOTAL * GRADIENT_SCALE, STILL),
+    ZeroedLate: ("used_before_zeroed", LATER, 1,
+        own(1) + own(1, 1) - own(1, 0, (0,)), f"micro-batch 0 {MISSING}"),
+    DropsATemporary: ("freed_in_use", "second is written on rank 0 before first has used it",
+        0, own(0) * math.nan, "it contains inf or nan"),
+}  # fmt: skip
 
 
 @pytest.mark.slow
@@ -300,63 +264,3 @@ def test_another_defect_is_not_taken_for_what_an_order_leads_to() -> None:
 
     witness = witnesses(of(HarmlessAndTripled), ONE_STEP)["read_before_reduced"]
     assert order_text(witness) == "everything runs in the order in which it was queued"
-
-
-class OnTwoStreams(Right):
-    """Runs the last micro-batch elsewhere; our synchronizer does the rest."""
-
-    def __init__(self, *given: Any) -> None:
-        self.made = resolve("synchronizer").factory(*given)
-        self.stream = torch.cuda.Stream()
-        for name in ("bind", "wait", "zero_grad", "unbind"):
-            setattr(self, name, getattr(self.made, name))
-
-    def run_micro_batch(self, compute_loss: Any, *, is_last: bool) -> None:
-        stream = self.stream if is_last else torch.cuda.current_stream()
-        stream.wait_stream(torch.cuda.default_stream())
-        with torch.cuda.stream(stream):
-            compute_loss().backward()
-
-
-@contextmanager
-def without(owner: Any, name: str, replacement: Any) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, replacement)
-        yield
-
-
-def only_the_first_writer(launch: Callable[[Any], None]) -> Callable[[Any], None]:
-    def launched(bucket: Any) -> None:
-        bucket._writers = {torch.cuda.default_stream(): None}
-        launch(bucket)
-
-    return launched
-
-
-def nothing(*_: object) -> None: ...
-
-
-EDGES: dict[str, tuple[Any, str, Any, Any, str, Any]] = {
-    "the side stream waits for writers": (
-        SideStream, "wait_for", nothing, resolve("synchronizer"),
-        "reduced_before_accumulated", own(0) + own(0, 1) - own(0, 0, (1,)),
-    ),
-    "the caller waits for the side stream": (
-        SideStream, "release_to", nothing, resolve("synchronizer"),
-        "read_before_reduced", own(0),
-    ),
-    "all writers are waited for": (
-        synchronizer.bucket.bucket.Bucket, "launch",
-        only_the_first_writer(synchronizer.bucket.bucket.Bucket.launch), of(OnTwoStreams),
-        "reduced_before_accumulated", own(0) + own(0, 1) - own(0, 0, (1,)),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("edge", EDGES)
-def test_each_edge_of_the_synchronizer_is_there_for_a_gradient(edge: str) -> None:
-    owner, name, replacement, subject, cause, observed = EDGES[edge]
-    assert witnesses(subject) == {}
-    with without(owner, name, replacement):
-        assert witnesses(subject)[cause].observed == observed.tolist()

@@ -1,14 +1,24 @@
-"""Each way to run backward accumulates the plain gradient, to the bit."""
+"""Each way to run backward accumulates the plain gradient, to the bit, or raises as planned."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from syncverify.program.cycle_collection import no_collection_of_cycles
+from syncverify.program.graphs import reentrancy
 from syncverify.program.graphs.backwards import (
     BACKWARDS,
-    backwards_per_micro_batch,
     run_backward,
+)
+from syncverify.program.graphs.errors import (
+    RAISES,
+    FailingOperatorError,
+    is_from_failing_operator,
 )
 from syncverify.program.graphs.losses import (
     Losses,
@@ -16,8 +26,8 @@ from syncverify.program.graphs.losses import (
     not_told,
     one_thread,
 )
+from syncverify.program.graphs.threads import on_threads
 from syncverify.program.graphs.uses import USES
-from syncverify.scenario import feature_table
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import NEVER_TOGETHER, PLAIN, WORDS
 
@@ -63,51 +73,6 @@ def is_right(word: str, model: Model, use: str) -> bool:
 
 
 @every_backward
-def test_every_parameter_gets_its_gradient_and_keeps_no_hook_and_no_mode(
-    word: str,
-) -> None:
-    model = Model()
-    for count in (1, 2):
-        run_backward(word, model.losses())
-        assert model.gradients() == model.expected(count)
-    assert not any(p._backward_hooks for p in model.parameters.values())
-    assert not any(p._post_accumulate_grad_hooks for p in model.parameters.values())
-    assert not torch.is_anomaly_enabled()
-
-
-@every_backward
-def test_one_parameter_alone_will_do(word: str) -> None:
-    model = Model()
-    whole = model.losses()
-    run_backward(word, whole.without({"a", "c"}))
-    assert model.parameters["b"].grad.tolist() == model.constants["b"].tolist()
-    assert model.parameters["a"].grad is None
-
-
-@every_backward
-def test_terms_without_a_parameter_are_run_plainly(word: str) -> None:
-    leaf = torch.ones((), requires_grad=True)
-    run_backward(word, Losses({"": leaf * 3}, {}, one_thread))
-    assert leaf.grad.item() == 3
-
-
-@every_backward
-def test_accumulations_are_as_many_as_said(word: str) -> None:
-    """Count calls of hooks and of `mark_ready`, as a subject would."""
-    model = Model()
-    calls: list[torch.Tensor] = []
-    a = model.parameters["a"]
-    a.register_post_accumulate_grad_hook(calls.append)
-    run_backward(word, model.losses(mark_ready=lambda *marked: calls.extend(marked)))
-    assert sum(each is a for each in calls) == (
-        2 if feature_table.BACKWARDS[word].halves else 1
-    )
-    assert backwards_per_micro_batch(word) == (
-        2 if word == "twice_over_one_graph" else 1
-    )
-
-
-@every_backward
 def test_uses_compose_with_backwards_unless_torch_forbids(word: str) -> None:
     uses = [use for use in USES if not WORDS["use"][use].rare]
     # torch allows two more, but a parameter of one half is in the other half's graph too; and
@@ -129,3 +94,100 @@ def test_a_backward_keeps_its_graph_alive_by_no_cycle(word: str) -> None:
         run_backward(word, model.losses())
         counts = [each._use_count() for each in model.parameters.values()]
     assert counts == [1, 1, 1]
+
+
+every_operator = pytest.mark.parametrize("word", RAISES)
+
+
+@every_operator
+def test_the_value_stays_and_backward_raises(word: str) -> None:
+    parameter = torch.full((3,), 2.0, requires_grad=True)
+    term = RAISES[word]((parameter * 5).sum())
+    assert term.item() == 30
+    with pytest.raises((FailingOperatorError, RuntimeError)) as caught:
+        term.backward()
+    assert is_from_failing_operator(caught.value)
+
+
+@every_operator
+def test_earlier_gradients_stay_accumulated(word: str) -> None:
+    early, late = (torch.ones(2, requires_grad=True) for _ in range(2))
+    raising = RAISES[word](late.sum())  # made first, so its backward comes last
+    with pytest.raises((FailingOperatorError, RuntimeError)):
+        (raising + (early * 3).sum()).backward()
+    assert early.grad is not None
+    assert late.grad is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("gloo: connection closed"), ValueError("in-place"), KeyError(1)],
+)
+def test_other_errors_are_not_planned(error: Exception) -> None:
+    assert not is_from_failing_operator(error)
+
+
+@pytest.mark.parametrize("backward", [reentrancy.reentrant, reentrancy.deep_reentrant])
+def test_all_nodes_are_on_the_device_of_the_loss(
+    monkeypatch: pytest.MonkeyPatch, backward: Any
+) -> None:
+    """The engine orders the nodes of one device; on another thread the graph is freed early."""
+    ones, devices = torch.ones, set[str]()
+
+    def noted(*args: Any, **options: Any) -> torch.Tensor:
+        made = ones(*args, **options)
+        devices.add(made.device.type)
+        return made
+
+    weight = ones(3, device="meta", requires_grad=True)
+    losses = Losses({"w": (weight * weight).sum()}, {"w": weight}, one_thread)
+    monkeypatch.setattr(torch, "ones", noted)
+    backward(losses)
+    assert devices == {"meta"}
+    assert weight.grad is not None
+
+
+class Streams:
+    """Stands for `torch.cuda`: each thread has a current stream, at first the default one."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+
+    def current_stream(self, _: object = None) -> str:
+        return getattr(self._own, "stream", "default")
+
+    @contextmanager
+    def stream(self, stream: str) -> Iterator[None]:
+        before = self.current_stream()
+        self._own.stream = stream
+        yield
+        self._own.stream = before
+
+
+class Term:
+    device = torch.device("cuda", 1)
+
+    def __init__(self, streams: Streams, streams_of_calls: list[str]) -> None:
+        self._streams, self._streams_of_calls = streams, streams_of_calls
+
+    def backward(self) -> None:
+        self._streams_of_calls.append(self._streams.current_stream())
+
+
+def test_a_backward_on_a_thread_is_on_the_stream_of_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    streams, streams_of_calls = Streams(), list[str]()
+    monkeypatch.setattr(torch, "get_device_module", lambda _: streams)
+    terms: Any = {name: Term(streams, streams_of_calls) for name in ("v", "w")}
+    with streams.stream("side"):
+        on_threads(Losses(terms, {}, lambda: nullcontext))
+    assert streams_of_calls == ["side", "side"]
+    assert streams.current_stream() == "default"
+
+
+def test_a_backward_on_a_cpu_needs_no_stream() -> None:
+    leaf = torch.ones(2, requires_grad=True)
+    on_threads(Losses({"w": leaf.sum()}, {"w": leaf}, lambda: nullcontext))
+    assert leaf.grad is not None
+    assert torch.equal(leaf.grad, torch.ones(2))

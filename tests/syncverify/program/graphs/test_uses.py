@@ -1,13 +1,22 @@
 """Each use of a parameter has the constant for its gradient, to the bit."""
 
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 from torch.utils import cpp_extension
 
+from syncverify.backends.sim import SimBackend
+from syncverify.program.graphs import cpp
 from syncverify.program.graphs.uses import USES
+from syncverify.scenario.feature_table import PLAIN
+from syncverify.subjects.subject import resolve
+from tests.engine_scenarios import scenario_of
 
-IN_CPP = ("cpp_function", "cpp_kernel")
 COMPILED = ("compiled_region",)
 # The constants of a dtype reach as far as it holds integers exactly.
 BITS = {"float32": 16, "bfloat16": 8, "float16": 11, "float64": 16}
@@ -29,8 +38,8 @@ CPP_MARKS = [
 every_use = pytest.mark.parametrize(
     "word",
     [
-        pytest.param(word, marks=CPP_MARKS if word in IN_CPP else pytest.mark.slow)
-        if word in (*IN_CPP, *COMPILED)
+        pytest.param(word, marks=CPP_MARKS if word in cpp.IN_CPP else pytest.mark.slow)
+        if word in (*cpp.IN_CPP, *COMPILED)
         else word
         for word in USES
     ],
@@ -75,19 +84,6 @@ def test_an_element_that_overflows_stays_one(word: str, overflow: str) -> None:
     assert parameter.grad[::2].tolist() == [5.0, -3.0]
 
 
-@every_use
-def test_a_use_adds_to_a_gradient_that_is_there_and_leaves_no_hook(word: str) -> None:
-    parameter, constant = (
-        parameter_of((3,), torch.float32),
-        constant_of((3,), "float32"),
-    )
-    for _ in range(2):
-        USES[word](parameter, constant).backward()
-    assert torch.equal(parameter.grad, 2 * constant)
-    assert not parameter._backward_hooks
-    assert not parameter._post_accumulate_grad_hooks
-
-
 # Dynamo reads the `.grad` of every argument.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @every_use
@@ -109,8 +105,52 @@ def test_a_local_part_may_lie_transposed_in_memory(word: str) -> None:
     assert torch.equal(parameter.grad, constant)
 
 
-@every_use
-def test_a_parameter_without_elements_has_an_empty_gradient(word: str) -> None:
-    parameter = parameter_of((0,), torch.float32)
-    USES[word](parameter, constant_of((0,), "float32")).backward()
-    assert parameter.grad.shape == (0,)
+def test_words_are_those_that_are_compiled() -> None:
+    assert {*cpp.IN_CPP} == {word for word in USES if word.startswith("cpp_")}
+
+
+@pytest.mark.long
+def test_torch_logs_no_missing_gpu_where_nothing_is_compiled() -> None:
+    """Its module of extensions does so when imported, beside CUDA without a GPU."""
+    code = (
+        "import sys; from syncverify.backends import worker; worker.import_dynamo()\n"
+        "sys.exit('torch.utils.cpp_extension' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("word", "expected"), [("cpp_kernel", 1), (PLAIN, 0)])
+def test_ranks_do_not_compile(
+    word: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[threading.Thread] = []
+
+    def refuse() -> None:
+        asked.append(threading.current_thread())
+        raise cpp.NoCompilerError("no compiler in this test")
+
+    monkeypatch.setattr(cpp, "load_operators", refuse)
+    subject = resolve("synchronizer")
+    if expected:
+        with pytest.raises(cpp.NoCompilerError):
+            SimBackend().run(scenario_of("use", word), subject)
+    else:
+        assert SimBackend().run(scenario_of("use", word), subject).fault is None
+    assert asked == [threading.main_thread()] * expected
+
+
+def test_a_build_that_was_killed_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    folders: list[Path] = []
+
+    def load(*, build_directory: str, **_: object) -> None:
+        folders.append(Path(build_directory))
+        assert not (folders[0] / "lock").exists()
+        (folders[0] / "lock").touch()  # and is killed
+
+    monkeypatch.setattr(cpp_extension, "load", load)
+    for _ in range(2):
+        cpp.load_operators.__wrapped__()
+    assert [folder.parent for folder in folders] == [tmp_path, tmp_path]

@@ -1,10 +1,12 @@
-"""Warnings and clocks of recorded scripts."""
+"""Warnings, clocks and `atexit` of recorded scripts."""
 
+import atexit
 import warnings
 from pathlib import Path
 
 import pytest
 
+from syncverify.scripts.exit_functions import exit_functions_run
 from syncverify.scripts.judging import judge
 from syncverify.scripts.kept_warnings import show_warnings, warnings_kept
 from syncverify.scripts.recording import record
@@ -64,3 +66,42 @@ def test_a_script_shows_its_warnings_once_and_has_a_remark_on_its_clock(
         "ranks 0, 1",
         "rank 1",
     ]
+
+
+def register_some(ran: list[str]) -> None:
+    atexit.register(ran.append, "first")
+    atexit.register(ran.index, "missing")  # raises
+    atexit.register(ran.clear)
+    atexit.unregister(ran.clear)
+    atexit.register(ran.append, "last")
+
+
+def test_the_last_runs_first_and_an_error_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ran: list[str] = []
+    with exit_functions_run():
+        register_some(ran)
+        assert not ran
+    assert ran == ["last", "first"]
+    assert "ValueError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [(SystemExit(3), ["last", "first"]), (KeyError(), [])],
+    ids=["exit", "error"],
+)
+def test_exit_functions_run_after_an_exit_and_not_after_an_error(
+    end: BaseException, expected: list[str]
+) -> None:
+    ran: list[str] = []
+
+    def script() -> None:
+        with exit_functions_run():
+            register_some(ran)
+            raise end
+
+    with pytest.raises(type(end)):
+        script()
+    assert ran == expected
