@@ -1,6 +1,7 @@
 """Outputs, hooks and graphs of a model that a wrapper around its forward may disturb."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,39 +21,6 @@ from tests.conformance.training import (
 from tests.conformance.wrappers import ours
 
 
-def total(outputs: Any) -> torch.Tensor:
-    """Add up all tensors of a nested output."""
-    if isinstance(outputs, torch.Tensor):
-        return outputs.sum()
-    parts = outputs.values() if isinstance(outputs, dict) else outputs
-    return torch.stack([total(part) for part in parts]).sum()
-
-
-class Nested(nn.Module):
-    """A layer that runs several times, with outputs of several kinds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(10, 1, bias=False)
-
-    def forward(self, x: torch.Tensor, kind: str) -> Any:
-        one, *others = self.layer(x), self.layer(x + 1), self.layer(x - 1)
-        if kind == "dict":
-            return {"one": one, "others": dict(enumerate(others))}
-        return [one, others] if kind == "list" else (one, tuple(others))
-
-
-@pytest.mark.parametrize("kind", ["tuple", "list", "dict"])
-def test_nested_outputs(play, wrap, kind) -> None:
-    def losses(model, rank) -> Iterator[torch.Tensor]:
-        yield total(model(inputs_of(rank, 4, 10), kind))
-
-    def make() -> nn.Module:
-        return whole_numbers(Nested())
-
-    assert_averages(play, wrap, make, *[losses] * 3, static_graph=True)
-
-
 class Pair(NamedTuple):
     """An input with two tensors."""
 
@@ -60,21 +28,57 @@ class Pair(NamedTuple):
     b: torch.Tensor
 
 
-def test_inputs_of_a_named_tuple(play, wrap) -> None:
-    class OfPair(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(10, 1)
+@dataclass
+class Outputs:
+    """The outputs of a model, of which the first may be missing."""
 
-        def forward(self, pair: Pair) -> torch.Tensor:
-            assert type(pair) is Pair
-            return self.layer(pair.a * pair.b)
+    first: torch.Tensor | None
+    others: dict[str, torch.Tensor]
 
+
+FORMS: dict[str, Callable[..., Any]] = {
+    "tuple": lambda one, other: (one, (other,)),
+    "list": lambda one, other: [one, [other]],
+    "dict": lambda one, other: {"one": one, "others": {"a": other}},
+    "dataclass": lambda one, other: Outputs(one, {"a": other}),
+    "part of a dataclass": lambda _, other: Outputs(None, {"a": other}),
+}
+
+
+class OfForm(nn.Module):
+    """A layer that runs twice on a named tuple, and another one; their outputs have a form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = (nn.Linear(10, 1) for _ in range(2))
+
+    def forward(self, pair: Pair, form: str) -> Any:
+        assert type(pair) is Pair
+        both = self.one(pair.a * pair.b) + self.one(pair.a)
+        return FORMS[form](both, self.other(pair.b))
+
+
+def total(outputs: Any) -> torch.Tensor:
+    """Add up all tensors of a nested output."""
+    if isinstance(outputs, Outputs):
+        outputs = [each for each in vars(outputs).values() if each is not None]
+    if isinstance(outputs, torch.Tensor):
+        return outputs.sum()
+    parts = outputs.values() if isinstance(outputs, dict) else outputs
+    return torch.stack([total(part) for part in parts]).sum()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_inputs_and_outputs_of_any_form(play, wrap, form) -> None:
     def losses(model, rank) -> Iterator[torch.Tensor]:
         a, b = (inputs_of(rank, 5, 10, seed=seed) for seed in (1, 2))
-        yield model(Pair(a, b)).sum()
+        yield total(model(Pair(a, b), form))
 
-    assert_averages(play, wrap, lambda: whole_numbers(OfPair()), losses, losses)
+    def make() -> nn.Module:
+        return whole_numbers(OfForm())
+
+    options = {"static_graph": form == "tuple", "unused": "keep_none"}
+    assert_averages(play, wrap, make, *[losses] * 3, **options)
 
 
 class Detached(nn.Module):

@@ -1,7 +1,6 @@
 """Parameters that some ranks, some steps or some micro-batches do not use."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -216,39 +215,6 @@ def test_micro_batches_use_other_layers_on_each_rank(play, wrap) -> None:
 
     options = {"unused": "keep_none", "micro_batches": 2}
     assert_averages(play, wrap, tasks, losses, losses, **options)
-
-
-@dataclass
-class Outputs:
-    """The outputs of a model, of which the first may be missing."""
-
-    first: torch.Tensor | None
-    others: dict[str, torch.Tensor]
-
-
-class WithDataclass(nn.Module):
-    def __init__(self, *, skip: bool) -> None:
-        super().__init__()
-        self.one, self.other = (nn.Linear(10, 10) for _ in range(2))
-        self.skip = skip
-
-    def forward(self, x: torch.Tensor) -> Outputs:
-        first = None if self.skip else self.one(x).relu()
-        return Outputs(first, {"a": self.other(x), "b": self.other(x).relu()})
-
-
-@pytest.mark.parametrize("skip", [False, True])
-def test_outputs_in_a_dataclass(play, wrap, skip) -> None:
-    def losses(model, rank) -> Iterator[torch.Tensor]:
-        found = model(inputs_of(rank, 4, 10))
-        total = found.others["a"] + found.others["b"]
-        total = total if found.first is None else total + found.first
-        yield (total - 1).square().sum()
-
-    def make() -> nn.Module:
-        return whole_numbers(WithDataclass(skip=skip))
-
-    assert_averages(play, wrap, make, losses, unused="keep_none")
 
 
 class Hidden(nn.Module):

@@ -14,6 +14,7 @@ README = (ROOT / "README.md").read_text()
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("hardly_shrunk")
 def test_the_example_of_the_readme_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # subjects are found from there
     (subject,) = re.findall(r"syncverify run (examples\.[\w:]+)", README)

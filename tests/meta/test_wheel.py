@@ -183,7 +183,9 @@ def test_short_name_in_a_checkout_names_the_long_one() -> None:
     ("subject", "where"),
     [
         ("mysync.py:Mine", ("--backend", "gloo")),
-        ("synchronizer", ("--backend", "streams")),
+        pytest.param(
+            "synchronizer", ("--backend", "streams"), marks=pytest.mark.nightly
+        ),
         ("ddp", ("--jobs", "2")),
         ("synchronizer", ("--cluster", "local:1")),
     ],

@@ -218,12 +218,6 @@ def test_progress_is_shown_on_a_terminal_and_erased(
     assert lines[lines.index(shown[-1]) + 1].strip() == ""
 
 
-def test_decorated_test_fails_without_the_plugin(run: Run) -> None:
-    shown = run("-p", "no:syncverify", "-k", "decorated")
-    shown.assert_outcomes(errors=1)
-    shown.stdout.fnmatch_lines(["E       fixture 'verify_subject' not found"])
-
-
 def test_results_cross_the_processes_of_xdist(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         "def test_it(request):\n"

@@ -48,7 +48,7 @@ def test_the_harness_has_every_number_beside_its_target(tmp_path: Path) -> None:
     assert ">= 50 x" in out
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_synchronizer_has_every_number_beside_its_target(tmp_path: Path) -> None:
     document, out = measured("synchronizer", tmp_path)
     for name in ("step_vs_ddp", "step_vs_ddp_to_none"):

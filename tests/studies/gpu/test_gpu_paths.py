@@ -1,60 +1,17 @@
 """Lines of parts that run only on a GPU, played with stand-ins of its streams and events."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
-from studies.gpu import bank, host_waits, installation, traces
+from studies.gpu import bank, host_waits, traces
 from studies.gpu.real_streams.lanes import KINDS, Kind
-from studies.stand_ins.idle_streams import IdleStream
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
-
-
-class TimedEvent:
-    """An event whose time is that of a device on which streams overlap, or do not."""
-
-    overlaps = True
-    slept = 0
-
-    def __init__(self, *, enable_timing: bool) -> None:
-        assert enable_timing
-
-    def record(self) -> None:
-        self.at = min(TimedEvent.slept, 1) if self.overlaps else TimedEvent.slept
-
-    def synchronize(self) -> None:
-        TimedEvent.slept = 0
-
-    def elapsed_time(self, end: "TimedEvent") -> float:
-        return end.at - self.at
-
-
-@pytest.mark.parametrize(("overlaps", "state"), [(True, "passed"), (False, "failed")])
-def test_streams_that_do_not_overlap_are_a_failure(
-    monkeypatch: pytest.MonkeyPatch,
-    overlaps: bool,  # noqa: FBT001
-    state: str,
-) -> None:
-    def sleep(_: int) -> None:
-        TimedEvent.slept += 1
-
-    monkeypatch.setattr(TimedEvent, "overlaps", overlaps)
-    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
-    monkeypatch.setattr(IdleStream, "wait_event", lambda *_: None)
-    for name, value in {
-        "Event": TimedEvent, "Stream": IdleStream, "_sleep": sleep,
-        "stream": nullcontext, "synchronize": lambda: None,
-        "current_stream": IdleStream,
-    }.items():  # fmt: skip
-        monkeypatch.setattr(torch.cuda, name, value, raising=False)
-    assert installation.run(CUDA).state == state
 
 
 def verdicts(

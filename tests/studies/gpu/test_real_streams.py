@@ -8,14 +8,12 @@ shows that delayed work and freed memory make a difference.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 import torch
 
 from studies.bank_rows import reproducer_of
 from studies.gpu import traces
-from studies.gpu.real_streams import recorder as recorder_module
 from studies.gpu.real_streams.lanes import Kind, Lanes
 from studies.gpu.real_streams.playing import play_on_streams, verdicts_on_streams
 from studies.gpu.real_streams.recorder import StreamRecorder
@@ -187,25 +185,3 @@ def test_one_kind_of_streams_is_slow(
             with device.stream(side):
                 lanes.delay()
     assert device.done == [f"stream {sleeping} sleeps"]
-
-
-def test_freed_memory_is_filled_before_the_next_operator(
-    device: NamedStreams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    filled: list[tuple[int, str]] = []
-
-    def fill(num_bytes: int) -> None:
-        filled.append((num_bytes, device.current_stream().name))
-
-    monkeypatch.setattr(recorder_module, "_fill_free_blocks", fill)
-    recorder, lanes = recorder_on(None)
-    with lanes.as_current():
-        tensor: Any = torch.ones(3)
-        recorder._watch_storage(tensor.untyped_storage())
-        side = device.Stream()
-        with device.stream(side):
-            del tensor
-            assert filled == []
-            recorder._before_operator()
-            recorder._before_operator()
-    assert filled == [(12, "stream 0")]

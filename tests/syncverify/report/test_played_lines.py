@@ -59,10 +59,6 @@ def test_a_part_that_was_entered_is_no_reason(path: str) -> None:
     assert reasons(path, set(ALL - {4})) == [(4, 4, "")]
 
 
-def test_a_file_that_cannot_be_read_has_no_reasons() -> None:
-    assert reasons("gone.py", set(ALL - {3})) == [(3, 3, "")]
-
-
 def test_conditions_on_the_machine_come_first_and_few_are_named(path: str) -> None:
     odd = frozenset(range(20, 40))
     files = {
