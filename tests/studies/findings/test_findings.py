@@ -102,7 +102,7 @@ def test_no_search_finds_the_second_division_with_the_patch(
 ) -> None:
     patch = ROOT / "examples" / "findings" / "fsdp2_divides_twice.patch"
     ended = subprocess.run(
-        [sys.executable, "-m", "syncverify", "run", DIVIDES_TWICE, "--examples", "8",
+        [sys.executable, "-m", "syncverify", "run", DIVIDES_TWICE, "--examples", "20",
          "--seed", "0", "--no-beyond", "--no-database", "--quiet"],
         env={**os.environ, **path_of(patched_folder(patch, here.folder.parent, tmp_path))},
         capture_output=True,

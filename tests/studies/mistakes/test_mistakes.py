@@ -123,7 +123,7 @@ def test_a_fix_that_is_none_is_bad() -> None:
     ],
 )
 def test_a_right_program_is_not_accused_and_costs_the_same_twice(base: str) -> None:
-    assert told_about(base, base_source(base), examples=4) == []
+    assert told_about(base, base_source(base), examples=10) == []
     once = played(base, base_source(base))
     assert compared(once, played(base, base_source(base))) == "ok"
     assert sum(cost.early for cost in once.costs) > 0

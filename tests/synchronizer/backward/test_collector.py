@@ -154,7 +154,7 @@ class CollectsInCpp(UsualMode):
 @pytest.mark.long
 @needs_compiler
 def test_the_harness_finds_nothing() -> None:
-    verify(CollectsInCpp, backend="sim", ranks=4, examples=6, seed=0)
+    verify(CollectsInCpp, backend="sim", ranks=4, examples=15, seed=0)
 
 
 def test_a_machine_without_a_compiler_is_refused_with_a_remedy(

@@ -93,8 +93,7 @@ def test_a_right_program_has_no_violation(call: Call) -> None:
 
 
 def test_the_printed_line_plays_the_violation_again(call: Call) -> None:
-    program = ("jobs.py:hangs_if_it_is_fast", "--ranks", "2")
-    first = call("simulate", *program, "--schedules", "all")
+    first = call("simulate", "jobs.py:hangs_if_it_is_fast", "--schedules", "all")
     line = next(each for each in first.out.splitlines() if "replay:" in each)
     words = line.split("syncverify ")[1].split()
     assert "--schedule" in words
