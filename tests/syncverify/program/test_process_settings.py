@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from syncverify.program.generators import other_chance
-from syncverify.program.leftovers import calls_of_backward
-from syncverify.program.process_settings import restored_settings
+from syncverify.program.leftovers import calls_of_backward, drop_what_is_undone
+from syncverify.program.process_settings import ProcessSettings, restored_settings
+from syncverify.trace.run import Leftovers, RankRun
 from syncverify.trace.source_lines import shown_path
 
 
@@ -83,6 +84,37 @@ def test_a_variable_that_is_empty_is_not_one_that_is_missing(
         put(after)
         assert settings.changed() == (f"the environment's OF_THE_PROGRAM {change}",)
     assert os.environ.get("OF_THE_PROGRAM") == before
+
+
+def test_what_another_rank_undoes_is_not_left_behind() -> None:
+    """Ranks are threads: one looks at the process while another one is in a block."""
+    before = ProcessSettings()
+    with restored_settings():
+        gc.disable()
+        left = Leftovers({}, (), (), settings=before.changed())
+        assert len(left.settings) == 1
+        run, unfinished = RankRun(leftovers=left), RankRun()
+        drop_what_is_undone([run, unfinished], before)
+        assert run.leftovers == left
+    drop_what_is_undone([run, unfinished], before)
+    assert run.leftovers == Leftovers({}, (), ())
+    assert unfinished.leftovers is None
+
+
+def test_what_no_other_rank_can_undo_stays_left_behind() -> None:
+    before = ProcessSettings()
+    with restored_settings():
+        change_all()
+        left = Leftovers(
+            {},
+            (),
+            (),
+            thread_settings=before.rank_changed(),
+            reseeded=before.reseeded(),
+        )
+    run = RankRun(leftovers=left)
+    drop_what_is_undone([run], before)
+    assert run.leftovers == left
 
 
 def test_other_chance_ends_with_its_block_and_is_the_same_for_a_seed() -> None:

@@ -15,7 +15,9 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from syncverify import parity
 from syncverify.errors import UsageError
 from syncverify.whole_step.causes import Decided, LacksSum, Scaled
+from syncverify.whole_step.lower_noise import LowerRoundingNoise
 from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.rounding import LoweredDtypes, Rounding
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import compare
 from tests.syncverify.whole_step.random_trainings import (
@@ -28,6 +30,7 @@ from tests.syncverify.whole_step.random_trainings import (
 # torch warns of views that our models do not change.
 pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
 
+BFLOAT16 = Rounding.of([torch.bfloat16])
 MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 
 
@@ -155,6 +158,35 @@ def test_an_own_step_without_a_loss_has_a_bound(factor: float) -> None:
     result = play(loss=None, step=step)
     assert result.is_right is (factor == 1), str(result)
     assert result.plays[0].roundings is not None
+
+
+def test_noise_is_in_results_in_place_too_and_leaves_counters() -> None:
+    value, counter = torch.ones(64, dtype=torch.float64), torch.ones(())
+    with LowerRoundingNoise(0, 1.0, BFLOAT16, BFLOAT16):
+        value.add_(1)
+        counter.add_(1)
+    off = (value - 2).abs().max() / 2
+    assert BFLOAT16.unit < off <= 2 * BFLOAT16.unit
+    assert counter == 2
+
+
+def test_noise_of_float16_has_a_smallest_number() -> None:
+    rounding = Rounding.of([torch.float16])
+    tiny = torch.tensor([1e-9] * 64 + [0.0], dtype=torch.float64)
+    with LowerRoundingNoise(0, 1.0, rounding, rounding):
+        off = tiny + 0 - tiny
+    assert off.abs().max() > rounding.spacing / 2
+    assert off[-1] == 0
+
+
+def test_dtypes_are_noted_where_a_tensor_is_rounded_to_them() -> None:
+    noted = LoweredDtypes()
+    with noted.noting():
+        torch.ones(2, dtype=torch.bool).to(torch.bfloat16)
+        torch.ones((), dtype=torch.float64).float()
+        torch.ones(2).to(torch.float64).to(torch.float32)
+        torch.empty(2, dtype=torch.float16).copy_(torch.ones(2))
+    assert noted.found == {torch.float32, torch.float16}
 
 
 def test_one_rank_that_does_not_skip_an_overflow_is_found() -> None:
