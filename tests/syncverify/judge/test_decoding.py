@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from syncverify.judge.cause import Cause
-from syncverify.judge.decoding import explain, explanations, num_explanations
+from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import EVERYTHING, Capabilities
@@ -47,18 +47,6 @@ def expected(
         oracle.contributors(spec, rank),
         oracle.divisor(spec, rank),
     )
-
-
-# The values of sharded and of half that rounding hides beside those of larger parameters.
-@pytest.mark.parametrize(
-    ("spec", "num_hidden"), [(WEIGHT, 0), (SHARDED, 6), (HALF, 14)]
-)
-def test_explanations_are_counted_without_their_values(
-    spec: ParameterSpec, num_hidden: int
-) -> None:
-    found = [cause.kind for cause, _ in explanations(expected(spec))]
-    assert "misplaced" in found
-    assert num_explanations(expected(spec)) == len(found) + num_hidden
 
 
 def add_up(
@@ -124,20 +112,10 @@ CASES = {
         ("of the first 2 of 3 micro-batches it has rank 1's own only: the reduction had but "
         "the later ones"),
     ),
-    "own left out": (
-        add_up(only(0, 2, 3)),
-        "rank_contribution_missing",
-        "the contributions of rank 1 are missing",
-    ),
     "last on every rank": (
         add_up(Counter(product(RANKS, (0, 1)))),
         "micro_batch_missing",
         "micro-batches [2] of 3 are missing on every rank",
-    ),
-    "all but the last": (
-        add_up(Counter(product(RANKS, (2,)))),
-        "micro_batch_missing",
-        "micro-batches [0, 1] of 3 are missing on every rank",
     ),
     "one micro-batch of one rank": (
         add_up(ONCE - Counter([(2, 1)])),
@@ -154,60 +132,25 @@ CASES = {
         "contribution_doubled",
         "micro-batch 2 of rank 0 is counted twice",
     ),
-    "micro-batch twice": (
-        add_up(ONCE + Counter(product(RANKS, (0,)))),
-        "contribution_doubled",
-        "micro-batch 0 is counted twice on every rank",
-    ),
     "last step's": (
         add_up(ONCE, step=0),
         "stale",
         "it is the reduced gradient of step 0",
-    ),
-    "last step's own": (
-        add_up(only(1), step=0),
-        "stale",
-        "it is the own gradient of step 0",
     ),
     "not zeroed": (
         add_up(ONCE) + add_up(ONCE, step=0),
         "stale",
         "it still contains the reduced gradient of step 0",
     ),
-    "not zeroed, then reduced again": (
-        add_up(ONCE) + 4 * add_up(ONCE, step=0),
-        "stale",
-        "it still contains the reduced gradient of step 0",
-    ),
-    "own not zeroed": (
-        add_up(ONCE) + add_up(only(1), step=0),
-        "stale",
-        "it still contains the own gradient of step 0",
-    ),
     "averaged": (
         add_up(ONCE) / 4,
         "scaled",
         "it is divided by 4, the number of ranks that contribute",
     ),
-    "averaged over one axis": (
-        add_up(ONCE) / 2,
-        "scaled",
-        "it is divided by 2, the size of mesh axis 'dp'",
-    ),
     "divided by accumulations": (
         add_up(ONCE) / 3,
         "scaled",
         "it is divided by 3, the number of accumulations",
-    ),
-    "divided by elements": (
-        add_up(ONCE) / 17,
-        "scaled",
-        "it is divided by 17, the number of elements",
-    ),
-    "times accumulations": (
-        add_up(ONCE) * 3,
-        "scaled",
-        "it is multiplied by 3, the number of accumulations",
     ),
     "times 5/8": (
         add_up(ONCE) * 0.625, "scaled", "every element is multiplied by 5/8",
@@ -216,11 +159,6 @@ CASES = {
         add_up(ONCE, TWIN),
         "misplaced",
         "on ranks 0, 1, 2, 3 the value belongs to parameter 'twin'",
-    ),
-    "another parameter's on one rank": (
-        add_up(only(0, 1, 3)) + add_up(only(2), TWIN),
-        "misplaced",
-        "on rank 2 the value belongs to parameter 'twin'",
     ),
     "first half written": (
         torch.cat([add_up(ONCE)[:8], add_up(only(1))[8:]]),
@@ -250,7 +188,6 @@ CASES = {
         "no known defect gives this value",
     ),
     "overflow": (add_up(ONCE) * torch.inf, "not_finite", "it contains inf or nan"),
-    "nan": (add_up(ONCE) * torch.nan, "not_finite", "it contains inf or nan"),
 }  # fmt: skip
 
 
@@ -259,20 +196,18 @@ def test_wrong_gradient_is_decoded(wrong: torch.Tensor, kind: str, text: str) ->
     assert diagnose(wrong) == Cause(kind, text)
 
 
-def test_no_gradient_is_said() -> None:
-    assert explain(expected(), None) == Cause(
-        "gradient_missing", "there is no gradient at all"
-    )
-
-
-def test_wrong_shape_is_said() -> None:
-    assert diagnose(add_up(ONCE)[:16]) == Cause("wrong_shape", "shape (16,), not (17,)")
-
-
-def test_wrong_dtype_is_said_even_if_the_values_are_right() -> None:
-    assert explain(expected(), add_up(ONCE)) == Cause(
-        "wrong_dtype", "dtype float64, not float32"
-    )
+@pytest.mark.parametrize(
+    ("wrong", "kind", "text"),
+    [
+        (None, "gradient_missing", "there is no gradient at all"),
+        (add_up(ONCE).float()[:16], "wrong_shape", "shape (16,), not (17,)"),
+        (add_up(ONCE), "wrong_dtype", "dtype float64, not float32"),
+    ],
+)
+def test_a_gradient_of_a_wrong_form_is_named(
+    wrong: torch.Tensor | None, kind: str, text: str
+) -> None:
+    assert explain(expected(), wrong) == Cause(kind, text)
 
 
 @pytest.mark.parametrize(
@@ -296,38 +231,24 @@ def test_first_step_cannot_be_stale() -> None:
     assert cause.kind == "unexplained"
 
 
-def test_foreign_ranks_are_named_with_the_axes() -> None:
+@pytest.mark.parametrize(
+    ("ranks", "text", "axes"),
+    [
+        ((0, 1, 2, 3), "ranks 0, 2 must not contribute but did", "'dp', 'tp'"),
+        (
+            (0, 1),
+            "the contributions of rank 3 are missing; rank 0 must not contribute but did",
+            "'tp'",
+        ),
+    ],
+)
+def test_foreign_ranks_are_named_with_the_axes(
+    ranks: tuple[int, ...], text: str, axes: str
+) -> None:
     """Sharded over tp: rank 1 shares its part with rank 3 only."""
-    observed = add_up(only(0, 1, 2, 3), SHARDED).to(torch.float32)
-    assert explain(expected(SHARDED), observed) == Cause(
-        "foreign_contribution",
-        "ranks 0, 2 must not contribute but did; "
-        "as if it were reduced over mesh axes ['dp', 'tp'] only",
-    )
-
-
-def test_wrong_ranks_on_both_sides_are_named() -> None:
-    observed = add_up(only(0, 1), SHARDED).to(torch.float32)
-    assert explain(expected(SHARDED), observed) == Cause(
-        "foreign_contribution",
-        "the contributions of rank 3 are missing; rank 0 must not contribute but did; "
-        "as if it were reduced over mesh axes ['tp'] only",
-    )
-
-
-def test_one_wrong_rank_of_a_mean_is_named() -> None:
-    observed = (add_up(only(0, 1, 2)) / 4).to(torch.float32)
-    assert explain(expected(reduction="mean"), observed) == Cause(
-        "rank_contribution_missing", "the contributions of rank 3 are missing"
-    )
-
-
-def test_empty_gradient_is_right() -> None:
-    empty = ParameterSpec("e", (0,), ("R", "R"))
-    scenario = replace(SCENARIO, parameters=(empty, WEIGHT))
-    oracle = reference(scenario, Capabilities())
-    due = ExpectedGradient(oracle, empty, 0, 0, 3, (0, 1, 2, 3), 1)
-    assert explain(due, torch.zeros(0)) is None
+    cause = diagnose(add_up(only(*ranks), SHARDED), spec=SHARDED)
+    text = f"{text}; as if it were reduced over mesh axes [{axes}] only"
+    assert cause == Cause("foreign_contribution", text)
 
 
 PLAIN_STEPS = replace(

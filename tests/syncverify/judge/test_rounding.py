@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.reference import reference
-from syncverify.judge.rounding import error_bound, explain_rounded, gamma
+from syncverify.judge.rounding import error_bound, explain_rounded
 from syncverify.program.modules import module_parameters
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
@@ -83,8 +83,7 @@ def test_one_element_off_by_three_bounds_is_found(dtype: str) -> None:
     )
 
 
-@pytest.mark.parametrize("rank", range(4))
-@pytest.mark.parametrize("micro_batch", range(2))
+@pytest.mark.parametrize(("rank", "micro_batch"), [(0, 1), (3, 0)])
 def test_a_missing_contribution_is_found_and_named(rank: int, micro_batch: int) -> None:
     due = expected()
     value = due.value() - due.part(rank, [micro_batch])
@@ -92,14 +91,6 @@ def test_a_missing_contribution_is_found_and_named(rank: int, micro_batch: int) 
     assert cause is not None
     assert cause.kind == "micro_batch_missing"
     assert cause.text == f"micro-batch {micro_batch} of rank {rank} is missing"
-
-
-def test_a_mean_where_a_sum_is_expected_is_found_and_named() -> None:
-    due = expected()
-    cause = explain_rounded(due, (due.value() / 4).to(torch.float32))
-    assert cause is not None
-    assert cause.kind == "scaled"
-    assert cause.text == "it is divided by 4, the number of ranks that contribute"
 
 
 def test_a_gradient_that_cannot_be_compared_is_malformed() -> None:
@@ -112,7 +103,7 @@ def test_a_gradient_that_cannot_be_compared_is_malformed() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("factor", [2.0, 1.31, 0.5])
+@pytest.mark.parametrize("factor", [2.0, 1.31])
 def test_few_elements_of_a_narrow_dtype_tell_no_cause(
     dtype: str, factor: float
 ) -> None:
@@ -123,22 +114,9 @@ def test_few_elements_of_a_narrow_dtype_tell_no_cause(
     assert cause.kind == "out_of_bound"
 
 
-def test_zeros_are_never_there_by_chance() -> None:
-    due = expected("bfloat16", parameter="down.bias")
-    cause = explain_rounded(due, torch.zeros_like(due.value()).to(torch.bfloat16))
-    assert cause is not None
-    assert cause.kind == "never_written"
-
-
 def test_one_term_alone_has_to_be_exact() -> None:
     due = replace(expected(), count=1, ranks=(0,))
     value = due.value().to(torch.float32)
     next_number = torch.nextafter(value, torch.full_like(value, math.inf))
     assert explain_rounded(due, value) is None
     assert explain_rounded(due, next_number) is not None
-
-
-def test_bound_of_few_roundings_is_about_their_number() -> None:
-    assert gamma(0, 2**-24) == 0
-    assert gamma(3, 2**-8) == (3 / 256) / (1 - 3 / 256)
-    assert gamma(256, 2**-8) == math.inf

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import itertools
 
-from tests.syncverify.judge.ordering.case import Case
+from tests.syncverify.judge.ordering.cases import (
+    COLLECTIVES,
+    LIFETIMES,
+    ON_HOST,
+    RANKS,
+    SANITIZER,
+    Case,
+)
 
 # First access, second access, whether they write.
 KINDS = {
@@ -98,3 +105,6 @@ def pairs() -> list[Case]:
             (order, (program, ordered)),
         ) in itertools.product(KINDS.items(), BYTES.items(), ORDERS.items())
     ]
+
+
+CASES = [*pairs(), *SANITIZER, *COLLECTIVES, *LIFETIMES, *RANKS, *ON_HOST]

@@ -63,28 +63,6 @@ def bytes_of(region: MemoryRegion) -> set[tuple[int, int]]:
     }
 
 
-def is_sender(event: CollectiveLaunch, rank: int) -> bool:
-    match event.operation:
-        case "broadcast" | "scatter":
-            return event.root == rank
-        case "recv":
-            return False
-        case _:
-            return True
-
-
-def is_receiver(event: CollectiveLaunch, rank: int) -> bool:
-    match event.operation:
-        case "broadcast" | "scatter":
-            return event.root != rank
-        case "reduce" | "gather":
-            return event.root == rank
-        case "send":
-            return False
-        case _:
-            return True
-
-
 class Reachability:
     """All pairs of accesses of a rank, and all frees, judged one by one.
 
@@ -102,7 +80,7 @@ class Reachability:
         self.starts: dict[tuple[tuple[int, ...], int], list[Node]] = defaultdict(list)
         for rank, events in enumerate(traces):
             for index, event in enumerate(events):
-                if isinstance(event, CollectiveLaunch) and is_sender(event, rank):
+                if isinstance(event, CollectiveLaunch):
                     self.starts[event.key].append(("start", rank, index))
         for rank, events in enumerate(traces):
             self._add_rank(rank, events)
@@ -153,8 +131,7 @@ class Reachability:
                 graph.edge(issued, start)
                 graph.edge(start, node)
                 graph.edge(node, end)
-                senders = self.starts[key] if is_receiver(event, rank) else ()
-                for other in senders:
+                for other in self.starts[key]:
                     graph.edge(other, end)
                 ends[key] = end
                 if event.communication_stream == event.stream:

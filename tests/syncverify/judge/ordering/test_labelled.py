@@ -1,12 +1,11 @@
 """The judge of orderings against verdicts that were reached without it."""
 
-from collections import Counter
-
 import pytest
 
+from syncverify.judge.ordering.device_queues import waits_in_a_circle
 from syncverify.judge.ordering.races import judge_orderings
-from tests.syncverify.judge.ordering.case import Case, Label
-from tests.syncverify.judge.ordering.labelled import CASES
+from tests.syncverify.judge.ordering.case_pairs import CASES
+from tests.syncverify.judge.ordering.cases import Case, Label
 from tests.syncverify.judge.ordering.micro_traces import traces
 
 
@@ -27,14 +26,6 @@ def test_precision_and_recall_are_one() -> None:
     assert wrong == []
 
 
-def test_suite_is_wide_and_balanced() -> None:
-    labels = Counter(case.label for case in CASES)
-    assert labels.total() >= 200
-    assert labels["race"] >= 100 <= labels["legal"]
-    assert labels["early free"] >= 8
-    assert len({(case.programs, case.semantics) for case in CASES}) == len(CASES)
-
-
 @pytest.mark.parametrize("keep", range(4))
 def test_a_trace_that_ends_early_has_no_other_races(keep: int) -> None:
     """Work that is missing in a trace makes no race of the work in it."""
@@ -46,3 +37,57 @@ def test_a_trace_that_ends_early_has_no_other_races(keep: int) -> None:
         found[case.name] = [*judged.races, *judged.early_frees]
     assert found
     assert not any(found.values()), found
+
+
+# Queued work of devices that waits in a circle.
+
+
+@pytest.mark.parametrize(
+    "programs",
+    [
+        # On the stream that issues them, each one waits for the one before.
+        (
+            "reduce c b[0:8] default>default; reduce d a[0:8] default>default",
+            "reduce d a[0:8] default>default; reduce c b[0:8] default>default",
+        ),
+        # On streams of their own, the second one waits for a stream that waits for the first.
+        (
+            "reduce c b[0:8] default>one; await c default; reduce d a[0:8] default>two",
+            "reduce d a[0:8] default>two; await d default; reduce c b[0:8] default>one",
+        ),
+        # On one communication stream.
+        (
+            "reduce c b[0:8] default>nccl; reduce d a[0:8] side>nccl",
+            "reduce d a[0:8] default>nccl; reduce c b[0:8] side>nccl",
+        ),
+        # Through an event.
+        (
+            (
+                "reduce c b[0:8] default>one; await c side; mark m side; until default m;"
+                "reduce d a[0:8] default>two"
+            ),
+            "reduce d a[0:8] default>two; await d default; reduce c b[0:8] default>one",
+        ),
+    ],
+)
+def test_waits_in_a_circle_are_found(programs: tuple[str, ...]) -> None:
+    assert waits_in_a_circle(traces(*programs))
+
+
+@pytest.mark.parametrize(
+    "programs",
+    [
+        ("reduce c b[0:8] default>nccl; await c default",) * 2,
+        # The stream that waits holds no collective.
+        (
+            "reduce c b[0:8] default>one; await c side; reduce d a[0:8] default>two",
+            "reduce d a[0:8] default>two; await d side; reduce c b[0:8] default>one",
+        ),
+        # The other rank may issue it later.
+        ("reduce c b[0:8] default>nccl; await c default", ""),
+        # An event that is recorded later, or never, is not waited for.
+        ("until default m; reduce c b[0:8] default>nccl; mark m default",) * 2,
+    ],
+)
+def test_waits_in_order_are_no_circle(programs: tuple[str, ...]) -> None:
+    assert not waits_in_a_circle(traces(*programs))

@@ -1,22 +1,13 @@
 """Pairs that are reported, with their indices and regions."""
 
-import pickle
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from syncverify.judge.evidence import Disordered
 from syncverify.judge.ordering.races import (
-    EarlyFree,
-    Race,
-    is_same_work,
     judge_orderings,
 )
-from syncverify.judge.violation import Violation
-from syncverify.trace.records import Access, Moment, StorageFreed
-from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.source_lines import NoLine, SourceLine
+from syncverify.trace.records import CollectiveLaunch
 from tests.syncverify.judge.ordering.micro_traces import region, traces
 
 
@@ -73,19 +64,6 @@ def test_unordered_accesses_of_one_byte_race(
     assert pairs(program) == expected
 
 
-def test_one_pair_of_events_is_one_race_however_much_they_share() -> None:
-    first = (region("b[0:8]"), region("b[16:24]"), region("c[0:8]"))
-    (event,) = traces("w b[0:1] default")[0]
-    assert isinstance(event, Access)
-    ranks = [
-        [
-            Access(event.moment, stream, "copy_", first, first, NoLine.UNKNOWN)
-            for stream in ("default", "side")
-        ]
-    ]
-    assert len(judge_orderings(ranks).races) == 1
-
-
 def test_freed_memory_is_forgotten() -> None:
     """A number never comes back, so a trace that says otherwise is of no interest."""
     assert pairs("w b[0:8] default; free b default; w b[0:8] side") == []
@@ -103,41 +81,42 @@ def test_pool_that_gives_nothing_out_before_the_last_use_is_over_does_no_harm(
     assert (use, freed) == (0, 1)
 
 
-def test_the_same_work_of_two_runs_is_known_by_its_lines_not_by_its_memory() -> None:
-    use = Access(
-        Moment("wait", 0),
-        "side",
-        "aten.add_",
-        (),
-        (),
-        SourceLine("a.py", 1, "step"),
+@pytest.mark.parametrize(
+    ("operation", "root", "num_races"),
+    [
+        ("all_reduce", None, 0),
+        ("broadcast", 0, 1),
+        ("broadcast", 1, 0),
+        ("scatter", 0, 1),
+        ("reduce", 0, 0),
+        ("reduce", 1, 1),
+        ("gather", 1, 1),
+        ("send", None, 1),
+        ("recv", None, 0),
+    ],
+)
+def test_a_rank_comes_after_the_ranks_that_it_receives_from(
+    operation: str, root: int | None, num_races: int
+) -> None:
+    """The write of rank 0 is before the start of rank 1, by another collective."""
+    played = traces(
+        "w b[0:8] side; reduce a x[0:8] side>one; reduce c y[0:8] default>two;"
+        "await c default; r b[0:8] default",
+        "reduce a x[0:8] side>one; await a default; reduce c y[0:8] default>two",
     )
-    bytes_of_run, bytes_of_other = MemoryRegion(0, 0, 4), MemoryRegion(7, 8, 12)
-    race = Race(0, 1, 2, use, replace(use, writes=(bytes_of_run,)), bytes_of_run)
-    other = replace(race, rank=1, first_index=5, second=use, region=bytes_of_other)
-    later = replace(race, second=replace(use, moment=Moment("wait", 1)))
-    free = EarlyFree(0, 1, 2, use, StorageFreed(use.moment, 0, "side"))
-    assert is_same_work(race, other)
-    assert is_same_work(free, replace(free, use_index=3))
-    assert not is_same_work(race, later)
-    assert not is_same_work(race, free)
-    assert not is_same_work(free, replace(free, freed=replace(free.freed, stream="a")))
-
-
-def test_a_race_is_sent_with_its_violation_and_not_compared() -> None:
-    use = Access(
-        Moment("wait", 0),
-        "side",
-        "aten.add_",
-        (),
-        (),
-        SourceLine("a.py", 1, "step"),
-    )
-    race = Race(0, 1, 2, use, use, MemoryRegion(0, 0, 4))
-    texts: dict[str, Any] = {"memory": "", "remedy": "", "streams": (), "waits": ()}
-    evidence = Disordered(unordered=race, **texts)
-    violation = Violation("p", "c", "s", evidence=evidence)
-    sent = pickle.loads(pickle.dumps(violation))
-    assert is_same_work(sent.evidence.unordered, race)
-    other = replace(evidence, unordered=replace(race, rank=1))
-    assert violation == replace(violation, evidence=other)
+    other = {"send": "recv", "recv": "send"}
+    changed = [
+        [
+            replace(
+                each,
+                operation=other.get(operation, operation) if rank else operation,
+                root=root,
+            )
+            if isinstance(each, CollectiveLaunch) and each.sequence == ord("c")
+            else each
+            for each in trace
+        ]
+        for rank, trace in enumerate(played)
+    ]
+    found = judge_orderings(changed).races
+    assert [each.rank for each in found] == [0] * num_races

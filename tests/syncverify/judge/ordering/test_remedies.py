@@ -1,26 +1,23 @@
 """The remedy names the wait that was taken away."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from syncverify.judge.ordering.happens_before import Semantics
-from syncverify.judge.ordering.missing_waits import Edge
-from syncverify.judge.ordering.races import EarlyFree, Race, judge_orderings
+from syncverify.judge.ordering.missing_waits import BeforeUse, Edge, WaitForWork
+from syncverify.judge.ordering.races import judge_orderings
 from syncverify.judge.ordering.remedies import disorders
+from syncverify.trace.records import CollectiveWait
 from syncverify.trace.run import Traces
-from tests.syncverify.judge.ordering.labelled import CASES
-from tests.syncverify.judge.ordering.micro_traces import traces
+from tests.syncverify.judge.ordering.case_pairs import CASES
+from tests.syncverify.judge.ordering.micro_traces import AT, labelled, traces
 from tests.syncverify.judge.ordering.steps import STEPS, without
 
 
 def remedies(ranks: Traces, semantics: Semantics = "stream") -> list[str]:
     return [str(disorder.remedy) for disorder in disorders(ranks, semantics)]
-
-
-def test_nothing_is_missing_from_the_whole() -> None:
-    assert disorders(traces(STEPS, STEPS)) == []
-    assert disorders(traces(STEPS, without("join"))) != []
 
 
 def stream(waiting: str, awaited: str, place: str) -> str:
@@ -58,17 +55,6 @@ def test_a_wait_that_is_taken_away_is_asked_for(line: str, expected: str) -> Non
     assert remedies(traces(STEPS, program)) == [expected]
 
 
-def test_pairs_keep_their_places_though_a_remedy_before_adds_records() -> None:
-    ranks = traces(without("fork", without("join")))
-    fork, join = disorders(ranks)
-    races = [*fork.found, *join.found]
-    assert {*map(type, races)} == {Race}
-    for found in races:
-        assert isinstance(found, Race)
-        assert ranks[found.rank][found.first_index] is found.first
-        assert ranks[found.rank][found.second_index] is found.second
-
-
 CASES_OF_REMEDIES: dict[str, tuple[str, list[str]]] = {
     "two waits that are missing are two disorders": (
         without("fork", without("join")),
@@ -78,28 +64,9 @@ CASES_OF_REMEDIES: dict[str, tuple[str, list[str]]] = {
         without("join", without("divide")),
         [JOIN + ": holds"],
     ),
-    # It knows of the work by another stream, and waits for it itself only later.
-    "a stream that has more than the result is waited for": (
-        """
-        reduce n b[0:4] default>nccl; await n side; w c[0:4] third; wait third side;
-        @use r b[0:4] default; @use r c[0:4] default; await n third
-        """,
-        [stream("default", "third", "use") + ": holds"],
-    ),
     "of edges that do as much the one in the subject is reported": (
         without("join") + "w q[0:4] one; @other w q[0:4] two",
         [JOIN + some(10, 11), stream("two", "one", "other") + ": holds"],
-    ),
-    "an edge that orders other pairs only is no remedy": (
-        """
-        call wait 0; return; w b[0:4] default; @one r b[0:4] side;
-        call wait 1; w c[0:4] default; w d[0:4] default; return;
-        @two r c[0:4] side; @three r d[0:4] side
-        """,
-        [
-            stream("side", "default", "one") + some(1, 3),
-            stream("side", "default", "wait() returns") + ": holds",
-        ],
     ),
     "two writers need two edges": (
         "w b[0:4] one; w b[4:8] two; @launch reduce c b[0:8] side>nccl",
@@ -138,18 +105,6 @@ CASES_OF_REMEDIES: dict[str, tuple[str, list[str]]] = {
             "call backward 1 0; @autograd rw b[0:4] default"
         ),
         [stream("default", "side", "zero_grad() returns") + ": holds"],
-    ),
-    "within one backward there is no such place": (
-        "call backward 0 0; @hook w b[0:4] side; @autograd rw b[0:4] default",
-        [stream("default", "side", "autograd goes on") + ": holds"],
-    ),
-    # Before the return only one of two writers had started.
-    "of edges that order the pair the one that leaves least is reported": (
-        """
-        call wait 0; w b[0:4] side; return; call zero_grad 0; w c[0:4] side;
-        @optimizer r b[0:4] default; @optimizer r c[0:4] default
-        """,
-        [stream("default", "side", "optimizer goes on") + ": holds"],
     ),
     "one writer and several readers are distinguished": (
         "w b[0:4] default; @one r b[0:4] side; @two r b[0:4] third",
@@ -205,42 +160,6 @@ def test_one_remedy_has_few_edges() -> None:
     assert (len(first.remedy.edges), len(second.remedy.edges)) == (4, 1)
 
 
-def test_a_disorder_that_no_few_edges_end_has_no_remedy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("syncverify.judge.ordering.remedies._MAX_EDGES", 0)
-    (disorder,) = disorders(
-        traces("w b[0:4] side; r b[0:4] default; free b default; w x[0:4] default"),
-        "stream",
-    )
-    assert disorder.remedy is None
-    assert [type(found) for found in disorder.found] == [Race, EarlyFree]
-    assert disorder.semantics == "stream"
-
-
-def test_on_the_host_nothing_is_asked_for_that_only_streams_lack() -> None:
-    """Work that the host itself runs is in order, on each current stream."""
-    program = """
-        w b[0:4] side; @launch reduce n c[0:4] default>gloo;
-        @gather gather m c[0:4] b[0:4] default>gloo
-    """
-    (disorder,) = disorders(traces(program), "host")
-    assert disorder.semantics == "host"
-    assert str(disorder.remedy) == work("default", "gather")
-
-
-def test_on_the_host_the_return_is_as_good_where_only_streams_want_more() -> None:
-    program = """
-        call wait 0; @launch reduce n c[0:4] default>gloo; return;
-        w b[0:4] side; @launch reduce m d[0:4] side>gloo;
-        @use r c[0:4] default; @use r b[0:4] default
-    """
-    ends = {"stream": "use", "host": "wait() returns"}
-    for semantics in ("stream", "host"):
-        (remedy,) = remedies(traces(program), semantics)
-        assert remedy == work("default", ends[semantics])
-
-
 WRONG = [case for case in CASES if case.label != "legal"]
 
 
@@ -263,3 +182,13 @@ def applied(edges: Sequence[Edge], ranks: Traces) -> Traces:
     for edge in edges:
         ranks = edge.applied(ranks)
     return ranks
+
+
+def test_work_is_known_by_its_communicator_and_its_ranks() -> None:
+    ranks = traces("@launch reduce a b[0:4] default>nccl; @use r b[0:4] side")
+    launched = replace(ranks[0][0], communicator="dp", ranks=(0, 1))
+    edge = WaitForWork(
+        "side", "all_reduce", labelled("launch"), BeforeUse(labelled("use"), "side")
+    )
+    (after,) = edge.applied([[launched, ranks[0][1]]])
+    assert after[1] == CollectiveWait(AT, (0, 1), ord("a"), "side", "dp")

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
-from syncverify.judge.consequences import other_forms, shown_by
-from syncverify.judge.evidence import Disagreement, Evidence
+from syncverify.judge.consequences import (
+    consequences_of,
+    may_cause,
+    other_forms,
+)
+from syncverify.judge.evidence import Disagreement
 from syncverify.judge.properties.matching import collectives_match_across_ranks
+from syncverify.judge.signs import CauseSign, Clues
 from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.source_lines import SourceLine
 from tests.syncverify.judge.properties.handmade_traces import causes, judgement, launch
 
 MATCH = "collectives_match_across_ranks"
@@ -94,18 +98,49 @@ def test_buckets_differ_only_if_a_gradient_is_elsewhere_for_sure(
     assert "collective_mismatch" in causes(found(left, right))
 
 
-def test_the_reason_comes_before_other_forms_of_a_disagreement() -> None:
-    kinds = [
-        "bucket_mismatch",
-        "collective_mismatch",
-        "buckets_differ",
-        "groups_mixed",
-        "foreign_contribution",
-    ]
-    seen = Evidence(named=(SourceLine("a.py", 1, "launch"),))
-    clues = {(MATCH, kind): shown_by((MATCH, kind), seen) for kind in kinds}
-    for last in range(2, len(kinds)):
-        identities = [(MATCH, kind) for kind in kinds[: last + 1]]
-        forms = other_forms(identities, clues)
-        assert {*forms.values()} == {identities[last]}
-        assert {*forms} == {*identities[:last]}
+# Which violation may be the cause of which, and which are forms of one mistake.
+
+
+GRADIENT = "gradient_equals_reference"
+LOCAL = "unreduced_stay_local"
+WAIT = "every_wait_completes"
+UNBIND = "unbind_restores_parameters"
+
+
+def test_consequences_of_consequences_follow() -> None:
+    assert {WAIT, GRADIENT, "replicas_agree"} <= consequences_of(MATCH)
+    assert MATCH not in consequences_of(GRADIENT)
+
+
+def test_causes_of_one_property_are_mistakes_of_their_own() -> None:
+    assert not may_cause((GRADIENT, "not_reduced"), (GRADIENT, "scaled"))
+    assert may_cause((UNBIND, "hook_left"), (UNBIND, "collective_after_unbind"))
+    assert not may_cause((UNBIND, "collective_after_unbind"), (UNBIND, "hook_left"))
+
+
+def clues(shows: str, *explained_by: str) -> Clues:
+    explaining = (frozenset({CauseSign(one)}) for one in explained_by)
+    return Clues(frozenset({CauseSign(shows)}), frozenset(explaining))
+
+
+def test_what_fits_no_other_property_of_order_is_explained_and_explains_nothing() -> (
+    None
+):
+    left = ("reduce_reads_after_accumulation", "accumulated_unordered")
+    touched = ("bucket_is_exclusive_while_reducing", "touched_in_flight")
+    read = ("wait_orders_reads_after_reduce", "read_before_reduced")
+    known = {
+        left: Clues(
+            frozenset({CauseSign("a"), CauseSign("b")}),
+            clues("", "a", "b").explained_by,
+        ),
+        touched: clues("a", "a"),
+        read: clues("b", "b"),
+    }
+    assert other_forms([left, touched, read], known) == {left: touched}
+
+
+def test_an_order_does_not_scale_sums() -> None:
+    read = ("wait_orders_reads_after_reduce", "read_before_reduced")
+    assert may_cause(read, (GRADIENT, "stale"))
+    assert not may_cause(read, (GRADIENT, "scaled"))

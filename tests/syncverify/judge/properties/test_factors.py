@@ -17,15 +17,8 @@ from syncverify.bugbank.numerics.factors import (
 from syncverify.bugbank.numerics.sums import (
     ReducesFirstAxisInBfloat16,
 )
-from syncverify.judge.cause import Cause
-from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.properties.factors import with_factors
-from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.reference import reference
-from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.trace.run import Observation, RankRun, Run
 from tests.programs import violations
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -75,9 +68,7 @@ def summaries(
     }
 
 
-@pytest.mark.parametrize(
-    ("shapes", "divisor"), [(((), (2,)), 3), (((4, 3), (1,)), 13), (((5,), (6,)), 11)]
-)
+@pytest.mark.parametrize(("shapes", "divisor"), [(((), (2,)), 3), (((4, 3), (1,)), 13)])
 def test_a_bucket_names_the_number_of_its_elements(
     shapes: Shapes, divisor: int
 ) -> None:
@@ -89,7 +80,7 @@ def test_a_bucket_names_the_number_of_its_elements(
     assert summary.endswith(", and not by 2")
 
 
-@pytest.mark.parametrize(("mesh", "dtype"), [((2,), "float32"), ((2, 2), "bfloat16")])
+@pytest.mark.parametrize(("mesh", "dtype"), [((2,), "bfloat16")])
 @pytest.mark.parametrize(
     ("subject", "end"),
     [
@@ -141,25 +132,3 @@ def test_a_sum_of_fractions_is_rounded_too() -> None:
     """The second parameter's numbers are below 1: it is no whole number that is exact."""
     found = summaries(ReducesFirstAxisInBfloat16, (), (), (), mesh=(2, 2))
     assert [*found] == ["rounded"]
-
-
-@pytest.mark.parametrize("numel", [1, 2, 3])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_factor_fits_by_chance_in_few_cases(numel: int, dtype: str) -> None:
-    """Of wrong values from nowhere."""
-    spec = ParameterSpec("w", (numel,), ("R",), dtype)
-    scenario = Scenario(MeshSpec((2,), ("dp",)), (spec,), (1,), 2**20)
-    oracle = reference(scenario, Capabilities(reduction="mean"))
-    due = ExpectedGradient(oracle, spec, 0, 0, 1, (0, 1), 2)
-    judgement = Judgement(scenario, Run("sim", (RankRun(), RankRun())), oracle)
-    chance = torch.Generator().manual_seed(numel)
-    causes = list[str]()
-    for _ in range(100):
-        factors = 0.5 + 1.5 * torch.rand(numel, generator=chance, dtype=torch.float64)
-        wrong = (due.value() * factors).to(getattr(torch, dtype))
-        seen = Observation("reduced", 0, None, {"w": wrong})
-        ((*_, cause),) = with_factors(
-            judgement, [(due, seen, Cause("unexplained", ""))]
-        )
-        causes.append(cause.kind)
-    assert causes.count("scaled") <= 0.02 * len(causes)

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from syncverify.judge.properties.launch_order import (
-    LAUNCH_ORDER_AGREES,
     launch_order_agrees,
 )
-from syncverify.judge.properties.matching import COLLECTIVES_MATCH_ACROSS_RANKS
 from syncverify.trace.records import CollectiveLaunch
 from tests.syncverify.judge.properties.handmade_traces import judgement, launch
 
@@ -69,12 +67,6 @@ def test_smallest_circle_is_reported() -> None:
     assert [finding.rank for finding in findings] == [3, 4]
 
 
-def test_ranks_beside_the_circle_are_not_named() -> None:
-    world = launch("world", (0, 1, 2), 0)
-    findings = found([A0, B0, world], [B0, A0, world], [world])
-    assert [finding.rank for finding in findings] == [0, 1]
-
-
 def test_communicator_whose_ranks_are_out_of_step_is_left_to_another_property() -> None:
     """Rank 1 skipped the first of two launches: its only one meets another collective."""
     assert found([A0, B0, A1], [B0, A0]) == []
@@ -95,13 +87,6 @@ def messages(
         )
         for n, name in enumerate(operations)
     ]
-
-
-def test_messages_alone_are_something_to_judge() -> None:
-    exchanged = judgement(*(messages(rank, "send", "recv") for rank in range(2)))
-    assert LAUNCH_ORDER_AGREES.applies(exchanged)
-    assert COLLECTIVES_MATCH_ACROSS_RANKS.applies(exchanged)
-    assert not LAUNCH_ORDER_AGREES.applies(judgement(messages(0, "send"), []))
 
 
 def test_two_ranks_that_both_send_first_wait_for_each_other() -> None:

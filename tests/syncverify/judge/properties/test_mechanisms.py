@@ -5,18 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from syncverify.judge.cause import Cause
+from syncverify.bugbank.layout import ShardsWithoutPadding
 from syncverify.judge.decoding import explain
-from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.properties.accumulation import (
-    accumulation_is_local_until_reduced,
-)
-from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.mechanisms import mechanism
-from syncverify.judge.reference import reference
-from syncverify.report.hints import hint_of
-from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.trace.records import (
     CollectiveLaunch,
     Moment,
@@ -24,19 +17,20 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.run import Observation, RankRun, Run
+from syncverify.trace.run import Observation, RankRun
 from syncverify.trace.source_lines import SourceLine
+from tests.programs import violations
 from tests.syncverify.judge.properties.shown_causes import (
+    BUCKET,
     ELSEWHERE,
     EXPECTED,
     FIRST_ONLY,
     IN_BUCKET,
     ORACLE,
+    OTHER,
     OWN,
-    SCENARIO,
     STEP,
     TWICE_SUMMED,
-    WEIGHT,
     ZEROS,
     accumulation,
     causes_of,
@@ -44,136 +38,67 @@ from tests.syncverify.judge.properties.shown_causes import (
     launch,
 )
 
+TOTAL = EXPECTED.value()
+LAST_LOST = TOTAL - EXPECTED.part(0, [1])
+# Observed value, events, place of `.grad`, cause by the trace.
 SHOWN = {
-    "no_collective": (OWN, (), "not_reduced"),
-    "collectives_of_others": (OWN, (launch(names=("other",)),), "not_reduced"),
-    "memory_of_an_earlier_step": (
-        OWN,
-        (launch(step=0), launch(names=("other",))),
-        "view_lost",
-    ),
-    "memory_of_a_later_step": (
-        OWN,
-        (launch(names=("other",)), launch(step=STEP + 1)),
-        "not_reduced",
-    ),
-    "two_sums": (TWICE_SUMMED, (launch(), launch(None)), "reduced_twice"),
-    "first_micro_batch": (FIRST_ONLY, (launch(0),), "reduced_early"),
-    "accumulated_after_launch": (
-        EXPECTED.value() - EXPECTED.part(0, [1]),
-        (launch(), accumulation()),
-        "reduced_early",
-    ),
-    "reduced_and_read_elsewhere": (OWN, (launch(),), "result_dropped"),
-    "written_and_gone": (ZEROS, (accumulation(), launch(None)), "erased"),
-}
+    "no_collective": (OWN, (), ELSEWHERE, "not_reduced"),
+    "collectives_of_others": (OWN, (launch(names=("other",)),), ELSEWHERE, "not_reduced"),
+    "memory_of_an_earlier_step": (OWN, (launch(step=0), launch(names=("other",))), ELSEWHERE, "view_lost"),
+    "memory_of_a_later_step": (OWN, (launch(names=("other",)), launch(step=STEP + 1)), ELSEWHERE, "not_reduced"),
+    "two_sums": (TWICE_SUMMED, (launch(), launch(None)), ELSEWHERE, "reduced_twice"),
+    "first_micro_batch": (FIRST_ONLY, (launch(0),), ELSEWHERE, "reduced_early"),
+    "accumulated_after_launch": (LAST_LOST, (launch(), accumulation()), ELSEWHERE, "reduced_early"),
+    "reduced_and_read_elsewhere": (OWN, (launch(),), ELSEWHERE, "result_dropped"),
+    "written_and_gone": (ZEROS, (accumulation(), launch(None)), ELSEWHERE, "erased"),
+    # Copies are known by their values.
+    "copies_of_others": (OWN, (copies(ZEROS),), IN_BUCKET, "not_reduced"),
+    "sum_of_what_was_summed": (TWICE_SUMMED, (copies(OWN, 1), copies(TOTAL)), IN_BUCKET, "reduced_twice"),
+    "sum_that_was_not_seen_before": (TWICE_SUMMED, (copies(TOTAL),), IN_BUCKET, "reduced_twice"),
+    "sent_from_where_it_is_zero": (ZEROS, (copies(OWN),), IN_BUCKET, "erased"),
+}  # fmt: skip
+SHOWS_NOTHING = {
+    "launch_of_unknown": (OWN, (launch(names=(), regions=(ELSEWHERE,)),), ELSEWHERE),
+    "mean_of_means": (TWICE_SUMMED, (launch(reduce_op="AVG"), launch(None, reduce_op="AVG")), ELSEWHERE),
+    "one_sum": (TWICE_SUMMED, (launch(),), ELSEWHERE),
+    "gathered_beside": (TWICE_SUMMED, (launch(), launch(None, operation="all_gather", reduce_op="")), ELSEWHERE),
+    "accumulated_before_launch": (LAST_LOST, (accumulation(), launch()), ELSEWHERE),
+    "neighbour_accumulated_later": (LAST_LOST, (launch(), accumulation(memory=MemoryRegion(0, 0, 16))), ELSEWHERE),
+    "subject_writes_later": (LAST_LOST, (launch(), accumulation(source=SourceLine("a.py", 9, "finish"))), ELSEWHERE),
+    "never_accumulated": (ZEROS, (launch(None),), ELSEWHERE),
+    "launched_in_the_last_micro_batch": (FIRST_ONLY, (launch(1),), ELSEWHERE),
+    "own_copy": (OWN, (copies(OWN),), IN_BUCKET),
+    "unknown_copy": (OWN, (copies(OWN / 2),), IN_BUCKET),
+    "mean_of_what_was_summed": (TWICE_SUMMED, (copies(TOTAL, reduce_op="AVG"),), IN_BUCKET),
+    "sum_of_its_own": (TWICE_SUMMED, (copies(OWN, 1), copies(OWN)), IN_BUCKET),
+    "sum_that_is_larger": (TOTAL * 4, (copies(TOTAL),), IN_BUCKET),
+    "zeros_were_sent": (ZEROS, (copies(ZEROS),), IN_BUCKET),
+    "others_were_sent": (ZEROS, (copies(OWN.flip(0)),), IN_BUCKET),
+    "zeros_beside_what_was_sent": (ZEROS, (copies(OWN),), ELSEWHERE),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("observed", "events", "kind"), SHOWN.values(), ids=SHOWN.keys()
+    ("observed", "events", "where", "kind"), SHOWN.values(), ids=SHOWN
 )
 def test_trace_names_the_call(
-    observed: torch.Tensor, events: tuple[TraceRecord, ...], kind: str
+    observed: torch.Tensor,
+    events: tuple[TraceRecord, ...],
+    where: MemoryRegion,
+    kind: str,
 ) -> None:
-    of_value, cause = causes_of(observed, *events)
+    of_value, cause = causes_of(observed, *events, shown_at=where)
     assert cause.kind == kind
     assert cause.text != of_value.text
-    assert hint_of(kind)
-
-
-SHOWS_NOTHING = {
-    "launch_of_unknown": (OWN, (launch(names=(), regions=(ELSEWHERE,)),)),
-    "mean_of_means": (
-        TWICE_SUMMED,
-        (launch(reduce_op="AVG"), launch(None, reduce_op="AVG")),
-    ),
-    "one_sum": (TWICE_SUMMED, (launch(),)),
-    "gathered_beside": (
-        TWICE_SUMMED,
-        (launch(), launch(None, operation="all_gather", reduce_op="")),
-    ),
-    "accumulated_before_launch": (
-        EXPECTED.value() - EXPECTED.part(0, [1]),
-        (accumulation(), launch()),
-    ),
-    "neighbour_accumulated_later": (
-        EXPECTED.value() - EXPECTED.part(0, [1]),
-        (launch(), accumulation(memory=MemoryRegion(0, 0, 16))),
-    ),
-    "subject_writes_later": (
-        EXPECTED.value() - EXPECTED.part(0, [1]),
-        (launch(), accumulation(source=SourceLine("a.py", 9, "finish"))),
-    ),
-    "never_accumulated": (ZEROS, (launch(None),)),
-    "launched_in_the_last_micro_batch": (FIRST_ONLY, (launch(1),)),
-}
 
 
 @pytest.mark.parametrize(
-    ("observed", "events"), SHOWS_NOTHING.values(), ids=SHOWS_NOTHING.keys()
+    ("observed", "events", "where"), SHOWS_NOTHING.values(), ids=SHOWS_NOTHING
 )
 def test_what_a_trace_does_not_show_is_not_said(
-    observed: torch.Tensor, events: tuple[TraceRecord, ...]
+    observed: torch.Tensor, events: tuple[TraceRecord, ...], where: MemoryRegion
 ) -> None:
-    of_value, cause = causes_of(observed, *events)
-    assert cause == of_value
-
-
-COPIES_SHOWN = {
-    "copies_of_others": (OWN, (copies(ZEROS),), "not_reduced"),
-    "sum_of_what_was_summed": (
-        TWICE_SUMMED,
-        (copies(OWN, 1), copies(EXPECTED.value())),
-        "reduced_twice",
-    ),
-    "sum_that_was_not_seen_before": (
-        TWICE_SUMMED,
-        (copies(EXPECTED.value()),),
-        "reduced_twice",
-    ),
-    "sent_from_where_it_is_zero": (ZEROS, (copies(OWN),), "erased"),
-}
-
-
-@pytest.mark.parametrize(
-    ("observed", "events", "kind"), COPIES_SHOWN.values(), ids=COPIES_SHOWN.keys()
-)
-def test_copies_are_known_by_their_values(
-    observed: torch.Tensor, events: tuple[TraceRecord, ...], kind: str
-) -> None:
-    of_value, cause = causes_of(observed, *events, shown_at=IN_BUCKET)
-    assert cause.kind == kind
-    assert cause.text != of_value.text
-
-
-COPIES_SHOW_NOTHING = {
-    "own_copy": (OWN, (copies(OWN),)),
-    "unknown_copy": (OWN, (copies(OWN / 2),)),
-    "mean_of_what_was_summed": (
-        TWICE_SUMMED,
-        (copies(EXPECTED.value(), reduce_op="AVG"),),
-    ),
-    "sum_of_its_own": (TWICE_SUMMED, (copies(OWN, 1), copies(OWN))),
-    "sum_that_is_larger": (EXPECTED.value() * 4, (copies(EXPECTED.value()),)),
-    "zeros_were_sent": (ZEROS, (copies(ZEROS),)),
-    "others_were_sent": (ZEROS, (copies(OWN.flip(0)),)),
-}
-
-
-@pytest.mark.parametrize(
-    ("observed", "events"),
-    COPIES_SHOW_NOTHING.values(),
-    ids=COPIES_SHOW_NOTHING.keys(),
-)
-def test_what_values_do_not_show_is_not_said(
-    observed: torch.Tensor, events: tuple[TraceRecord, ...]
-) -> None:
-    of_value, cause = causes_of(observed, *events, shown_at=IN_BUCKET)
-    assert cause == of_value
-
-
-def test_zeros_beside_what_was_sent_are_not_erased() -> None:
-    of_value, cause = causes_of(ZEROS, copies(OWN), shown_at=ELSEWHERE)
+    of_value, cause = causes_of(observed, *events, shown_at=where)
     assert cause == of_value
 
 
@@ -194,92 +119,6 @@ def test_what_was_there_between_micro_batches_is_erased(
     sent = copies(ZEROS)
     _, cause = causes_of(ZEROS, returned, sent, shown_at=IN_BUCKET, earlier=(earlier,))
     assert cause.kind == kind
-
-
-MOVES = replace(SCENARIO, events=("plain", "move"))
-BOUND = (Moment("bind", 0), IN_BUCKET)
-STEP_ENDS = (Moment("zero_grad", 0), IN_BUCKET)
-MOVED = (Moment("zero_grad", STEP), ELSEWHERE)
-BACK, THIRD = (Moment("backward", STEP, 0), IN_BUCKET), MemoryRegion(9, 0, 16)
-
-
-@pytest.mark.parametrize(
-    ("scenario", "calls", "kind"),
-    [
-        (MOVES, (BOUND, STEP_ENDS, MOVED), "view_lost"),
-        (SCENARIO, (BOUND, STEP_ENDS, MOVED), "stale"),
-        (MOVES, (BOUND, STEP_ENDS, MOVED, BACK), "stale"),
-        (MOVES, (BOUND, (STEP_ENDS[0], THIRD), MOVED), "stale"),
-        (MOVES, ((BOUND[0], None), STEP_ENDS, MOVED), "stale"),
-        (MOVES, (BOUND, STEP_ENDS, (MOVED[0], IN_BUCKET), MOVED), "stale"),
-    ],
-    ids=["moved", "not_by_caller", "put_back", "moved_before", "unbound", "too_late"],
-)
-def test_gradient_that_the_caller_moved_is_lost(
-    scenario: Scenario,
-    calls: tuple[tuple[Moment, MemoryRegion | None], ...],
-    kind: str,
-) -> None:
-    oracle = reference(scenario, Capabilities())
-    expected = ExpectedGradient(oracle, WEIGHT, 0, STEP, 1, (0,), 1)
-    wrong = (expected.value() + oracle.reduced(WEIGHT, 0, 0)).float()
-    seen = Observation("accumulated", STEP, 0, {"w": wrong})
-    last = (Moment("backward", STEP, 0), calls[-1][1])
-    returns = [
-        SubjectReturn(at, gradients={} if own is None else {"w": own})
-        for at, own in (*calls, last)
-    ]
-    of_value = explain(expected, wrong)
-    assert of_value is not None
-    assert of_value.kind == "stale"
-    for launched, cause in (
-        (launch(names=()), kind),
-        (launch(names=(), step=0), "stale"),
-        (launch(names=(), regions=(ELSEWHERE,)), "stale"),
-    ):
-        rank_run = RankRun([seen], [*returns[:-1], launched, returns[-1]])
-        assert mechanism(expected, seen, of_value, rank_run).kind == cause
-
-
-def test_own_gradient_that_the_caller_moved_is_lost() -> None:
-    """No earlier launch had it: the caller moved it before the first one."""
-    scenario = replace(SCENARIO, events=("move", "plain"))
-    expected = ExpectedGradient(
-        reference(scenario, Capabilities()), WEIGHT, 0, 0, 2, (0, 1), 1
-    )
-    own = expected.part(0).float()
-    seen = Observation("reduced", 0, None, {"w": own})
-    calls = (*BOUND[:1], Moment("zero_grad", 0), Moment("wait", 0))
-    returns = [
-        SubjectReturn(at, gradients={"w": lies})
-        for at, lies in zip(calls, (IN_BUCKET, ELSEWHERE, ELSEWHERE), strict=True)
-    ]
-    events = [*returns[:2], launch(None, names=(), step=0), returns[2]]
-    of_value = explain(expected, own)
-    assert of_value is not None
-    cause = mechanism(expected, seen, of_value, RankRun([seen], events))
-    assert cause == Cause(
-        "view_lost",
-        "it is rank 0's own gradient: `.grad` does not lie in the memory that is reduced at "
-        "a.py:7 in launch (step 0, wait), where bind() had put it, since the caller changed "
-        "parameters before step 0",
-        lines=(SourceLine("a.py", 7, "launch"),),
-    )
-
-
-def test_place_of_each_call_is_named() -> None:
-    _, cause = causes_of(TWICE_SUMMED, launch(), launch(None))
-    assert "a.py:7 in launch (step 1, micro-batch 1, backward)" in cause.text
-    assert "a.py:7 in launch (step 1, wait)" in cause.text
-
-
-def test_what_comes_later_does_not_explain_what_is_seen_between_micro_batches() -> None:
-    later = RankRun(trace=[accumulation(1), launch(1)])
-    seen = {"w": torch.zeros(4), "other": None}
-    later.observations.append(Observation("accumulated", STEP, 0, seen))
-    run = Run("sim", (later, RankRun()))
-    found = accumulation_is_local_until_reduced(Judgement(SCENARIO, run, ORACLE))
-    assert [finding.cause for finding in found] == ["never_written"]
 
 
 @pytest.mark.parametrize(
@@ -311,9 +150,67 @@ def test_a_reduction_over_one_rank_is_reported(
     assert message in cause.text
 
 
-def test_reductions_over_one_rank_are_reported_of_zeros_too() -> None:
-    alone = replace(launch(names=("other",)), ranks=(0,))
-    _, cause = causes_of(ZEROS, alone, alone)
-    assert cause.text.startswith(
-        "it is all zeros, and each reduction of the step is over rank 0 alone, at a.py:7 in "
+# Gradients that no collective of their step sent.
+SENDS_OTHER = replace(
+    launch(names=()),
+    numel=4,
+    contents=(ORACLE.local(OTHER, 0, STEP, (0, 1)).float().numpy().tobytes(),),
+    regions=(BUCKET,),
+)
+
+
+@pytest.mark.parametrize(
+    ("events", "message"),
+    [
+        ((), "no collective of the step sent it: none was launched"),
+        ((SENDS_OTHER,), "no collective of the step sent it: they sent other"),
+    ],
+)
+def test_zeros_that_nobody_sends_are_not_reduced(
+    events: tuple[TraceRecord, ...], message: str
+) -> None:
+    _, cause = causes_of(ZEROS, *events, shown_at=IN_BUCKET)
+    assert (cause.kind, cause.is_certain) == ("not_reduced", True)
+    assert message in cause.text
+
+
+@pytest.mark.parametrize(
+    ("observed", "begin"), [(ZEROS, "it is all zeros"), (OWN, "it is rank 0's own")]
+)
+def test_hooks_before_accumulation_are_a_likely_reason_that_nobody_sends(
+    observed: torch.Tensor, begin: str
+) -> None:
+    hooked = SubjectReturn(
+        Moment("wait", STEP), gradients={"w": IN_BUCKET}, hooked_early=frozenset({"w"})
     )
+    wrong = observed.to(torch.float32)
+    of_value = explain(EXPECTED, wrong)
+    assert of_value is not None
+    seen = Observation("reduced", STEP, None, {"w": wrong})
+    cause = mechanism(EXPECTED, seen, of_value, RankRun([seen], [hooked]))
+    assert (cause.kind, cause.is_certain) == ("hook_too_early", False)
+    assert cause.text.startswith(begin)
+    sent = RankRun([seen], [launch(names=("other",)), hooked])
+    assert mechanism(EXPECTED, seen, of_value, sent).kind != "hook_too_early"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numel"),
+    [
+        ("bfloat16", 4),  # each share is gathered after it is reduced
+        ("float32", 3),  # the last element is in no share
+        ("bfloat16", 5),
+    ],
+)
+def test_a_gradient_beside_shards_and_cut_ones_is_not_reduced(
+    dtype: str, numel: int
+) -> None:
+    specs = (
+        ParameterSpec("p0", (), ("R",)),
+        ParameterSpec("p1", (numel,), ("R",), dtype),
+    )
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), bucket_cap_bytes=1)
+    found = violations(ShardsWithoutPadding, scenario)
+    first = next(each for each in found if each.parameters == ("p0",))
+    assert first.cause == "not_reduced"
+    assert first.summary.endswith("no collective of the step sent it: they sent p1")

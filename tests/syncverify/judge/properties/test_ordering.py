@@ -65,22 +65,6 @@ DEFECTS = {
         "reduce_reads_after_accumulation",
         "accumulated_unordered",
     ),
-    "a copy in a later step does not wait": (
-        "@fork wait side default".join(STEPS.split("@fork wait side default")[:-1])
-        + "@copy r b[0:16] side"
-        + STEPS.split("@fork wait side default")[-1],
-        "reduce_reads_after_accumulation",
-        "accumulated_unordered",
-    ),
-    "launched after the first gradient": (
-        with_line(
-            "launch",
-            "@launch reduce c# b[0:16] side>nccl; @late rw b[8:16] default",
-            STEPS.replace("@hook rw b[8:16] default;", ""),
-        ),
-        "bucket_is_exclusive_while_reducing",
-        "touched_in_flight",
-    ),
     "the result is divided without waiting": (
         without("await"),
         "bucket_is_exclusive_while_reducing",
@@ -97,11 +81,6 @@ DEFECTS = {
     ),
     "wait() waits for nothing": (
         without("join"),
-        "wait_orders_reads_after_reduce",
-        "read_before_reduced",
-    ),
-    "wait() makes the wrong stream wait": (
-        with_line("join", "wait third side"),
         "wait_orders_reads_after_reduce",
         "read_before_reduced",
     ),
@@ -152,27 +131,6 @@ def test_a_missing_wait_is_reported_once() -> None:
         "micro-batch 0, backward), running on stream 'nccl'",
         "memory": "bytes 8 to 16 of storage 98 (gradients of b)",
         "remedy": "insert `side.wait_stream(default)` before launch: holds",
-    }
-
-
-def test_memory_that_is_freed_early_is_reported_once() -> None:
-    program = (
-        "call backward 0 0; @launch reduce c b[0:16] default>nccl; free b default; return;"
-        "call wait 0; await c default; return"
-    )
-    (found,) = violations(program, program)
-    assert found.ranks == (0, 1)
-    assert found.summary == (
-        "rank 0: nothing orders all_reduce at launch before its memory is given out "
-        "again (gradients of b)"
-    )
-    assert evidence_in_report(found) == {
-        "first": "all_reduce SUM of 1 x float32 over ranks [0, 1], at launch (step 0, "
-        "micro-batch 0, backward), running on stream 'nccl'",
-        "second": "the next owner of the memory, from the pool of stream 'default'",
-        "memory": "storage 98, freed in step 0, micro-batch 0, backward (gradients of b)",
-        "remedy": "insert `work.wait()` of the all_reduce launched at launch, while "
-        "`default` is current, before the last reference to its memory goes away: holds",
     }
 
 

@@ -137,9 +137,3 @@ def test_elements_are_counted_in_each_step_and_over_several_ranks_only() -> None
     alone = launch("tp", (0,), 0, numel=8)
     (finding,) = found(alone, observed=[0])
     assert finding.evidence.exchanged_numel == 0
-
-
-def test_a_step_that_owes_nothing_or_did_not_end_exchanges_nothing() -> None:
-    assert found() == []
-    (finding,) = found(observed=[0, 1], event="empty_step")
-    assert finding.evidence.step == 0

@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from syncverify.judge.properties.sent import (
-    elements,
     places_of,
     senders,
-    sends,
     true_slots,
 )
 from syncverify.judge.reference import reference
@@ -55,13 +53,6 @@ def sent(
     )
 
 
-def test_elements_are_those_of_all_regions() -> None:
-    one, two = (sent(torch.ones(1) * number) for number in (1, 2))
-    regions, contents = one.regions + two.regions, one.contents + two.contents
-    both = launch("dp", (1, 3), 0, regions=regions, contents=contents)
-    assert torch.equal(elements(both), torch.tensor([1, 2], dtype=torch.float64))
-
-
 @pytest.mark.parametrize(
     ("launched", "names"),
     [
@@ -97,32 +88,6 @@ def test_what_is_not_recognized_is_not_guessed(launched: CollectiveLaunch) -> No
     assert senders(ORACLE, 1, launched) is None
 
 
-def is_sent(launched: CollectiveLaunch, values: torch.Tensor, name: str = "w") -> bool:
-    return sends(ORACLE, 1, launched, (name, values))
-
-
-def test_values_are_sent_one_behind_the_other() -> None:
-    assert is_sent(sent(ZERO, OWN), OWN)
-    assert not is_sent(sent(OWN[:1], ZERO, OWN[1:]), OWN)
-    assert not is_sent(sent(ZERO, ZERO), ZERO)
-
-
-def test_values_among_others_that_nobody_knows_prove_nothing() -> None:
-    assert not is_sent(sent(OWN, OF_OTHER / 2), OWN)
-
-
-def test_values_in_the_place_of_another_prove_nothing() -> None:
-    own, of_other = (
-        ParameterSlot("w", 0, OWN.numel() * 4),
-        ParameterSlot("other", OWN.numel() * 4, OF_OTHER.numel() * 4),
-    )
-    launched = sent(OWN, OF_OTHER, names=("w", "other"))
-    placed = replace(launched, slots=(own, of_other))
-    assert is_sent(placed, OWN)
-    assert is_sent(placed, OF_OTHER, "other")
-    assert not is_sent(placed, OF_OTHER)
-
-
 def believed(launched: CollectiveLaunch, *slots: ParameterSlot) -> list[str]:
     """Name the slots that are believed."""
     found = true_slots(ORACLE, 1, replace(launched, slots=slots))
@@ -134,24 +99,11 @@ WHOLE = ParameterSlot("w", 0, OWN.numel() * 4)
 
 
 def test_a_slot_in_which_another_gradient_lies_is_none() -> None:
+    assert believed(sent(OF_OTHER, OWN), FIRST) == ["other"]
+    assert believed(sent(OWN[:1], ZERO, OWN[2:]), FIRST) == ["other"]  # unknown
     assert believed(sent(OWN), FIRST, WHOLE) == ["w"]
     assert believed(sent(OF_OTHER), FIRST, WHOLE) == ["other"]  # it is shorter
     assert believed(sent(OF_OTHER), replace(WHOLE, offset_bytes=-4)) == []
-
-
-@pytest.mark.parametrize(
-    "launched",
-    [
-        sent(OF_OTHER, OWN),
-        sent(OF_OTHER / 2, ZERO),  # scaled, though not for a mean
-        sent(OWN[:1], ZERO, OWN[2:]),
-        launch("dp", (1, 3), 0, regions=(MemoryRegion(0, 0, 12),)),
-    ],
-)
-def test_a_slot_with_its_own_gradient_or_unknown_values_is_believed(
-    launched: CollectiveLaunch,
-) -> None:
-    assert believed(launched, FIRST) == ["other"]
 
 
 def test_a_mean_may_be_divided_before_it_is_sent() -> None:

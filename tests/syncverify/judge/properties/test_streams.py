@@ -6,8 +6,6 @@ import pytest
 
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.streams import (
-    Overlap,
-    overlap,
     overlap_is_possible,
     stream_context_is_restored,
 )
@@ -82,11 +80,6 @@ def test_what_could_not_or_did_overlap_is_silent(played: tuple[str, ...]) -> Non
     assert list(overlap_is_possible(judged)) == []
 
 
-def test_a_subject_that_promises_nothing_is_not_judged() -> None:
-    judged = judgement(*steps(LATE, LATE, LATE), capabilities=Capabilities())
-    assert list(overlap_is_possible(judged)) == []
-
-
 @pytest.mark.parametrize(
     "backward", ["hook_reads_grad", "hook_writes_grad", "hooks_of_others"]
 )
@@ -96,17 +89,6 @@ def test_a_subject_may_let_later_hooks_of_the_user_finish(backward: str) -> None
     assert (
         list(overlap_is_possible(dataclasses.replace(judged, scenario=scenario))) == []
     )
-
-
-def measured(*steps_in_order: str) -> Overlap:
-    judged = judgement(*steps(*steps_in_order))
-    return overlap(judged.scenario, judged.run)
-
-
-def test_overlap_is_measured() -> None:
-    assert measured(LATE, LATE, EARLY).share == 0.5
-    assert measured(EARLY, EARLY, EARLY).share == 1.0
-    assert measured(ONE_BUCKET, ONE_BUCKET, ONE_BUCKET).share is None
 
 
 def test_a_stream_context_that_is_left_open_is_found() -> None:
