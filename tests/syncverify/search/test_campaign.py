@@ -116,22 +116,6 @@ def test_a_file_holds_plain_values_alone(tmp_path: Path) -> None:
     assert begins_at(tmp_path) == 1
 
 
-def test_each_process_spells_a_contract_in_the_same_way() -> None:
-    contract = resolve("ddp").capabilities
-    spelled = campaign_file._in_order(contract)
-    assert len(contract.right) > 4  # a set of few may be in order by chance
-    assert repr(sorted(contract.right)) in spelled
-
-
-def test_a_change_of_the_harness_begins_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        look(tmp_path, Interrupting(4))
-    monkeypatch.setattr(campaign_file, "_own_sources", lambda: ["edited"])
-    assert begins_at(tmp_path) == 1
-
-
 def test_two_commands_do_not_play_one_search(tmp_path: Path) -> None:
     with (
         campaign_of(resolve(Doubles), settings_in(tmp_path), frozenset),

@@ -1,11 +1,10 @@
-"""Scenarios of a search: independent of each other, none discarded, and shrunk."""
+"""Scenarios of a search: independent of each other, and shrunk."""
 
 from collections.abc import Iterable
 from itertools import combinations
 
 import pytest
 from hypothesis import Phase
-from hypothesis import strategies as st
 
 import syncverify.search.drawing
 from syncverify.scenario.coverage import Coverage
@@ -13,15 +12,11 @@ from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.features import (
     features_of,
     optional_features,
-    without_clear_errors,
 )
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Drawing, ReproducedError
-from syncverify.search.shards import Shards
 from syncverify.search.simpler_scenarios import simpler_scenarios
-from syncverify.settings import Settings
-from syncverify.strategies import scenarios
 from syncverify.subjects.subject import resolve
 
 NUM_RANKS = 4
@@ -56,60 +51,15 @@ def share_of_contained(listed: Iterable[Scenario]) -> float:
     return len(found & pairs) / len(pairs)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("random_seed", [0, 1, 2])
-def test_a_thorough_search_meets_every_value_and_all_pairs_but_few(
-    random_seed: int, jobs: int
-) -> None:
-    plan = Settings(ranks=NUM_RANKS, examples=2000, seed=random_seed, jobs=jobs)
-    shards = Shards(b"", "sim", plan)
-    shares = [plan] if jobs == 1 else [shard.settings for shard in shards]
-    coverage = counted(
-        scenario
-        for share in shares
-        for scenario in drawn(share.examples, random_seed=share.random_seed)
-    )
-    assert coverage.missing_values() == []
-    assert share_of_pairs(coverage) >= 0.99
-
-
-@pytest.fixture
-def num_starts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list of one element: the number of scenarios that were begun, kept or not."""
-    number = [0]
-
-    @st.composite
-    def counting(draw: st.DrawFn, **options: object) -> Scenario:
-        number[0] += 1
-        return draw(scenarios(**options))
-
-    monkeypatch.setattr(syncverify.search.drawing, "scenarios", counting)
-    return number
-
-
 @pytest.mark.long
-def test_a_short_search_keeps_what_it_draws_and_meets_most_pairs(
-    num_starts: list[int],
-) -> None:
+def test_a_short_search_meets_most_pairs() -> None:
     listed = drawn(300)
-    assert len(listed) == num_starts[0] == 300
+    assert len(listed) == 300
     # Measured: 292 of 300. Scenarios contain 0.764 of all pairs (0.767 of those without the values
     # of table version 2), and properties judge 0.524. A change of strategies must not lower them.
     assert len(set(listed)) >= 292
     assert share_of_contained(listed) >= 0.76
     assert share_of_pairs(counted(listed)) >= 0.52
-
-
-@pytest.mark.long
-def test_most_scenarios_hold_no_excuse_for_an_error() -> None:
-    listed = drawn(200)
-    asked = without_clear_errors(ABLE)
-    strict = [
-        s for s in listed if all(asked.covers(*each) for each in optional_features(s))
-    ]
-    # The most, and not nearly all: features with excuses are drawn as well.
-    assert 0.55 * len(listed) < len(strict) < 0.9 * len(listed)
 
 
 def shrunk(wanted: set[tuple[str, str]]) -> Scenario:
@@ -142,11 +92,6 @@ def shrunk(wanted: set[tuple[str, str]]) -> Scenario:
     "wanted",
     [
         {("use", "twice")},
-        pytest.param(
-            {("event", "tail"), ("backward", "reentrant")},
-            marks=pytest.mark.nightly,
-            id="backward=reentrant and event=tail",
-        ),
         {("readiness", "by_rank"), ("mesh", "3 axes")},
     ],
     ids=lambda wanted: " and ".join(sorted(map("=".join, wanted))),
@@ -158,18 +103,3 @@ def test_shrunk_scenarios_have_no_word_that_they_do_not_need(
     assert set(optional_features(scenario)) == wanted
     assert scenario.mesh.num_ranks == 1
     assert len(scenario.parameters) <= 2
-
-
-@pytest.mark.slow
-def test_long_sequence_is_drawn_in_parts_that_differ(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Hypothesis keeps a tree of all choices of one call, and a search may go on for days."""
-    whole = drawn(10)
-    monkeypatch.setattr(syncverify.search.drawing, "_EXAMPLES_PER_TREE", 10)
-    parts = drawn(25)
-    assert len(parts) == 25
-    assert parts[:10] == whole
-    # More than half of 25: the second part is not the first one again.
-    assert len({*parts}) > 15
-    assert parts == drawn(25)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from syncverify import verify
-from syncverify.errors import UsageError
 from syncverify.report.bound import Bound
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
@@ -19,7 +18,6 @@ from syncverify.search.schedules import (
     SAME,
     ScheduleCoverage,
 )
-from syncverify.settings import Settings
 from syncverify.verification.verify import CoverageGap, PropertyViolation
 from tests.syncverify.search.search_searches import Interrupting
 from tests.syncverify.search.search_subjects import Naive, SkipsSecond
@@ -28,12 +26,6 @@ pytestmark = pytest.mark.slow
 FEW = 8  # runs to shrink: no test here needs the smallest scenario
 SMALL = "parameters=1,micro_batches=1,words=none"
 PAIRS = "parameters=2,steps=1,micro_batches=1,words=none"
-
-
-def played(self, num_examples: int, num_violations: int) -> None:
-    self.num_played.append(num_examples)
-    if num_examples == self.last:
-        raise KeyboardInterrupt
 
 
 def play(subject: Any, folder: Path, scope: str = SMALL, **more: Any) -> Report:
@@ -104,20 +96,6 @@ def test_the_same_call_goes_on_after_an_interrupt(
     assert files_in(tmp_path) == []
 
 
-def test_parts_of_other_sources_are_played_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shards, "_LEAST_OF_SCOPE", 2)
-    with pytest.raises(KeyboardInterrupt):
-        play(Naive, tmp_path, progress=Interrupting(5))
-    (path,) = tmp_path.glob("exhaustive-*.shards")
-    path.write_bytes(path.read_bytes().replace(b"syncverify 2 ", b"syncverify 2 f", 1))
-    later = Interrupting(1)
-    with pytest.raises(KeyboardInterrupt):
-        play(Naive, tmp_path, progress=later)
-    assert later.num_played == [1]
-
-
 def test_a_time_limit_leaves_the_rest_to_the_next_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,26 +107,6 @@ def test_a_time_limit_leaves_the_rest_to_the_next_call(
     bound = raised.value.report.bound
     assert bound is not None
     assert not bound.is_proof
-
-
-@pytest.mark.long
-def test_two_processes_play_what_one_plays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scope = "parameters=1,words=none"
-    monkeypatch.setattr(shards, "_LEAST_OF_SCOPE", 5)
-    one, two = (play(Naive, tmp_path, scope, jobs=jobs) for jobs in (1, 2))
-    assert one.bound == two.bound
-    assert one.coverage == two.coverage
-
-
-@pytest.mark.parametrize(
-    ("num_scenarios", "size"), [(8, 100), (4_278, 106), (34_650, 250)]
-)
-def test_a_large_scope_is_played_in_larger_parts(num_scenarios: int, size: int) -> None:
-    """Each part plays some scenarios twice; a part that is interrupted begins anew."""
-    settings = Settings(exhaustive=True, examples=num_scenarios)
-    assert shards.size_of_shards(settings) == size
 
 
 def test_schedules_that_were_not_played_are_no_proof() -> None:
@@ -164,21 +122,3 @@ def test_schedules_that_were_not_played_are_no_proof() -> None:
         "1 scenario of the scope had more classes of schedules than were played; raise N of "
         "--schedules all:N"
     )
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"backend": "gloo"}, "takes the backend sim, and not gloo"),
-        ({"schedules": "default"}, "expected all or all:N, not 'default'"),
-        (
-            {"scope": "parameters=0"},
-            "expected parameters of a scope from 1 to 8, got '0'",
-        ),
-    ],
-)
-def test_settings_against_a_scope_are_refused(
-    settings: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        verify(Naive, exhaustive=True, **settings)

@@ -9,11 +9,17 @@ from types import ModuleType
 
 import pytest
 import torch
-from hypothesis import Phase, find, given, seed, settings
+from hypothesis import Phase, Verbosity, given, seed, settings, target
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
+from hypothesis.statistics import collector
 
-from syncverify import verify
+from syncverify import MeshSpec, ParameterSpec, Scenario, one_play, verify
+from syncverify.one_play import assert_right, play
+from syncverify.repair import diagnosis
+from syncverify.scenario.contract import Capabilities
+from syncverify.search.drawing import Drawing
+from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import (
     independent_backend,
     shuffled_addresses,
@@ -51,8 +57,6 @@ def test_a_right_subject_is_right_in_any_state(subject: str, state: str) -> None
 
 # Constants of local files.
 
-UNLIKELY = 918_273_645
-
 
 def integers() -> list[int]:
     drawn: list[int] = []
@@ -80,7 +84,7 @@ def local_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("local_module")
 def test_hypothesis_draws_constants_of_local_code() -> None:
     """If Hypothesis no longer does this, delete the guard."""
-    assert UNLIKELY in providers._get_local_constants().integers
+    assert 918_273_645 in providers._get_local_constants().integers
 
 
 @pytest.mark.slow
@@ -130,24 +134,6 @@ def test_independent_examples_share_nothing() -> None:
     assert len(set(drawn)) == len(drawn) == 300
 
 
-@pytest.mark.slow
-def test_same_seed_same_examples() -> None:
-    backend = independent_backend()
-    assert digits(backend, random_seed=7) == digits(backend, random_seed=7)
-    assert digits(backend, random_seed=7) != digits(backend, random_seed=8)
-
-
-@pytest.mark.slow
-def test_failing_examples_are_shrunk() -> None:
-    configured = settings(
-        max_examples=300, database=None, backend=independent_backend()
-    )
-    few = st.tuples(*[st.integers(0, 99)] * 3)
-    found = find(few, lambda digits: sum(digits) > 150, settings=configured)
-    assert sum(found) == 151
-    assert min(found) == 0
-
-
 # Addresses.
 
 
@@ -160,3 +146,105 @@ def test_shuffled_addresses_change_the_order_of_new_objects() -> None:
     with shuffled_addresses():
         shuffled = order_of_addresses()
     assert shuffled != sorted(shuffled)
+
+
+# Plays and searches inside a test that Hypothesis gives examples.
+
+
+QUIET = settings(
+    max_examples=5,
+    database=None,
+    derandomize=True,
+    verbosity=Verbosity.quiet,
+    deadline=None,
+    report_multiple_bugs=False,
+)
+SCENARIO = Scenario(
+    MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 8
+)
+
+
+class Raises:
+    """Fails in the first step of every scenario."""
+
+    def __init__(self, *_arguments: object) -> None: ...
+    def bind(self) -> None:
+        raise RuntimeError
+
+    def wait(self) -> None: ...
+    def zero_grad(self) -> None: ...
+    def unbind(self) -> None: ...
+
+
+@pytest.fixture
+def diagnoses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note each violation that is diagnosed."""
+    noted: list[str] = []
+
+    def note(entry: FoundViolation, *_: object) -> object:
+        noted.append(entry.violation.property)
+        return entry
+
+    monkeypatch.setattr(one_play, "diagnosed", note)
+    monkeypatch.setattr(diagnosis, "diagnosed", note)
+    return noted
+
+
+def failures_of(body: Callable[[int], None], most: int = 1) -> int:
+    """Let Hypothesis find, shrink and report a failure; return the number of plays."""
+    plays = 0
+
+    @QUIET
+    @given(st.integers(0, most))
+    def fails(number: int) -> None:
+        nonlocal plays
+        plays += 1
+        body(number)
+
+    with pytest.raises(AssertionError, match="every_rank_finishes"):
+        fails()
+    return plays
+
+
+@pytest.mark.slow
+def test_only_the_reported_play_is_diagnosed(diagnoses: list[str]) -> None:
+    plays = failures_of(lambda _: assert_right(play(SCENARIO, Raises)))
+    assert plays > 1
+    assert diagnoses == ["every_rank_finishes"]
+
+
+def test_play_alone_judges_and_does_not_diagnose(diagnoses: list[str]) -> None:
+    played = play(SCENARIO, Raises)
+    assert not played.is_right
+    assert diagnoses == []
+    with pytest.raises(AssertionError, match=r"(?m)^  scenario: 1 rank"):
+        assert_right(played)
+    assert diagnoses == ["every_rank_finishes"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("hardly_shrunk")
+def test_search_inside_a_test_is_diagnosed_once(diagnoses: list[str]) -> None:
+    plays = failures_of(lambda _: verify_few(Raises), most=0)  # nothing to shrink
+    assert plays > 1
+    assert diagnoses == ["every_rank_finishes"]
+
+
+def verify_few(subject: type) -> None:
+    verify(subject, ranks=1, examples=1, seed=0)
+
+
+@pytest.mark.slow
+def test_search_does_not_depend_on_the_test_around_it() -> None:
+    drawing = Drawing(Capabilities(), 2, 4, 0)
+    alone, counted = drawing.drawn(), list[object]()
+
+    @QUIET
+    @given(st.integers())
+    def inside(number: int) -> None:
+        target(float(number % 7))  # of this test, with one value an example
+        assert drawing.drawn() == alone
+
+    with collector.with_value(counted.append):  # type: ignore[arg-type]
+        inside()
+    assert len(counted) == 1

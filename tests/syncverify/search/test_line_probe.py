@@ -4,18 +4,13 @@ import sys
 from collections.abc import Callable
 from functools import cached_property, lru_cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from syncverify import verify
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.program.cycle_collection import no_collection_of_cycles
 from syncverify.search.line_probe import (
-    PlayedLines,
-    merged_lines,
-    modules_of,
     played_lines,
 )
 from syncverify.verification.verify import CoverageGap
@@ -78,51 +73,6 @@ def test_functions_of_all_kinds_are_probed_and_restored() -> None:
     assert codes == [Dormant.wait.__code__, Dormant.third.__code__]
 
 
-def test_a_second_probe_sees_lines_again() -> None:
-    for _ in range(2):
-        with played_lines(Dormant) as lines:
-            Dormant.third()
-        assert lines
-
-
-def test_what_the_collector_frees_counts_always() -> None:
-    class Closes(Dormant):
-        def __init__(self) -> None:
-            self.cycle = self
-
-        def __del__(self) -> None:
-            self.third()
-
-    with played_lines(Closes) as lines, no_collection_of_cycles():
-        Closes()
-    (played,) = lines.values()
-    assert numbers_of(Closes.__del__) | numbers_of(Dormant.third) <= played.played
-
-
-def test_another_counter_of_lines_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(**_: int) -> None:
-        raise ValueError("tool 1 is already in use")
-
-    monkeypatch.setattr("syncverify.search.line_probe.Slipcover", refuse)
-    with played_lines(Dormant) as lines:
-        assert Dormant.third() == 3
-    assert lines == {}
-
-
-def test_lines_of_several_processes_are_joined() -> None:
-    one = {"a.py": PlayedLines(frozenset({1, 2}), frozenset({1}))}
-    other = {
-        "a.py": PlayedLines(frozenset({1, 2}), frozenset({2})),
-        "b.py": one["a.py"],
-    }
-    assert merged_lines([one, other]) == {
-        "a.py": PlayedLines(frozenset({1, 2}), frozenset({1, 2})),
-        "b.py": one["a.py"],
-    }
-
-
 def test_a_wrapped_synchronizer_counts_with_its_wrapper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,19 +88,6 @@ def test_a_wrapped_synchronizer_counts_with_its_wrapper(
     finally:
         del sys.modules["front_probe"], sys.modules["behind_probe"]
     assert {Path(path).name for path in lines} == {"front_probe.py", "behind_probe.py"}
-
-
-def test_other_tests_of_the_package_are_not_probed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """pytest loads the tests of a whole project, and a subject in one of them plays no other."""
-    package = __name__.partition(".")[0]
-    for name in ("test_stranger", "part"):
-        module = ModuleType(f"{package}.{name}")
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    probed = {module.__name__ for module in modules_of(Dormant)}
-    assert {__name__, f"{package}.part"} <= probed
-    assert f"{package}.test_stranger" not in probed
 
 
 def test_a_search_reports_lines_and_may_fail_where_some_never_ran() -> None:

@@ -7,15 +7,11 @@ import pytest
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
-from syncverify.scenario.contract import PLAIN_CONTRACT, Capabilities
+from syncverify.scenario.contract import PLAIN_CONTRACT
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.features import features_of
-from syncverify.scenario.layout import reduce_axes
-from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search import missing_values
 from syncverify.search.drawing import Drawing
 from syncverify.search.missing_values import (
     num_reserved,
@@ -74,31 +70,6 @@ def test_many_parameters_are_in_one_bucket_on_several_ranks() -> None:
     assert ("buckets", "cap splits") not in {*features_of(large)}
 
 
-def test_some_gradients_are_summed_over_one_of_the_unequal_axes_each() -> None:
-    unequal, means = Feature("size", "unequal axes"), Capabilities(reduction="mean")
-    drawn = missing_values._drawn(Coverage(Space(means, 4)), unequal, 0)
-    shown = min(drawn, key=lambda each: missing_values._tells_little(each, unequal))
-    summed = {reduce_axes(shown.mesh, spec) for spec in shown.trainable}
-    assert summed >= {(0,), (1,)}
-
-
-@pytest.mark.parametrize("placed", [("R", "S0"), ("S0", "R")])
-def test_axes_are_unequal_where_gradients_are_summed_over_either(
-    placed: tuple[str, str],
-) -> None:
-    mesh = MeshSpec((3, 2), ("dp", "tp"))
-    first = ParameterSpec("p0", (6,), ("R", "S0"))
-    second = ParameterSpec("p1", (6,), placed)
-    scenario = Scenario(mesh, (first, second), (1,), 1)
-    unequal = ("size", "unequal axes") in {*features_of(scenario)}
-    assert unequal == (placed == ("S0", "R"))
-
-
-def test_ordinary_tensors_are_summed_over_no_unequal_axes() -> None:
-    local = Capabilities(tensors="local", reduction="mean")
-    assert "unequal axes" not in Space(local, 4).values()["size"]
-
-
 def test_the_verdict_counts_values_that_no_scenario_had() -> None:
     summary = CoverageSummary(num_values=3, missing_values=("ranks=2", "ranks=3"))
     report = Report("s", "sim", 0, 2, 0.1, {}, (), summary=summary)
@@ -116,7 +87,3 @@ def test_two_scenarios_have_a_world_of_several_ranks(seed: int) -> None:
     assert set(coverage.table()["ranks"]) != {"1"}
     # One is drawn, and one is reserved for missing values.
     assert coverage.num_scenarios <= 2
-
-
-def test_one_scenario_leaves_none_for_missing_values() -> None:
-    assert [num_reserved(count) for count in (1, 2, 19, 20, 200)] == [0, 1, 1, 1, 10]

@@ -98,14 +98,6 @@ def test_a_subject_that_refuses_everything_is_no_pass() -> None:
     assert verdict(raised.value.report).startswith("NOTHING VERIFIED")
 
 
-def test_plain_values_stay_plain() -> None:
-    check_names(PAIRS, subject="mine")
-    assert PAIRS.asks_plain_steps_alone
-    assert PAIRS.plain() == PAIRS
-    assert PAIRS.observing(frozenset({"event=tail"})).may_refuse("ranks", "2")
-    assert not PAIRS.may_refuse("ranks", "3")
-
-
 def test_right_takes_no_plain_value() -> None:
     with pytest.raises(UsageError, match="unless `outside` or `refused` names them"):
         check_names(Capabilities(right=frozenset({"ranks=2"})), subject="mine")

@@ -1,6 +1,6 @@
 """Violations are kept between runs, played first, and forgotten when they are gone."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +8,16 @@ import pytest
 from hypothesis.database import (
     DirectoryBasedExampleDatabase,
     InMemoryExampleDatabase,
-    MultiplexedDatabase,
-    ReadOnlyDatabase,
 )
 
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError, InternalError
-from syncverify.scenario.contract import EVERYTHING, Capabilities
+from syncverify.judge.violation import Violation
+from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.replay_token import Reproducer, encode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replay import Replay, replay_saved, shrink_replayed
 from syncverify.search.result import SilentProgress
 from syncverify.search.saved_violations import (
@@ -84,13 +84,7 @@ def test_what_needs_more_ranks_is_left_for_another_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "capabilities",
-    [
-        Capabilities(scalars=False, features=frozenset({"launch"})),
-        Capabilities(
-            features=frozenset({"launch"}), outside=frozenset({"parameters=scalar"})
-        ),
-        Capabilities(),
-    ],
+    [Capabilities(scalars=False, features=frozenset({"launch"})), Capabilities()],
 )
 def test_what_is_not_promised_any_more_is_not_played(
     capabilities: Capabilities,
@@ -132,17 +126,6 @@ def test_entries_of_other_versions_are_kept_for_them() -> None:
     assert note.startswith("kept 2 saved violations of another version of syncverify")
 
 
-def test_entry_with_parameters_that_its_module_lacks_is_dropped() -> None:
-    database = InMemoryExampleDatabase()
-    subject = replace(resolve(Doubles), capabilities=EVERYTHING)
-    kept = SavedViolations(database, subject, "sim")
-    kept.save(encode(replace(REPRODUCER, scenario=replace(PAIR, module="mlp"))))
-    assert identities(kept) == []
-    assert list(database.fetch(kept._key)) == []
-    (note,) = kept.notes
-    assert note.startswith("dropped a saved violation: malformed scenario: parameters")
-
-
 class Fails(SimBackend):
     """Fails to play anything, by an error of one class."""
 
@@ -172,15 +155,6 @@ def test_entry_that_the_harness_fails_on_does_not_fail_the_next_run() -> None:
     assert list(kept.reproducers(4)) == []
 
 
-def test_other_machines_violations_are_read_and_left_alone(tmp_path: Path) -> None:
-    ours, theirs = InMemoryExampleDatabase(), DirectoryBasedExampleDatabase(tmp_path)
-    saved(tmp_path).save(encode(REPRODUCER))
-    both = saved(MultiplexedDatabase(ours, ReadOnlyDatabase(theirs)))
-    assert list(both.reproducers(4)) == [REPRODUCER]
-    both.drop(encode(REPRODUCER))
-    assert list(saved(tmp_path).reproducers(4)) == [REPRODUCER]
-
-
 WIDE = Scenario(
     MeshSpec((2,), ("dp",)),
     tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2)),
@@ -197,12 +171,6 @@ def interrupted(database: Any) -> tuple[SavedViolations, Replay]:
     return kept, replay_saved(kept, SimBackend(), SilentProgress(), max_ranks=4)
 
 
-def test_what_an_interrupted_run_left_is_not_taken_for_shrunk(tmp_path: Path) -> None:
-    _, replay = interrupted(tmp_path)
-    assert SCALED in replay.unshrunk
-    assert not replay.shrunk
-
-
 @pytest.mark.slow
 def test_what_an_interrupted_run_left_is_shrunk_by_the_next(tmp_path: Path) -> None:
     kept, replay = interrupted(tmp_path)
@@ -217,21 +185,6 @@ def test_what_an_interrupted_run_left_is_shrunk_by_the_next(tmp_path: Path) -> N
     assert list(kept.unshrunk(4)) == []
 
 
-@pytest.mark.slow
-def test_a_contract_without_single_ranks_is_shrunk_within(tmp_path: Path) -> None:
-    kept, replay = interrupted(tmp_path)
-    capabilities = replace(kept.subject.capabilities, outside=frozenset({"ranks=1"}))
-    result = shrink_replayed(
-        replay,
-        [],
-        replace(kept.subject, capabilities=capabilities),
-        SimBackend(),
-        SilentProgress(),
-    )
-    least = {each.violation.identity: each.scenario for each in result.violations}
-    assert least[SCALED].mesh.num_ranks == 2
-
-
 def test_what_was_shrunk_meanwhile_is_not_shrunk_again(tmp_path: Path) -> None:
     kept, replay = interrupted(tmp_path)
     again = replace(replay.result, num_examples=20)
@@ -241,8 +194,67 @@ def test_what_was_shrunk_meanwhile_is_not_shrunk_again(tmp_path: Path) -> None:
     assert {each.scenario for each in result.violations} == {WIDE}
 
 
-def test_entry_in_another_spelling_is_dropped_as_well() -> None:
-    kept = saved(None, Naive)
-    kept.database.save(kept._key, f" {encode(REPRODUCER)}\n".encode())
-    assert identities(kept) == []
-    assert list(kept.database.fetch(kept._key)) == []
+# Each violation is saved at the moment at which it is met, and once more when shrunk.
+
+
+def found_with(cause: str, *, ranks: int, cap: int = 64) -> FoundViolation:
+    scenario = Scenario(
+        MeshSpec((ranks,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1,), cap
+    )
+    return FoundViolation(Violation("gradient_equals_reference", cause, ""), scenario)
+
+
+@dataclass
+class Hearing(SilentProgress):
+    """Notes each call, and the number of tokens in the store at that moment."""
+
+    saved: SavedViolations
+    events: list[tuple[str, str, int, int]] = field(default_factory=list)
+
+    def found(self, violation: FoundViolation) -> None:
+        self._note("found", violation)
+
+    def shrunk(self, violation: FoundViolation) -> None:
+        self._note("shrunk", violation)
+
+    def _note(self, kind: str, violation: FoundViolation) -> None:
+        counts = len([*self.saved.unshrunk(4)]), len([*self.saved.reproducers(4)])
+        self.events.append((kind, violation.violation.cause, *counts))
+
+
+def keeping(folder: Path) -> tuple[KeepingProgress, Hearing]:
+    store = SavedViolations(open_database(folder, []), resolve(Doubles), "sim")
+    listening = Hearing(store)
+    return KeepingProgress(store, listening), listening
+
+
+def test_a_violation_is_saved_before_it_is_reported(tmp_path: Path) -> None:
+    kept, listening = keeping(tmp_path)
+    kept.found(found_with("scaled", ranks=3))
+    assert listening.events == [("found", "scaled", 1, 0)]
+    assert [*map(encode, kept.saved.unshrunk(4))] == [
+        found_with("scaled", ranks=3).token
+    ]
+
+
+def test_of_several_shrunk_forms_the_smallest_is_kept(tmp_path: Path) -> None:
+    """As several processes send them, in any order."""
+    kept, _ = keeping(tmp_path)
+    for ranks, cap in ((3, 64), (2, 64), (4, 64), (2, 128)):
+        kept.shrunk(found_with("scaled", ranks=ranks, cap=cap))
+    assert [*map(encode, kept.saved.reproducers(4))] == [
+        found_with("scaled", ranks=2).token
+    ]
+
+
+def test_a_violation_that_another_one_explains_is_dropped_in_the_end(
+    tmp_path: Path,
+) -> None:
+    kept, _ = keeping(tmp_path)
+    kept.found(found_with("unexplained", ranks=3))
+    kept.found(found_with("scaled", ranks=2))
+    for cause in ("scaled", "stale"):
+        kept.shrunk(found_with(cause, ranks=2))
+    kept.keep_only({found_with("scaled", ranks=2).violation.identity})
+    assert [*kept.saved.unshrunk(4)] == []
+    assert len([*kept.saved.reproducers(4)]) == 1

@@ -1,7 +1,5 @@
 """The search is deterministic, plays nothing twice, and reports each violation."""
 
-import itertools
-import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -9,19 +7,17 @@ from typing import Any
 import pytest
 
 import syncverify.search.budget
-import syncverify.search.judge
 import syncverify.search.shrinking
-from syncverify.backends.sim import SimBackend
 from syncverify.errors import InternalError
-from syncverify.judge.properties import check
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.result import SearchResult
+from syncverify.search.first_violation import first_met
+from syncverify.search.result import SearchResult, SilentProgress
 from syncverify.search.search import search
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.trace.run import Fault, Run
+from syncverify.trace.run import Fault, RankRun, Run
 from tests.syncverify.search.search_searches import (
     Counting,
     Failing,
@@ -43,17 +39,6 @@ def test_same_seed_same_result() -> None:
     assert first.violations
     assert first.violations == second.violations
     assert first.coverage.table() == second.coverage.table()
-
-
-@pytest.mark.nightly
-def test_a_slow_machine_plays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hypothesis goes on after a failure, for ten seconds, unless a setting stops it."""
-    fast, slow = Counting(), Counting()
-    found = look(SkipsThird, fast, examples=60).violations
-    clock = itertools.count(step=11.0)
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    assert look(SkipsThird, slow, examples=60).violations == found
-    assert slow.played == fast.played
 
 
 @pytest.mark.long
@@ -139,22 +124,6 @@ def test_the_first_violation_ends_the_exploration_where_that_is_asked_for() -> N
     assert len(met) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("hardly_shrunk")
-def test_the_reported_violation_is_that_of_the_reported_scenario() -> None:
-    violations = look(Doubles, examples=6).violations
-    assert violations
-    for found in violations:
-        again = look_at(Doubles, found.scenario)
-        assert found.violation in again
-
-
-def look_at(subject: Any, scenario: Scenario) -> list[Any]:
-    resolved = resolve(subject)
-    run = SimBackend().run(scenario, resolved)
-    return check(scenario, run, resolved.capabilities)
-
-
 class Clock:
     """Seconds pass with runs, and with nothing else."""
 
@@ -178,17 +147,6 @@ def test_time_limit_ends_the_search(
     assert backend.played.total() <= expected
     assert result.num_examples >= expected
     assert result.seconds == backend.played.total()
-
-
-def test_time_limit_ends_shrinking_with_what_was_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    backend = Counting()
-    for module in (syncverify.search.search, syncverify.search.budget):
-        monkeypatch.setattr(module, "time", Clock(backend, 1.0))
-    result = look(Doubles, backend, ranks=1, limit=2.5)
-    assert backend.played.total() == 3
-    assert ("unbind_restores_parameters", "hook_left") in identities(result)
 
 
 def test_few_runs_that_cost_seconds_are_made() -> None:
@@ -218,19 +176,6 @@ def test_a_backend_that_is_lost_ends_the_search_with_what_was_found() -> None:
     assert (lost.num_runs, result.num_examples) == (1, 1)
 
 
-def test_a_time_limit_keeps_a_hang_that_took_longer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The first scenario is played twice, and the limit falls between the two runs."""
-    failing = Failing("sim", Fault("never_returns", (0,), "it hangs"))
-    monkeypatch.setattr(
-        syncverify.search.budget.time, "monotonic", lambda: failing.num_runs
-    )
-    result = look(Naive, failing, limit=0.5)
-    assert identities(result) == [("every_wait_completes", "never_returns")]
-    assert result.num_examples == 1
-
-
 @pytest.mark.slow
 def test_cheap_faults_do_not_end_the_search() -> None:
     failing = Failing("sim", Fault("deadlock", (0,), "it hangs"))
@@ -251,50 +196,91 @@ class Broken:
         raise InternalError(f"call {self.num_runs} failed")
 
 
-class SkipsThirdAndLeavesHook(SkipsThird):
-    """Two defects; many runs shrink the first."""
-
-    unbind = Doubles.unbind
-
-
-@pytest.mark.nightly
-def test_shrinking_stops_where_its_runs_are_spent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Nothing more is played then, before the next violation's turn."""
-    monkeypatch.setattr(syncverify.search.shrinking, "_MAX_SHRINK_RUNS", 6)
-    verdict = syncverify.search.judge.Judge.judge_scenario
-    asked: list[int | str | None] = []
-
-    def noted(judge: Any, scenario: Scenario, *rest: Any, **more: Any) -> Any:
-        asked.append(judge.budget.runs_left)
-        try:
-            return verdict(judge, scenario, *rest, **more)
-        except syncverify.search.budget.OutOfBudgetError:
-            asked.append("ended")
-            raise
-
-    monkeypatch.setattr(syncverify.search.judge.Judge, "judge_scenario", noted)
-    result = look(SkipsThirdAndLeavesHook, examples=60)
-    assert result.violations
-    followed = [after for one, after in itertools.pairwise(asked) if one == "ended"]
-    assert followed
-    assert {*followed} == {6}
-
-
-@pytest.mark.nightly
-def test_known_violations_are_not_made_small_again() -> None:
-    known = frozenset(identities(look(Doubles)))
-    settings = Settings(ranks=2, examples=20, seed=0)
-    progress = Listening()
-    again = search(resolve(Doubles), SimBackend(), settings, progress, known)
-    assert again.violations == []
-    assert "shrinking" not in {kind for kind, _, _ in progress.events}
-
-
 def test_error_of_the_harness_ends_the_search_unchanged() -> None:
     backend = Broken()
     with pytest.raises(InternalError) as caught:
         look(Naive, backend)
     assert str(caught.value) == "call 1 failed"
     assert backend.num_runs == 1
+
+
+# A hang takes seconds, so a search plays few of them; and a search for the first violation alone.
+
+
+@pytest.mark.parametrize(
+    ("backend", "kind"), [("gloo", "deadlock"), ("sim", "never_returns")]
+)
+def test_a_hang_in_the_smallest_scenario_is_played_once(
+    backend: str, kind: Any
+) -> None:
+    failing = Failing(backend, Fault(kind, (0,), "it hangs"))
+    result = look(Naive, failing, examples=50)
+    assert [cause for _, cause in identities(result)] == [kind]
+    assert (failing.num_runs, result.num_examples) == (1, 1)
+    assert result.stopped == "each hang takes seconds"
+    assert [found.not_shrunk for found in result.violations] == [""]
+
+
+@dataclass
+class HangingFrom(Counting):
+    """A backend on which scenarios of at least so many ranks, parameters and steps hang."""
+
+    ranks: int = 1
+    parameters: int = 1
+    steps: int = 1
+    num_hangs: int = 0
+
+    def run(self, scenario: Scenario, subject: Subject) -> Run:
+        if (
+            scenario.mesh.num_ranks < self.ranks
+            or len(scenario.parameters) < self.parameters
+            or scenario.num_steps < self.steps
+        ):
+            return super().run(scenario, subject)
+        self.num_hangs += 1
+        ranks = tuple(RankRun() for _ in range(scenario.mesh.num_ranks))
+        return Run(self.name, ranks, Fault("never_returns", (0,), "it hangs"))
+
+
+@pytest.mark.long
+def test_a_hang_is_made_small_by_one_more() -> None:
+    hanging = HangingFrom(ranks=2)
+    [found] = look(Naive, hanging, examples=50).violations
+    assert hanging.num_hangs == 2
+    assert found.scenario.mesh.shape == (2,)
+    assert len(found.scenario.parameters) == 1
+    assert found.scenario.accumulations == (1,)
+    assert not found.not_shrunk
+
+
+@pytest.mark.long
+def test_a_hang_of_large_scenarios_alone_is_played_twice_at_most() -> None:
+    hanging = HangingFrom(parameters=3, steps=2)
+    [found] = look(Naive, hanging, examples=200).violations
+    assert hanging.num_hangs <= 2
+    assert found.violation.cause == "never_returns"
+
+
+SETTINGS = Settings(ranks=4, examples=10, seed=0)
+
+
+class Noting(Failing):
+    """A backend on which nothing fails; it notes the scenarios."""
+
+    def __init__(self) -> None:
+        super().__init__("fake", None)  # type: ignore[arg-type]
+        self.noted: list[Scenario] = []
+
+    def run(self, scenario: Scenario, subject: Subject) -> Run:
+        self.noted.append(scenario)
+        return super().run(scenario, subject)
+
+
+def played(by: Any, *progress: Any) -> list[Scenario]:
+    backend = Noting()
+    by(resolve(Naive), backend, SETTINGS, *progress)
+    return list(dict.fromkeys(backend.noted))
+
+
+def test_the_first_violation_is_met_in_the_scenarios_of_a_search() -> None:
+    assert played(first_met) == played(search, SilentProgress())

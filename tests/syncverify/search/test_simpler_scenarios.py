@@ -1,4 +1,4 @@
-"""Each candidate leaves out one thing of a scenario, and is legal."""
+"""Candidates leave out one thing of a scenario; parts are the smallest first. All are legal."""
 
 from dataclasses import replace
 
@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 
 from syncverify.program.modules.named import module_parameters
-from syncverify.scenario.contract import EVERYTHING
+from syncverify.scenario.contract import EVERYTHING, PLAIN_CONTRACT
 from syncverify.scenario.features import features_outside, optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.size import size_of
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.scenario_parts import parts_of
 from syncverify.search.simpler_scenarios import simpler_scenarios
 from syncverify.strategies import scenarios
 
@@ -40,17 +41,6 @@ def test_each_candidate_leaves_out_one_thing() -> None:
         ((1, 1), TWO_AXES.events),
         ((1, 2), TWO_AXES.events),
     ]
-
-
-def test_placements_go_with_their_axis() -> None:
-    without_dp = next(simpler_scenarios(TWO_AXES, ANYTHING))
-    assert without_dp.mesh == MeshSpec((4,), ("tp",))
-    assert [spec.placements for spec in without_dp.parameters] == [("S0",), ("R",)]
-
-
-def test_plain_tensors_have_no_placements_to_lose() -> None:
-    plain = replace(TWO_AXES, parameters=(replace(P0, placements=None),))
-    assert next(simpler_scenarios(plain, ANYTHING)).parameters[0].placements is None
 
 
 def test_last_trainable_parameter_stays() -> None:
@@ -88,3 +78,30 @@ def test_candidates_are_smaller_and_as_legal(scenario: Scenario) -> None:
         assert size_of(candidate) < size_of(scenario)
         assert {*optional_features(candidate)} <= features
         assert not features_outside(candidate, UNIFORM)
+
+
+WHOLE = Scenario(
+    MeshSpec((2, 3), ("dp", "tp")), (P0, replace(P0, name="p1")), (2, 2), 64
+)
+
+
+def test_parts_are_distinct_and_begin_with_the_least() -> None:
+    first, *others = parts = [*parts_of(WHOLE, PLAIN_CONTRACT)]
+    assert first.mesh == MeshSpec((1,), ("dp",))
+    assert first.parameters == (ParameterSpec("p0", (4,), ("R",)),)
+    assert first.accumulations == (1,)
+    assert WHOLE not in others
+    assert len({*parts}) == len(parts)
+    assert {part.mesh.shape for part in parts} == {(1,), (2,), (3,), (2, 3)}
+    assert {len(part.parameters) for part in parts} == {1, 2}
+    assert {part.accumulations for part in parts} == {(1,), (2,), (1, 1), (2, 2)}
+
+
+def test_words_and_events_are_left_out_first() -> None:
+    scenario = replace(LEAST, events=("wait_twice",), launch="step_on_side_stream")
+    first, *others = parts_of(scenario, EVERYTHING)
+    assert (first.events, first.launch) == ((), "current_stream")
+    assert {(part.events, part.launch) for part in others} == {
+        (("wait_twice",), "current_stream"),
+        ((), "step_on_side_stream"),
+    }

@@ -1,24 +1,21 @@
-"""The folder of saved violations: foreign files in it block no run."""
+"""Saved violations in a folder, where foreign files block no run, and on a server of Redis."""
 
 import os
 import re
-import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fakeredis
 import pytest
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from syncverify import bounds
 from syncverify.errors import UsageError
+from syncverify.search.saved_violations import open_database
 from syncverify.search.violation_folder import ViolationFolder
 
 KEY = b"key"
-
-
-def make_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
 
 
 def make_pipe(path: Path) -> None:
@@ -29,10 +26,6 @@ def make_long_file(path: Path) -> None:
     path.write_bytes(b"x" * (bounds.MAX_TOKEN_BYTES + 1))
 
 
-def make_dangling_link(path: Path) -> None:
-    path.symlink_to("nowhere")
-
-
 def make_endless_link(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
@@ -41,9 +34,7 @@ def make_endless_link(path: Path) -> None:
     "make",
     [
         make_pipe,
-        make_socket,
         make_long_file,
-        make_dangling_link,
         make_endless_link,
         Path.mkdir,
     ],
@@ -51,7 +42,7 @@ def make_endless_link(path: Path) -> None:
 def test_foreign_entry_is_set_aside_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # the address of a socket is short
+    monkeypatch.chdir(tmp_path)
     folder = Path("kept")
     DirectoryBasedExampleDatabase(folder).save(KEY, b"good")
     (good,) = (each for each in folder.glob("*/*") if each.read_bytes() == b"good")
@@ -109,3 +100,32 @@ def test_path_that_can_be_no_folder_is_refused(
     Path("file").touch()
     with pytest.raises(UsageError, match=message):
         ViolationFolder(name, [])
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Yield the address of a server."""
+    server = fakeredis.TcpFakeServer(("127.0.0.1", 0), server_type="redis")
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"redis://:secret@127.0.0.1:{server.server_address[1]}/0"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.slow
+def test_one_machine_reads_the_entries_of_another(address: str) -> None:
+    one, other = open_database(address, []), open_database(address, [])
+    one.save(KEY, b"sv2-b")
+    one.save(KEY, b"sv2-a")
+    assert [*other.fetch(KEY)] == [b"sv2-a", b"sv2-b"]
+    other.delete(KEY, b"sv2-a")
+    assert [*one.fetch(KEY)] == [b"sv2-b"]
+
+
+@pytest.mark.slow
+def test_a_server_that_is_not_there_is_one_line_without_its_password() -> None:
+    with pytest.raises(UsageError, match="cannot reach the database at") as caught:
+        open_database("redis://:secret@127.0.0.1:1/0", [])
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
