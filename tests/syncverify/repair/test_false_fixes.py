@@ -1,40 +1,56 @@
-"""A change that only happens to be right in the scenario of a violation is no fix."""
+"""Fixes of files of flat buffers: a wrong line, the right one, and changes that agree by chance."""
 
 import importlib.util
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from syncverify.backends.sim import SimBackend
-from syncverify.judge.properties import check
+from syncverify.repair.fix_search import find_fix
 from syncverify.repair.game import Game
+from syncverify.repair.missing_orders import candidates
 from syncverify.repair.source_edit import Edit
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject
+from tests.programs import violations
 
 BACKEND = SimBackend()
-CAPABILITIES = Capabilities(varying_accumulations=True)
-RIGHT = Path(__file__).with_name("flat_copies.py")
+COPIES, BUCKETS = "flat_copies", "flat_buckets"
+CLASSES = {COPIES: "FlatCopies", BUCKETS: "FlatBuckets"}
 
 
-def subject_of(path: Path) -> Subject:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a changed file; its module is forgotten in the end."""
+    for name in CLASSES:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    return tmp_path
+
+
+def game_of(folder: Path, name: str, text: str, scenario: Scenario) -> Game:
+    """Return the game of the first violation of a changed file."""
+    path = folder / f"{name}.py"
+    path.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
     spec.loader.exec_module(module)
-    return Subject("FlatCopies", module.FlatCopies, CAPABILITIES)
-
-
-def game_of(scenario: Scenario, path: Path) -> Game:
-    subject = subject_of(path)
-    run = BACKEND.run(scenario, subject)
-    first, *_ = check(scenario, run, CAPABILITIES)
+    capabilities = Capabilities(varying_accumulations=name == COPIES)
+    subject = Subject(CLASSES[name], vars(module)[CLASSES[name]], capabilities)
+    first, *_ = violations(subject, scenario)
     return Game(FoundViolation(first, scenario), subject, BACKEND)
+
+
+def source_of(name: str) -> str:
+    return Path(__file__).with_name(f"{name}.py").read_text("utf-8")
 
 
 def pair(*shapes: tuple[int, ...], counts: tuple[int, ...] = (1,)) -> Scenario:
@@ -65,9 +81,9 @@ COUNTS = "return self.num_came == len(self.hooks) * self.required"
     ],
 )  # fmt: skip
 def test_what_agrees_by_chance_is_refused(
-    tmp_path: Path, line: str, wrong: str, false: str, scenario: Scenario
+    folder: Path, line: str, wrong: str, false: str, scenario: Scenario
 ) -> None:
-    game, edit = changed(tmp_path, line, wrong, scenario)
+    game, edit = changed(folder, line, wrong, scenario)
     by_chance = replace(edit, lines=(false,))
     assert game.mends(by_chance)
     assert not (game.is_harmless(by_chance) and game.is_confirmed(by_chance))
@@ -80,14 +96,12 @@ def test_what_agrees_by_chance_is_refused(
         (OFFSET, "start += 0", pair((3,), (3, 2))),
         (COUNTS, "return False", pair(())),
         ("self.required = count", "pass", pair((), counts=(1, 2))),
-        ("group = parameters[0].device_mesh.get_group(axis)", "break", pair(())),
-        ("for axis in axes:", "for axis in ():", pair(())),
     ],
 )
 def test_the_right_line_is_a_fix(
-    tmp_path: Path, line: str, wrong: str, scenario: Scenario
+    folder: Path, line: str, wrong: str, scenario: Scenario
 ) -> None:
-    game, edit = changed(tmp_path, line, wrong, scenario)
+    game, edit = changed(folder, line, wrong, scenario)
     assert game.mends(edit)
     assert game.is_harmless(edit)
     assert game.is_confirmed(edit)
@@ -97,10 +111,64 @@ def changed(
     folder: Path, line: str, wrong: str, scenario: Scenario
 ) -> tuple[Game, Edit]:
     """Return the game of a wrong line, and the change that puts the right one there."""
-    lines = RIGHT.read_text(encoding="utf-8").splitlines()
+    lines = source_of(COPIES).splitlines()
     place = next(n for n, each in enumerate(lines) if each.strip() == line)
     indent = len(lines[place]) - len(lines[place].lstrip())
     lines[place] = " " * indent + wrong
-    path = folder / "flat_copies.py"
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return game_of(scenario, path), Edit(str(path), place + 1, 1, (line,), indent)
+    game = game_of(folder, COPIES, "\n".join(lines), scenario)
+    path = str(folder / f"{COPIES}.py")
+    return game, Edit(path, place + 1, 1, (line,), indent)
+
+
+SPEC = ParameterSpec("p0", (), ("R", "R"))
+TWO_AXES = Scenario(MeshSpec((1, 2), ("dp", "tp")), (SPEC,), (1,), 1 << 20)
+ONE_AXIS = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 1 << 20
+)
+TWICE = replace(ONE_AXIS, accumulations=(2,))
+
+
+def waits(game: Game) -> list[Edit]:
+    return [
+        edit
+        for disorder in game.disorders()
+        for edit in candidates(disorder, game.first_line_of, game.look)
+    ]
+
+
+@pytest.mark.slow
+def test_a_wait_stands_outside_of_a_loop_that_does_not_bind_the_work(
+    folder: Path,
+) -> None:
+    text = source_of(BUCKETS).replace("            work.wait()\n", "")
+    game, lines = game_of(folder, BUCKETS, text, ONE_AXIS), text.splitlines()
+    first = waits(game)[0]
+    assert (first.lines, first.indent) == (("work.wait()",), 12)
+    assert lines[first.first - 1] == "            for part in parts:"
+
+
+@pytest.mark.slow
+def test_a_wait_may_come_before_the_second_launch_of_one_line(folder: Path) -> None:
+    text = source_of(BUCKETS).replace("works[-1].wait()", "pass")
+    game, lines = game_of(folder, BUCKETS, text, TWO_AXES), text.splitlines()
+    before_it = [
+        each
+        for each in waits(game)
+        if "works.append(" in lines[each.first - 1] and not each.num_lines
+    ]
+    assert [each.lines for each in before_it] == [
+        ("for work in works:", "    work.wait()")
+    ]
+
+
+@pytest.mark.long
+def test_a_change_that_costs_no_more_than_it_has_to_is_a_fix(folder: Path) -> None:
+    wrong, right = "< self.need - 1:", "< self.need:"
+    text = source_of(BUCKETS).replace(right, wrong)
+    game = game_of(folder, BUCKETS, text, TWICE)
+    fix = find_fix(game.found, game.subject, BACKEND)
+    assert fix is not None
+    assert [line for line in fix.lines if line[0] in "+-"] == [
+        f"- if self.count[parameter] {wrong}",
+        f"+ if self.count[parameter] {right}",
+    ]

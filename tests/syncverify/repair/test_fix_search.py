@@ -1,6 +1,6 @@
 """A fix is code in the subject's own names, and was played."""
 
-from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,22 +12,23 @@ from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.judge.properties import check
-from syncverify.judge.violation import Violation
 from syncverify.program.modules import module_parameters
 from syncverify.program.modules.layers import forget_layers, provide_layers
+from syncverify.repair import diagnosis
+from syncverify.repair.deciding_lines import deciding_lines
 from syncverify.repair.fix_search import find_fix
-from syncverify.repair.game import Game, MeasuredPlay
+from syncverify.repair.game import Game
+from syncverify.repair.one_fix import diagnosed_by_fix
 from syncverify.repair.source_edit import Edit, source_of
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Identity
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.trace.run import Run
 from syncverify.witness.fix import Fix
 
 PAIR = Scenario(
@@ -62,14 +63,6 @@ def fix_of(entry_id: str) -> Fix | None:
             ),
         ),
         (
-            "comm-stream-not-after-producer",
-            "side_streams.py:26 in launch",
-            (
-                "  self.fork()",
-                "+ self.comm.wait_stream(torch.cuda.current_stream())",
-            ),
-        ),
-        (
             "double-accumulation-division",
             "factors.py:95 in divisor",
             (
@@ -89,71 +82,6 @@ def test_the_fix_of_a_defect_is_found(
     assert fix.num_others > 9
     # The subject is as it was.
     assert violation(entry_of(entry_id).defect()) is not None
-
-
-MISMATCH = ("collectives_match_across_ranks", "foreign_contribution")
-LOST = ("gradient_equals_reference", "not_reduced")
-LEFT = ("unbind_restores_parameters", "hook_left")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "is_harmless"),
-    [
-        ({MISMATCH, LOST}, set(), True),
-        ({LOST}, {LOST}, False),  # nothing is reduced, and nothing can mismatch
-        ({MISMATCH}, {MISMATCH}, False),
-        ({LEFT}, {LEFT}, True),  # another defect
-        (set(), {LEFT}, False),
-    ],
-)
-def test_a_change_has_to_hold_what_it_mends_in_other_scenarios(
-    monkeypatch: pytest.MonkeyPatch,
-    before: set[Identity],
-    after: set[Identity],
-    is_harmless: bool,  # noqa: FBT001  # a parameter of a test
-) -> None:
-    def play(_: Game, __: Scenario, edit: Edit | None) -> MeasuredPlay:
-        return MeasuredPlay(before if edit is None else after, (), reaches_end=True)
-
-    monkeypatch.setattr(Game, "_measured_play", play)
-    found = FoundViolation(Violation(*MISMATCH, "", (), (), {}), PAIR)
-    game = Game(found, entry_of("final-join-missing").defect(), BACKEND)
-    edit = Edit("sync.py", 1, 1, ("return",), 4)
-    assert game.is_harmless(edit) == is_harmless
-
-
-def test_what_is_judged_is_measured_in_the_same_play(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    subject = entry_of("double-accumulation-division").defect()
-    found, plays, played = violation(subject), Counter[Scenario](), Game._run
-    assert found is not None
-
-    def run(game: Game, scenario: Scenario, *others: Any) -> Run | None:
-        plays[scenario] += 1
-        return played(game, scenario, *others)
-
-    monkeypatch.setattr(Game, "_run", run)
-    game = Game(found, subject, BACKEND)
-    larger = replace(PAIR, accumulations=(3,))
-    game._others = [(larger, game._measured_play(larger, None))]
-    code = subject.factory.divisor.__code__  # type: ignore[attr-defined]
-    right = ("return super().divisor(bucket)",)
-    edit = Edit(code.co_filename, code.co_firstlineno + 2, 1, right, 8)
-    assert game.is_harmless(edit)
-    assert game.cost_of(edit).regression == "too few scenarios to compare"
-    assert plays == {larger: 2}  # without the change and with it
-
-
-def test_no_change_mends_what_one_play_does_not_show() -> None:
-    subject = entry_of("final-join-missing").defect()
-    found = violation(subject)
-    assert found is not None
-    assert Game(found, subject, BACKEND).shows_violation()
-    chance = Violation("subject_is_deterministic", "acts_otherwise", "", (), (), {})
-    by_chance = FoundViolation(chance, PAIR)
-    assert not Game(by_chance, subject, BACKEND).shows_violation()
-    assert find_fix(by_chance, subject, BACKEND) is None
 
 
 class DropsHandles(PlainGrads):
@@ -252,34 +180,13 @@ class NotesTheOrder(PlainGrads):
         self.orders[-1].append(parameter)
 
 
-class NotesTheOrderOnce(NotesTheOrder):
-    """Asks for a tensor in a list, which compares tensors, until the order is known."""
-
-    known = False
-
-    @override
-    def bind(self) -> None:
-        super().bind()
-        self.order = [nn.Parameter(torch.zeros(7))]
-
-    @override
-    def note(self, parameter: nn.Parameter) -> None:
-        if not self.known and parameter not in self.order:
-            self.order.append(parameter)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("subject", [NotesTheOrder, NotesTheOrderOnce])
-def test_the_line_that_raises_is_neither_removed_nor_kept_from_running(
-    subject: type,
-) -> None:
-    specs = (ParameterSpec("p0", (2,), ("R",)),)
-    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1 << 20)
-    found, backend = resolve(subject), SimBackend()
-    first, *_ = check(scenario, backend.run(scenario, found), found.capabilities)
-    assert first.cause.startswith("raised_")
-    fix = find_fix(FoundViolation(first, scenario), found, backend)
-    assert fix is None or "+ if not self.known" in fix.lines[-1]
+def test_the_line_that_raises_is_neither_removed_nor_kept_from_running() -> None:
+    subject = resolve(NotesTheOrder)
+    found = violation(subject)
+    assert found is not None
+    assert found.violation.cause.startswith("raised_")
+    assert find_fix(found, subject, BACKEND) is None
 
 
 class NoSum(PlainGrads):
@@ -316,3 +223,111 @@ def test_a_change_that_breaks_a_layer_of_the_same_file_is_no_fix() -> None:
         assert not game.mends(Edit.instead(source.path, statement, "pass"))
     finally:
         forget_layers()
+
+
+# Lines that decide ran in the failing scenario, and in none that is right.
+
+
+class IsWrongForManyParameters(PlainGrads):
+    """Has a mistake in a branch."""
+
+    capabilities = replace(Capabilities(), varying_accumulations=True)
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        if len(self.parameters) > 20:
+            local_grad(self.parameters[0]).mul_(5)
+
+
+class IsWrongEverywhere(PlainGrads):
+    """Has a mistake on the plain path."""
+
+    capabilities = replace(Capabilities(), varying_accumulations=True)
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            local_grad(parameter).mul_(5)
+
+
+@pytest.fixture
+def _lines_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "deciding_lines", deciding_lines)
+
+
+def deciders(subject: type) -> list[str]:
+    specs = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(21))
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1 << 20)
+    found, backend = resolve(subject), SimBackend()
+    first, *_ = check(scenario, backend.run(scenario, found), found.capabilities)
+    entry = diagnosis.diagnosed(FoundViolation(first, scenario), found, backend)
+    return [f"{each.line.function}: {each.code}" for each in entry.deciders]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_lines_are_looked_for")
+def test_the_line_of_a_branch_decides() -> None:
+    assert deciders(IsWrongForManyParameters) == [
+        "wait: local_grad(self.parameters[0]).mul_(5)"
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_lines_are_looked_for")
+def test_no_line_of_the_plain_path_decides() -> None:
+    assert deciders(IsWrongEverywhere) == []
+
+
+# Violations that one fix mends are reported once; those of another mistake stay.
+
+
+class TakesTheLastAxisFirst(PlainGrads):
+    """Sums twice over the last axis of two, and not at all over the first one."""
+
+    @override
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            gradient = parameter.grad
+            if isinstance(gradient, DTensor):
+                placements = enumerate(gradient.placements)
+                axes = [axis for axis, each in placements if each.is_replicate()]
+                mesh, local = gradient.device_mesh, gradient.to_local().detach()
+                if axes:
+                    dist.all_reduce(local, group=mesh.get_group(axes[-1]))
+                for axis in axes[1:]:
+                    dist.all_reduce(local, group=mesh.get_group(axis))
+
+
+def program(shape: tuple[int, int], dtype: str = "float32") -> Scenario:
+    placements = ("R", "R") if dtype == "float32" else ("S0", "S0")
+    spec = ParameterSpec("p0", (4,), placements, dtype=dtype)
+    return Scenario(MeshSpec(shape, ("dp", "tp")), (spec,), (1,), 1 << 20)
+
+
+def entries(subject: Subject, *scenarios: Scenario) -> list[FoundViolation]:
+    """Return the first violation of each scenario."""
+    found = list[FoundViolation]()
+    for each in scenarios:
+        first, *_ = check(each, BACKEND.run(each, subject), subject.capabilities)
+        found.append(FoundViolation(first, each))
+    return found
+
+
+def reported_by_fix(subject: type, *scenarios: Scenario) -> list[FoundViolation]:
+    resolved = resolve(subject)
+
+    def diagnose(entry: FoundViolation) -> FoundViolation:
+        return replace(entry, fix=find_fix(entry, resolved, BACKEND))
+
+    found: Iterable[FoundViolation] = entries(resolved, *scenarios)
+    return diagnosed_by_fix(found, diagnose, resolved, BACKEND)
+
+
+@pytest.mark.long
+def test_two_signs_of_one_mistake_are_one_violation() -> None:
+    (entry,) = reported_by_fix(TakesTheLastAxisFirst, program((2, 1)), program((1, 2)))
+    assert entry.fix is not None
+    assert len(entry.related) == 1
+    assert entry.related[0].cause != entry.violation.cause

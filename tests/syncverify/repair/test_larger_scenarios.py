@@ -1,4 +1,4 @@
-"""A race is shown in a scenario with a wrong gradient, where there is one."""
+"""A race is shown in a scenario with a wrong gradient, and a mistake where no other one fits."""
 
 from typing import Any
 
@@ -9,14 +9,21 @@ from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.placements import local_grad
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
-from syncverify.repair.larger_scenarios import larger_scenarios, with_witness
+from syncverify.repair.larger_scenarios import (
+    larger_scenarios,
+    telling_scenarios,
+    with_fewer_readings,
+    with_witness,
+)
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
-from syncverify.subjects.subject import Subject
+from syncverify.subjects.subject import Subject, resolve
 from syncverify.witness.witness import NoWitness, Witness
 
 LONE = Scenario(
@@ -92,14 +99,6 @@ def test_a_race_on_one_rank_is_shown_on_two() -> None:
     assert len(found.scenario.parameters) == found.scenario.num_steps == 1
 
 
-@pytest.mark.long
-def test_a_race_without_a_witness_says_why_one_rank_shows_none() -> None:
-    found = shown(HarmlessWriteNotJoined)
-    assert isinstance(found.witness, NoWitness)
-    assert found.scenario == LONE
-    assert any("on one rank" in reason for reason in found.witness.reasons)
-
-
 THEN = RelatedViolation(
     "gradient_equals_reference",
     "rank_contribution_missing",
@@ -129,15 +128,67 @@ def test_a_gradient_that_is_wrong_in_each_order_may_be_another_defect() -> None:
     assert isinstance(shown(HandlesDropped).witness, NoWitness)
 
 
-def test_larger_scenarios_start_with_a_second_rank_and_differ() -> None:
-    first, *rest = larger_scenarios(LONE, PLAIN)
-    assert first.mesh.shape == (2,)
-    assert {each.mesh.num_ranks for each in rest} == {2}
-    assert len({first, *rest}) == 1 + len(rest)
-
-
 def test_larger_scenarios_keep_the_contract() -> None:
     narrow = Capabilities(outside=frozenset({"accumulations=2"}))
     kept = [*larger_scenarios(LONE, narrow)]
     assert len(kept) < len([*larger_scenarios(LONE, PLAIN)])
     assert not any(features_outside(each, narrow) for each in kept)
+
+
+# Several mistakes give one value where numbers agree; a scenario in which they differ is shown.
+
+
+class DividesByParameters(PlainGrads):
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            local_grad(parameter).div_(len(self.parameters))
+
+
+class DividesByCount(PlainGrads):
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            local_grad(parameter).div_(self.required)
+
+
+SPECS = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2))
+ALIKE = Scenario(MeshSpec((2,), ("dp",)), SPECS, (2,), 1 << 20)
+
+
+def told_apart(subject: type, max_ranks: int) -> FoundViolation:
+    found, backend = resolve(subject), SimBackend()
+    violations = check(ALIKE, backend.run(ALIKE, found), found.capabilities)
+    (violation,) = [each for each in violations if each.cause == "scaled"]
+    assert violation.evidence.readings
+    return with_fewer_readings(
+        FoundViolation(violation, ALIKE, is_smallest=True), found, backend, max_ranks
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("subject", "divisor"),
+    [
+        (DividesByParameters, "divided by 2, the number of parameters"),
+        (DividesByCount, "the number of accumulations"),
+    ],
+)
+def test_numbers_that_differ_leave_one_reading(subject: type, divisor: str) -> None:
+    entry = told_apart(subject, max_ranks=4)
+    assert divisor in entry.violation.summary
+    assert entry.violation.evidence.readings == ()
+    assert entry.is_smallest
+
+
+@pytest.mark.slow
+def test_a_world_stays_as_small_as_it_was_asked_for() -> None:
+    assert told_apart(DividesByParameters, max_ranks=2).scenario.mesh.num_ranks == 2
+
+
+def test_telling_scenarios_keep_the_contract() -> None:
+    contract = Capabilities(outside=frozenset({"ranks=3"}))
+    meshes = {e.mesh.num_ranks for e in telling_scenarios(ALIKE, contract, 4)}
+    assert meshes == {2}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
-from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -13,18 +13,15 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from syncverify.adapters import HooksAdapter, LossModule
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls
-from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties import check
-from syncverify.judge.violation import Violation
 from syncverify.repair.left_out import left_out
-from syncverify.repair.skipped_launch import skipped_launches
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.found_violation import FoundViolation
+from syncverify.search.found_violation import FoundViolation, LeftOut
 from syncverify.subjects.subject import resolve
-from syncverify.trace.source_lines import SourceLine
 
 
 class SkipsInABranch(CountsHookCalls):
@@ -139,120 +136,6 @@ def test_what_is_left_out_has_a_place(
     assert "".join(lines[-1:]).endswith(end)
 
 
-SOURCE = """\
-def launch(bucket):
-    for group in bucket.groups:
-        with bucket.stream:
-            dist.all_reduce(bucket.flat, group=group)
-
-def note(bucket):
-    if bucket.skip: return
-    launch(bucket)
-
-def loop(buckets):
-    for bucket in buckets:
-        if bucket.empty:
-            continue
-        dist.reduce_scatter_tensor(bucket.out, bucket.flat)
-"""
-
-
-@pytest.mark.parametrize(
-    ("ran", "place"),
-    [
-        ({2}, (2, "launch")),
-        ({7}, (7, "note")),
-        ({7, 8}, None),
-        ({11, 12, 13}, (12, "loop")),
-        ({11}, (11, "loop")),
-        ({11, 12, 14}, None),
-    ],
-)
-def test_the_last_statement_that_ran_is_the_one(
-    tmp_path: Path, ran: set[int], place: tuple[int, str] | None
-) -> None:
-    file = tmp_path / "source.py"
-    file.write_text(SOURCE, "utf-8")
-    found = [*skipped_launches({str(file): ran})]
-    assert found == ([SourceLine(str(file), *place)] if place else [])
-
-
-def found_in(step: int, cause: str, *, is_smallest: bool) -> FoundViolation:
-    scenario = Scenario(
-        MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1, 2), 1 << 20
-    )
-    violation = Violation("a property", cause, "", (0,), evidence=Evidence(step=step))
-    return FoundViolation(violation, scenario, is_smallest=is_smallest)
-
-
-def test_a_step_that_is_wrong_after_a_right_one_alone_starts_wrongly() -> None:
-    assert found_in(1, "reduced_early", is_smallest=True).starts_wrongly
-    assert not found_in(0, "reduced_early", is_smallest=True).starts_wrongly
-    assert not found_in(1, "reduced_early", is_smallest=False).starts_wrongly
-    assert not found_in(1, "misplaced", is_smallest=True).starts_wrongly
-
-
-EMPTY_LOOP = """
-def wait(self):
-    for extra in self.extras:
-        dist.all_reduce(extra)
-    for bucket in self.buckets:
-        if len(bucket) > 1:
-            continue
-        dist.all_reduce(bucket.buffer)
-"""
-
-
-@pytest.mark.parametrize(
-    ("ran", "places"),
-    [
-        ({3, 5, 6, 7}, [6]),  # the function went on, to the condition
-        ({3, 5}, [3, 5]),  # two loops, and no other place
-        ({3, 5, 6, 8}, [3]),
-    ],
-)
-def test_an_empty_loop_gives_way_to_a_condition_of_its_function(
-    tmp_path: Path, ran: set[int], places: list[int]
-) -> None:
-    file = tmp_path / "source.py"
-    file.write_text(EMPTY_LOOP, "utf-8")
-    assert [each.number for each in skipped_launches({str(file): ran})] == places
-
-
-OF_TWO_FUNCTIONS = """
-def flush(self):
-    for extra in self.extras:
-        dist.all_reduce(extra)
-
-def wait(self):
-    self.flush()
-    for bucket in self.buckets:
-        if len(bucket) > 1:
-            continue
-        dist.all_reduce(bucket.buffer)
-"""
-
-
-@pytest.mark.parametrize(
-    ("rightly", "places"),
-    [
-        (None, [9]),  # nothing is right: the loop gives way
-        ({3}, [9]),  # the loop is rightly empty
-        ({9}, [3, 9]),  # the loop is filled where all is right
-    ],
-)
-def test_an_empty_loop_gives_way_to_a_place_of_another_function(
-    tmp_path: Path, rightly: set[int] | None, places: list[int]
-) -> None:
-    file = tmp_path / "source.py"
-    file.write_text(OF_TWO_FUNCTIONS, "utf-8")
-    known = rightly and {
-        SourceLine(str(file), line, {3: "flush", 9: "wait"}[line]) for line in rightly
-    }
-    found = skipped_launches({str(file): {3, 7, 8, 9, 10}}, known)
-    assert [each.number for each in found] == places
-
-
 class SkipsLargeBuckets(CountsHookCalls):
     """Reduces extras, of which there are none, and no parameter of three elements."""
 
@@ -287,3 +170,78 @@ def test_a_loop_that_is_empty_where_all_is_right_is_no_place() -> None:
     first, *_ = check(scenario, run, subject.capabilities)
     places = left_out(FoundViolation(first, scenario), subject, backend)
     assert [each.line.line.function for each in places] == ["note"]
+
+
+# A line that waits for some of the handles is named, and never one that waits for all.
+
+
+ONE_ELEMENT = Scenario(
+    MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 1 << 20
+)
+
+
+class Handles:
+    """Starts a reduction in the hook of each parameter, and waits for some of them at the end."""
+
+    first = slice(0, -1)
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        self.pending = list[Any]()
+        for parameter in parameters:
+            parameter.register_post_accumulate_grad_hook(self.reduce)
+
+    def reduce(self, parameter: Any) -> None:
+        self.pending.append(dist.all_reduce(parameter.grad, async_op=True))
+
+    def finish(self) -> None:
+        for work in self.pending[self.first]:
+            work.wait()
+        self.pending.clear()
+
+
+class Unwaited(Handles):
+    first = slice(0, 0)
+
+
+class HandlesSubject(HooksAdapter):
+    made: type[Handles] = Handles
+
+    @override
+    def wrap(self, module: LossModule) -> Handles:
+        return self.made(self.parameters)
+
+    @override
+    def synchronize(self) -> None:
+        self.wrapped.finish()
+
+
+class UnwaitedSubject(HandlesSubject):
+    made = Unwaited
+
+
+def missing(adapter: type[HandlesSubject], scenario: Scenario) -> tuple[LeftOut, ...]:
+    subject, backend = resolve(adapter), SimBackend()
+    run = backend.run(scenario, subject)
+    found = check(scenario, run, subject.capabilities)
+    (race,) = (each for each in found if each.cause == "read_before_reduced")
+    return left_out(FoundViolation(race, scenario), subject, backend)
+
+
+@pytest.mark.slow
+def test_the_wait_for_others_is_named() -> None:
+    lines, first = inspect.getsourcelines(Handles)
+    launch, wait = (
+        first + next(n for n, line in enumerate(lines) if call in line)
+        for call in ("all_reduce(", "work.wait()")
+    )
+    (named,) = missing(HandlesSubject, ONE_ELEMENT)
+    assert (named.line.line.number, named.line.code) == (wait, "work.wait()")
+    place = f"{named.line.line.path}:{launch} in reduce"
+    assert named.why == (
+        f"waits for 1 of the 2 collectives of {place}, in a scenario with 2 parameters"
+    )
+
+
+@pytest.mark.slow
+def test_without_any_wait_none_is_named() -> None:
+    assert missing(UnwaitedSubject, ONE_ELEMENT) == ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -15,48 +14,21 @@ from typing_extensions import override
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
-from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
-from syncverify.repair import diagnosis
-from syncverify.repair.diagnosis import diagnosed
+from syncverify.repair.fix_search import find_fix
 from syncverify.repair.left_over import left_over
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.left_over_value import LeftOver
-from syncverify.search.plain_state import Part, shown_value
 from syncverify.subjects.subject import resolve
-from syncverify.trace.run import Fault, Run
-from syncverify.trace.source_lines import SourceLine
-from syncverify.witness.fix import Fix
 
 
 class KeepsCounts(CountsHookCalls):
     @override
     def zero_grad(self) -> None:
         PlainGrads.zero_grad(self)
-
-
-class KeepsCountsById(PlainGrads):
-    """Counts from nothing: a key is not there before the first gradient."""
-
-    @override
-    def bind(self) -> None:
-        self.counts: dict[int, int] = defaultdict(int)
-        for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.note)
-            self.handles.append(hook)
-
-    def note(self, parameter: nn.Parameter) -> None:
-        self.counts[id(parameter)] += 1
-        if self.counts[id(parameter)] == self.required:
-            self.reduce(parameter.grad)  # type: ignore[arg-type]
-
-    @override
-    def wait(self) -> None:
-        pass
 
 
 class Bucket:
@@ -175,7 +147,6 @@ FLAG = "self.is_done is True where step 1 begins, and was False where step 0 beg
     ("subject", "accumulations", "lines"),
     [
         (KeepsCounts, (2, 2), [COUNT.format("p0", 2), COUNT.format("p1", 2)]),
-        (KeepsCountsById, (1, 1), [SIZE.format("counts")]),
         (KeepsReady, (1, 1), [SIZE.format("buckets[0].ready")]),
         (KeepsWorks, (1, 1), [SIZE.format("works")]),
         (KeepsTwoThings, (1, 1), [SIZE.format("works"), FLAG]),
@@ -202,85 +173,16 @@ def test_a_right_subject_has_nothing_left_over() -> None:
     assert left_over(entry, resolve(CountsHookCalls), SimBackend()) == ()
 
 
-def test_a_violation_of_step_0_has_nothing_left_over() -> None:
-    class DividesAlways(KeepsCounts):
-        @override
-        def wait(self) -> None:
-            for parameter in self.parameters:
-                local_grad(parameter).mul_(5)
-
-    assert left_over_lines(DividesAlways) == []
-
-
-class RefusesToPlayAgain(SimBackend):
-    """Plays once; after that, as one whose ranks would wait for a callback."""
-
-    num_plays = 0
-
-    @override
-    def run(self, *arguments: Any, **named: Any) -> Run:
-        self.num_plays += 1
-        if self.num_plays > 1:
-            raise EnvironmentNotSupportedError("a callback of a future has not run")
-        return super().run(*arguments, **named)
-
-
-class HangsWhenPlayedAgain(SimBackend):
-    """Plays once; after that, as one with a rank that does not come back."""
-
-    num_plays = 0
-
-    @override
-    def run(self, *arguments: Any, **named: Any) -> Run:
-        self.num_plays += 1
-        run = super().run(*arguments, **named)
-        hang = Fault("never_returns", (0,), "rank 0 does not come back")
-        return run if self.num_plays == 1 else replace(run, fault=hang)
-
-
-def test_values_that_cannot_be_played_are_not_reported() -> None:
-    entry = found_in(KeepsTwoThings, (1, 1))
+@pytest.mark.long
+def test_the_fix_sets_back_a_value_that_is_left_over() -> None:
+    subject, backend = resolve(KeepsReady), SimBackend()
+    entry = found_in(KeepsReady, (1, 1))
     assert entry is not None
-    assert left_over(entry, resolve(KeepsTwoThings), RefusesToPlayAgain()) == ()
-
-
-def test_two_plays_that_hang_are_enough() -> None:
-    entry, backend = found_in(KeepsTwoThings, (1, 1)), HangsWhenPlayedAgain()
-    assert entry is not None
-    assert left_over(entry, resolve(KeepsTwoThings), backend) == ()
-    assert backend.num_plays == 1 + 2
-
-
-COUNTER = LeftOver(
-    (Part("attribute", ".count"), Part("key", "[p0]", is_any=True)),
-    shown_value(0),
-    shown_value(2),
-    1,
-)
-IS_FIRST = LeftOver(
-    (Part("attribute", ".is_first"),), shown_value(True), shown_value(False), 1
-)
-
-
-@pytest.mark.parametrize(
-    ("value", "sets_back", "is_reported"),
-    [
-        (COUNTER, True, True),
-        (COUNTER, False, True),
-        (IS_FIRST, True, True),
-        (IS_FIRST, False, False),
-    ],
-)
-def test_a_flag_is_not_left_over_where_another_line_mends_the_step(
-    monkeypatch: pytest.MonkeyPatch,
-    value: LeftOver,
-    *,
-    sets_back: bool,
-    is_reported: bool,
-) -> None:
-    entry, subject = found_in(KeepsCounts, (2, 2)), resolve(KeepsCounts)
-    assert entry is not None
-    fix = Fix(SourceLine("a.py", 1, "wait"), ("- x",), 6, 4, sets_back=sets_back)
-    monkeypatch.setattr(diagnosis, "find_fix", lambda *_: fix)
-    monkeypatch.setattr(diagnosis, "left_over", lambda *_: (value,))
-    assert bool(diagnosed(entry, subject, SimBackend()).left_over) is is_reported
+    entry = replace(entry, left_over=left_over(entry, subject, backend))
+    fix = find_fix(entry, subject, backend)
+    assert fix is not None
+    assert fix.sets_back
+    assert fix.lines[1:] == (
+        "+ for each in self.buckets:",
+        "+     each.ready.clear()",
+    )

@@ -1,7 +1,6 @@
 """A division that leaves out the last part is the place of what is not reduced, and is rounded up."""
 
 import math
-from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -14,14 +13,11 @@ import syncverify
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.repair.left_out import left_out
-from syncverify.report.hints import advice
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import resolve
-from syncverify.trace.source_lines import SourceLine
-from syncverify.witness.fix import Fix
 
 pytestmark = pytest.mark.slow
 
@@ -48,14 +44,6 @@ class InPairs(PlainGrads):
             for parameter in self.parameters[2 * number : 2 * number + 2]:
                 if parameter.grad is not None:
                     self.reduce(parameter.grad)
-
-
-class InPairsByFloat(InPairs):
-    """Rounds a quotient down."""
-
-    @override
-    def num_pairs(self) -> int:
-        return int(len(self.parameters) / 2)
 
 
 class InAllPairs(InPairs):
@@ -87,24 +75,6 @@ class InShards(PlainGrads):
                     dist.all_reduce(part, group=group)
 
 
-class InAllShards(InShards):
-    """Is right: the last shard is shorter."""
-
-    @override
-    def length(self, numel: int, num_shards: int) -> int:
-        return -(-numel // num_shards)
-
-
-class ForgetsTheFirst(InAllPairs):
-    """Leaves out a parameter for a reason of its own, beside a division without a rest."""
-
-    @override
-    def wait(self) -> None:
-        self.parameters = self.parameters[1:]
-        self.half = len(self.parameters) // 2
-        super().wait()
-
-
 def first(subject: type, *sizes: int) -> FoundViolation:
     return next(iter(syncverify.play(scenario(*sizes), subject).violations))
 
@@ -127,14 +97,6 @@ def places(subject: type, *sizes: int) -> list[str]:
             ),
         ),
         (
-            InPairsByFloat,
-            (2, 3, 4),
-            (
-                "num_pairs: return int(len(self.parameters) / 2) "
-                "(it rounds 3 / 2 down, and leaves out 1)"
-            ),
-        ),
-        (
             InShards,
             (5,),
             "length: return numel // num_shards (it rounds 5 / 2 down, and leaves out 1)",
@@ -147,26 +109,5 @@ def test_the_division_that_leaves_out_the_rest_is_shown(
     assert places(subject, *sizes) == [place]
 
 
-def test_a_division_without_a_rest_is_not_shown() -> None:
-    assert not any("rounds" in each for each in places(ForgetsTheFirst, 2, 3, 4))
-
-
-def test_the_hint_agrees_with_a_fix_that_rounds_up() -> None:
-    found, place = first(InShards, 5), SourceLine("file.py", 1, "length")
-    old, ceiling, less = "- n = a // b", "+ n = -(-a // b)", "+ n = a"
-    up, other = (Fix(place, (old, new), 1, 2) for new in (ceiling, less))
-    assert advice(replace(found, fix=up)).startswith("round up")
-    assert not advice(replace(found, fix=other)).startswith("round up")
-
-
-def test_the_hint_of_a_rest_says_how_to_round_up() -> None:
-    found = first(InShards, 5)
-    lines = left_out(found, resolve(InShards), SimBackend())
-    hint = advice(replace(found, left_out=lines))
-    assert "`-(-n // k)`" in hint
-    assert advice(found) != hint
-
-
-@pytest.mark.parametrize("subject", [InAllPairs, InAllShards])
-def test_numbers_that_are_rounded_up_are_right(subject: type) -> None:
-    assert syncverify.play(scenario(2, 3, 5), subject).is_right
+def test_numbers_that_are_rounded_up_are_right() -> None:
+    assert syncverify.play(scenario(2, 3, 5), InAllPairs).is_right
