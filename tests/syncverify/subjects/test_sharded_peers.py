@@ -1,15 +1,25 @@
 """fairscale, Megatron-FSDP and Megatron as its training loop wraps it, where they are installed."""
 
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 
 import pytest
 from packaging.version import Version
 
 from syncverify import PropertyViolation, verify
-from syncverify.errors import SubjectError
+from syncverify.backends.choice import open_backend
+from syncverify.backends.gloo import GlooBackend
+from syncverify.backends.sim import SimBackend
+from syncverify.errors import SubjectError, UsageError
+from syncverify.judge.properties import check
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.ddp import DistributedDataParallelSubject
 from syncverify.subjects.missing_package import missing_package, packages_of_peers
-from syncverify.subjects.subject import resolve
+from syncverify.subjects.subject import Subject, resolve
+from tests.programs import one_parameter, violations
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the packages warn on import
 
@@ -81,3 +91,77 @@ def test_the_stream_of_the_wrapping_is_waited_for_since_the_repair() -> None:
         return
     with pytest.raises(PropertyViolation, match="reduced_before_accumulated"):
         verify("megatron-training", ranks=2, examples=6, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["megatron", "megatron-shards"])
+def test_megatron_is_silent_on_simulated_ranks(name: str) -> None:
+    pytest.importorskip("megatron", reason="pip install --no-deps megatron-core")
+    assert verify(name, ranks=4, examples=10, seed=3).violations == ()
+
+
+@pytest.mark.slow
+def test_shards_that_are_not_gathered_are_found() -> None:
+    pytest.importorskip("megatron", reason="pip install --no-deps megatron-core")
+    from syncverify.subjects.megatron import MegatronSubject, ShardedMegatronSubject
+
+    class GathersNothing(ShardedMegatronSubject):
+        synchronize = MegatronSubject.synchronize
+
+    scenario = one_parameter(2, "p0", (300,))
+    found = violations(GathersNothing, scenario)
+    assert "gradient_equals_reference" in {violation.property for violation in found}
+
+
+# DeepSpeed's ZeRO, and what its contract means.
+
+
+TWO_DTYPES = Scenario(
+    MeshSpec((2,), ("dp",)),
+    (
+        ParameterSpec("p0", (3, 2), ("R",)),
+        ParameterSpec("p1", (3,), ("R",), dtype="bfloat16"),
+    ),
+    (2, 1),
+    64,
+)
+
+
+@pytest.mark.parametrize("backend", ["sim", "fake"])
+def test_state_of_a_process_needs_processes(backend: str) -> None:
+    capabilities = Capabilities(needs_processes=True)
+    subject = Subject("zero", DistributedDataParallelSubject, capabilities)
+    with pytest.raises(UsageError, match="use --backend gloo"):
+        open_backend(backend, subject)
+
+
+class SyncsEachTime(DistributedDataParallelSubject):
+    """Reduces in every micro-batch, onto sums that are reduced already."""
+
+    def run_micro_batch(self, compute_loss, *, is_last: bool) -> None:  # type: ignore[no-untyped-def]
+        super().run_micro_batch(compute_loss, is_last=True)
+
+
+def test_only_declared_subjects_may_reduce_in_each_micro_batch() -> None:
+    strict = SyncsEachTime.capabilities
+    subject = Subject("each", SyncsEachTime, strict)
+    run = SimBackend().run(TWO_DTYPES, subject)
+    declared = replace(strict, reduces_each_micro_batch=True)
+    causes, excused = (
+        {violation.cause for violation in check(TWO_DTYPES, run, capabilities)}
+        for capabilities in (strict, declared)
+    )
+    assert "reduced_early" in causes
+    assert "reduced_early" not in excused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["deepspeed-zero1", "deepspeed-zero2"])
+def test_deepspeed_is_silent_on_processes(name: str) -> None:
+    pytest.importorskip("deepspeed", reason="pip install deepspeed")
+    subject, backend = resolve(name), GlooBackend(hang_timeout_seconds=60.0)
+    try:
+        run = backend.run(TWO_DTYPES, subject)
+    finally:
+        backend.close()
+    assert check(TWO_DTYPES, run, subject.capabilities) == []

@@ -1,10 +1,11 @@
 """Subjects are found by name, path or object; what cannot be one is refused in one line."""
 
 import inspect
+import shutil
 import sys
+import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +17,8 @@ from torch import nn
 from syncverify.errors import SubjectError, UsageError
 from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
 from syncverify.search.observation import features_beyond
+from syncverify.subjects.built_in import BuiltIn, declared
+from syncverify.subjects.contract_choice import chosen_contract
 from syncverify.subjects.own_synchronizer import OwnSynchronizer
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS, resolve
 from syncverify.subjects.subject_api import (
@@ -89,9 +92,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     (tmp_path / "mine_broken.py").write_text("1 / 0\n")
     (tmp_path / "mine_syntax.py").write_text("def f(:\n")
+    (tmp_path / "mine_exits.py").write_text("raise SystemExit(0)\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(tmp_path)])
-    for name in ("mine_ok", "mine_broken", "mine_syntax"):
+    for name in ("mine_ok", "mine_broken", "mine_syntax", "mine_exits"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
@@ -126,23 +130,6 @@ def test_class_or_factory_is_taken_as_it_is(
     assert found.name.endswith(f"test_subject:{subject.__qualname__}")
     assert found.factory is subject
     assert found.capabilities == capabilities
-
-
-def test_a_name_of_an_object_finds_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert path_of(Complete) == f"{__name__}:Complete"  # not below this folder
-    monkeypatch.chdir(Path(__file__).parent)
-    assert path_of(Complete) == "test_subject.py:Complete"
-    spellings = resolve(Complete), resolve(f"{__name__}:Complete")
-    assert {found.key for found in spellings} == {"test_subject.py:Complete"}
-    assert resolve("ddp").key == "ddp"
-
-
-def test_what_has_no_path_has_a_name_without_an_address() -> None:
-    made = partial(partial(Complete, []), 1.0)
-    assert path_of(made) == f"functools.partial({__name__}:Complete)"
-    assert path_of(lambda: None).endswith("<lambda>")
 
 
 class NamesFeatures(Complete):
@@ -200,31 +187,27 @@ def test_a_name_that_is_neither_built_in_nor_a_path_is_refused(text: str) -> Non
     )
 
 
+IMPORTED = "cannot be imported: "
+
+
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("nosuch.module:Thing", "ModuleNotFoundError: No module named 'nosuch'"),
-        ("mine_ok:Nope", "AttributeError: module 'mine_ok' has no attribute 'Nope'"),
-        (
-            "mine_ok:Outer.Nope",
-            "AttributeError: type object 'Outer' has no attribute 'Nope'",
-        ),
-        (
-            "mine_broken:Thing",
-            "ZeroDivisionError: division by zero, at mine_broken.py:1",
-        ),
-        ("mine_syntax:Thing", "SyntaxError: invalid syntax (mine_syntax.py, line 1)"),
+        ("nosuch.module:Thing", f"{IMPORTED}ModuleNotFoundError: No module named 'nosuch'"),
+        ("mine_ok:Nope", f"{IMPORTED}AttributeError: module 'mine_ok' has no attribute 'Nope'"),
+        ("mine_ok:number", "is not callable: expected a class or factory"),
+        ("mine_broken:Thing", f"{IMPORTED}ZeroDivisionError: division by zero, at mine_broken.py:1"),
+        ("mine_exits:Thing", f"{IMPORTED}SystemExit: 0, at mine_exits.py:1"),
+        ("mine_syntax:Thing", f"{IMPORTED}SyntaxError: invalid syntax (mine_syntax.py, line 1)"),
         (
             "..:Thing",
-            (
-                "TypeError: the 'package' argument is required to perform a relative "
-                "import for '..'"
-            ),
+            (f"{IMPORTED}TypeError: the 'package' argument is required to perform a relative import "
+            "for '..'"),
         ),
     ],
-)
+)  # fmt: skip
 def test_failed_imports_are_named(path: str, reason: str) -> None:
-    assert refusal(path) == f"subject {path!r} cannot be imported: {reason}"
+    assert refusal(path) == f"subject {path!r} {reason}"
 
 
 def test_a_file_is_found_by_its_path_and_in_its_package(
@@ -244,19 +227,6 @@ def test_a_file_is_found_by_its_path_and_in_its_package(
         "file by_path/nosuch.py"
     )
     assert refusal("abc.py:Thing").endswith("rename the file")
-
-
-def test_module_that_exits_on_import_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "mine_exits.py").write_text("raise SystemExit(0)\n")
-    assert refusal("mine_exits:Thing") == (
-        "subject 'mine_exits:Thing' cannot be imported: SystemExit: 0, at mine_exits.py:1"
-    )
-
-
-def test_a_name_that_is_not_callable_is_refused() -> None:
-    assert refusal("mine_ok:number") == (
-        "subject 'mine_ok:number' is not callable: expected a class or factory"
-    )
 
 
 def test_missing_methods_are_listed() -> None:
@@ -347,3 +317,102 @@ def test_a_file_without_a_class_names_its_classes(tmp_path: Path) -> None:
     with pytest.raises(SubjectError, match="name one class") as caught:
         resolve(str(file))
     assert str(caught.value).endswith(f": {file}:One, {file}:Two")
+
+
+# Built-in subjects are read from the source of their modules, or refused by one line.
+
+
+@pytest.mark.parametrize("form", ["{} = {}", "{}: Final = {}"])
+def test_literals_are_read(tmp_path: Path, form: str) -> None:
+    (folder := tmp_path / "p").mkdir()
+    lines = [form.format("SUBJECTS", {"mine": "Mine"}), form.format("PACKAGE", "'own'")]
+    (folder / "one.py").write_text("\n".join(lines))
+    (folder / "other.py").write_text("def f():\n    SUBJECTS = PACKAGE = None\n")
+    found = {"mine": BuiltIn("p.one:Mine", "own")}
+    assert declared(folder, "p") == found
+    archive = shutil.make_archive(str(tmp_path / "package"), "zip", folder)
+    assert declared(zipfile.Path(archive), "p") == found
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("SUBJECTS", "SUBJECTS: Final"),
+        ("SUBJECTS", "SUBJECTS = dict(mine='Mine')"),
+        ("SUBJECTS", "SUBJECTS = {'mine'}"),
+        ("SUBJECTS", "SUBJECTS = NAMES = {'mine': 'Mine'}"),
+        ("SUBJECTS", "if True: SUBJECTS = {'mine': 'Mine'}"),
+        ("PACKAGE", "SUBJECTS = {'mine': 'Mine'}; PACKAGE = 'a'.lower()"),
+        ("PACKAGE", "SUBJECTS = {'mine': 'Mine'}; PACKAGE = None"),
+    ],
+)
+def test_a_declaration_that_cannot_be_read_is_named(
+    tmp_path: Path, name: str, line: str
+) -> None:
+    (folder := tmp_path / "p").mkdir()
+    file = folder / "mine.py"
+    file.write_text(f"import torch\n{line}\n")
+    with pytest.raises(SubjectError) as refusal:
+        declared(folder, "p")
+    expected = f"{file}:2: {name} cannot be read; expected a literal, such as {name} = "
+    assert str(refusal.value).startswith(expected)
+
+
+# The contract of a subject: chosen by a caller, its own, the project's, or plain.
+
+
+OWN = Capabilities(reduction="mean", features=frozenset({"event"}))
+
+
+class HasContract(Complete):
+    capabilities: ClassVar = OWN
+
+
+def test_plain_steps_are_the_contract_of_a_class_that_declares_none() -> None:
+    assert resolve(Complete).capabilities == Capabilities()
+
+
+@pytest.mark.parametrize(("name", "asked"), [("plain", False), ("everything", True)])
+def test_a_name_replaces_features_alone(name: str, *, asked: bool) -> None:
+    chosen = resolve(HasContract, name).capabilities
+    assert chosen.reduction == "mean"
+    assert chosen.covers("use", "twice") == asked
+    assert chosen.covers("event", "tail") == asked
+
+
+def test_a_built_in_subject_lends_its_whole_contract() -> None:
+    ddp = resolve("ddp").capabilities
+    chosen = chosen_contract("ddp", Capabilities())
+    assert (chosen.reduction, chosen.tensors) == ("mean", "local")
+    assert chosen.covers("event", "rebind") == ddp.covers("event", "rebind")
+
+
+def test_a_project_chooses_for_classes_that_declare_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.syncverify]\ncontract = "mine.toml"\n'
+    )
+    (tmp_path / "mine.toml").write_text('right = ["use=twice"]\n')
+    (inner := tmp_path / "inner").mkdir()
+    monkeypatch.chdir(inner)
+    assert resolve(Complete).capabilities.covers("use", "twice")
+    assert resolve(HasContract).capabilities == OWN
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[tool",
+        "[tool.syncverify]\ncontract = 3\n",
+        "tool = 5",
+        "[tool]\nsyncverify = 5",
+    ],
+)
+def test_a_project_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"pyproject\.toml"):
+        resolve(Complete)

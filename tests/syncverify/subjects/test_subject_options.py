@@ -3,11 +3,15 @@
 import pytest
 
 from syncverify.backends.packed_subject import pack_subject, unpack_subject
+from syncverify.backends.sim import SimBackend
 from syncverify.errors import SubjectError
+from syncverify.judge.properties import check
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.fsdp2 import FullyShardedSubject
 from syncverify.subjects.fsdp2_options import OPTIONS
 from syncverify.subjects.subject import resolve
-from syncverify.subjects.subject_options import split_options
+from syncverify.trace.records import CollectiveWait
 
 NAME = "fsdp2:gradient_divide_factor=2,reshard_after_forward=false"
 CHOSEN = {"gradient_divide_factor": 2.0, "reshard_after_forward": False}
@@ -48,62 +52,64 @@ def test_a_dtype_that_rounds_is_outside_of_the_contract() -> None:
     assert narrow.capabilities.covers("use", "twice")
 
 
-@pytest.mark.parametrize(
-    "name", ["ddp", "mypackage.sync:Mine", "sync.py:Mine", r"C:\sync.py"]
+EACH_ONCE = (
+    f"subject 'fsdp2': expected each of the options {', '.join(OPTIONS)} at most once, as "
+    "name=value; got "
 )
-def test_a_name_without_options_is_as_it_was(name: str) -> None:
-    assert split_options(name) == (name, ())
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
         ("ddp:x=1", "subject 'ddp' takes no options, got 'x=1'"),
-        (
-            "fsdp2:reshard",
-            (
-                f"subject 'fsdp2': expected each of the options {', '.join(OPTIONS)} at "
-                "most once, as name=value; got 'reshard'"
-            ),
-        ),
-        *(
-            (f"{path}:x=1,y=2", f"subject {path!r} takes no options, got 'x=1,y=2'")
-            for path in ("package.module:Eager", "wrong.py")
-        ),
+        ("wrong.py:x=1,y=2", "subject 'wrong.py' takes no options, got 'x=1,y=2'"),
+        ("fsdp2:reshard", f"{EACH_ONCE}'reshard'"),
+        ("fsdp2:shard_size=1,size=1", f"{EACH_ONCE}'size=1'"),
+        ("fsdp2:shard_size=1,shard_size=2", f"{EACH_ONCE}'shard_size=2'"),
+        ("fsdp2:shard_size=1,", f"{EACH_ONCE}''"),
         (
             "fsdp2:reduce_dtype=float16",
             "subject 'fsdp2': expected reduce_dtype as float32 or float64 or bfloat16, got 'float16'",
         ),
         (
             "hsdp:gradient_divide_factor=3",
-            (
-                "subject 'hsdp': expected gradient_divide_factor as a power of two from "
-                "0.0625 to 16, such as 2, got '3'"
-            ),
+            ("subject 'hsdp': expected gradient_divide_factor as a power of two from 0.0625 to 16, "
+            "such as 2, got '3'"),
         ),
-        (
-            "fsdp2:shard_size=0",
-            "subject 'fsdp2': expected shard_size as a positive integer, got '0'",
-        ),
-        *(
-            (
-                f"fsdp2:shard_size=1,{wrong}",
-                (
-                    f"subject 'fsdp2': expected each of the options {', '.join(OPTIONS)} at "
-                    f"most once, as name=value; got {wrong!r}"
-                ),
-            )
-            for wrong in ("size=1", "shard_size=2", "")
-        ),
+        ("fsdp2:shard_size=0", "subject 'fsdp2': expected shard_size as a positive integer, got '0'"),
     ],
-)
+)  # fmt: skip
 def test_an_option_that_is_not_taken_is_refused(name: str, text: str) -> None:
     with pytest.raises(SubjectError) as caught:
         resolve(name)
     assert str(caught.value) == text
 
 
-def test_a_subject_that_does_not_shard_takes_fewer_options() -> None:
-    assert resolve("replicate-fsdp:force_sum_reduction_for_comms=true")
-    with pytest.raises(SubjectError):
-        resolve("replicate-fsdp:shard_size=1")
+# Our synchronizer with its options: right, by the code that they choose.
+
+
+PLAYED = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (3,), ("R",)),), (2, 1), 64
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "waits"),
+    [
+        ("", {"collectives.py"}),
+        (":comm_hook=all_reduce", {"comm_hook_transport.py"}),
+        (
+            ":comm_hook=all_reduce,unused=keep_none",
+            {"comm_hook_transport.py"},
+        ),
+        (":unused=keep_none", {"collectives.py"}),
+    ],
+)
+def test_options_choose_the_code_that_reduces(options: str, waits: set[str]) -> None:
+    subject = resolve(f"synchronizer{options}")
+    run = SimBackend().run(PLAYED, subject)
+    assert check(PLAYED, run, subject.capabilities) == []
+    records = run.ranks[0].trace
+    lines = {str(each.source) for each in records if isinstance(each, CollectiveWait)}
+    assert {line.rpartition("/")[2].partition(":")[0] for line in lines} == waits
