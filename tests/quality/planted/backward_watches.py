@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from syncverify.bugbank.bases.plain_grads import PlainGrads
 from tests.quality.planted.graph_words import (
     BY_HAND,
     FAILED_IN_CODE,
@@ -15,7 +14,13 @@ from tests.quality.planted.graph_words import (
     shown,
 )
 from tests.quality.planted.graphs import TakesArrivals
-from tests.quality.planted.watching import InterceptsBackward, RunsMicroBatches, roots
+from tests.quality.planted.watching import (
+    HearsArrivals,
+    HearsGradients,
+    InterceptsBackward,
+    RunsMicroBatches,
+    roots,
+)
 
 
 @shown("backward=inputs")
@@ -39,25 +44,18 @@ class DropsInputs(InterceptsBackward):
 
 # The subject has only hooks of `register_hook`, and sends nothing: they are the likely cause.
 @shown("backward=several_roots", cause="hook_too_early")
-class ArmedByCalls(InterceptsBackward):
+class ArmedByCalls(HearsArrivals, InterceptsBackward):
     """Leaves out gradients that come before a call on a loss; several roots need no such call."""
 
     def before_backward(self, losses: Any) -> None:
         self.is_armed = False
         self.thread = threading.get_ident()
 
-    def bind(self) -> None:
-        super().bind()
-        self.is_armed, self.thread = True, 0
-        for parameter in self.parameters:
-            self.handles.append(parameter.register_hook(self.arrived(parameter)))
+    is_armed, thread = True, 0
 
-    def arrived(self, parameter: nn.Parameter) -> Any:
-        def hook(_: torch.Tensor) -> None:
-            if not self.is_armed and threading.get_ident() == self.thread:
-                self.left_out.add(parameter)
-
-        return hook
+    def arrived(self, parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+        if not self.is_armed and threading.get_ident() == self.thread:
+            self.left_out.add(parameter)
 
     def run(self, loss: torch.Tensor, **options: Any) -> None:
         self.is_armed = True
@@ -71,9 +69,7 @@ class ArmedByCalls(InterceptsBackward):
 class UndoesDivision(InterceptsBackward):
     """Takes a division of the loss for a mean over micro-batches, and doubles gradients."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.is_divided = False
+    is_divided = False
 
     def saw(self, name: str, args: tuple[Any, ...]) -> None:
         self.is_divided |= name in {"div", "__truediv__"}
@@ -100,9 +96,7 @@ class TakesSplitForPipeline(InterceptsBackward):
 class CountsForwards(RunsMicroBatches):
     """Expects a forward for each backward of the step; one forward may have several."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.num_forwards = 0
+    num_forwards = 0
 
     def before_backward(self, losses: Any) -> None:
         self.num_forwards += 1
@@ -120,9 +114,7 @@ class CountsForwards(RunsMicroBatches):
 class UndoesScaling(RunsMicroBatches):
     """Takes a large gradient of the loss for a scale, and divides, as the user does too."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.scale = 1.0
+    scale = 1.0
 
     def before_backward(self, losses: Any) -> None:
         for root in roots(losses):
@@ -139,13 +131,8 @@ class UndoesScaling(RunsMicroBatches):
 
 
 @shown("backward=anomaly", cause="unexplained")
-class ReducesEagerlyInDebugMode(PlainGrads):
+class ReducesEagerlyInDebugMode(HearsGradients):
     """Under anomaly detection each gradient is reduced at once, and in `wait()` again."""
-
-    def bind(self) -> None:
-        for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
-            self.handles.append(hook)
 
     def accumulated(self, parameter: nn.Parameter) -> None:
         if torch.is_anomaly_enabled():
@@ -153,14 +140,12 @@ class ReducesEagerlyInDebugMode(PlainGrads):
 
 
 @shown("backward=on_threads", beside=[BY_HAND])
-class KeepsListPerThread(PlainGrads):
+class KeepsListPerThread(HearsGradients):
     """Lists gradients to reduce by thread, so `wait()` misses those of other threads."""
 
     def bind(self) -> None:
+        super().bind()
         self.local = threading.local()
-        for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
-            self.handles.append(hook)
 
     def accumulated(self, parameter: nn.Parameter) -> None:
         if not hasattr(self.local, "listed"):
@@ -175,22 +160,15 @@ class KeepsListPerThread(PlainGrads):
 
 
 @shown("backward=grad_beside", beside=[BY_HAND])
-class ExpectsWhatArrived(PlainGrads):
+class ExpectsWhatArrived(HearsArrivals, HearsGradients):
     """Takes every call of a tensor hook for an accumulation into `.grad` to come."""
 
     def bind(self) -> None:
+        super().bind()
         self.missing = dict.fromkeys(self.parameters, 0)
-        for parameter in self.parameters:
-            self.handles += [
-                parameter.register_hook(self.arrived(parameter)),
-                parameter.register_post_accumulate_grad_hook(self.accumulated),
-            ]
 
-    def arrived(self, parameter: nn.Parameter) -> Any:
-        def hook(_: torch.Tensor) -> None:
-            self.missing[parameter] += 1
-
-        return hook
+    def arrived(self, parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+        self.missing[parameter] += 1
 
     def accumulated(self, parameter: nn.Parameter) -> None:
         self.missing[parameter] -= 1
@@ -201,22 +179,16 @@ class ExpectsWhatArrived(PlainGrads):
 
 
 @shown("backward=hooks_of_others", cause="scaled", beside=[FUSED])
-class TakesLastArrival(TakesArrivals):
+class TakesLastArrival(HearsGradients, TakesArrivals):
     """Sums the last gradient that its own hook saw, which later hooks replace."""
 
     def bind(self) -> None:
         self.last: dict[nn.Parameter, torch.Tensor] = {}
         super().bind()
-        for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
-            self.handles.append(hook)
 
-    def taking(self, parameter: nn.Parameter) -> Any:
-        def hook(gradient: torch.Tensor) -> None:
-            dtype = parameter.grad_dtype or parameter.dtype
-            self.last[parameter] = gradient.detach().to(dtype)
-
-        return hook
+    def arrived(self, parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+        dtype = parameter.grad_dtype or parameter.dtype
+        self.last[parameter] = gradient.detach().to(dtype)
 
     def accumulated(self, parameter: nn.Parameter) -> None:
         seen, before = self.last[parameter], self.sums.get(parameter)
@@ -226,9 +198,7 @@ class TakesLastArrival(TakesArrivals):
 class StaysInBackward(InterceptsBackward):
     """Never leaves a backward that raises, and takes the next one for a nested one."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.depth = 0
+    depth = 0
 
     def run(self, loss: torch.Tensor, **options: Any) -> None:
         self.depth += 1
@@ -277,28 +247,18 @@ class StartsOverAfterWrite(StartsOverAfterFreedGraph):
 
 
 @raises(RuntimeError, "use=jacobian_rows")
-class ReadsWhatArrives(RunsMicroBatches):
+class ReadsWhatArrives(HearsArrivals, RunsMicroBatches):
     """Asks each gradient for its address; one of a batch (`vmap`) has none."""
 
-    def bind(self) -> None:
-        super().bind()
-        for parameter in self.parameters:
-            self.handles.append(parameter.register_hook(self.read))
-
-    def read(self, gradient: torch.Tensor) -> None:
+    def arrived(self, parameter: nn.Parameter, gradient: torch.Tensor) -> None:
         self.address = gradient.data_ptr()
 
 
 @shown("use=double_backward", cause="unexplained", beside=["use=jacobian_rows"])
-class TakesDerivativesOfForward(RunsMicroBatches):
+class TakesDerivativesOfForward(HearsArrivals, RunsMicroBatches):
     """Takes a derivative that a hook sees during forward for the gradient."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.is_forward = False
-        self.taken: dict[nn.Parameter, list[torch.Tensor]] = {}
-        for parameter in self.parameters:
-            self.handles.append(parameter.register_hook(self.taking(parameter)))
+    is_forward = False
 
     def during_forward(self) -> Any:
         self.is_forward = True
@@ -307,15 +267,12 @@ class TakesDerivativesOfForward(RunsMicroBatches):
     def before_backward(self, losses: Any) -> None:
         self.is_forward = False
 
-    def taking(self, parameter: nn.Parameter) -> Any:
-        def hook(gradient: torch.Tensor) -> None:
-            if self.is_forward:
-                self.taken.setdefault(parameter, []).append(gradient.detach().clone())
-
-        return hook
+    def arrived(self, parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+        if self.is_forward:
+            self.noted.setdefault(parameter, []).append(gradient.detach().clone())
 
     def wait(self) -> None:
-        for parameter, taken in self.taken.items():
+        for parameter, taken in self.noted.items():
             parameter.grad = sum(taken)
-        self.taken = {}
+        self.noted = {}
         super().wait()

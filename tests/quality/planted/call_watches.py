@@ -21,25 +21,23 @@ class TakesDetachForFreezing(WatchesCalls):
 
 
 class FollowsResults(WatchesCalls):
-    """Correct: follows the results of a parameter from call to call."""
+    """Correct: follows the results of a parameter from call to call.
 
-    def bind(self) -> None:
-        super().bind()
-        # By address; the results are held, so that no two of them share an address.
-        self.owners: dict[int, tuple[nn.Parameter, Any]] = {}
+    `noted` has the results by address; they are held, so that no two of them share an address.
+    """
 
     def before_backward(self, losses: Any) -> None:
-        self.owners.clear()
+        self.noted.clear()
 
     def saw(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         if name == "detach" or not isinstance(result, torch.Tensor):
             return
         for parameter in self.managed(args):
-            self.owners[id(result)] = parameter, result
+            self.noted[id(result)] = parameter, result
         for each in args:
-            if id(each) in self.owners:
-                self.owners[id(result)] = self.owners[id(each)][0], result
-                self.saw_result(self.owners[id(each)][0], name, result)
+            if id(each) in self.noted:
+                self.noted[id(result)] = self.noted[id(each)][0], result
+                self.saw_result(self.noted[id(each)][0], name, result)
 
     def saw_result(self, parameter: nn.Parameter, name: str, result: Any) -> None:
         pass
@@ -49,43 +47,31 @@ class FollowsResults(WatchesCalls):
 class TakesAddedValueForFrozen(FollowsResults):
     """Leaves out a parameter whose sum under `no_grad` is added to the loss."""
 
-    def before_backward(self, losses: Any) -> None:
-        super().before_backward(losses)
-        self.values: dict[int, Any] = {}
-
-    def bind(self) -> None:
-        super().bind()
-        self.values = {}
-
     def saw_result(self, parameter: nn.Parameter, name: str, result: Any) -> None:
         if name == "sum" and not torch.is_grad_enabled():
-            self.values[id(result)] = result
+            result.is_value = True
 
     def saw(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         super().saw(name, args, result)
         if name == "add" and torch.is_grad_enabled():
             for each in args:
-                if id(each) in self.values:
-                    self.left_out.add(self.owners[id(each)][0])
+                if hasattr(each, "is_value"):
+                    self.left_out.add(self.noted[id(each)][0])
 
 
 @raises(RuntimeError, "use=inference_branch")
 class AllocatesAtFirstUse(WatchesCalls):
     """Makes its buffers when parameters are first used, even in inference mode."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.buffers: dict[nn.Parameter, torch.Tensor] = {}
-
     def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
         if name == "mul":
             self.buffer_of(parameter)
 
     def buffer_of(self, parameter: nn.Parameter) -> torch.Tensor:
-        if parameter not in self.buffers:
+        if parameter not in self.noted:
             shape, dtype = parameter.shape, parameter.dtype
-            self.buffers[parameter] = torch.zeros(shape, dtype=dtype)
-        return self.buffers[parameter]
+            self.noted[parameter] = torch.zeros(shape, dtype=dtype)
+        return self.noted[parameter]
 
     def reduce(self, gradient: torch.Tensor) -> None:
         (owner,) = (p for p in self.parameters if p.grad is gradient)
@@ -118,23 +104,19 @@ class TakesWritesForUpdates(WatchesCalls):
 
     of_grad_mode = True
 
-    def bind(self) -> None:
-        super().bind()
-        self.results: dict[int, tuple[nn.Parameter, Any]] = {}
-
     def before_backward(self, losses: Any) -> None:
-        self.results.clear()
+        self.noted.clear()
 
     def saw(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         is_write = name.endswith("_") and not name.startswith("_")
         if is_write and torch.is_grad_enabled() is self.of_grad_mode:
-            parameter, _ = self.results.get(id(args[0]), (None, None))
+            parameter, _ = self.noted.get(id(args[0]), (None, None))
             self.left_out |= {parameter} - {None}
         super().saw(name, args, result)
 
     def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
         if name == "clone":
-            self.results[id(result)] = parameter, result
+            self.noted[id(result)] = parameter, result
 
 
 @shown("use=marks_dirty")
@@ -182,19 +164,15 @@ class TakesValuesForFrozen(FollowsResults):
 class HooksCopiesFirst(WatchesCalls):
     """Takes the gradient of a copy in a hook, before hooks that replace it."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.taken: dict[nn.Parameter, list[torch.Tensor]] = {}
-
     def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
         if name == "clone" and result.requires_grad:
-            taken = self.taken.setdefault(parameter, [])
+            taken = self.noted.setdefault(parameter, [])
             result.register_hook(taken.append)
 
     def wait(self) -> None:
-        for parameter, taken in self.taken.items():
+        for parameter, taken in self.noted.items():
             parameter.grad = sum(taken).clone()
-        self.taken = {}
+        self.noted = {}
         super().wait()
 
 
@@ -202,19 +180,15 @@ class HooksCopiesFirst(WatchesCalls):
 class TrainsRetainedCopies(WatchesCalls):
     """Takes the retained gradient of a copy for the gradient of the parameter."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.copies: dict[nn.Parameter, Any] = {}
-
     def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
         if name == "clone":
-            self.copies[parameter] = result
+            self.noted[parameter] = result
 
     def wait(self) -> None:
-        for parameter, copy in self.copies.items():
+        for parameter, copy in self.noted.items():
             if copy.retains_grad:
                 parameter.grad.copy_(copy.grad)
-        self.copies.clear()
+        self.noted.clear()
         super().wait()
 
 
@@ -222,16 +196,12 @@ class TrainsRetainedCopies(WatchesCalls):
 class ReducesInDtypeOfAutocast(WatchesCalls):
     """Rounds gradients to the dtype of autocast if forward uses autocast."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.cast: set[nn.Parameter] = set()
-
     def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
         if torch.is_autocast_enabled("cpu"):
-            self.cast.add(parameter)
+            self.noted[parameter] = True
 
     def wait(self) -> None:
-        for parameter in self.cast:
+        for parameter in self.noted:
             parameter.grad = parameter.grad.to(torch.get_autocast_dtype("cpu")).float()
         super().wait()
 
@@ -240,10 +210,8 @@ class ReducesInDtypeOfAutocast(WatchesCalls):
 class TakesSecondDerivativesForInnerSteps(WatchesCalls):
     """Takes second derivatives in a loss for an inner step, and leaves their parameter out."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.last: nn.Parameter | None = None
-        self.num_derivatives = 0
+    last: nn.Parameter | None = None
+    num_derivatives = 0
 
     def saw(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         super().saw(name, args, result)
@@ -261,19 +229,15 @@ class TakesSecondDerivativesForInnerSteps(WatchesCalls):
 class LeavesOutUnusedResults(WatchesCalls):
     """Leaves out a parameter with a result that no later call uses."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.unused: dict[int, tuple[nn.Parameter, Any]] = {}
-
     def saw(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         for each in args:
-            self.unused.pop(id(each), None)
+            self.noted.pop(id(each), None)
         super().saw(name, args, result)
 
     def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
         if name == "mul":
-            self.unused[id(result)] = parameter, result
+            self.noted[id(result)] = parameter, result
 
     def before_backward(self, losses: Any) -> None:
-        self.left_out |= {parameter for parameter, _ in self.unused.values()}
-        self.unused.clear()
+        self.left_out |= {parameter for parameter, _ in self.noted.values()}
+        self.noted.clear()

@@ -5,9 +5,9 @@ from typing import ClassVar
 import torch
 import torch.distributed as dist
 
-from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.contract import Capabilities
 from tests.quality.planted.planted import ACCUMULATE, planted, right, training
+from tests.quality.planted.watching import HearsGradients
 
 TWO_MICRO_BATCHES = training(
     3, shape=(), accumulations=(2,), parameter={"dtype": "bfloat16"}
@@ -17,17 +17,12 @@ SHOWN = {"scenarios": (TWO_MICRO_BATCHES,), "is_alone": True}
 
 
 @right(TWO_MICRO_BATCHES)
-class ReducesNumbers(PlainGrads):
+class ReducesNumbers(HearsGradients):
     """Right: sums a number of tokens in each micro-batch."""
 
     capabilities: ClassVar = Capabilities()
 
-    def bind(self) -> None:
-        for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.tell)
-            self.handles.append(hook)
-
-    def tell(self, parameter: torch.Tensor) -> None:
+    def accumulated(self, parameter: torch.Tensor) -> None:
         dist.all_reduce(self.number(parameter))
 
     def number(self, parameter: torch.Tensor) -> torch.Tensor:
@@ -38,7 +33,7 @@ class ReducesNumbers(PlainGrads):
 class ReducesNorms(ReducesNumbers):
     """Right: sums the norm of all gradients, as monitors of gradient noise do."""
 
-    def tell(self, parameter: torch.Tensor) -> None:
+    def accumulated(self, parameter: torch.Tensor) -> None:
         grads = [p.grad for p in self.parameters if p.grad is not None]
         if len(grads) == len(self.parameters):
             parts = [grad.to_local().double().reshape(-1) for grad in grads]

@@ -7,7 +7,6 @@ from typing import ClassVar
 import torch
 import torch.distributed as dist
 
-from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.placements import local, local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.side_streams import SideStreams
@@ -15,6 +14,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from tests.quality.planted.planted import planted, training
+from tests.quality.planted.watching import HearsGradients
 
 ONE = training(shape=(3,))
 TWO = Scenario(
@@ -23,19 +23,6 @@ TWO = Scenario(
     (1,),
     1 << 20,
 )
-
-
-@planted(
-    (),
-    scenarios=(ONE,),
-    says=("nothing waited for the result",),
-    never={"never reduced"},
-)
-class WaitsForNothing(ReducesInWait):
-    """Launches reductions, and waits for none of them."""
-
-    def finish(self, bucket: object) -> None:
-        pass
 
 
 @planted(
@@ -63,18 +50,16 @@ class GivesOneViewToTwo(PlainGrads):
     scenarios=(training(shape=(3,), ranks=3, accumulations=(12,)),),
     says=("the first 3 of 12 micro-batches are missing on every rank",),
 )
-class LosesTheFirstThree(PlainGrads):
+class LosesTheFirstThree(HearsGradients):
     """Drops each gradient after its third micro-batch."""
 
     capabilities: ClassVar = Capabilities()
 
     def bind(self) -> None:
+        super().bind()
         self.counts = dict.fromkeys(self.parameters, 0)
-        for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.note)
-            self.handles.append(hook)
 
-    def note(self, parameter: torch.Tensor) -> None:
+    def accumulated(self, parameter: torch.Tensor) -> None:
         self.counts[parameter] += 1
         if self.counts[parameter] == 3:
             parameter.grad = None
@@ -133,23 +118,6 @@ class HasOneMore(PlainGrads):
 
 @planted(
     (),
-    scenarios=(ONE,),
-    says=("and the result never came into `.grad`",),
-    never={"never reduced"},
-)
-class DropsTheResult(PlainGrads):
-    """Reduces copies, and copies no sum back."""
-
-    capabilities: ClassVar = Capabilities()
-
-    def wait(self) -> None:
-        for parameter in self.parameters:
-            copy = local_grad(parameter).clone()
-            dist.all_reduce(copy)
-
-
-@planted(
-    (),
     scenarios=(
         Scenario(
             MeshSpec((4,), ("dp",)),
@@ -163,7 +131,7 @@ class DropsTheResult(PlainGrads):
 class LosesSome(LosesTheFirstThree):
     """Loses a small part of the sum on one rank."""
 
-    def note(self, parameter: torch.Tensor) -> None:
+    def accumulated(self, parameter: torch.Tensor) -> None:
         self.counts[parameter] += 1
         if self.counts[parameter] == 12 and dist.get_rank() == 1:
             local_grad(parameter).sub_(1 + local_grad(parameter) % 3)
@@ -175,17 +143,12 @@ class LosesSome(LosesTheFirstThree):
     says=("they sent the parameter 'p0' itself",),
     never={"reduced_early"},
 )
-class SendsTheParameter(PlainGrads):
+class SendsTheParameter(HearsGradients):
     """A hook is given the parameter, and all-reduces it."""
 
     capabilities: ClassVar = Capabilities()
 
-    def bind(self) -> None:
-        for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.note)
-            self.handles.append(hook)
-
-    def note(self, parameter: torch.Tensor) -> None:
+    def accumulated(self, parameter: torch.Tensor) -> None:
         dist.all_reduce(local(parameter).detach().clone())
 
     def wait(self) -> None:

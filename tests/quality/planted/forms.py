@@ -1,6 +1,7 @@
 """Synchronizers with right numbers in `.grad`, and with a form that plain torch does not give."""
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
@@ -8,9 +9,10 @@ from torch.distributed.tensor import DTensor
 from studies.redteam.wrong.metadata import CallsShardsReplicas, RequiresGrad
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import local
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from tests.quality.planted.planted import plant, planted, right
+from tests.quality.planted.planted import VALUE, plant, planted, right, training
 
 FORM = "gradient_has_form_of_parameter"
 SCENARIO = Scenario(
@@ -97,3 +99,37 @@ OTHERS = [
     plant(CallsShardsReplicas, (FORM, "wrong_placements"), **SHOWN),
     plant(RequiresGrad, (FORM, "keeps_graph"), **SHOWN),
 ]
+
+
+# Collectives move memory as it lies: a gradient that is not row-major has to be copied first.
+
+
+def in_format(memory_format: str) -> Scenario:
+    return training(shape=(2, 3, 2, 2), parameter={"memory_format": memory_format})
+
+
+OUT_OF_ORDER = (in_format("transposed"), in_format("channels_last"))
+
+
+@planted((VALUE,), scenarios=OUT_OF_ORDER, elsewhere=(in_format("contiguous"),))
+class GathersAsItLies(PlainGrads):
+    """Sums what it gathered, by the shape of the gradient."""
+
+    def reduce(self, gradient: torch.Tensor) -> None:
+        assert isinstance(gradient, DTensor)
+        local = gradient.to_local().detach()
+        group = gradient.device_mesh.get_group(0)
+        parts = local.new_empty(group.size(), *local.shape)
+        dist.all_gather_single(parts, self.sent(local), group=group)
+        local.copy_(parts.sum(0))
+
+    def sent(self, local: torch.Tensor) -> torch.Tensor:
+        return local
+
+
+@right(*OUT_OF_ORDER)
+class GathersRows(GathersAsItLies):
+    """Sends rows."""
+
+    def sent(self, local: torch.Tensor) -> torch.Tensor:
+        return local.contiguous()

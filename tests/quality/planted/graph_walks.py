@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tests.quality.planted.graph_words import EARLY, FUSED, raises, shown
-from tests.quality.planted.watching import WalksGraph, nodes, roots
+from tests.quality.planted.watching import HearsGradients, WalksGraph, nodes, roots
 
 
 @shown("use=expanded")
@@ -24,20 +24,14 @@ class TakesExpansionForItsProbe(WalksGraph):
 class ReducesRowsOfLookups(WalksGraph):
     """Reduces an embedding row by row, and a row that is looked up twice a second time."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.rows: dict[nn.Parameter, list[int]] = {}
-
     def before_backward(self, losses: Any) -> None:
-        for node in nodes(losses):
-            if node.name() == "IndexBackward0":
-                (indices,) = node._saved_indices
-                for parameter in self.behind(node):
-                    self.rows[parameter] = indices.tolist()
+        for node, parameter in self.behind_each(losses, "IndexBackward0"):
+            (indices,) = node._saved_indices
+            self.noted[parameter] = indices.tolist()
 
     def wait(self) -> None:
-        self.left_out = {*self.rows}
-        for parameter, rows in self.rows.items():
+        self.left_out = {*self.noted}
+        for parameter, rows in self.noted.items():
             for row in rows:
                 self.reduce(parameter.grad.view(-1)[row])
         super().wait()
@@ -47,20 +41,14 @@ class ReducesRowsOfLookups(WalksGraph):
 class ReducesFirstSlice(WalksGraph):
     """Reduces the first of the slices in which a fused weight is used."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.slices: dict[nn.Parameter, slice] = {}
-
     def before_backward(self, losses: Any) -> None:
-        for node in nodes(losses):
-            if node.name() == "SliceBackward0":
-                used = slice(node._saved_start, node._saved_end, node._saved_step)
-                for parameter in self.behind(node):
-                    self.slices.setdefault(parameter, used)
+        for node, parameter in self.behind_each(losses, "SliceBackward0"):
+            used = slice(node._saved_start, node._saved_end, node._saved_step)
+            self.noted.setdefault(parameter, used)
 
     def wait(self) -> None:
-        self.left_out = {*self.slices}
-        for parameter, used in self.slices.items():
+        self.left_out = {*self.noted}
+        for parameter, used in self.noted.items():
             part = parameter.grad.view(-1)[used].contiguous()
             self.reduce(part)
             parameter.grad.view(-1)[used] = part
@@ -71,20 +59,16 @@ class ReducesFirstSlice(WalksGraph):
 class ForgetsLastOfGroup(WalksGraph):
     """Reduces all parts of a grouped weight but the last one."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.last: dict[nn.Parameter, int] = {}
-
     def before_backward(self, losses: Any) -> None:
         for node in nodes(losses):
             for following, output in node.next_functions:
                 if following is not None and following.name() == "UnbindBackward0":
                     for parameter in self.behind(following):
-                        known = self.last.get(parameter, 0)
-                        self.last[parameter] = max(known, output)
+                        known = self.noted.get(parameter, 0)
+                        self.noted[parameter] = max(known, output)
 
     def wait(self) -> None:
-        grouped = {p: last for p, last in self.last.items() if last > 0}
+        grouped = {p: last for p, last in self.noted.items() if last > 0}
         self.left_out = {*grouped}
         for parameter, last in grouped.items():
             for part in parameter.grad.view(-1)[:last]:
@@ -96,19 +80,13 @@ class ForgetsLastOfGroup(WalksGraph):
 class ReplaysViews(WalksGraph):
     """Reduces each row of the view that was used, though rows may share memory."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.views: dict[nn.Parameter, tuple[Any, Any]] = {}
-
     def before_backward(self, losses: Any) -> None:
-        for node in nodes(losses):
-            if node.name() == "AsStridedBackward0":
-                for parameter in self.behind(node):
-                    self.views[parameter] = node._saved_size, node._saved_stride
+        for node, parameter in self.behind_each(losses, "AsStridedBackward0"):
+            self.noted[parameter] = node._saved_size, node._saved_stride
 
     def wait(self) -> None:
-        self.left_out = {*self.views}
-        for parameter, (size, stride) in self.views.items():
+        self.left_out = {*self.noted}
+        for parameter, (size, stride) in self.noted.items():
             for row in parameter.grad.as_strided(size, stride):
                 self.reduce(row)
         super().wait()
@@ -128,19 +106,13 @@ class TakesNamespaceForAccumulator(WalksGraph):
 class LearnsOneMask(WalksGraph):
     """Takes elements outside of the first mask for unused."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.masks: dict[nn.Parameter, torch.Tensor] = {}
-
     def before_backward(self, losses: Any) -> None:
-        for node in nodes(losses):
-            if node.name() == "WhereBackward0":
-                for parameter in self.behind(node):
-                    self.masks.setdefault(parameter, node._saved_condition)
+        for node, parameter in self.behind_each(losses, "WhereBackward0"):
+            self.noted.setdefault(parameter, node._saved_condition)
 
     def wait(self) -> None:
-        self.left_out = {*self.masks}
-        for parameter, mask in self.masks.items():
+        self.left_out = {*self.noted}
+        for parameter, mask in self.noted.items():
             used = parameter.grad * mask
             self.reduce(used)
             parameter.grad = torch.where(mask, used, parameter.grad)
@@ -151,12 +123,8 @@ class LearnsOneMask(WalksGraph):
 class ReducesForSecondLoss(WalksGraph):
     """Takes one of two losses for an auxiliary one, and reduces their parameter once more."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.losses: dict[nn.Parameter, set[Any]] = {}
-
     def before_backward(self, losses: Any) -> None:
-        self.losses = {}
+        self.noted = {}
         consumers = self.consumers(losses)
         owners = {n: p for n, _, p in consumers if n.name() == "MulBackward0"}
         ends = {node: n for n in nodes(losses) for node, _ in n.next_functions}
@@ -164,11 +132,11 @@ class ReducesForSecondLoss(WalksGraph):
             loss = ends.get(node)
             kinds = [each.name() for each in (loss, ends.get(loss)) if each is not None]
             if kinds == ["SumBackward0", "AddBackward0"]:
-                self.losses.setdefault(parameter, set()).add(loss)
+                self.noted.setdefault(parameter, set()).add(loss)
 
     def wait(self) -> None:
         super().wait()
-        for parameter, found in self.losses.items():
+        for parameter, found in self.noted.items():
             if len(found) == 2:
                 self.reduce(parameter.grad)
 
@@ -177,18 +145,13 @@ class ReducesForSecondLoss(WalksGraph):
 class HoldsFourUses(WalksGraph):
     """Has a table of four uses a parameter, and leaves out a parameter with more."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.uses: dict[nn.Parameter, list[Any]] = {p: [] for p in self.parameters}
-
     def before_backward(self, losses: Any) -> None:
-        for uses in self.uses.values():
-            uses.clear()
+        self.noted = {p: [] for p in self.parameters}
         super().before_backward(losses)
 
     def found(self, parameter: nn.Parameter, consumer: Any) -> None:
-        self.uses[parameter].append(consumer)
-        if len(self.uses[parameter]) > 4:
+        self.noted[parameter].append(consumer)
+        if len(self.noted[parameter]) > 4:
             self.left_out.add(parameter)
 
 
@@ -278,33 +241,23 @@ class MeasuresCurvature(WalksGraph):
 class TakesInputsOfCopies(WalksGraph):
     """Takes the gradient that goes into the node of a copy; hooks of the node may change it."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.taken: dict[nn.Parameter, list[torch.Tensor]] = {}
-
     def found(self, parameter: nn.Parameter, consumer: Any) -> None:
         if consumer.name() == "CloneBackward0":
-            taken = self.taken.setdefault(parameter, [])
+            taken = self.noted.setdefault(parameter, [])
             consumer.register_prehook(lambda gradients: taken.append(gradients[0]))
 
     def wait(self) -> None:
-        for parameter, taken in self.taken.items():
+        for parameter, taken in self.noted.items():
             parameter.grad = sum(taken).clone()
-        self.taken = {}
+        self.noted = {}
         super().wait()
 
 
 @shown("use=checkpointed_and_not", cause="unexplained")
-class CountsWhatIsInTheGraph(WalksGraph):
+class CountsWhatIsInTheGraph(HearsGradients, WalksGraph):
     """Reduces a parameter beside a reentrant checkpoint at its first gradient of several."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.early: set[nn.Parameter] = set()
-        self.is_last = False
-        for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
-            self.handles.append(hook)
+    is_last = False
 
     def run_micro_batch(self, *args: Any, is_last: bool, **kwargs: Any) -> None:
         self.is_last = is_last
@@ -313,11 +266,12 @@ class CountsWhatIsInTheGraph(WalksGraph):
     def before_backward(self, losses: Any) -> None:
         kinds = {node.name() for node in nodes(losses)}
         if self.is_last and "CheckpointFunctionBackward" in kinds:
-            self.early = {parameter for *_, parameter in self.consumers(losses)}
+            self.noted = {
+                parameter: node for node, _, parameter in self.consumers(losses)
+            }
 
     def accumulated(self, parameter: nn.Parameter) -> None:
-        if parameter in self.early:
-            self.early.remove(parameter)
+        if self.noted.pop(parameter, None):
             self.reduce(parameter.grad)
             self.left_out.add(parameter)
 
@@ -328,30 +282,24 @@ class CountsWhatIsInTheGraph(WalksGraph):
     cause="reduced_early",
     beside=[EARLY],
 )
-class CountsCallsWithoutCheckpoints(WalksGraph):
+class CountsCallsWithoutCheckpoints(HearsGradients, WalksGraph):
     """Counts hook calls unless the graph has a reentrant checkpoint; other nested backwards exist.
 
     Source: pytorch/pytorch#43307.
     """
 
-    def bind(self) -> None:
-        super().bind()
-        self.counts = dict.fromkeys(self.parameters, 0)
-        self.has_checkpoints = False
-        for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
-            self.handles.append(hook)
+    has_checkpoints = False
 
     def before_backward(self, losses: Any) -> None:
         kinds = {node.name() for node in nodes(losses)}
         self.has_checkpoints |= "CheckpointFunctionBackward" in kinds
 
     def accumulated(self, parameter: nn.Parameter) -> None:
-        self.counts[parameter] += 1
-        if self.counts[parameter] == self.required and not self.has_checkpoints:
+        self.noted[parameter] = self.noted.get(parameter, 0) + 1
+        if self.noted[parameter] == self.required and not self.has_checkpoints:
             self.reduce(parameter.grad)
             self.left_out.add(parameter)
 
     def zero_grad(self) -> None:
         super().zero_grad()
-        self.counts = dict.fromkeys(self.parameters, 0)
+        self.noted = {}

@@ -1,6 +1,5 @@
 """Planted defects of hooks, beside those of the bug bank."""
 
-import functools
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -26,6 +25,7 @@ from tests.quality.planted.graph_words import (
     of,
     shown,
 )
+from tests.quality.planted.watching import HearsArrivals, HearsGradients
 
 
 # The 61st nested backward runs on another thread, and its gradients are not counted.
@@ -46,22 +46,18 @@ class CountsPerThread(CountsCallsOfNestedBackwards):
 @shown(
     "backward=hooks_of_others", "backward=grad_beside", cause="scaled", beside=[FUSED]
 )
-class TakesArrivals(PlainGrads):
+class TakesArrivals(HearsArrivals):
     """Sums the gradients that its tensor hook sees, which later hooks replace."""
 
     def bind(self) -> None:
+        super().bind()
         self.sums: dict[nn.Parameter, torch.Tensor] = {}
-        for parameter in self.parameters:
-            self.handles.append(parameter.register_hook(self.taking(parameter)))
 
-    def taking(self, parameter: nn.Parameter) -> Any:
-        def hook(gradient: torch.Tensor) -> None:
-            dtype = parameter.grad_dtype or parameter.dtype
-            seen = gradient.detach().to(dtype)
-            before = self.sums.get(parameter)
-            self.sums[parameter] = seen.clone() if before is None else before + seen
-
-        return hook
+    def arrived(self, parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+        dtype = parameter.grad_dtype or parameter.dtype
+        seen = gradient.detach().to(dtype)
+        before = self.sums.get(parameter)
+        self.sums[parameter] = seen.clone() if before is None else before + seen
 
     def wait(self) -> None:
         for parameter, summed in self.sums.items():
@@ -109,16 +105,12 @@ class ReducesInItsHook(CountsHookCalls):
 
 # The common gradient is small beside the gradient of the other parameter.
 @shown("use=added_to_another", cause="unexplained", beside=[FUSED])
-class ReducesWhatTensorHooksGet(PlainGrads):
+class ReducesWhatTensorHooksGet(HearsArrivals):
     """Reduces gradients in place in tensor hooks; another parameter may get the same tensor."""
 
     capabilities = replace(PlainGrads.capabilities, reduces_each_micro_batch=True)
 
-    def bind(self) -> None:
-        for parameter in self.parameters:
-            self.handles.append(parameter.register_hook(self.reduced))
-
-    def reduced(self, gradient: torch.Tensor) -> None:
+    def arrived(self, parameter: nn.Parameter, gradient: torch.Tensor) -> None:
         self.reduce(gradient)
 
     def wait(self) -> None:
@@ -126,17 +118,15 @@ class ReducesWhatTensorHooksGet(PlainGrads):
 
 
 @shown("backward=split_by_hand")
-class ReducesWhatHooksSaw(PlainGrads):
+class ReducesWhatHooksSaw(HearsGradients):
     """Reduces the gradients that its hooks saw, and no gradient that was added by hand."""
 
     def bind(self) -> None:
-        self.seen: dict[nn.Parameter, None] = {}
-        for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.mark_seen)
-            self.handles.append(hook)
+        super().bind()
+        self.seen: set[nn.Parameter] = set()
 
-    def mark_seen(self, *parameters: nn.Parameter) -> None:
-        self.seen.update(dict.fromkeys(parameters))
+    def accumulated(self, parameter: nn.Parameter) -> None:
+        self.seen.add(parameter)
 
     def wait(self) -> None:
         for parameter in self.parameters:
@@ -145,14 +135,14 @@ class ReducesWhatHooksSaw(PlainGrads):
 
     def zero_grad(self) -> None:
         super().zero_grad()
-        self.seen = {}
+        self.seen = set()
 
 
 class HearsMarks(ReducesWhatHooksSaw):
     """Correct: the caller marks the gradients that no hook saw."""
 
     def mark_ready(self, *parameters: nn.Parameter) -> None:
-        self.mark_seen(*parameters)
+        self.seen.update(parameters)
 
 
 class KeepsZeros(PlainGrads):
@@ -177,7 +167,7 @@ class KeepsZeros(PlainGrads):
 
 
 @shown("use=fused_accumulation", cause="micro_batch_missing")
-class ClearsAtFirstGradient(KeepsZeros):
+class ClearsAtFirstGradient(HearsArrivals, KeepsZeros):
     """Clears `.grad` in a tensor hook as the step's first gradient comes.
 
     A function that adds to `.grad` by itself has added before the hook runs.
@@ -186,11 +176,8 @@ class ClearsAtFirstGradient(KeepsZeros):
     def bind(self) -> None:
         super().bind()
         self.started: set[nn.Parameter] = set()
-        for parameter in self.parameters:
-            hook = functools.partial(self.arrived, parameter)
-            self.handles.append(parameter.register_hook(hook))
 
-    def arrived(self, parameter: nn.Parameter, _: torch.Tensor) -> None:
+    def arrived(self, parameter: nn.Parameter, gradient: torch.Tensor) -> None:
         if parameter not in self.started:
             self.started.add(parameter)
             self.clear(parameter)
@@ -251,15 +238,13 @@ class AddsPlaceholders(HasMainGrads):
     violates="bucket_is_exclusive_while_reducing",
     beside=[*REENTRANT, EARLY, BY_HAND],
 )
-class RefusesLateWrites(PlainGrads):
+class RefusesLateWrites(HearsGradients):
     """Starts sums in its own hook and refuses a later write; it does not see a later read."""
 
     def bind(self) -> None:
         self.counts: Counter[nn.Parameter] = Counter()
         self.works: list[tuple[torch.Tensor, int, dist.Work]] = []
-        for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
-            self.handles.append(hook)
+        super().bind()
 
     def accumulated(self, parameter: nn.Parameter) -> None:
         self.counts[parameter] += 1

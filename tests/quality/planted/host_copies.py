@@ -1,4 +1,4 @@
-"""Sums that pass through one buffer in pinned memory, whose copies may be late.
+"""Sums that pass through one buffer in pinned memory, and copies that a second stream reduces.
 
 Copies with `non_blocking` are queued, as DeepSpeed's and FSDP2's offloading queues them
 (pytorch#180666, Megatron-LM#7398). Only a wait tells that one is done.
@@ -10,6 +10,7 @@ from torch import nn
 
 from syncverify.bugbank.bases.placements import local, local_grad, reduce_groups
 from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.bugbank.memory import ReducesCopy
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -114,3 +115,31 @@ class WaitsForItsEvent(OnePinnedBuffer):
         arrived = torch.cuda.Event()
         arrived.record()
         arrived.synchronize()
+
+
+# Copies that a second stream reduces, and how long their memory is kept.
+
+
+class HoldsUntilJoined(ReducesCopy):
+    """Correct: copies live until the stream that they came from has waited."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.held: list[torch.Tensor] = []
+
+    def keep(self, copy: torch.Tensor) -> None:
+        self.held.append(copy)
+
+    def wait(self) -> None:
+        super().wait()
+        self.held.clear()
+
+
+class RecordsEachCopy(HoldsUntilJoined):
+    """Right, but copies pile up: none is used again before the host waits.
+
+    Source: pytorch/pytorch#147168.
+    """
+
+    def keep(self, copy: torch.Tensor) -> None:
+        copy.record_stream(self.comm)

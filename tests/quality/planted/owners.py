@@ -1,6 +1,5 @@
 """Synchronizers that reduce each gradient to one rank, its owner; defective ones among them."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -8,10 +7,29 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from syncverify.bugbank.bases.placements import reduce_groups
 from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.program.modules.named import module_parameters
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec
+from tests.quality.planted.planted import VALUE, plant, planted, right, training
+
+TWO_STEPS = training(2, shape=(3,), ranks=3, accumulations=(1, 1))
+GRID = training(
+    2,
+    shape=(3,),
+    accumulations=(2, 1),
+    mesh=MeshSpec((2, 2), ("dp", "tp")),
+    parameter={"placements": ("R", "R")},
+)
+MESH = MeshSpec((2,), ("dp",))
+MODULE = Scenario(MESH, module_parameters("mlp", MESH), (1, 1), 64, module="mlp")
+ROUNDED = "gradient_is_within_rounding"
+MOVED = ("gradient of 'p0' is right on rank 1 in step 1, and not on its owner, rank 0",)
 
 
+@right(TWO_STEPS, GRID, MODULE)
 class ReducesToOwner(PlainGrads):
     """Correct: `dist.reduce` to the n-th rank for the n-th parameter, axis after axis."""
 
@@ -37,7 +55,7 @@ class ReducesToOwner(PlainGrads):
 
     def reduce_to(self, seat: int, gradient: torch.Tensor) -> None:
         local = gradient.to_local().detach()
-        for group in groups_of(gradient):
+        for group in reduce_groups(gradient):
             root = seat % group.size()
             self.send(local, group, root)
             if group.rank() != root:
@@ -47,6 +65,7 @@ class ReducesToOwner(PlainGrads):
         dist.reduce(local, group=group, group_dst=root)
 
 
+@right(TWO_STEPS, GRID, MODULE)
 class NamesOwner(ReducesToOwner):
     """Correct: it tells the owner, and other ranks drop their gradients."""
 
@@ -54,7 +73,7 @@ class NamesOwner(ReducesToOwner):
         if not parameter.requires_grad or not isinstance(parameter, DTensor):
             return True
         index = self.index(parameter)
-        groups = [*groups_of(parameter)]
+        groups = reduce_groups(parameter)
         return all(group.rank() == index % group.size() for group in groups)
 
     def wait(self) -> None:
@@ -64,6 +83,7 @@ class NamesOwner(ReducesToOwner):
                 parameter.grad = None
 
 
+@right(TWO_STEPS, GRID)
 class ReducesOneByOneInBackward(NamesOwner):
     """Correct: it starts each reduction in a hook, and the owner alone waits for it."""
 
@@ -97,6 +117,7 @@ class ReducesOneByOneInBackward(NamesOwner):
         self.counts = dict.fromkeys(self.parameters, 0)
 
 
+@planted((VALUE, "wrong_owner"), scenarios=(TWO_STEPS,), says=MOVED)
 class ChangesOwner(ReducesToOwner):
     """Defect: from the second step on, the next rank gets the sum."""
 
@@ -104,6 +125,7 @@ class ChangesOwner(ReducesToOwner):
         return index + min(self.step, 1)
 
 
+@planted((VALUE, "wrong_owner"), scenarios=(TWO_STEPS,), says=MOVED)
 class NamesAnotherOwner(NamesOwner):
     """Defect: from the second step on, the next rank gets the sum; `owner()` does not say so."""
 
@@ -114,6 +136,7 @@ class NamesAnotherOwner(NamesOwner):
         return index + min(self.step, 1)
 
 
+@planted((VALUE, "rank_contribution_missing"), scenarios=(TWO_STEPS,))
 class LosesAContribution(ReducesToOwner):
     """Defect: the last rank of each group sends zeros."""
 
@@ -123,6 +146,13 @@ class LosesAContribution(ReducesToOwner):
         super().send(local, group, root)
 
 
+@planted(
+    (VALUE, "no_owner"),
+    scenarios=(TWO_STEPS,),
+    says=(
+        "expected an owner of 'p0' among ranks [0, 1, 2], but owner() is false on each",
+    ),
+)
 class NobodyOwns(NamesOwner):
     """Defect: no rank says that it owns a gradient."""
 
@@ -130,14 +160,14 @@ class NobodyOwns(NamesOwner):
         return False
 
 
+@planted((VALUE,), scenarios=(TWO_STEPS,))
 class PromisesAllRanks(ReducesToOwner):
     """Defect: its contract promises the sum on all ranks."""
 
     capabilities = replace(ReducesToOwner.capabilities, gradients="all ranks")
 
 
-def groups_of(tensor: DTensor) -> Iterator[dist.ProcessGroup]:
-    """Yield the groups of the mesh axes over which a tensor is replicated."""
-    for axis, placement in enumerate(tensor.placements):
-        if placement.is_replicate():
-            yield tensor.device_mesh.get_group(axis)
+OTHERS = [
+    plant(each, (ROUNDED, "wrong_owner"), scenarios=(MODULE,), is_alone=True)
+    for each in (ChangesOwner, NamesAnotherOwner)
+]

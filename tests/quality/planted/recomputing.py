@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from tests.quality.planted.graph_words import shown
-from tests.quality.planted.watching import WatchesBackwards
+from tests.quality.planted.watching import HearsGradients, WatchesBackwards
 
 
-class CountsRecomputed(WatchesBackwards):
+class CountsRecomputed(HearsGradients, WatchesBackwards):
     """Correct: counts uses that are computed again, and gradients, of each micro-batch."""
 
     def bind(self) -> None:
@@ -22,9 +22,6 @@ class CountsRecomputed(WatchesBackwards):
         self.uses: Counter[nn.Parameter] = Counter()
         self.came: Counter[nn.Parameter] = Counter()
         self.is_last = False
-        for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
-            self.handles.append(hook)
 
     def run_micro_batch(self, *args: Any, is_last: bool, **kwargs: Any) -> None:
         self.is_last = is_last
@@ -69,17 +66,13 @@ class DoneWhenRecomputedCame(CountsRecomputed):
 class TakesInnerForwardForEvaluation(CountsRecomputed):
     """Takes uses under `no_grad` beside others for an evaluation, and leaves out the parameter."""
 
-    def bind(self) -> None:
-        super().bind()
-        self.evaluated: set[nn.Parameter] = set()
-
     def recomputed(self, parameter: nn.Parameter) -> None:
         if torch.is_grad_enabled():
             super().recomputed(parameter)
         else:
-            self.evaluated.add(parameter)
+            self.noted[parameter] = True
 
     def wait(self) -> None:
-        self.left_out |= {p for p in self.evaluated if self.uses[p]}
-        self.evaluated.clear()
+        self.left_out |= {p for p in self.noted if self.uses[p]}
+        self.noted.clear()
         super().wait()

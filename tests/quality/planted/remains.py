@@ -1,10 +1,17 @@
-"""Synchronizers with right gradients that leave something behind, or hold more and more."""
+"""Synchronizers with right gradients that leave something behind, or change the process."""
 
+import gc
+import os
 import random
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy.random
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from studies.redteam.wrong.autograd import RemovesAllHooks
 from studies.redteam.wrong.leftovers import (
@@ -25,7 +32,14 @@ from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from tests.quality.planted.planted import UNBIND, plant, planted, right, training
+from tests.quality.planted.planted import (
+    UNBIND,
+    Planted,
+    plant,
+    planted,
+    right,
+    training,
+)
 
 CAP = "bucket_fits_the_cap"
 SIX_STEPS = Scenario(
@@ -50,25 +64,19 @@ class DrawsNumbers(ViewBuckets):
     """Right: numbers may be drawn, and a seed may be set for the length of a block."""
 
     def wait(self) -> None:
-        torch.rand(10)
+        super().wait()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(7)
-            torch.rand(1)
-        state = random.getstate()
+        states = random.getstate(), numpy.random.get_state()
         random.seed(7)
-        random.setstate(state)
+        numpy.random.seed(7)
+        random.setstate(states[0])
+        numpy.random.set_state(states[1])
+        # As many as move a generator on.
+        torch.rand(10)
+        numpy.random.random(3000)
         for _ in range(1000):
             random.random()
-        super().wait()
-
-
-@planted((UNBIND, "setting_changed"), **SHOWN)
-class ChangesPrecision(ViewBuckets):
-    """The precision of matrix products is lowered, and not raised again."""
-
-    def bind(self) -> None:
-        super().bind()
-        torch.set_float32_matmul_precision("medium")
 
 
 def replace_backward() -> None:
@@ -85,24 +93,46 @@ def replace_backward() -> None:
     torch.Tensor.backward = backward
 
 
-@planted((UNBIND, "hook_left"), **SHOWN)
-class ReplacesBackward(ViewBuckets):
-    """A method of torch is replaced, and stays."""
+@right(SIX_STEPS)
+class ChangesForABlock(ViewBuckets):
+    """Right: `wait()` puts all settings back; `bind()` sets a variable that torch's tools set."""
 
     def bind(self) -> None:
         super().bind()
-        replace_backward()
-
-
-@right(SIX_STEPS)
-class ChangesDtypeForABlock(ViewBuckets):
-    """Right: the default dtype is set back."""
+        os.environ["MASTER_ADDR"] = "localhost"  # as torch's own tools do
+        for parameter in filter(lambda p: p.requires_grad, *self.param_groups):
+            parameter.peers = (0, [parameter])
 
     def wait(self) -> None:
-        before = torch.get_default_dtype()
+        hook = register_module_forward_pre_hook(lambda *_: None)
+        dtype = torch.get_default_dtype()
         torch.set_default_dtype(torch.bfloat16)
-        super().wait()
-        torch.set_default_dtype(before)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            super().wait()
+        hook.remove()
+        torch.set_default_dtype(dtype)
+        gc.disable()
+        gc.callbacks.append(lambda *_: None)
+        gc.callbacks.pop()
+        torch.set_flush_denormal(True)
+        os.environ["A_VARIABLE"] = "1"
+        del os.environ["A_VARIABLE"]
+        torch.set_flush_denormal(False)
+        gc.enable()
+
+
+def changing(
+    name: str, change: Callable[[], object], cause: str = "setting_changed"
+) -> Planted:
+    """Plant a synchronizer whose `bind()` changes the process."""
+
+    def bind(self: ViewBuckets) -> None:
+        ViewBuckets.bind(self)
+        change()
+
+    subject = type(name, (ViewBuckets,), {"bind": bind})
+    return plant(subject, (UNBIND, cause), **SHOWN)
 
 
 @planted(
@@ -137,6 +167,27 @@ class OneABucket(AveragedMainGrads):
 
 
 OTHERS = [
+    changing("SeedsNumpy", lambda: numpy.random.seed(7), "generator_seeded"),
+    changing("ChangesPrecision", lambda: torch.set_float32_matmul_precision("medium")),
+    changing("ReplacesBackward", replace_backward, "hook_left"),
+    changing("StopsCollector", gc.disable),
+    changing("FlushesDenormals", lambda: torch.set_flush_denormal(True)),
+    # The harness sets it.
+    changing(
+        "ChangesCudnn", lambda: setattr(torch.backends.cudnn, "deterministic", False)
+    ),
+    changing(
+        "ChangesEnvironment",
+        lambda: os.environ.update({"CUDA_DEVICE_MAX_CONNECTIONS": "1"}),
+    ),
+    changing("SilencesWarnings", lambda: warnings.simplefilter("ignore")),
+    changing(
+        "HooksAllModules", lambda: register_module_forward_pre_hook(lambda *_: None)
+    ),
+    changing(
+        "HooksAllOptimizers",
+        lambda: register_optimizer_step_post_hook(lambda *_: None),
+    ),
     plant(LeavesNodeHooks, (UNBIND, "hook_left"), **SHOWN),
     plant(RemovesAllHooks, (UNBIND, "hook_lost"), **SHOWN),
     plant(LeavesMainGrad, (UNBIND, "attribute_left"), **SHOWN),

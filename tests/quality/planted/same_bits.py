@@ -1,12 +1,13 @@
-"""Replicas are the same bits, where a gradient rounds too: an owner may not keep its own value."""
+"""Sums that round: replicas are the same bits, and micro-batches are not added in the dtype of the wire."""
 
 from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
-from syncverify.bugbank.bases.placements import local, reduce_groups
+from syncverify.bugbank.bases.placements import local, local_grad, reduce_groups
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.program.modules.named import module_parameters
 from syncverify.scenario.contract import Capabilities
@@ -15,11 +16,13 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from tests.quality.planted.planted import (
     AGREE,
     UNBIND,
+    VALUE,
     built_in,
     planted,
     right,
     training,
 )
+from tests.quality.planted.watching import HearsGradients
 
 DIFFER = (AGREE, "replicas_differ")
 WIRE = Capabilities(varying_accumulations=True, wire_dtype="bfloat16")
@@ -109,3 +112,53 @@ OTHERS = built_in(
     "fsdp2:reduce_dtype=bfloat16",
     scenarios=(ON_FOUR_RANKS,),
 )
+
+
+# Terms that cancel out show sums over micro-batches in the dtype of the wire.
+
+
+CANCELLING = training(
+    shape=(2, 3),
+    ranks=4,
+    accumulations=(3,),
+    cap_bytes=64,
+    parameter={"gradient": "cancelling"},
+)
+ROUNDED = (VALUE, "rounded")
+
+
+@right(CANCELLING)
+class SendsNarrow(PlainGrads):
+    """Adds up micro-batches in the dtype of the gradient, and ranks in bfloat16."""
+
+    capabilities = Capabilities(varying_accumulations=True, wire_dtype="bfloat16")
+
+    def reduce(self, gradient: torch.Tensor) -> None:
+        sent = gradient.to(torch.bfloat16)
+        super().reduce(sent)
+        local(gradient).copy_(local(sent))
+
+
+@planted(ROUNDED, scenarios=(CANCELLING,))
+class HoldsSumsNarrow(HearsGradients, SendsNarrow):
+    """Holds the sum of the micro-batches in bfloat16."""
+
+    def bind(self) -> None:
+        self.held: dict[nn.Parameter, torch.Tensor] = {}
+        self.before: dict[nn.Parameter, torch.Tensor] = {}
+        super().bind()
+
+    def accumulated(self, parameter: nn.Parameter) -> None:
+        now = local_grad(parameter).clone()
+        added = (now - self.before.get(parameter, 0)).to(torch.bfloat16)
+        self.held[parameter] = self.held.get(parameter, 0) + added
+        self.before[parameter] = now
+
+    def wait(self) -> None:
+        for parameter, held in self.held.items():
+            local_grad(parameter).copy_(held)
+        super().wait()
+
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        self.held, self.before = {}, {}

@@ -42,7 +42,7 @@ from tests.quality.planted.planted import (
 )
 from tests.quality.planted.several_meshes import BucketsByShape, GroupsByName
 from tests.quality.planted.unequal_replicas import BroadcastsOneParameter
-from tests.quality.planted.updates_in_backward import StartsInItsHook
+from tests.quality.planted.updates import StartsInItsHook
 
 
 class LooksAtTwoAxes(MainGrads):

@@ -5,6 +5,7 @@ parameter, FSDP hooks the tensors that forward returns. Each defect misreads the
 thing, and mostly leaves parameters out of `wait()`.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -19,6 +20,32 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.contract import Capabilities
 
 
+class HearsGradients(PlainGrads):
+    """Correct: hears of each gradient that has been accumulated, and ignores it."""
+
+    def bind(self) -> None:
+        super().bind()
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
+            self.handles.append(hook)
+
+    def accumulated(self, parameter: nn.Parameter) -> None:
+        pass
+
+
+class HearsArrivals(PlainGrads):
+    """Correct: hears of each gradient that arrives at a parameter, and ignores it."""
+
+    def bind(self) -> None:
+        super().bind()
+        for parameter in self.parameters:
+            hook = functools.partial(self.arrived, parameter)
+            self.handles.append(parameter.register_hook(hook))
+
+    def arrived(self, parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+        pass
+
+
 class RunsMicroBatches(PlainGrads):
     """Correct: as DDP it knows plain tensors, and runs whole micro-batches."""
 
@@ -29,7 +56,9 @@ class RunsMicroBatches(PlainGrads):
     )
 
     def bind(self) -> None:
+        super().bind()
         self.left_out: set[nn.Parameter] = set()
+        self.noted: dict[Any, Any] = {}
 
     def run_micro_batch(
         self,
@@ -170,6 +199,13 @@ class WalksGraph(RunsMicroBatches):
                 variable = getattr(following, "variable", None)
                 if any(variable is each for each in self.parameters):
                     yield node, place, variable
+
+    def behind_each(self, losses: Any, name: str) -> Iterator[tuple[Any, nn.Parameter]]:
+        """Yield each node of a name, with each parameter that it passes gradients to."""
+        for node in nodes(losses):
+            if node.name() == name:
+                for parameter in self.behind(node):
+                    yield node, parameter
 
     def behind(self, node: Any) -> list[nn.Parameter]:
         """List the parameters that a node passes gradients to."""

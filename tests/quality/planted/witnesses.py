@@ -4,11 +4,15 @@ from typing import Any
 
 from syncverify.bugbank.catalogue import entries, entry_of
 from tests.quality.planted.forms import AssignsLocalPart, Reforms
-from tests.quality.planted.growth import KeepsFewHandles, KeepsHandles
+from tests.quality.planted.growth import (
+    KeepsFewHandles,
+    KeepsHandles,
+    ReducesPadding,
+    ReducesUnfilledStaging,
+)
 from tests.quality.planted.modules import DropsLastBits, ModuleGrads
 from tests.quality.planted.remains import CountsCapInElements, KeepsCap
 from tests.quality.planted.timing import ReducesInRandomOrder, ReducesInSeededOrder
-from tests.quality.planted.unwritten import ReducesPadding, ReducesUnfilledStaging
 
 # Replicas that differ come after a wrong gradient: at least one of them is wrong.
 _DIFFERS = entry_of("dp-group-ignores-sequence-parallel")

@@ -22,7 +22,7 @@ from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.strategies import scenarios
 from syncverify.subjects.subject import Subject, resolve
-from tests.quality.planted.updates_in_backward import (
+from tests.quality.planted.updates import (
     CallsSteps,
     ReducesAfterBackward,
     ReducesBeforeLaterHooks,
