@@ -1,5 +1,6 @@
 """Programs about which the harness once cried wolf: a right synchronizer is right in them."""
 
+import itertools
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -19,9 +20,9 @@ from syncverify.subjects.subject import resolve
 from tests.programs import violations
 
 ALONE = MeshSpec((1,), ("dp",))
-PAIR = MeshSpec((2,), ("dp",))
 # Uses whose functions a compiler makes, for a minute each.
 COMPILED = {"compiled_region", "cpp_function", "cpp_kernel"}
+USES = [each for each in WORDS["use"] if each not in COMPILED]
 GRID = MeshSpec((2, 2), ("dp", "tp"))
 
 
@@ -149,12 +150,15 @@ def test_a_right_subject_raises_no_alarm(subject: str, scenario: Scenario) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overflow", ["inf", "nan"])
-@pytest.mark.parametrize("use", [each for each in WORDS["use"] if each not in COMPILED])
+@pytest.mark.parametrize(
+    ("use", "overflow"), zip(USES, itertools.cycle(["inf", "nan"]), strict=False)
+)
 def test_a_gradient_that_overflows_stays_with_its_parameter(
     use: str, overflow: str
 ) -> None:
     first, last = parameter(shape=(3,)), parameter("p2", shape=(3,), gradient=overflow)
     between = parameter("p1", shape=(3,), use=use, gradient=overflow)
-    scenario = program(first, between, last, mesh=PAIR, accumulations=(2, 1))
+    scenario = program(
+        first, between, last, mesh=MeshSpec((2,), ("dp",)), accumulations=(2, 1)
+    )
     assert violations(PlainGrads, scenario) == []

@@ -10,9 +10,9 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contract_file import contract_text, read_contract
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, TABLE_VERSION
-from syncverify.search.observation import ObservationPlan, features_beyond, observe
+from syncverify.search.observation import ObservationPlan, observe
 from syncverify.subjects.subject import resolve
-from syncverify.verification.verify import PropertyViolation, verify
+from syncverify.verification.verify import verify
 from tests.quality.planted.graphs import RefusesLateWrites
 
 READS = Feature("backward", "hook_reads_grad")
@@ -26,18 +26,6 @@ def test_a_topic_of_a_contract_means_the_values_of_its_version() -> None:
     assert FIRST.covers("backward", "inputs")
     named = Capabilities(table_version=1, right=frozenset({"backward", str(READS)}))
     assert named.covers(*READS)
-
-
-def test_newer_values_are_beyond_a_contract_also_those_of_plain_steps() -> None:
-    newer = {each for each, row in FEATURES.items() if row.since > 1}
-    assert READS in newer
-    assert {*map(str, FIRST.newer_features)} <= {*features_beyond(FIRST)}
-    assert {*FIRST.newer_features} <= newer
-    assert Capabilities().newer_features == []
-
-
-def test_no_row_is_newer_than_the_table() -> None:
-    assert max(row.since for row in FEATURES.values()) == TABLE_VERSION
 
 
 def test_a_file_without_a_version_means_the_first(tmp_path: Path) -> None:
@@ -66,11 +54,8 @@ def test_a_base_that_was_silent_is_not_accused_of_a_newer_value(tmp_path: Path) 
     ]
     text = f'varying_accumulations = true\nright = ["backward"]\noutside = {others}\n'
     (file := tmp_path / "contract.toml").write_text(text)
-    report = verify(RefusesLateWrites, contract=file, examples=60, ranks=2, seed=0)
+    report = verify(RefusesLateWrites, contract=file, examples=10, ranks=2, seed=0)
+    assert any(str(READS) in line for line in report.explored)
     subject, plan = resolve(RefusesLateWrites, file), ObservationPlan(2, 3, 0, 0)
     (rated,) = observe(subject, SimBackend(), plan, [str(READS)])
     assert rated.rating == "wrong"
-    assert any(str(READS) in line for line in report.explored)
-    file.write_text(f"table_version = {TABLE_VERSION}\n{text}")
-    with pytest.raises(PropertyViolation):
-        verify(RefusesLateWrites, contract=file, examples=60, ranks=2, seed=0)

@@ -46,32 +46,11 @@ def test_a_hang_ends_the_search_and_features_beyond_the_contract_are_not_tried()
     ]
 
 
-@pytest.mark.long
-def test_a_hang_that_was_saved_is_played_once_more_and_nothing_else(
-    tmp_path: Any,
-) -> None:
-    database = tmp_path / "found"
-    searched(WaitsForEver, database=database)
-    report = searched(WaitsForEver, database=database)
-    assert report.examples == 0
-    assert [each.violation.cause for each in report.violations] == ["never_returns"]
-    assert str(report.not_tried).startswith("not tried: 200 of 200 scenarios, since")
-
-
 class TakesParameters(ViewBuckets):
     """Takes the list of groups for a list of parameters."""
 
     def __init__(self, param_groups: Any, *others: Any) -> None:
         self.numbers = [each.numel() for each in param_groups]
-        super().__init__(param_groups, *others)
-
-
-class RefusesTwoGroups(ViewBuckets):
-    """Raises in some scenarios, after the first one."""
-
-    def __init__(self, param_groups: Any, *others: Any) -> None:
-        if len(param_groups) > 1:
-            raise NotImplementedError("one group")
         super().__init__(param_groups, *others)
 
 
@@ -97,13 +76,3 @@ def test_a_class_that_always_raises_ends_the_search_with_what_it_is_given() -> N
     assert "param_groups is a list of lists of parameters" in hint
     assert replay.startswith("  replay: syncverify replay sv2-")
     assert (empty, last) == ("", verdict(report))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("hardly_shrunk")
-def test_a_class_that_raises_in_some_scenarios_is_searched_on() -> None:
-    report = searched(RefusesTwoGroups, examples=12)
-    assert [each.violation.cause for each in report.violations] == [
-        "raised_NotImplementedError"
-    ]
-    assert (report.examples, report.not_tried) == (12, None)

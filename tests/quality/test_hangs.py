@@ -27,9 +27,7 @@ from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
-from syncverify.verification.reported_search import run_search
 from tests.programs import violations
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
@@ -81,22 +79,20 @@ class SkipsFirstCollective(ViewBuckets):
             super().launch(bucket)
 
 
-class Raises(ViewBuckets):
-    """Rank 1 raises an error."""
-
-    def wait(self) -> None:
-        if dist.get_rank() == 1:
-            raise ValueError("no bucket for this rank")
-        super().wait()
+class OwnEnd(BaseException):
+    """An error of the subject that is no `Exception`."""
 
 
-class Interrupts(ViewBuckets):
-    """Rank 1 raises the error of Ctrl-C."""
+def raising(error: BaseException) -> type[ViewBuckets]:
+    """Make a class in whose `wait()` rank 1 raises an error."""
 
-    def wait(self) -> None:
-        if dist.get_rank() == 1:
-            raise KeyboardInterrupt
-        super().wait()
+    class Raises(ViewBuckets):
+        def wait(self) -> None:
+            if dist.get_rank() == 1:
+                raise error
+            super().wait()
+
+    return Raises
 
 
 class ClosesGenerators(ViewBuckets):
@@ -104,28 +100,6 @@ class ClosesGenerators(ViewBuckets):
 
     def bind(self) -> None:
         raise GeneratorExit
-
-
-class OwnEnd(BaseException):
-    """An error of the subject that is no `Exception`."""
-
-
-class RaisesOwnEnd(ViewBuckets):
-    """Rank 1 raises an error that is no `Exception`."""
-
-    def zero_grad(self) -> None:
-        if dist.get_rank() == 1:
-            raise OwnEnd("of this rank")
-        super().zero_grad()
-
-
-class RaisesTheEndOfARun(ViewBuckets):
-    """Raises an error that it may have kept from an earlier run."""
-
-    def wait(self) -> None:
-        if dist.get_rank() == 1:
-            raise RunEndedError
-        super().wait()
 
 
 class Exits(ViewBuckets):
@@ -177,24 +151,16 @@ ANYWHERE = [
         r"rank 0: .* at \S*bases/view_buckets\.py:\d+ in launch",
     ),
     (
-        Raises, "raised_ValueError", (1,),
-        r"\S*quality/test_hangs\.py:\d+ in wait: raise ValueError",
-    ),
-    (
-        Interrupts, "raised_KeyboardInterrupt", (1,),
-        r"\S*quality/test_hangs\.py:\d+ in wait: raise KeyboardInterrupt",
-    ),
-    (
         ClosesGenerators, "raised_GeneratorExit", (0,),
         r"\S*quality/test_hangs\.py:\d+ in bind: raise GeneratorExit",
     ),
-    (
-        RaisesOwnEnd, "raised_OwnEnd", (1,),
-        r"\S*quality/test_hangs\.py:\d+ in zero_grad: raise OwnEnd",
-    ),
-    (
-        RaisesTheEndOfARun, "raised_RunEndedError", (1,),
-        r"\S*quality/test_hangs\.py:\d+ in wait: raise RunEndedError",
+    *(
+        (
+            raising(error), f"raised_{type(error).__name__}", (1,),
+            r"\S*quality/test_hangs\.py:\d+ in wait: raise error",
+        )
+        # Ctrl-C, an error of an own class, and one that may have been kept from an earlier run.
+        for error in (ValueError("no bucket"), KeyboardInterrupt(), OwnEnd(), RunEndedError())
     ),
 ]  # fmt: skip
 SIMULATED = (
@@ -216,18 +182,14 @@ PROPERTIES = {
     "never_returns": "every_wait_completes",
     "deadlock": "every_wait_completes",
     "collective_mismatch": "collectives_match_across_ranks",
-    "raised_ValueError": "every_rank_finishes",
-    "raised_KeyboardInterrupt": "every_rank_finishes",
-    "raised_GeneratorExit": "every_rank_finishes",
-    "raised_OwnEnd": "every_rank_finishes",
-    "raised_RunEndedError": "every_rank_finishes",
-    "process_died": "every_rank_finishes",
 }
 
 
 def named(cases: list[tuple[Any, ...]]) -> Any:
     names = ("subject", "cause", "ranks", "place")
-    return pytest.mark.parametrize(names, cases, ids=[c[0].__name__ for c in cases])
+    return pytest.mark.parametrize(
+        names, cases, ids=[f"{c[0].__name__}-{c[1]}" for c in cases]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -268,7 +230,7 @@ def assert_ends(
     backend: Any, subject: type[Any], cause: str, ranks: tuple[int, ...], place: str
 ) -> None:
     first, *_ = violations(subject, TWO_BUCKETS, backend)
-    assert first.identity == (PROPERTIES[cause], cause)
+    assert first.identity == (PROPERTIES.get(cause, "every_rank_finishes"), cause)
     assert first.ranks == ranks
     reported = FoundViolation(first, TWO_BUCKETS)
     text = violation_text(reported, subject=subject.__name__, backend=backend.name)
@@ -309,15 +271,6 @@ def test_a_rank_that_waits_for_a_compiler_is_no_hang(
 ) -> None:
     monkeypatch.setattr(silence, "_MAX_BOUNDS", 10**6)  # on a busy machine
     assert violations(Builds, TWO_BUCKETS, request.getfixturevalue(name)) == []
-
-
-@pytest.mark.nightly
-def test_search_for_a_hang_ends(sim: SimBackend) -> None:
-    """Every example would hang: the search gives up after a few."""
-    report = run_search(resolve(Spins), sim, Settings(ranks=2, examples=50, seed=0))
-    identities = {found.violation.identity for found in report.violations}
-    assert identities == {("every_wait_completes", "never_returns")}
-    assert report.examples < 50
 
 
 TRACED_AFTER_A_HANG = """

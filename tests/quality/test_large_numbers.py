@@ -1,7 +1,5 @@
 """One large number at a time: defects of widths, chunks, rings and counters show."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -13,29 +11,21 @@ from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import FEATURES
 from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.strategies.enlarged_scenarios import _twice, _with_parameters
 from syncverify.subjects.subject import resolve
-from syncverify.verification.verify import verify
 from tests.programs import identities
-from tests.quality.planted import large_numbers
+from tests.quality.planted import magnitudes
 from tests.quality.planted.first_drawn import first_drawn
 
 PLAIN_STEPS = Capabilities(varying_accumulations=True)
-SMALL = Capabilities(
-    varying_accumulations=True,
-    outside=frozenset(
-        {"buckets=3 groups", *(str(each) for each in FEATURES if each.topic == "size")}
-    ),
-)
 DEFECTS = [
     (MaskOfThirtyTwoBits, ("size", "many parameters")),
     (DropsTheRest, ("size", "many elements")),
-    (large_numbers.SkipsAfterWarmUp, ("size", "many steps")),
-    (large_numbers.CountsInThreeBits, ("size", "many micro-batches")),
+    (magnitudes.SkipsAfterWarmUp, ("size", "many steps")),
+    (magnitudes.CountsInThreeBits, ("size", "many micro-batches")),
     (KnowsTwoGroups, ("buckets", "3 groups")),
 ]
 
@@ -46,7 +36,6 @@ def test_each_defect_shows_in_a_default_search() -> None:
 
     def shows_the_last(scenario: Scenario) -> bool:
         features = set(features_of(scenario))
-        # Without its feature a defect is silent, as a test below says.
         for defect in [d for d, feature in missing.items() if feature in features]:
             if identities(defect, scenario):
                 del missing[defect]
@@ -58,7 +47,7 @@ def test_each_defect_shows_in_a_default_search() -> None:
 
 def test_more_parameters_than_usual_come_with_several_steps() -> None:
     """A defect of later steps that eight parameters do not show, nor one step of more."""
-    subject = resolve(large_numbers.WrapsAfterFirstStep)
+    subject = resolve(magnitudes.WrapsAfterFirstStep)
     weights = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2))
     small = Scenario(MeshSpec((2,), ("dp",)), weights, (2,), 16)
     for scenario, is_wrong in (
@@ -68,17 +57,6 @@ def test_more_parameters_than_usual_come_with_several_steps() -> None:
     ):
         run = SimBackend().run(scenario, subject)
         assert bool(check(scenario, run, subject.capabilities)) == is_wrong
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("defect", "feature"), DEFECTS, ids=[defect.__name__ for defect, _ in DEFECTS]
-)
-def test_defect_is_right_in_small_scenarios(
-    defect: type[Any], feature: tuple[str, str]
-) -> None:
-    report = verify(defect, contract=SMALL, examples=60, seed=0)
-    assert feature[1] not in report.coverage.get(feature[0], {})
 
 
 def test_a_wrong_sum_of_many_micro_batches_is_explained() -> None:

@@ -6,7 +6,6 @@ Autograd then adds to memory in flight, which a wait would order; the gradient w
 from dataclasses import replace
 
 import pytest
-import torch
 
 import syncverify
 from syncverify.backends.sim import SimBackend
@@ -15,12 +14,9 @@ from syncverify.bugbank.catalogue import entry_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.first_violation import find_first
 from syncverify.search.judge import Judge
 from syncverify.search.occurrences import Occurrences
-from syncverify.search.result import SilentProgress
 from syncverify.search.schedules import ScheduleChoice
-from syncverify.settings import Settings
 
 pytestmark = pytest.mark.slow
 P = ParameterSpec
@@ -37,23 +33,6 @@ class AnyForAll(ViewBuckets):
     def is_ready(self, bucket: Bucket) -> bool:
         counts = [bucket.counts[each] for each in bucket.parameters]
         return max(counts) == self.required and bucket.work is None
-
-
-class AnyForAllOnASideStream(AnyForAll):
-    """Waits for the sum on the side stream at once."""
-
-    def launch(self, bucket: Bucket) -> None:
-        self.stream = torch.cuda.Stream()
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            super().launch(bucket)
-            assert bucket.work is not None
-            bucket.work.wait()
-
-    def wait(self) -> None:
-        for bucket in self.buckets:
-            bucket.work = None
-        torch.cuda.current_stream().wait_stream(self.stream)
 
 
 class WritesInFlight(ViewBuckets):
@@ -81,11 +60,8 @@ def related(
 
 
 @pytest.mark.parametrize("accumulations", [2, 3])
-@pytest.mark.parametrize("subject", [AnyForAll, AnyForAllOnASideStream])
-def test_the_early_reduction_comes_before_the_use_in_flight(
-    subject: type, accumulations: int
-) -> None:
-    found = related(subject, accumulations)
+def test_the_early_reduction_comes_before_the_use_in_flight(accumulations: int) -> None:
+    found = related(AnyForAll, accumulations)
     assert [*found] == [EARLY]
     assert TOUCHED in found[EARLY]
 
@@ -121,15 +97,3 @@ def test_a_second_reduction_of_an_early_sum_is_a_form_of_it() -> None:
         met.add(judge.judge_schedule(scenario, DEFAULT_SCHEDULE).violations)
     assert FILLED in met.own
     assert [*met.reported()] == [EARLY]
-
-
-@pytest.mark.long
-def test_a_defect_is_first_met_as_a_report_names_it() -> None:
-    found = find_first(
-        LAUNCHES_ON_FIRST.defect(),
-        SimBackend(),
-        Settings(examples=20, seed=0),
-        SilentProgress(),
-    )
-    assert found.found is not None
-    assert found.found.violation.identity == EARLY

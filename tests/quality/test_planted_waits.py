@@ -8,17 +8,31 @@ Such a wait orders all later work, and so it hides a missing wait between stream
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.ordering.held_memory import HeldMemory, held_memory
 from syncverify.judge.ordering.races import judge_orderings
+from syncverify.judge.properties import check
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim.device.seen_device import SeenDevice
 from syncverify.simulation.playing import SimulatedProgram, play
-from syncverify.trace.records import CollectiveWait, HostWait, StreamWait, TraceRecord
+from syncverify.subjects.subject import resolve
+from syncverify.trace.records import (
+    CollectiveWait,
+    HostWait,
+    StorageFreed,
+    StreamWait,
+    TraceRecord,
+)
 from syncverify.trace.run import Traces
+from tests.quality.planted.host_copies import HoldsUntilJoined, RecordsEachCopy
 
 
 def two_steps(*, foreach: bool) -> Callable[[], None]:
@@ -79,3 +93,44 @@ def test_counters_on_the_device_would_hide_some(
     monkeypatch.setattr(SeenDevice, "keep_on_host", lambda *_: None)
     found = removals(traces_of(two_steps(foreach=False)))
     assert any(hidden > 0 for _, hidden in found)
+
+
+# Memory that `record_stream` holds back is measured, and is no violation.
+
+
+MANY_BUCKETS = Scenario(
+    MeshSpec((2,), ("dp",)),
+    tuple(ParameterSpec(f"p{index}", (64,), ("R",)) for index in range(50)),
+    (1,),
+    256,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launch", ["current_stream", "parameter_streams"])
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (RecordsEachCopy, HeldMemory(50, 12_800, 256, rank=0, step=0)),
+        (HoldsUntilJoined, HeldMemory()),
+    ],
+)
+def test_copies_pile_up_where_they_are_recorded(
+    subject: type, expected: HeldMemory, launch: str
+) -> None:
+    """Memory that autograd records for the caller's own streams does not count."""
+    found, scenario = resolve(subject), replace(MANY_BUCKETS, launch=launch)
+    run = SimBackend().run(scenario, found)
+    events = [rank_run.trace for rank_run in run.ranks]
+    assert held_memory(events) == expected
+    assert autograd_records(events) == (launch != "current_stream")
+    assert check(scenario, run, found.capabilities) == []
+
+
+def autograd_records(traces: list[list[TraceRecord]]) -> bool:
+    return any(
+        event.engine_streams
+        for events in traces
+        for event in events
+        if isinstance(event, StorageFreed)
+    )

@@ -11,7 +11,6 @@ from studies.bank_rows import caught
 from syncverify import verify
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
 from syncverify.bugbank.bases.view_buckets import AveragedViewBuckets, ViewBuckets
 from syncverify.bugbank.catalogue import entries, entry_of
@@ -26,9 +25,8 @@ from syncverify.search.found_violation import FoundViolation
 from tests.programs import violations
 from tests.quality.planted.lifecycle_words import ForksFromLastGradient
 from tests.quality.planted.planted import LIVE, MATCH, ORDER, WAITS, training
-from tests.quality.planted.reports import APART, REPORTS, Report
+from tests.quality.planted.reports import REPORTS, Report
 
-ROOT = Path(__file__).parents[2]
 CAUGHT = caught()
 # Violations of these properties have no gradient to show.
 ABOUT_LINES = {LIVE, WAITS, MATCH, ORDER}
@@ -123,14 +121,6 @@ def test_defect_is_named_where_no_data_moves(report: Report) -> None:
 
 
 @pytest.mark.slow
-def test_endless_run_ends_at_the_same_step_every_time() -> None:
-    subject = entry_of("polls-for-absent-rank").defect()
-    one, other = (SimBackend().run(APART, subject) for _ in range(2))
-    assert one.fault == other.fault
-    assert [own.trace for own in one.ranks] == [own.trace for own in other.ranks]
-
-
-@pytest.mark.slow
 def test_a_stream_of_the_training_program_is_distinguished() -> None:
     scenario = training(2, cap_bytes=1024, launch="parameter_streams")
     (found,) = violations(ForksFromLastGradient, scenario)
@@ -154,29 +144,7 @@ def test_twin_of_a_defect_has_no_violation(twin: Entry) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize(
-    "right",
-    [PLAIN[0], *(pytest.param(t, marks=pytest.mark.nightly) for t in (*PLAIN[1:], Careful))],
-)  # fmt: skip
-def test_right_base_has_no_violation(right: type, seed: int) -> None:
-    examples = num_scenarios(25)
-    report = verify(right, ranks=4, examples=examples, seed=seed)
-    assert (report.violations, report.examples) == ((), examples)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("right", PLAIN)
 def test_right_base_has_no_violation_on_real_processes(right: type) -> None:
     report = verify(right, backend="gloo", ranks=3, examples=10, seed=0)
     assert (report.violations, report.examples) == ((), 10)
-
-
-def test_what_the_page_of_known_defects_lists_of_races_is_an_entry() -> None:
-    page = (ROOT / "docs/known-defects.md").read_text()
-    known = {entry.name for entry in entries()} | {"record-stream-overallocation"}
-    for title in ("Order and streams", "Memory", "Ranks that differ"):
-        section = page.partition(f"## {title}\n")[2].partition("\n## ")[0]
-        listed = {*re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)}
-        assert listed
-        assert listed <= known

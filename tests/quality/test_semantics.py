@@ -8,7 +8,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.subjects.subject import resolve
 from tests.programs import report_on
-from tests.quality.planted import futures, semantics
+from tests.quality.planted import semantics
 from tests.quality.planted.planted import training
 
 pytestmark = pytest.mark.usefixtures("hardly_shrunk")
@@ -52,8 +52,8 @@ def test_what_is_right_on_gloo_only_is_found() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("subject", [
-    semantics.RefillsInOrder, semantics.RefillsOnNccl, futures.WaitsForTheFuture,
-    futures.WaitsForTheCallback, futures.WaitsOnTwoStreams,
+    semantics.RefillsInOrder, semantics.RefillsOnNccl, semantics.WaitsForTheFuture,
+    semantics.WaitsForTheCallback, semantics.WaitsOnTwoStreams,
     semantics.SendsOnWhatComesOnNccl, semantics.SendsOnParts, semantics.SendsOnPartsOnGpus,
 ])  # fmt: skip
 def test_correct_twin_is_silent(subject: type[Any]) -> None:
@@ -62,7 +62,7 @@ def test_correct_twin_is_silent(subject: type[Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("subject", [
-    futures.JoinsTheStreamAlone, futures.ForgetsTheCallback,
+    semantics.JoinsTheStreamAlone, semantics.ForgetsTheCallback,
 ])  # fmt: skip
 def test_a_future_orders_nothing_before_it_is_waited_for(subject: type[Any]) -> None:
     (found,) = report_on(subject, **FEW).violations
@@ -70,8 +70,8 @@ def test_a_future_orders_nothing_before_it_is_waited_for(subject: type[Any]) -> 
 
 
 @pytest.mark.parametrize(("subject", "did"), [
-    (futures.WaitsForAnEvent, "makes no progress"),
-    (futures.WaitsForAnEventForAWhile, "raises"),
+    (semantics.WaitsForAnEvent, "makes no progress"),
+    (semantics.WaitsForAnEventForAWhile, "raises"),
 ])  # fmt: skip
 def test_a_host_that_waits_for_a_callback_is_not_judged(
     subject: type[Any], did: str

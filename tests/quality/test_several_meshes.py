@@ -6,9 +6,8 @@ import pytest
 
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.contract import EVERYTHING, Capabilities
-from syncverify.scenario.other_meshes import other_mesh
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.specs import ParameterSpec
 from syncverify.search.needed_features import _with_one_feature_less
 from syncverify.search.simpler_scenarios import simpler_scenarios
 from tests.programs import identities
@@ -61,53 +60,18 @@ def test_a_violation_without_need_of_a_second_mesh_loses_it(shown: Scenario) -> 
     assert any(each.parameters[1].on_mesh == "own" for each in plain)
 
 
-def test_json_keeps_the_meshes_of_parameters() -> None:
-    assert Scenario.from_json(planted.TRANSPOSED.to_json()) == planted.TRANSPOSED
-
-
 @pytest.mark.parametrize(
-    ("mesh", "word", "expected"),
+    ("placements", "on_mesh", "message"),
     [
-        (planted.GRID, "transposed", MeshSpec((2, 2), ("tp", "dp"), "column_major")),
-        (planted.GRID, "reshaped", MeshSpec((4,), ("dp",))),
-        (planted.LINE, "reshaped", MeshSpec((2, 2), ("dp", "ep"))),
-        (MeshSpec((3,), ("ep",)), "reshaped", MeshSpec((3, 1), ("ep", "dp"))),
-        (MeshSpec((1,), ()), "reshaped", MeshSpec((1, 1), ())),
-    ],
-)
-def test_the_mesh_of_a_scenario_makes_the_other_meshes(
-    mesh: MeshSpec, word: str, expected: MeshSpec
-) -> None:
-    assert other_mesh(mesh, word) == expected
-
-
-@pytest.mark.parametrize(
-    ("mesh", "parameter", "message"),
-    [
-        (
-            planted.LINE,
-            ParameterSpec("p", (4,), ("R",), on_mesh="transposed"),
-            "two axes",
-        ),
-        (
-            planted.LINE,
-            ParameterSpec("p", (4,), None, on_mesh="reshaped"),
-            "has placements",
-        ),
-        (
-            planted.LINE,
-            ParameterSpec("p", (4,), ("R",), on_mesh="reshaped"),
-            "one placement",
-        ),
-        (
-            planted.LINE,
-            ParameterSpec("p", (4,), ("R",), on_mesh="other"),
-            "on_mesh of 'p'",
-        ),
+        (("R",), "transposed", "two axes"),
+        (None, "reshaped", "has placements"),
+        (("R",), "reshaped", "one placement"),
+        (("R",), "other", "on_mesh of 'p'"),
     ],
 )
 def test_a_parameter_that_does_not_lie_on_its_mesh_is_refused(
-    mesh: MeshSpec, parameter: ParameterSpec, message: str
+    placements: tuple[str, ...] | None, on_mesh: str, message: str
 ) -> None:
+    parameter = ParameterSpec("p", (4,), placements, on_mesh=on_mesh)
     with pytest.raises(ScenarioFormatError, match=message):
-        Scenario(mesh, (parameter,), (1,), 64)
+        Scenario(planted.LINE, (parameter,), (1,), 64)

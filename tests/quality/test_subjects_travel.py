@@ -77,15 +77,6 @@ def test_only_what_cannot_be_imported_travels_by_value(nowhere: ModuleType) -> N
     assert len(pack_subject(resolve(ReducesInSeededOrder))) < len(packed)
 
 
-def test_a_path_with_dots_leads_to_the_same_module(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before = pack_subject(resolve(ReducesInSeededOrder))
-    root = Path(__file__).parents[2]
-    monkeypatch.syspath_prepend(str(root / "tests" / ".."))
-    assert pack_subject(resolve(ReducesInSeededOrder)) == before
-
-
 def test_this_package_is_not_copied_beside_one_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ EVERY_VARIANT = {
 }
 # Backwards that write `.grad`, or free it, in their own ways.
 _BACKWARDS = {
-    "synchronizer": (PLAIN, "create_graph", "hook_writes_grad", "reentrant"),
+    "synchronizer": (PLAIN, "create_graph", "reentrant"),
     "ddp": (PLAIN, "create_graph"),
 }
 
