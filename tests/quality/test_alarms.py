@@ -151,7 +151,7 @@ def test_a_right_subject_raises_no_alarm(subject: str, scenario: Scenario) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("use", "overflow"), zip(USES, itertools.cycle(["inf", "nan"]), strict=False)
+    ("use", "overflow"), [*zip(USES, itertools.cycle(["inf", "nan"]), strict=False)]
 )
 def test_a_gradient_that_overflows_stays_with_its_parameter(
     use: str, overflow: str

@@ -1,6 +1,6 @@
 """Causes that lie elsewhere than where a run first goes wrong: hooks, state, contents."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -12,6 +12,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
 from tests.quality.planted.planted import (
+    ACCUMULATE,
     LIVE,
     UNBIND,
     VALUE,
@@ -19,6 +20,7 @@ from tests.quality.planted.planted import (
     right,
     training,
 )
+from tests.quality.planted.watching import HearsGradients
 
 ONE, PAIR = training(shape=(3,)), training(2, shape=(3,))
 TWO_STEPS = training(shape=(3,), accumulations=(2, 2))
@@ -192,3 +194,50 @@ class SumsOverAllRanksForEachAxis(PlainGrads):
         for parameter in self.parameters:
             for _ in parameter.placements:
                 dist.all_reduce(local_grad(parameter))
+
+
+# Numbers that are no gradients may be reduced early; copies of gradients may not.
+
+
+TWO_MICRO_BATCHES = training(
+    3, shape=(), accumulations=(2,), parameter={"dtype": "bfloat16"}
+)
+EARLY = (ACCUMULATE, "reduced_early")
+SHOWN = {"scenarios": (TWO_MICRO_BATCHES,), "is_alone": True}
+
+
+@right(TWO_MICRO_BATCHES)
+class ReducesNumbers(HearsGradients):
+    """Right: sums a number of tokens in each micro-batch."""
+
+    capabilities: ClassVar = Capabilities()
+
+    def accumulated(self, parameter: torch.Tensor) -> None:
+        dist.all_reduce(self.number(parameter))
+
+    def number(self, parameter: torch.Tensor) -> torch.Tensor:
+        return torch.ones(1)
+
+
+@right(TWO_MICRO_BATCHES)
+class ReducesNorms(ReducesNumbers):
+    """Right: sums the norm of all gradients, as monitors of gradient noise do."""
+
+    def accumulated(self, parameter: torch.Tensor) -> None:
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        if len(grads) == len(self.parameters):
+            parts = [grad.to_local().double().reshape(-1) for grad in grads]
+            dist.all_reduce(torch.cat(parts).norm())
+
+
+@planted(EARLY, **SHOWN)
+class ReducesHalvedCopies(ReducesNumbers):
+    def number(self, parameter: torch.Tensor) -> torch.Tensor:
+        return parameter.grad.to_local().double() / 2
+
+
+@planted(EARLY, **SHOWN)
+class ReducesNegatedBuckets(ReducesNumbers):
+    def number(self, parameter: torch.Tensor) -> torch.Tensor:
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        return torch.stack([-grad.to_local() for grad in grads])

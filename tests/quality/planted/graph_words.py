@@ -32,7 +32,7 @@ NOT_SHOWN = {
     "backward=compiled_autograd": "It is on or off for a whole process, and so is not "
     "simulated; the engine matrix plays it on gloo."
 }
-MODULES = ("graphs", "graph_walks", "call_watches", "backward_watches", "recomputing")
+MODULES = ("graphs", "graph_walks", "call_watches", "backward_watches")
 
 
 def of(

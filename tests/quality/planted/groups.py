@@ -1,13 +1,25 @@
-"""Groups that their members alone make: real ranks meet under one name, and hang or mix sums."""
+"""Groups that their members alone make, and buckets of several groups: real ranks hang or mix sums."""
+
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from studies.redteam.wrong.meshes import OwnGroups
-from syncverify.bugbank.bases.placements import local, reduce_groups
+from syncverify.bugbank.bases.placements import (
+    BYTES_PER_MB,
+    Groups,
+    local,
+    local_bytes,
+    reduce_groups,
+)
 from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.bugbank.cross_rank import ChecksInTurn, CutsAtItsOwnCap
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.specs import MeshSpec
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from tests.quality.planted.planted import MATCH, plant, planted, right, training
 
 GRID = training(
@@ -48,4 +60,69 @@ class MeetsMembersAlone(MakesGroupsWhereNeeded):
     meets_members_alone = True
 
 
-OTHERS = [plant(OwnGroups, None, scenarios=(GRID,))]
+# Buckets of several groups, and buckets that ranks cut differently.
+
+
+def with_first(placement: str) -> Scenario:
+    """Return a step of a small parameter, replicated or sharded, beside a replicated one."""
+    first = ParameterSpec("p0", (1,), (placement,))
+    pair = (first, ParameterSpec("p1", (2,), ("R",)))
+    return Scenario(MeshSpec((2,), ("dp",)), pair, (1,), BYTES_PER_MB)
+
+
+UNEVEN = with_first("S0")
+
+
+@planted(
+    (MATCH, "groups_mixed"),
+    twin=ViewBuckets,
+    scenarios=(UNEVEN,),
+    says=("the bucket of p1 holds gradients of other groups",),
+)
+class MixesGroups(ViewBuckets):
+    """Fills buckets without a look at groups; the last parameter's is taken for all."""
+
+    def plan(self) -> Iterator[list[nn.Parameter]]:
+        yield [parameter for group in self.param_groups for parameter in group[::-1]]
+
+
+@right(UNEVEN)
+class SumsPartsOfABucket(MixesGroups):
+    """One buffer for gradients of two groups, whose parts are summed one by one: right."""
+
+    def groups_of(self, parameter: nn.Parameter) -> Groups:
+        return ()  # no group has the whole buffer
+
+    def wait(self) -> None:
+        for bucket in self.buckets:
+            start = 0
+            for parameter in bucket.parameters:
+                end = start + local_bytes(parameter) // bucket.buffer.itemsize
+                for group in super().groups_of(parameter):
+                    dist.all_reduce(bucket.buffer[start:end], group=group)
+                start = end
+
+
+@right(training(2), training(2, cap_bytes=1, ranks=3, accumulations=(2, 1)))
+class ChecksAtTheEnd(ChecksInTurn):
+    """Right: the check for overflow comes last, on all ranks."""
+
+    def launch(self, bucket: Bucket) -> None:
+        ViewBuckets.launch(self, bucket)
+
+    def wait(self) -> None:
+        ViewBuckets.wait(self)
+        self.check()
+        self.checks.pop().wait()
+
+
+OTHERS = [
+    plant(OwnGroups, None, scenarios=(GRID,)),
+    plant(
+        CutsAtItsOwnCap,
+        (MATCH, "buckets_differ"),
+        twin=ViewBuckets,
+        scenarios=(with_first("R"),),
+        says=("p0 is in one bucket with p1 on rank 0, and not on rank 1",),
+    ),
+]

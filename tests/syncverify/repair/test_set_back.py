@@ -4,13 +4,12 @@ import ast
 import textwrap
 
 import pytest
-import torch
 
 from syncverify.plain_text import counted
 from syncverify.repair.set_back import set_back
 from syncverify.repair.source_edit import Source
 from syncverify.search.left_over_value import LeftOver
-from syncverify.search.plain_state import NOT_SET, Part, ShownValue, shown_value
+from syncverify.search.plain_state import Part, ShownValue, shown_value
 
 SUBJECT = """
 class Sync:
@@ -89,17 +88,3 @@ def test_a_value_is_set_back_at_the_end_of_a_step(
     value: LeftOver, expected: tuple[str, ...]
 ) -> None:
     assert lines(value) == [expected, expected]
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        left(".flat", before=torch.zeros(1)),
-        left_size(".works", before=2),
-        LeftOver(parts(".new"), NOT_SET, shown_value(7), 1),
-        left(".rate", before=float("nan")),
-        left(".text", before="x" * 100),
-    ],
-)
-def test_what_is_known_in_words_alone_is_not_set_back(value: LeftOver) -> None:
-    assert lines(value, left(".step")) == []

@@ -4,9 +4,6 @@ from typing import Any
 
 import pytest
 
-from syncverify.report.coverage import CoverageSummary
-from syncverify.report.report import Report
-from syncverify.report.text import verdict
 from syncverify.scenario.contract import PLAIN_CONTRACT
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.feature_row import Feature
@@ -68,15 +65,6 @@ def test_many_parameters_are_in_one_bucket_on_several_ranks() -> None:
     assert len(large.parameters) >= 32
     assert large.mesh.num_ranks > 1
     assert ("buckets", "cap splits") not in {*features_of(large)}
-
-
-def test_the_verdict_counts_values_that_no_scenario_had() -> None:
-    summary = CoverageSummary(num_values=3, missing_values=("ranks=2", "ranks=3"))
-    report = Report("s", "sim", 0, 2, 0.1, {}, (), summary=summary)
-    assert verdict(report) == (
-        "NO VIOLATION: s held all properties (2 scenarios on sim, seed 0, 0.1 s), but 2 of 3 "
-        "values were in no scenario: ranks=2, ranks=3"
-    )
 
 
 @pytest.mark.slow

@@ -7,12 +7,10 @@ from typing_extensions import override
 
 import syncverify
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.errors import UsageError
 from syncverify.plain_text import counted
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.names import check_names
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hardly_shrunk")]
 PAIRS = Capabilities(refused=frozenset({"ranks=2"}))
@@ -96,8 +94,3 @@ def test_a_subject_that_refuses_everything_is_no_pass() -> None:
     ) as raised:
         syncverify.verify(RefusesPairs, contract=pairs_alone, examples=5, ranks=2)
     assert verdict(raised.value.report).startswith("NOTHING VERIFIED")
-
-
-def test_right_takes_no_plain_value() -> None:
-    with pytest.raises(UsageError, match="unless `outside` or `refused` names them"):
-        check_names(Capabilities(right=frozenset({"ranks=2"})), subject="mine")
