@@ -8,7 +8,6 @@ from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.search.needed_features import _with_one_feature_less
 from syncverify.search.simpler_scenarios import simpler_scenarios
 from tests.programs import identities
 from tests.quality.planted import several_meshes as planted
@@ -52,12 +51,6 @@ def test_axes_ranks_and_the_second_mesh_shrink_away(larger: Scenario) -> None:
     assert any(own)
     fewer = {len(each.mesh.shape) for each in smaller}
     assert min(fewer) < len(larger.mesh.shape) or len(larger.mesh.shape) == 1
-
-
-@pytest.mark.parametrize("shown", [planted.TRANSPOSED, planted.RESHAPED, planted.SPLIT])
-def test_a_violation_without_need_of_a_second_mesh_loses_it(shown: Scenario) -> None:
-    plain = [*_with_one_feature_less(shown)]
-    assert any(each.parameters[1].on_mesh == "own" for each in plain)
 
 
 @pytest.mark.parametrize(

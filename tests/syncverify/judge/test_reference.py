@@ -75,16 +75,6 @@ def test_plain_parameter_is_the_ranks_own() -> None:
     assert torch.equal(oracle.reduced(PLAIN, 2, 1), oracle.local(PLAIN, 2, 1, [0]))
 
 
-def test_gradients_are_kept_in_float64_and_made_of_products_only() -> None:
-    """The features of autograd that scenarios test are no part of the reference."""
-    specs = (replace(WEIGHT, use="twice"), PLAIN, FROZEN)
-    oracle = reference(SCENARIO, SUM)
-    used = reference(replace(SCENARIO, parameters=specs), SUM)
-    key = MicroBatchKey("w", 0, 0, 0)
-    assert oracle.micro_batches[key].dtype == torch.float64
-    assert torch.equal(used.micro_batches[key], oracle.micro_batches[key])
-
-
 @pytest.mark.parametrize("key", [("f", 0, 0, 0), ("w", 4, 0, 0), ("w", -1, 0, 0)])
 def test_a_gradient_that_does_not_exist_is_a_key_error_every_time(
     key: tuple[str, int, int, int],

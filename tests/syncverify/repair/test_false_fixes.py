@@ -125,7 +125,7 @@ TWO_AXES = Scenario(MeshSpec((1, 2), ("dp", "tp")), (SPEC,), (1,), 1 << 20)
 ONE_AXIS = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 1 << 20
 )
-TWICE = replace(ONE_AXIS, accumulations=(2,))
+TWICE = Scenario(MeshSpec((2, 2), ("dp", "tp")), (SPEC,), (2,), 1 << 20)
 
 
 def waits(game: Game) -> list[Edit]:

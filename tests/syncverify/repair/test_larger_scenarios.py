@@ -13,13 +13,10 @@ from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
 from syncverify.repair.larger_scenarios import (
-    larger_scenarios,
-    telling_scenarios,
     with_fewer_readings,
     with_witness,
 )
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
@@ -128,13 +125,6 @@ def test_a_gradient_that_is_wrong_in_each_order_may_be_another_defect() -> None:
     assert isinstance(shown(HandlesDropped).witness, NoWitness)
 
 
-def test_larger_scenarios_keep_the_contract() -> None:
-    narrow = Capabilities(outside=frozenset({"accumulations=2"}))
-    kept = [*larger_scenarios(LONE, narrow)]
-    assert len(kept) < len([*larger_scenarios(LONE, PLAIN)])
-    assert not any(features_outside(each, narrow) for each in kept)
-
-
 # Several mistakes give one value where numbers agree; a scenario in which they differ is shown.
 
 
@@ -186,9 +176,3 @@ def test_numbers_that_differ_leave_one_reading(subject: type, divisor: str) -> N
 @pytest.mark.slow
 def test_a_world_stays_as_small_as_it_was_asked_for() -> None:
     assert told_apart(DividesByParameters, max_ranks=2).scenario.mesh.num_ranks == 2
-
-
-def test_telling_scenarios_keep_the_contract() -> None:
-    contract = Capabilities(outside=frozenset({"ranks=3"}))
-    meshes = {e.mesh.num_ranks for e in telling_scenarios(ALIKE, contract, 4)}
-    assert meshes == {2}

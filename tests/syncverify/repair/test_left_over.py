@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,7 +16,6 @@ from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
-from syncverify.repair.fix_search import find_fix
 from syncverify.repair.left_over import left_over
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -171,18 +169,3 @@ def test_a_right_subject_has_nothing_left_over() -> None:
     violation = Violation("a property", "scaled", "", (0,), evidence=Evidence(step=1))
     entry = FoundViolation(violation, scenario)
     assert left_over(entry, resolve(CountsHookCalls), SimBackend()) == ()
-
-
-@pytest.mark.long
-def test_the_fix_sets_back_a_value_that_is_left_over() -> None:
-    subject, backend = resolve(KeepsReady), SimBackend()
-    entry = found_in(KeepsReady, (1, 1))
-    assert entry is not None
-    entry = replace(entry, left_over=left_over(entry, subject, backend))
-    fix = find_fix(entry, subject, backend)
-    assert fix is not None
-    assert fix.sets_back
-    assert fix.lines[1:] == (
-        "+ for each in self.buckets:",
-        "+     each.ready.clear()",
-    )

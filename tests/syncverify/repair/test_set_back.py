@@ -2,14 +2,27 @@
 
 import ast
 import textwrap
+from dataclasses import replace
 
 import pytest
+from torch import nn
+from typing_extensions import override
 
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.judge.properties import check
 from syncverify.plain_text import counted
+from syncverify.repair.fix_search import find_fix
+from syncverify.repair.left_over import left_over
 from syncverify.repair.set_back import set_back
 from syncverify.repair.source_edit import Source
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import Part, ShownValue, shown_value
+from syncverify.subjects.subject import resolve
 
 SUBJECT = """
 class Sync:
@@ -88,3 +101,54 @@ def test_a_value_is_set_back_at_the_end_of_a_step(
     value: LeftOver, expected: tuple[str, ...]
 ) -> None:
     assert lines(value) == [expected, expected]
+
+
+class KeepsReady(PlainGrads):
+    """Sends all gradients when all are ready, and takes them for ready in the next step too."""
+
+    capabilities = Capabilities(varying_accumulations=True)
+
+    @override
+    def bind(self) -> None:
+        self.buckets = [{"ready": set[nn.Parameter]()}]
+        self.counts = dict.fromkeys(self.parameters, 0)
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.note)
+            self.handles.append(hook)
+
+    def note(self, parameter: nn.Parameter) -> None:
+        self.counts[parameter] += 1
+        if self.counts[parameter] < self.required:
+            return
+        ready = self.buckets[0]["ready"]
+        ready.add(parameter)
+        if len(ready) == len(self.parameters):
+            for each in self.parameters:
+                self.reduce(each.grad)  # type: ignore[arg-type]
+
+    @override
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            self.counts[parameter] = 0
+
+    @override
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+@pytest.mark.long
+def test_the_fix_sets_back_what_is_left_over() -> None:
+    specs = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2))
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1, 1), 1 << 20)
+    subject, backend = resolve(KeepsReady), SimBackend()
+    first, *_ = check(scenario, backend.run(scenario, subject), subject.capabilities)
+    entry = FoundViolation(first, scenario)
+    entry = replace(entry, left_over=left_over(entry, subject, backend))
+    fix = find_fix(entry, subject, backend)
+    assert fix is not None
+    assert fix.sets_back
+    assert fix.lines[1:] == (
+        "+ for each in self.buckets:",
+        "+     each['ready'].clear()",
+    )

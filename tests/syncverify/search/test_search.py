@@ -33,15 +33,6 @@ ONE_RANK = Scenario(
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("hardly_shrunk")
-def test_same_seed_same_result() -> None:
-    first, second = (look(Doubles, seed=5, examples=8) for _ in range(2))
-    assert first.violations
-    assert first.violations == second.violations
-    assert first.coverage.table() == second.coverage.table()
-
-
-@pytest.mark.long
 def test_each_distinct_violation_is_found_and_shrunk() -> None:
     result = look(Doubles)
     met = identities(result)

@@ -43,12 +43,6 @@ def test_each_candidate_leaves_out_one_thing() -> None:
     ]
 
 
-def test_last_trainable_parameter_stays() -> None:
-    frozen = replace(LEAST.parameters[0], name="p1", requires_grad=False)
-    both = replace(LEAST, parameters=(*LEAST.parameters, frozen))
-    assert list(simpler_scenarios(both, ANYTHING)) == [LEAST]
-
-
 def test_counts_stay_equal_where_the_subject_needs_that() -> None:
     equal = replace(LEAST, accumulations=(3, 3))
     counts = {each.accumulations for each in simpler_scenarios(equal, UNIFORM)}

@@ -64,11 +64,6 @@ def test_unordered_accesses_of_one_byte_race(
     assert pairs(program) == expected
 
 
-def test_freed_memory_is_forgotten() -> None:
-    """A number never comes back, so a trace that says otherwise is of no interest."""
-    assert pairs("w b[0:8] default; free b default; w b[0:8] side") == []
-
-
 @pytest.mark.parametrize(
     "then", ["", "; wait side default; w c[0:8] side; w d[0:8] side"]
 )

@@ -72,11 +72,6 @@ def test_what_is_something_else_is_no_second_reduction(changes: dict[str, Any]) 
     assert found(reduction(0), reduction(1, **changes)) == []
 
 
-def test_what_other_ranks_reduce_between_does_not_hide_it() -> None:
-    wider = launch("world", (0, 1, 2), 0, [("p", 0)], regions=BYTES)
-    assert len(found(reduction(0), wider, reduction(1))) == 1
-
-
 def test_a_gradient_that_passes_where_another_was_left_is_no_second_reduction() -> None:
     """`.grad` of p stays in the buffer in which q is staged."""
     oracle = judgement((), ()).reference
