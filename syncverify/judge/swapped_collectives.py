@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.run import Run
 from syncverify.trace.source_lines import Origin
 
@@ -123,11 +124,19 @@ def _call_with_data(launch: CollectiveLaunch) -> object:
 
 def _data(launch: CollectiveLaunch) -> tuple[tuple[object, int], ...]:
     regions = launch.regions or launch.written
-    starts = [region.start_byte for region in regions]
+    starts = [_start_byte(region, launch) for region in regions]
     named = [*zip(launch.data_names, starts, strict=False)]
     if named and all(name for name, _ in named):
         return tuple(named)
     return tuple((region.storage, region.start_byte) for region in regions)
+
+
+def _start_byte(region: MemoryRegion, launch: CollectiveLaunch) -> int:
+    """Return where data starts; of an all-gather in place, where its result starts on each rank."""
+    results = (each for each in launch.written if each.storage == region.storage)
+    is_gather = launch.operation.startswith("all_gather")
+    first = min(results, default=None, key=lambda each: each.start_byte)
+    return first.start_byte if is_gather and first else region.start_byte
 
 
 def _differing_lines(

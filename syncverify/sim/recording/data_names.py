@@ -6,7 +6,7 @@ Note [What names data]
 
     1. data that an operator makes of nothing, such as `zeros`: the operator, its line, and how
        often that line ran it before;
-    2. a copy, which may be scaled or of another dtype: the data that was copied;
+    2. a copy, which may be scaled, of another dtype, or one of FSDP2: the data that was copied;
     3. the gradient of a leaf: the data of the leaf. Backward passes may differ in their order.
 
     Data that was computed has no name: ranks may compute on other batches, in another order. An
@@ -32,7 +32,10 @@ from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.source_lines import NoLine
 from syncverify.trace.stacks import RawFrames, frames_of
 
-_COPIES = frozenset({"_to_copy", "cat", "clone", "copy_", "div", "mul", "stack"})
+_COPIES = frozenset({
+    "_to_copy", "all_gather_copy_in", "cat", "chunk_cat", "clone", "copy_", "div", "mul",
+    "split_with_sizes_copy", "stack",
+})  # fmt: skip
 
 
 class NamingRecorder(RankRecorder):

@@ -23,6 +23,9 @@ _OVERWRITE = frozenset(
         "zero_",
     }
 )
+# Operators that overwrite an argument, by its position, though their schema does not say so: FSDP2
+# copies the shards of a rank into the memory of the all-gather.
+_UNDECLARED = frozenset({("all_gather_copy_in", 1)})
 # Prefixes of operators that allocate and leave the memory as it is.
 _ALLOCATE = ("empty", "new_empty")
 # Prefixes of operators that use only the shape and dtype of their arguments.
@@ -85,10 +88,12 @@ def effects_of(operator: Any) -> Effects | None:
     reads, writes = [], []
     for index, argument in tensors:
         place = (index, argument.name)
-        is_written = argument.alias_info is not None and argument.alias_info.is_write
-        if is_written:
+        is_undeclared = (name, index) in _UNDECLARED
+        is_declared = argument.alias_info is not None and argument.alias_info.is_write
+        if is_declared or is_undeclared:
             writes.append(place)
-        if not (is_written and (argument.is_out or name in _OVERWRITE)):
+        overwrites = is_declared and (argument.is_out or name in _OVERWRITE)
+        if not (overwrites or is_undeclared):
             reads.append(place)
     if name.startswith(_LIKE):
         reads = []

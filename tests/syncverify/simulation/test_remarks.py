@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 from syncverify import simulate
 from syncverify.simulation.program import Device
@@ -118,6 +120,25 @@ def gradients_in_another_order(rank: int) -> list[torch.Tensor]:
         weight.grad.div_(2)
         dist.all_reduce(weight.grad)
     return weights
+
+
+def sharded_layers(rank: int, order: Callable[..., Sequence[Any]]) -> torch.Tensor:
+    """FSDP2 gathers the shards of a layer where the layer runs."""
+    layers = [fully_shard(nn.Linear(4, 4).cuda()) for _ in range(3)]
+    result = torch.ones(2, 4, device="cuda")
+    for layer in order(rank, *layers):
+        result = layer(result)
+    return result
+
+
+def test_sharded_layers_in_another_order_are_a_remark() -> None:
+    def in_one_order(_: int, *layers: nn.Module) -> Sequence[nn.Module]:
+        return layers
+
+    swapped = simulate(lambda rank: sharded_layers(rank, in_order_of), 2)
+    assert "of 10 x float32" in str(swapped)
+    assert "the same collectives in different orders" in str(swapped)
+    assert simulate(lambda rank: sharded_layers(rank, in_one_order), 2).remarks == ()
 
 
 @pytest.mark.parametrize(
