@@ -73,7 +73,7 @@ def _tried(play: MeshPlay, step: int, start: NamedTensors) -> Iterator[AddedBias
 def _gives(wrong: Sequence[ComparedValue], play: MeshPlay, start: NamedTensors) -> bool:
     """Tell whether one rank has the wrong gradients if it starts with some parameters."""
     step = wrong[0].step
-    batch = play.training.whole_batch(step)
+    batch = play.reference.values.batches[step]
     try:
         found = gradients_of(play.plain_training, [batch], step, start, play.device)
     except UsageError:

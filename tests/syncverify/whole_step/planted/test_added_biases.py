@@ -61,7 +61,7 @@ class TwoSums(nn.Module):
 
 
 def build(layers: int = 1) -> nn.Module:
-    return nn.Sequential(*(Block() for _ in range(layers)))
+    return nn.Sequential(*(Block() for _ in range(layers))).cuda()
 
 
 def parallelize(model: nn.Module, mesh: DeviceMesh, wrong: str) -> None:
@@ -91,7 +91,7 @@ def play(wrong: str, model: Callable[[], nn.Module] = build) -> Parity:
     return compare(
         build=model,
         parallelize=functools.partial(parallelize, wrong=wrong),
-        batch=lambda: torch.randn(4, 4),
+        batch=lambda: torch.randn(4, 4, device="cuda"),
         loss=loss,
         step=step,
         split=["dp"],
@@ -105,7 +105,7 @@ def play(wrong: str, model: Callable[[], nn.Module] = build) -> Parity:
     [
         (build, ["0.down.bias"]),
         (functools.partial(build, 2), ["0.down.bias", "1.down.bias"]),
-        (TwoSums, ["attention.down.bias", "feed_forward.down.bias"]),
+        (lambda: TwoSums().cuda(), ["attention.down.bias", "feed_forward.down.bias"]),
     ],
 )
 def test_biases_that_each_rank_adds_before_the_sum_are_named(
