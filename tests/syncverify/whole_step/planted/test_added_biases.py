@@ -97,6 +97,7 @@ def play(wrong: str, model: Callable[[], nn.Module] = build) -> Parity:
         split=["dp"],
         own={"*.up.*": {"tp": 0}, "*.down.weight": {"tp": 1}},
         layouts=["dp=2,tp=2"],
+        device="cuda",
     )
 
 
