@@ -41,6 +41,7 @@ MAX_TOKEN_BYTES: Final = 2**20  # packed or unpacked: a token may be a zip bomb
 # Processes that search side by side, and numbers that a command counts to.
 MAX_JOBS: Final = 256
 MAX_COUNT: Final = 10**9
+MAX_SECONDS: Final = 7 * 24 * 3600  # clocks of threads overflow at 300 years
 
 
 def check_ranks(backend: str, num_ranks: int) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from syncverify.bounds import MAX_SECONDS
 from syncverify.plain_text import counted
 from syncverify.settings import BACKEND_NAMES, DEFAULTS, SETTINGS, Setting
 
@@ -132,8 +133,9 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"expected positive seconds, got {text!r}")
+    if not 0 < seconds <= MAX_SECONDS:
+        words = f"expected seconds from 0 to {MAX_SECONDS}, got {text!r}"
+        raise argparse.ArgumentTypeError(words)
     return seconds
 
 

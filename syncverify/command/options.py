@@ -17,6 +17,7 @@ import click
 
 from syncverify.command.process_exit import BAD_USAGE
 from syncverify.command.shared_options import (
+    SECONDS,
     FiniteNumber,
     backend_with_data,
     contract_option,
@@ -413,8 +414,8 @@ def judge(folder: Path, json_path: Path | None, html_path: Path | None) -> None:
     help="Beside the batch as it is, play these data alone; repeatable.",
 )  # fmt: skip
 @click.option(
-    "--time-limit", type=click.FloatRange(min=0, min_open=True), default=None,
-    metavar="SECONDS", help="Start no layout after this time.",
+    "--time-limit", type=SECONDS, default=None, metavar="SECONDS",
+    help="Start no layout after this time.",
 )  # fmt: skip
 @click.option("--quiet", "is_quiet", is_flag=True, help="Print no progress.")
 @report_option

@@ -47,6 +47,9 @@ class FiniteNumber(click.FloatRange):
         return number
 
 
+SECONDS = FiniteNumber(min=0, max=bounds.MAX_SECONDS, min_open=True)
+
+
 class _FolderOrServer(click.Path):
     """A folder, or the address of a server of Redis, which stays a text."""
 
@@ -80,8 +83,7 @@ def _type_of(setting: Setting) -> dict[str, Any]:
         case "integer":
             return {"type": WholeNumber(setting.least, setting.most)}
         case "seconds":
-            kind = FiniteNumber(min=0, min_open=True)
-            return {"type": kind, "metavar": "SECONDS"}
+            return {"type": SECONDS, "metavar": "SECONDS"}
         case "percent":
             return {"type": FiniteNumber(0, 100), "metavar": "PERCENT"}
         case "folder":
@@ -135,7 +137,7 @@ def device_option(noun: str) -> Option:
 def hang_timeout_option(default: float) -> Option:
     """Return the option of the time without progress."""
     return click.option(
-        "--hang-timeout", type=click.FloatRange(min=0, min_open=True), default=default,
+        "--hang-timeout", type=SECONDS, default=default,
         metavar="SECONDS", show_default=True,
         help="Time that a rank may compute without a call of torch, or that ranks only sleep.",
     )  # fmt: skip

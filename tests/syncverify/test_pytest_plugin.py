@@ -176,7 +176,10 @@ def test_it(verify_subject):
     ("option", "message"),
     [
         ("--syncverify-examples=0", "expected a positive number, got '0'"),
-        ("--syncverify-time-limit=soon", "expected positive seconds, got 'soon'"),
+        (
+            "--syncverify-time-limit=soon",
+            "expected seconds from 0 to 604800, got 'soon'",
+        ),
         ("--syncverify-contract=.", "expected a name or a file, got '.'"),
     ],
 )

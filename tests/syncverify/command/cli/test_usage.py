@@ -41,6 +41,21 @@ REFUSED = {
         ("run", "synchronizer", "--time-limit", "nan"),
         "Invalid value for '--time-limit': nan is not a finite number.",
     ),
+    **{
+        f"{seconds} as a patience": (
+            ("simulate", "missing.py:f", "--hang-timeout", seconds),
+            f"Invalid value for '--hang-timeout': {words}",
+        )
+        for seconds, words in {
+            "nan": "nan is not a finite number.",
+            "inf": "inf is not in the range 0<x<=604800.",
+            "1e20": "1e+20 is not in the range 0<x<=604800.",
+        }.items()
+    },
+    "not a time of a training": (
+        ("parity", "missing.py", "--time-limit", "nan"),
+        "Invalid value for '--time-limit': nan is not a finite number.",
+    ),
     "a typo in the class": (
         ("run", "cli_subjects:LacksWiat"),
         ("subject 'cli_subjects:LacksWiat' cannot be imported: AttributeError: module "
