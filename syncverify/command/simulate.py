@@ -18,7 +18,7 @@ from syncverify.command.process_exit import (
     tell_end,
 )
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.report.console import check_folder, say, write
+from syncverify.report.console import check_folder, kept_output, say, write
 from syncverify.scenario.schedule import Schedule
 from syncverify.simulation.program import Device, SimulatedProgram
 from syncverify.simulation.simulate import ScheduleRequest, simulations
@@ -60,7 +60,7 @@ def execute(options: SimulateOptions) -> NoReturn:
         _report(known[-1], options)
         return "what was found before is above"
 
-    with ending_when_interrupted(COMMAND_NAME, kept), _without_input():
+    with ending_when_interrupted(COMMAND_NAME, kept), _without_input(), kept_output():
         known += simulations(*_request(options), options.program)
     _report(known[-1], options)
     code = VIOLATION if known[-1].violations else 0

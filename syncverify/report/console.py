@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +48,33 @@ class CommandConsole(Console):
 def say(line: str) -> None:
     """Print a line on stdout, without control characters."""
     CommandConsole().print(line)
+
+
+@contextmanager
+def kept_output() -> Iterator[None]:
+    """Give stdout and stderr back after a block, whatever a program does to them there."""
+    with _kept("stdout", 1), _kept("stderr", 2):
+        yield
+
+
+@contextmanager
+def _kept(name: str, descriptor: int) -> Iterator[None]:
+    """Give one stream back: its object in `sys`, and the descriptor below."""
+    before, copy = getattr(sys, name), None
+    with contextlib.suppress(OSError):  # closed before: there is nothing to keep
+        copy = os.dup(descriptor)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            getattr(sys, name).flush()  # to where the program wrote it
+        if copy is not None:
+            os.dup2(copy, descriptor)
+            os.close(copy)
+        if before is not None and before.closed:
+            how = {"encoding": before.encoding, "errors": before.errors}
+            before = open(descriptor, "w", closefd=False, **how)  # noqa: SIM115
+        setattr(sys, name, before)
 
 
 def check_folder(path: Path | None) -> None:

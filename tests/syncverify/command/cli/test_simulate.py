@@ -15,6 +15,7 @@ Call = Callable[..., Any]
 PROGRAMS = """
 import os
 import signal
+import sys
 import time
 
 import torch
@@ -46,6 +47,22 @@ def receives_from_anybody(rank):
 
 def asks_a_user(rank):
     return input()
+
+
+def closes_its_streams(rank):
+    print("is heard")
+    sys.stdout.close()
+    sys.stderr.close()
+
+
+def closes_descriptors(rank):
+    print("is heard", flush=True)
+    for each in (1, 2):
+        os.close(each)
+
+
+def closes_nothing(rank):
+    print("is heard")
 
 
 as_lambda = lambda rank: rank
@@ -110,7 +127,8 @@ def test_files_have_the_report(call: Call, tmp_path: Path) -> None:
     report = json.loads((tmp_path / "report.json").read_text())
     (violation,) = report["violations"]
     assert violation["property"] == "streams_order_shared_memory"
-    assert violation["harm"] == {"rank": 0, "as_queued": [1, 1], "other": [2, 2]}
+    harm = {"rank": 0, "as_queued": [1, 1], "other": [2, 2], "start": 0}
+    assert violation["harm"] == harm
     assert "In another legal order" in (tmp_path / "report.html").read_text()
 
 
@@ -176,3 +194,18 @@ def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
     assert "interrupted before all timings were played" in done.stdout
     report = json.loads((tmp_path / "found.json").read_text())
     assert (report["runs"], len(report["violations"])) == (2, 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name", ["closes_its_streams", "closes_descriptors", "closes_nothing"]
+)
+def test_a_program_that_closes_its_output_keeps_the_verdict(
+    tmp_path: Path, name: str
+) -> None:
+    command = ("-m", "syncverify", "simulate", f"jobs.py:{name}", "--ranks", "1")
+    done = python(*command, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, last = done.stdout.splitlines()
+    assert first == "is heard"
+    assert last.startswith(f"NO VIOLATION: jobs.py:{name} (1 rank")
