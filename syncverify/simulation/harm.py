@@ -78,8 +78,12 @@ def _changes(queued: Values, other: Values) -> Iterator[Harm]:
     """Yield the tensors that differ; NaN equals NaN."""
     for rank, (ours, theirs) in enumerate(zip(queued, other, strict=False)):
         for one, two in zip(ours, theirs, strict=False):
-            if not torch.allclose(one, two, rtol=0, atol=0, equal_nan=True):
-                yield Harm(rank, _elements(one), _elements(two))
+            is_other = (one != two) & ~(one.isnan() & two.isnan())
+            if is_other.any():
+                first = int(is_other.flatten().nonzero()[0])
+                start = first if first >= _NUM_SHOWN else 0
+                shown = (_elements(each.flatten()[start:]) for each in (one, two))
+                yield Harm(rank, *shown, start)
 
 
 def _elements(value: torch.Tensor) -> list[float]:

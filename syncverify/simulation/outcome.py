@@ -18,13 +18,15 @@ class Harm:
 
     Attributes:
         rank: Global rank.
-        as_queued: First elements of the value in the order in which the host queues.
+        as_queued: Elements of the value in the order in which the host queues.
         other: Those of the other order.
+        start: Index of the first of them in the flat value.
     """
 
     rank: int
     as_queued: list[float]
     other: list[float]
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,8 +131,9 @@ def replay_line(simulation: Outcome, found: FoundInProgram) -> str:
 def harm_lines(found: FoundInProgram) -> Iterator[str]:
     """Yield the lines about another value that the program returns."""
     if harm := found.harm:
+        where = f" from element {harm.start} on" if harm.start else ""
         yield (
-            f"rank {harm.rank} returns {numbers_text(harm.as_queued)} in one legal order,"
+            f"rank {harm.rank} returns {numbers_text(harm.as_queued)}{where} in one legal order,"
         )
         yield f"and {numbers_text(harm.other)} in another one"
 

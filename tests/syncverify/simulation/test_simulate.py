@@ -15,6 +15,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 from syncverify import region, simulate
+from syncverify.simulation.outcome import Harm
 from tests.syncverify.simulation.faulty_programs import (
     FAULTS,
     Fault,
@@ -37,6 +38,20 @@ def test_a_fault_is_named_with_its_line(fault: Fault) -> None:
     if fault.violates == "streams_order_shared_memory":
         assert found.harm is not None, "another order returns another value"
         assert found.harm.as_queued != found.harm.other
+
+
+def test_a_harm_shows_the_first_element_that_differs() -> None:
+    def late(_: int) -> torch.Tensor:
+        total = torch.ones(20, device="cuda")
+        work = dist.all_reduce(total[10:], async_op=True)
+        assert work is not None
+        read = total.clone()
+        work.wait()
+        return read
+
+    simulation = simulate(late, 2)
+    assert simulation.violations[0].harm == Harm(0, [1.0] * 8, [2.0] * 8, 10)
+    assert "returns [1, 1, 1, 1, 1, 1, 1, 1] from element 10 on in" in str(simulation)
 
 
 def test_a_partial_is_named_by_its_function() -> None:
