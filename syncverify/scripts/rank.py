@@ -21,7 +21,7 @@ from syncverify.scripts.kept_warnings import warnings_kept
 from syncverify.scripts.script import RankJob, take_job
 from syncverify.sim.apart.messages import Begun, RankEnded
 from syncverify.sim.apart.rank_machine import RankMachine, rank_machine
-from syncverify.sim.turns.refusals import Refusals, refusal
+from syncverify.sim.turns.refusals import OWN_THREAD, Refusals, refusal
 from syncverify.simulation.playing import call_on_rank
 from syncverify.simulation.process_calls import calls_on_ranks
 from syncverify.simulation.program import SimulatedProgram
@@ -91,7 +91,7 @@ def main(wire: Wire) -> None:
 
 
 def _unless_refused(job: RankJob, machine: RankMachine) -> CameTo | None:
-    refusals = Refusals("sim", lambda: None, "let the main thread of the rank do it")
+    refusals = Refusals("sim", lambda: None, OWN_THREAD)
     with refusals.of_the_process():
         came_to = _come_to(job, machine)
     match refusals.first:

@@ -21,6 +21,7 @@ from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions
+from syncverify.sim.turns.refusals import OWN_THREAD
 from syncverify.sim.turns.stalls import Stall
 from syncverify.simulation.process_calls import calls_on_ranks
 from syncverify.simulation.program import SimulatedProgram
@@ -96,6 +97,7 @@ def play(
         passes_stalls=passes_stalls,
     )
     machine.world.is_prompt = is_prompt
+    machine.scheduler.refusals.instead = OWN_THREAD  # no backend of processes plays it
     returned = [Returned() for _ in range(setup.num_ranks)]
     for rank, recorder in enumerate(machine.recorders):
         recorder.moment = _ANYWHERE

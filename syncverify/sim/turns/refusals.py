@@ -13,11 +13,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from syncverify.errors import EnvironmentNotSupportedError, SyncverifyError
 from syncverify.trace.source_lines import CodeLine, NoLine, Origin
 from syncverify.trace.stacks import calling_line
+
+OWN_THREAD: Final = "let the rank's own thread do it"
 
 
 class Refusals:
@@ -29,6 +31,7 @@ class Refusals:
         instead: What to do about a thread that communicates.
 
     Attributes:
+        instead: As the argument.
         first: The refusal that counts, or the first error of the machine itself; None as long
             as there is none.
     """
@@ -37,8 +40,8 @@ class Refusals:
         self,
         backend: str,
         wake: Callable[[], object],
-        instead: str = "let the main thread of the rank do it (`syncverify run` has real "
-        "processes, too: --backend gloo)",
+        instead: str = f"{OWN_THREAD} (`syncverify run` has real processes, too: "
+        "--backend gloo)",
     ) -> None:
         self.backend = backend
         self.wake = wake

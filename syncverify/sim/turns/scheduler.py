@@ -126,6 +126,9 @@ class Scheduler:
         passes_stalls: Whether hosts go on in waits of streams once no rank can run. No value
             of a device is known from then on.
         backend: Name of the backend, for messages.
+
+    Attributes:
+        refusals: The refusals of its run.
     """
 
     def __init__(
@@ -157,7 +160,7 @@ class Scheduler:
         self._progress_before = -1
         self._pauses = IdlePauses(hang_timeout_seconds, [ThisProcess()])
         self._stall: Stall | None = None
-        self._refusals = Refusals(backend, self._returned.give)
+        self.refusals = Refusals(backend, self._returned.give)
 
     def run(self, program: Callable[[int], None]) -> EndedRanks:
         """Run `program(rank)` on every rank until all have ended or none can go on.
@@ -169,10 +172,10 @@ class Scheduler:
             EnvironmentNotSupportedError: The machine refused a call, whatever came of that,
                 or a rank waits for a lock that ranks share as threads.
         """
-        with self._refusals.of_the_process():
+        with self.refusals.of_the_process():
             stall = self._run_threads(program)
-        if self._refusals.first is not None:
-            raise self._refusals.first
+        if self.refusals.first is not None:
+            raise self.refusals.first
         return EndedRanks(self._ranks, stall)
 
     def _run_threads(self, program: Callable[[int], None]) -> Stall | None:
@@ -295,7 +298,7 @@ class Scheduler:
         if is_endless and self._stall is None:
             blocked = {own.rank for own in self._ranks if not own.can_run()}
             self._stall = endless(self._positions(), frozenset(blocked))
-        if self._ended or self._stall or self._refusals.first:
+        if self._ended or self._stall or self.refusals.first:
             raise RunEndedError
 
     def _is_idle(self) -> bool:
@@ -354,10 +357,10 @@ class Scheduler:
             if not self._await_return():
                 stack = tuple(chosen.stack())
                 if self._num_ranks > 1:
-                    self._refusals.note(refusal_of_lock(last, chosen.frame()))
+                    self.refusals.note(refusal_of_lock(last, chosen.frame()))
                 interrupt_thread(chosen.thread)
                 return Stall("never_returns", (chosen.rank,), stack)
-            if chosen.error is not None or self._refusals.first is not None:
+            if chosen.error is not None or self.refusals.first is not None:
                 break
         return self._stall
 

@@ -230,7 +230,7 @@ def test_a_thread_beside_its_rank_is_not_judged(
     assert refusal.startswith(
         f"the sim backend does not simulate threads that {does} beside their rank, as at "
     )
-    assert "; let the main thread of the rank do it (`syncverify run` has" in refusal
+    assert "; let the rank's own thread do it (`syncverify run` has" in refusal
     assert "test_refusals.py:" in refusal
 
 

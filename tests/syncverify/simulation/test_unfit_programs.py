@@ -219,6 +219,7 @@ def test_a_checkpoint_that_a_thread_saves_is_refused() -> None:
     simulation = simulate(lambda _: _saves_in_a_thread("gloo"), 2)
     assert not simulation.violations
     assert "threads that communicate beside their rank" in simulation.refused
+    assert simulation.refused.endswith("; let the rank's own thread do it")
 
 
 def test_a_checkpoint_beside_training_needs_a_group_of_the_host() -> None:
