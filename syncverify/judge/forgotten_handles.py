@@ -60,6 +60,8 @@ def forgotten_handles(run: Run) -> list[ForgottenHandle]:
     by_line = dict[tuple[str, Origin, bool], set[int]]()
     for rank, rank_run in enumerate(run.ranks):
         for launch, is_ordered in _forgotten(rank_run.trace):
+            if launch.is_of_torch:
+                continue  # no program can wait for it
             key = launch.operation, launch.source, is_ordered
             by_line.setdefault(key, set()).add(rank)
     return [

@@ -82,10 +82,10 @@ def _changes(queued: Values, other: Values) -> Iterator[Harm]:
             if is_other.any():
                 first = int(is_other.flatten().nonzero()[0])
                 start = first if first >= _NUM_SHOWN else 0
-                shown = (_elements(each.flatten()[start:]) for each in (one, two))
-                yield Harm(rank, *shown, start)
+                yield Harm(rank, _elements(one, start), _elements(two, start), start)
 
 
-def _elements(value: torch.Tensor) -> list[float]:
-    parts = torch.view_as_real(value) if value.is_complex() else value
+def _elements(value: torch.Tensor, start: int) -> list[float]:
+    shown = value.flatten()[start : start + _NUM_SHOWN]
+    parts = torch.view_as_real(shown) if shown.is_complex() else shown
     return [float(element) for element in parts.flatten()[:_NUM_SHOWN]]

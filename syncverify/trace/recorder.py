@@ -28,7 +28,7 @@ from syncverify.trace.records import (
 from syncverify.trace.regions import MemoryRegion, has_memory, tensor_region
 from syncverify.trace.slots import ParameterSlot, find_slots
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
-from syncverify.trace.stacks import calling_line
+from syncverify.trace.stacks import calling_line, is_issued_by_torch
 from syncverify.trace.tensor_hooks import (
     hooked_early,
     is_in_tensor_hook,
@@ -240,6 +240,7 @@ class Recorder:
             is_batched=is_batched,
             tag=tag,
             is_functional=is_functional,
+            is_of_torch=is_issued_by_torch(),
             contents=_contents(tensors, regions),
             in_tensor_hook=is_in_tensor_hook(self._parameters.values()),
         )

@@ -285,6 +285,7 @@ class CollectiveLaunch:
         callers: Lines of the subject that led to `source`, the nearest first.
         in_tensor_hook: Whether a tensor hook, which runs before accumulation, issued it.
         is_functional: Whether it is a functional collective: a tensor is waited for, no handle.
+        is_of_torch: Whether torch's own code issued it, and has its handle.
         data_names: Name of the data in each of `regions`, or of `written` if there are none, alike
             on ranks that run the same lines; "" for unknown data. Empty if data was not named.
         tag: Tag of a message.
@@ -311,6 +312,7 @@ class CollectiveLaunch:
     callers: tuple[SourceLine, ...] = field(default=(), repr=False, compare=False)
     in_tensor_hook: bool = field(default=False, repr=False, compare=False)
     is_functional: bool = field(default=False, repr=False, compare=False)
+    is_of_torch: bool = field(default=False, repr=False, compare=False)
     data_names: tuple[str, ...] = field(default=(), repr=False, compare=False)
     tag: int = field(default=0, repr=False)
 

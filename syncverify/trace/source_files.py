@@ -54,14 +54,16 @@ _NAMED_OF_TORCH = tuple(
     str(Path(_TORCH) / part)
     for part in ("amp", "distributed", "nn", "optim", "utils/checkpoint.py")
 )
-_PASSING_ON = tuple(
-    str(Path(_TORCH) / part)
-    for part in (
-        "distributed/c10d_logger.py",
-        "distributed/distributed_c10d.py",
-        "nn/modules/module.py",
-        "optim/optimizer.py",
-    )
+_CALLS_OF_GROUPS = tuple(
+    str(Path(_TORCH) / "distributed" / part)
+    for part in ("c10d_logger.py", "distributed_c10d.py")
+)
+_PASSING_ON = (
+    *_CALLS_OF_GROUPS,
+    *(
+        str(Path(_TORCH) / part)
+        for part in ("nn/modules/module.py", "optim/optimizer.py")
+    ),
 )
 _PROGRAM = str(Path(_HARNESS) / "program") + os.sep
 _WITH_HOOKS = (
@@ -177,6 +179,11 @@ def helpers_of_torch() -> tuple[str, ...]:
 def is_torch_line(filename: str) -> bool:
     """Tell whether a file is torch's."""
     return filename.startswith(_TORCH)
+
+
+def is_call_of_group(filename: str) -> bool:
+    """Tell whether a file has the functions of `torch.distributed` that issue collectives."""
+    return filename.startswith(_CALLS_OF_GROUPS)
 
 
 def is_engine(code: CodeType) -> bool:

@@ -16,6 +16,7 @@ from syncverify.trace.source_files import (
     KNOWN_NAMED,
     KNOWN_SUBJECTS,
     KNOWN_TO_SEE_DEVICES,
+    is_call_of_group,
     is_harness_line,
     is_harness_subject,
     is_named,
@@ -55,6 +56,18 @@ def calling_line() -> Origin:
     """Return the innermost line of the subject on the stack."""
     raw = subject_frames(most=1) or subject_frames(is_asked_by_autograd=True, most=1)
     return line_of(*raw[0]) if raw else NoLine.UNKNOWN
+
+
+def is_issued_by_torch() -> bool:
+    """Tell whether torch's own code calls a function of `torch.distributed`, as `Join` does."""
+    frame: FrameType | None = sys._getframe(1)
+    is_within = False
+    while frame is not None and not is_subject_line(frame.f_code.co_filename):
+        is_call = is_call_of_group(frame.f_code.co_filename)
+        if is_within and not is_call and is_torch_line(frame.f_code.co_filename):
+            return True
+        is_within, frame = is_within or is_call, frame.f_back
+    return False
 
 
 def ordering_line() -> Origin:

@@ -7,7 +7,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.join import Join
 from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
 from syncverify import simulate
 from syncverify.simulation.program import Device
@@ -58,6 +60,31 @@ def test_a_result_that_nothing_reads_is_a_remark(program: Program) -> None:
     assert remark.startswith("REMARK: nothing waits for all_reduce at tests/")
     assert f"in {program.__name__} (ranks 0, 1), and nothing reads its result" in remark
     assert "timing cannot matter" in str(simulation)
+
+
+def joins_uneven_inputs(rank: int) -> list[torch.Tensor]:
+    model = DistributedDataParallel(nn.Linear(4, 1).cuda())
+    with Join([model]):
+        for _ in range(2 + rank):
+            model(on_gpu(1)).sum().backward()
+    return [each.detach().clone() for each in model.parameters()]
+
+
+def forgets_beside_join(rank: int) -> list[torch.Tensor]:
+    dist.all_reduce(on_gpu(rank), async_op=True)
+    return joins_uneven_inputs(rank)
+
+
+@pytest.mark.parametrize(
+    ("program", "num_remarks"), [(joins_uneven_inputs, 0), (forgets_beside_join, 1)]
+)
+def test_a_handle_that_torch_drops_is_no_remark(
+    program: Program, num_remarks: int
+) -> None:
+    simulation = simulate(program, 2)
+    assert simulation.is_right, str(simulation)
+    names = [str(each.lines[0]).rpartition(" ")[2] for each in simulation.remarks]
+    assert names == [program.__name__] * num_remarks
 
 
 def in_order_of(rank: int, *listed: Any) -> Sequence[Any]:
