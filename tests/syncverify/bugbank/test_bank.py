@@ -105,6 +105,7 @@ def test_contract_of_that_feature_judges_the_defect(entry: Entry) -> None:
 
 
 def test_entries_name_the_property_and_the_cause_that_are_reported_first() -> None:
+    assert len(IN_ONE_RUN) > 80
     for entry in IN_ONE_RUN:
         row, found = ROWS[entry.name], CAUGHT[entry.name]
         assert row.is_cause_right == (row.cause in entry.causes)

@@ -229,7 +229,9 @@ class Sync:
 def test_forgotten_lines_are_put_into_the_method_that_lacks_them() -> None:
     file = source(SUBJECT)
     added: dict[str, list[str]] = {}
-    for edit in missing_calls(file):
+    edits = [*missing_calls(file)]
+    assert edits
+    for edit in edits:
         ast.parse(file.edited(edit))
         function = file.function_at(max(1, edit.first - 1))
         assert function is not None
