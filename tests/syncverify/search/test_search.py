@@ -212,6 +212,19 @@ def test_a_hang_in_the_smallest_scenario_is_played_once(
     assert [found.not_shrunk for found in result.violations] == [""]
 
 
+def test_a_time_limit_keeps_a_hang_that_took_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first scenario is played twice, and the limit falls between the two runs."""
+    failing = Failing("sim", Fault("never_returns", (0,), "it hangs"))
+    monkeypatch.setattr(
+        syncverify.search.budget.time, "monotonic", lambda: failing.num_runs
+    )
+    result = look(Naive, failing, limit=0.5)
+    assert identities(result) == [("every_wait_completes", "never_returns")]
+    assert result.num_examples == 1
+
+
 @dataclass
 class HangingFrom(Counting):
     """A backend on which scenarios of at least so many ranks, parameters and steps hang."""
