@@ -1,12 +1,17 @@
-"""Programs on gloo: sums that travel in several ways, and rows of docs/adopting.md.
+"""The table "In your training loop" of docs/adopting.md, on two gloo processes.
 
-Rows that tests of single steps play, and those of ZeRO-2, ZeRO-3 and FSDP2, have no program.
+Run with arguments, this file is one rank. Each program plays a row of the table or a part of
+one; rows that tests of single steps play, and those of ZeRO-2, ZeRO-3 and FSDP2, have none.
 """
 
 import copy
+import os
 import re
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,89 +19,24 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, Shard
 
-from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
-from syncverify.synchronizer.hooks import bf16_error_feedback
-from tests.conformance.conftest import play  # noqa: F401  # a fixture
-from tests.programs import parameter
+from syncverify import synchronizer as package
+from syncverify.synchronizer import (
+    GradientSynchronizer,
+    SynchronizerConfig,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "adopting.md"
 # The page's own programs for two of its rows, by their first words.
 (UNEVEN,) = re.findall(r"```python\n(while True:.+?)```", PAGE.read_text(), re.DOTALL)
 (COPIES,) = re.findall(r"```python\n(copies = .+?)```", PAGE.read_text(), re.DOTALL)
-KIB_MB = 2**-10
+WORLD_SECONDS = 120
 INPUTS = torch.arange(24.0).reshape(2, 4, 3).flip(2) / 8  # by rank
 
 
 def network() -> nn.Module:
-    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    # Ranks are threads, which share torch's own generator.
-    generator = torch.Generator().manual_seed(0)
-    for each in model.parameters():
-        nn.init.normal_(each, generator=generator)
-    return model
-
-
-def accumulate(parameter: nn.Parameter, scale: float) -> None:
-    """Contribute scale * (0, 1, 2, ...): a gradient in which positions matter."""
-    local = parameter.to_local()
-    (local * torch.arange(local.numel()) * scale).sum().backward()
-
-
-def holds(parameter: nn.Parameter, scale: float) -> bool:
-    local = parameter.grad.to_local()
-    return torch.equal(local, torch.arange(local.numel()) * scale)
-
-
-def ranks_are_in_different_numbers_of_groups(rank: int) -> None:
-    if rank < 2:
-        dist.new_group([0, 1], use_local_synchronization=True)
-    mesh = init_device_mesh("cpu", (1, 2, 2), mesh_dim_names=("pp", "dp", "tp"))
-    a = parameter(mesh, Replicate(), Replicate(), Replicate(), numel=2**15)
-    with GradientSynchronizer([[a]], 1, 1) as sums:
-        accumulate(a, 2**rank)
-        sums.wait()
-        assert holds(a, 0b1111)
-
-
-def sums_are_scattered_and_measured(rank: int) -> None:
-    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
-    group = [parameter(mesh, Replicate(), numel=256 + 32 * i) for i in range(4)]
-    group.append(parameter(mesh, Shard(0), numel=64))
-    config = SynchronizerConfig(mode="reduce_scatter", check_finite=True)
-    with GradientSynchronizer([group], KIB_MB, 1, config=config) as sums:
-        for _ in range(2):
-            ordered = group if rank else group[::-1]
-            for each in ordered:
-                accumulate(each, 2**rank)
-            sums.wait()
-            owned = sums.owned_grads()
-            for each in owned:
-                factor = 2**rank if each.parameter is group[-1] else 3
-                stop = each.start_numel + each.values.numel()
-                expected = torch.arange(each.start_numel, stop) * factor
-                assert torch.equal(each.values, expected.float())
-            # Sums of the squares of 0, 1, ..., n - 1.
-            squares = [(n - 1) * n * (2 * n - 1) // 6 for n in (256, 288, 320, 352, 64)]
-            total = 9 * sum(squares[:4]) + (1 + 4) * squares[4]
-            assert abs(sums.grad_norm().item() / total**0.5 - 1) < 400 * 2**-24
-            assert len(sums.logging_data()["buckets"]) == 5
-            sums.zero_grad()
-
-
-def a_comm_hook_reduces(rank: int) -> None:
-    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
-    group = [parameter(mesh, Replicate(), numel=60 + i) for i in range(4)]
-    config = SynchronizerConfig(comm_hook=bf16_error_feedback)
-    with GradientSynchronizer([group], KIB_MB, 1, config=config) as sums:
-        for _ in range(2):
-            for each in group:
-                accumulate(each, 2**rank)  # sums of up to 3 * 63 < 2**8
-            sums.wait()
-            assert all(holds(each, 3) for each in group)
-            sums.zero_grad()
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
@@ -229,23 +169,54 @@ def adam_steps_on_copies_in_float32(rank: int) -> None:
     equal_on_both_ranks(model)
 
 
-PROGRAMS: list[tuple[int, Callable[[int], None]]] = [
-    (2, sums_are_scattered_and_measured),
-    (2, a_comm_hook_reduces),
-    (4, ranks_are_in_different_numbers_of_groups),
-    (2, training_resumes_from_a_checkpoint),
-    (2, a_rank_without_data_takes_part),
-    (2, zero_redundancy_optimizer_steps),
-    (2, adam_steps_on_copies_in_float32),
-]
+ROWS = (
+    training_resumes_from_a_checkpoint,
+    a_rank_without_data_takes_part,
+    zero_redundancy_optimizer_steps,
+    adam_steps_on_copies_in_float32,
+)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-@pytest.mark.parametrize(("num_ranks", "program"), PROGRAMS)
-def test_program_is_right_on_gloo(
-    play: Any,  # noqa: F811
-    num_ranks: int,
-    program: Callable[[int], None],
-) -> None:
-    play(num_ranks, program)
+@pytest.mark.long
+def test_programs_of_the_rows_pass(tmp_path: Path) -> None:
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(package.__file__).parents[2]),
+    }
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, __file__, str(rank), tmp_path / "store"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        outputs = [rank.communicate(timeout=WORLD_SECONDS)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(outputs)
+
+
+def run_rank(rank: int, store: str) -> None:
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=2,
+        timeout=timedelta(seconds=WORLD_SECONDS // 2),
+    )
+    for row in ROWS:
+        row(rank)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    run_rank(int(sys.argv[1]), sys.argv[2])
+    # As in test_gloo_processes.py: threads of gloo may outlive the interpreter.
+    sys.stdout.flush()
+    os._exit(0)
