@@ -96,7 +96,7 @@ def programs(tmp_path: Path) -> Iterator[None]:
 def test_a_race_is_a_violation(call: Call) -> None:
     outcome = call("simulate", "jobs.py:forgets_to_wait", "--ranks", "2")
     assert outcome.code == 1
-    assert "jobs.py:12 in forgets_to_wait" in outcome.out
+    assert "jobs.py:13 in forgets_to_wait" in outcome.out
     assert outcome.out.endswith(
         "1 VIOLATION: jobs.py:forgets_to_wait (2 ranks, simulated cuda, 1 run: timing "
         "cannot matter)\n"
@@ -164,7 +164,7 @@ def test_what_is_not_simulated_is_bad_usage(call: Call) -> None:
     outcome = call("simulate", "jobs.py:receives_from_anybody", "--ranks", "2")
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.complaint == (
-        "the sim backend does not simulate recv from any rank, used at jobs.py:30 in "
+        "the sim backend does not simulate recv from any rank, used at jobs.py:31 in "
         "receives_from_anybody"
     )
 
