@@ -120,6 +120,17 @@ def other_chance(seed: int) -> Iterator[None]:
         yield
 
 
+def seed_torch(seed: int) -> None:
+    """Seed as `torch.manual_seed` does, without what that keeps for devices that are not in use.
+
+    For each it appends a call and the text of the whole stack (`torch.cuda._lazy_call`), which
+    takes longer than a small step, and is never freed.
+    """
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+
+
 @contextmanager
 def restored_generators() -> Iterator[None]:
     """Restore the generators after a block."""

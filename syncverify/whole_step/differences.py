@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Final
 
 import torch
@@ -33,7 +34,7 @@ _GRADIENTS: Final = (Quantity.GRADIENT, Quantity.STEPPED)
 _EXACT: Final = (Quantity.START, Quantity.SCALE, Quantity.SKIPPED)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ComparedValue:
     """One value of a mesh beside that of one rank.
 
@@ -70,7 +71,7 @@ class ComparedValue:
         size = max(map(_size, self.expected.values()))
         return self.slack / size if self.slack and size else 0.0
 
-    @property
+    @cached_property
     def wrong_ranks(self) -> list[int]:
         """The ranks whose value differs."""
         return [

@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from syncverify.errors import UsageError
+from syncverify.program.generators import seed_torch
 from syncverify.whole_step.batches import micro_batches, rank_part
 from syncverify.whole_step.calling import call
 from syncverify.whole_step.layout import Layout
@@ -202,7 +203,7 @@ def _check_loss(models: Sequence[nn.Module], batch: Any, training: Training) -> 
 
 def _losses(model: nn.Module, batch: Any, training: Training) -> dict[str, Any]:
     assert training.loss is not None
-    torch.manual_seed(training.seed)
+    seed_torch(training.seed)
     found = call(training.loss, {"model": model, "batch": batch, "mesh": None})
     return dict(found) if isinstance(found, Mapping) else {"loss": found}
 

@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._pytree import tree_map
 
 from syncverify.errors import UsageError
+from syncverify.program.generators import seed_torch
 from syncverify.trace.dispatch_modes import without_dispatch_modes
 from syncverify.whole_step.batches import copy_of, micro_batches, rank_part
 from syncverify.whole_step.calling import call
@@ -416,7 +417,7 @@ def _step(
     """Make one step, and return its values."""
     watch = StepWatch(wired.parameters.values(), wired.optimizers, wired.copies)
     step = _step_function(wired)
-    torch.manual_seed(wired.training.step_seed)
+    seed_torch(wired.training.step_seed)
     before = torch.get_rng_state()
     with watch.watching(), noise:
         returned = step(batch, index)

@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from syncverify.errors import UsageError
+from syncverify.program.generators import seed_torch
 from syncverify.whole_step.calling import call
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.watching import watch_bases
@@ -171,7 +172,7 @@ class Training:
         Raises:
             UsageError: It is no model, or its parameters have no values yet.
         """
-        torch.manual_seed(self.seed)
+        seed_torch(self.seed)
         model = call(self.build, self.sizes)
         if not isinstance(model, nn.Module):
             raise UsageError(
@@ -189,7 +190,7 @@ class Training:
 
     def whole_batch(self, step: int) -> Any:
         """Make the batch of a step, for all ranks."""
-        torch.manual_seed(self.seed + 1 + step)
+        seed_torch(self.seed + 1 + step)
         made = call(self.batch, {"step_index": step, **self.sizes})
         batch = tree_map(self.cast, tree_map(self._cut, made))
         return batch if self.variation is None else self.variation.changed(batch)
