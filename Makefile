@@ -23,13 +23,14 @@ verify: first
 first: $(INSTALLED)
 	$(RUN) synchronizer --backend sim --ranks 4 --examples 200 --seed 0 --jobs 2
 
-# Two minutes on two cores: all quick tests and a part of the slow ones.
+# Two and a half minutes on two cores.
 test: $(INSTALLED)
 	$(PYTEST) -m "not long"
 
-# The other tests: searches for planted defects, processes, examples.
+# The other tests: searches for planted defects, processes, examples. ARGS=--third=TEXT plays
+# the third of them that a text chooses.
 long: $(INSTALLED)
-	$(PYTEST) -m long
+	$(PYTEST) -m long $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ import importlib
 import os
 import signal
 import sys
+import zlib
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -125,12 +126,26 @@ def seconds_of(item: pytest.Item) -> float:
     return float(item.get_closest_marker("slow") is not None)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that splits the tests marked `long`."""
+    parser.addoption(
+        "--third",
+        metavar="TEXT",
+        help="of the tests marked `long`, play the third that TEXT chooses, such as a commit",
+    )
+
+
+def is_in_third(test: str, chosen_by: str) -> bool:
+    """Tell whether a test is in the third of all tests that a text chooses."""
+    return zlib.crc32(f"{chosen_by} {test}".encode()) % 3 == 0
+
+
 # First, because `-m` selects in the same hook: a test marked `long` is also `slow`.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave tests marked `nightly` to the nights, and order the others.
+    """Leave tests marked `nightly` to the nights and `--third` to other jobs; order the rest.
 
     Under pytest-xdist the longest tests come first, under the profile `mutation` last.
     """
@@ -145,10 +160,20 @@ def pytest_collection_modifyitems(
         for item in items:
             item.add_marker(pytest.mark.timeout(NIGHTLY_TIMEOUT_SECONDS))
         return
-    later = [item for item in items if item.get_closest_marker("nightly")]
+    third = config.getoption("--third")
+    later = {
+        item
+        for item in items
+        if item.get_closest_marker("nightly")
+        or (
+            third
+            and not is_in_third(item.nodeid, third)
+            and item.get_closest_marker("long")
+        )
+    }
     if later:
-        config.hook.pytest_deselected(items=later)
-        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=[*later])
+        items[:] = [item for item in items if item not in later]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -145,7 +145,7 @@ def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_file_imports_what_its_folder_may() -> None:
     assert problems(ROOT) == []
 
@@ -208,7 +208,7 @@ def broken_contracts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
     return dict(zip(rest[::2], rest[1::2], strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("contract", "complaint"),
     [case[2:] for case in TURNED_AROUND.values()],

@@ -24,7 +24,7 @@ IMPORTS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("first", "brings", "heavy"), IMPORTS)
 def test_an_import_stays_light(first: str, brings: str, heavy: set[str]) -> None:
     script = f"import {first}; import sys; print(*sys.modules)"

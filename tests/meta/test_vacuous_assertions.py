@@ -148,7 +148,7 @@ def compared_constants(module: ast.Module) -> Iterator[str]:
         yield from (name for name in names_in(check) if name.isupper())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_test_passes_where_there_is_nothing_to_assert() -> None:
     found = [
         f"{file.relative_to(ROOT)}:{line}: {name} may assert nothing"

@@ -257,7 +257,7 @@ def test_a_play_of_two_counts_is_refused() -> None:
     assert not play(ONE_THEN_TWO, LosesItsSetter).is_right
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_right_class_without_a_setter_is_silent() -> None:
     report = verify(MeanWithoutSetter, examples=20, seed=0)
     assert any("not tried: other numbers" in line for line in report.explored)

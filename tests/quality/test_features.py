@@ -66,6 +66,7 @@ def first_shown(defect: Planted) -> Scenario | None:
     return None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "defect",
     [

@@ -126,7 +126,7 @@ def test_defect_shows_through_its_feature(feature: str) -> None:
     assert defect.identity in shown
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_nothing_is_found_in_a_synchronizer_that_waits_for_the_end() -> None:
     found = {f: identities(PlainGrads, two_micro_batches(f)) for f in PLAYED}
     assert not any(found.values())

@@ -238,6 +238,7 @@ def assert_ends(
     assert violations(ViewBuckets, TWO_BUCKETS, backend) == []  # no poison is left
 
 
+@pytest.mark.long
 @named([*ANYWHERE, SIMULATED])
 def test_simulated_run_ends(
     sim: SimBackend, subject: type[Any], cause: str, ranks: tuple[int, ...], place: str

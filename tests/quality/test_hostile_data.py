@@ -106,7 +106,7 @@ def memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(hostile_tokens())
 @settings(max_examples=NUM_EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 def test_hostile_token_is_refused_in_one_line_or_legal(token: str) -> None:

@@ -30,7 +30,7 @@ DEFECTS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_defect_shows_in_a_default_search() -> None:
     missing = dict(DEFECTS)
 

@@ -28,6 +28,7 @@ def _own_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "backward", torch.Tensor.backward)
 
 
+@pytest.mark.long
 @each_scenario([(each, s) for each in WRONG for s in each.scenarios])
 def test_defect_shows_as_the_entry_says(entry: Planted, scenario: Scenario) -> None:
     before = torch.get_default_dtype(), torch.get_rng_state(), random.getstate()

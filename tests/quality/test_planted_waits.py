@@ -75,7 +75,7 @@ def removals(traces: Traces) -> Iterator[tuple[int, int]]:
             yield shown, num_disorders(on_devices, others) - shown
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("foreach", [False, True])
 def test_no_wait_of_a_host_hides_a_missing_wait(*, foreach: bool) -> None:
     traces = traces_of(two_steps(foreach=foreach))

@@ -16,7 +16,7 @@ FEW = {"ranks": 2, "examples": 6}
 ON_GLOO = ", on gloo, which runs collectives side by side"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_right_on_nccl_only_is_found() -> None:
     (found,) = report_on(semantics.RefillsAfterALaterWait, **FEW).violations
     identity = ("bucket_is_exclusive_while_reducing", "touched_in_flight")
@@ -28,7 +28,7 @@ def test_what_is_right_on_nccl_only_is_found() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("subject", [
     semantics.SendsOnWhatComes, semantics.SendsOnAndForgets,
 ])  # fmt: skip
@@ -40,7 +40,7 @@ def test_a_result_that_is_sent_on_needs_an_order(subject: type[Any]) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_right_on_gloo_only_is_found() -> None:
     violations = [
         each.violation
@@ -50,7 +50,7 @@ def test_what_is_right_on_gloo_only_is_found() -> None:
     assert all(ON_GLOO not in each.summary for each in violations)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("subject", [
     semantics.RefillsInOrder, semantics.RefillsOnNccl, semantics.WaitsForTheFuture,
     semantics.WaitsForTheCallback, semantics.WaitsOnTwoStreams,
@@ -60,7 +60,7 @@ def test_correct_twin_is_silent(subject: type[Any]) -> None:
     assert report_on(subject, **FEW).violations == ()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("subject", [
     semantics.JoinsTheStreamAlone, semantics.ForgetsTheCallback,
 ])  # fmt: skip

@@ -157,6 +157,7 @@ def test_what_depends_on_chance_is_found(subject: type[Any]) -> None:
     assert "all_reduce SUM" in str(found.violation.evidence)
 
 
+@pytest.mark.long
 def test_a_subject_that_ignores_not_yet_is_found() -> None:
     (found,) = report_on(
         timing.IgnoresNotYet, ranks=2, schedules="all:10", examples=6
@@ -167,6 +168,7 @@ def test_a_subject_that_ignores_not_yet_is_found() -> None:
     assert re.fullmatch(NOT_YET, needed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("schedules", ["drawn", "all:2"])
 @pytest.mark.parametrize("subject", [timing.QueriesThenWaits, QueriesAnEvent])
 def test_correct_query_is_silent(subject: type[Any], schedules: str) -> None:

@@ -45,7 +45,7 @@ def test_the_synchronizer_is_right_on_each_stream(variant: str) -> None:
     assert wrong_on_streams(variant, "synchronizer") == {}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "event", [word for word, event in EVENTS.items() if event.factor]
 )

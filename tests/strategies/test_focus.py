@@ -50,7 +50,7 @@ def share(listed: list[Scenario], holds: Callable[[Scenario], bool]) -> float:
     return sum(map(holds, listed)) / len(listed)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "topic",
     [

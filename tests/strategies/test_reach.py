@@ -99,7 +99,7 @@ def default_searches() -> list[Scenario]:
     return drawn(PLAIN_STEPS)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("wanted", DISCOVERIES.values(), ids=DISCOVERIES.keys())
 def test_feature_is_within_reach_of_a_default_search(
     default_searches: list[Scenario], wanted: Callable[[Scenario], bool]
@@ -126,7 +126,7 @@ def test_default_search_leaves_no_feature_out(default_searches: list[Scenario]) 
     assert never_met(default_searches, PLAIN_STEPS) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_capabilities_leave_out_what_they_rule_out_and_no_more() -> None:
     capabilities = Capabilities(tensors="local")
     listed = drawn(capabilities)
@@ -139,7 +139,7 @@ def test_capabilities_leave_out_what_they_rule_out_and_no_more() -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(scenarios())
 def test_scenarios_are_legal_and_have_no_pair_that_is_never_together(
     scenario: Scenario,

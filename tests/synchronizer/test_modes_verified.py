@@ -71,7 +71,7 @@ SUBJECTS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_the_harness_finds_nothing(subject: type[UsualMode]) -> None:
     verify(subject, backend="sim", ranks=4, examples=4, seed=0)

@@ -73,7 +73,7 @@ class Sums:
     def unbind(self) -> None: ...
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_that_breaks_is_not_measured() -> None:
     scenario = four_ranks()[0]
     run = Run("sim", tuple(RankRun() for _ in range(4)))

@@ -31,7 +31,7 @@ def test_installation_does_not_run_without_a_gpu() -> None:
     assert installation.versions()["torch"] == torch.__version__
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_words_are_played_on_the_device() -> None:
     result = words.run(CPU, ["backward"])
     assert (result.state, result.device, result.lines) == ("passed", "cpu", ())
@@ -70,7 +70,7 @@ def test_traces_count_operators_of_sim() -> None:
     assert result.lines[2].endswith("| not run | not run |")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_synchronizer_has_no_host_wait() -> None:
     result = host_waits.run(CPU)
     assert (result.state, result.device, result.lines) == ("passed", "cpu", ())

@@ -43,7 +43,7 @@ def violations_of(subject: Subject, scenario: Scenario) -> set[str]:
     return {each for _, found in verdicts for each in found}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["synchronizer", "ddp"])
 def test_right_subjects_are_right_there(name: str) -> None:
     subject = resolve(name)
@@ -69,7 +69,7 @@ def test_a_result_that_nobody_waits_for_is_not_there(entry_id: str) -> None:
     assert violations_of(entry.fixed(), played.scenario) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_operators_are_those_of_sim_in_the_same_order() -> None:
     subject = resolve("synchronizer")
     scenario = traces._scenarios(subject, 8)[4]

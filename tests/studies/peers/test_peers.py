@@ -15,7 +15,7 @@ SCRIPTS = sorted((ROOT / "examples" / "findings").glob("*.py"))
 FINDINGS = (ROOT / "docs" / "findings.md").read_text("utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("hardly_shrunk")
 def test_a_violation_that_is_known_is_no_news() -> None:
     result = CliRunner().invoke(main, ["ddp-static-graph", "--examples", "6"])
@@ -23,7 +23,7 @@ def test_a_violation_that_is_known_is_no_news() -> None:
     assert "accumulation_is_local_until_reduced" in result.output
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("hardly_shrunk")
 def test_a_violation_that_is_not_known_is_reported(
     monkeypatch: pytest.MonkeyPatch,

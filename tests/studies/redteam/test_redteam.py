@@ -14,6 +14,7 @@ def test_names_are_unique_and_no_entry_of_the_bank_is_played() -> None:
     assert not {p.subject for p in programs()} & {entry.subject for entry in entries()}
 
 
+@pytest.mark.long
 def test_a_wrong_program_is_caught() -> None:
     score = score_of("averages-on-nccl", limit=20)
     assert score.verdict == "caught"
@@ -25,7 +26,7 @@ def test_a_program_that_is_not_there() -> None:
         program_named("nobody")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [

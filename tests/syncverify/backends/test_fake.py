@@ -122,7 +122,7 @@ def test_backward_on_other_threads_is_no_violation() -> None:
     assert check(scenario, run, subject.capabilities) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_ranks_agree_on_by_data_is_not_tried() -> None:
     names = {"event=raise_in_backward", "readiness=by_rank"}
     asked = Capabilities(features=frozenset(names))

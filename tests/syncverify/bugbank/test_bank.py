@@ -115,7 +115,7 @@ def test_entries_name_the_property_and_the_cause_that_are_reported_first() -> No
 
 # The first entry is played in each run of the tests: it takes several scenarios, so that another
 # sequence mostly meets it elsewhere.
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [

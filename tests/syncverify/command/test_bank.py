@@ -75,7 +75,7 @@ def _rows(results: list[EntryResult]) -> list[tuple[object, ...]]:
     return [*zip(*(column.cells for column in table(results).columns), strict=True)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_has_no_defect_is_missed() -> None:
     row = played(replace(QUICK, subject=QUICK.twin))
     assert (row.caught, row.examples, row.is_cause_right) == (None, 5, False)
@@ -98,7 +98,7 @@ def test_another_cause_than_the_entry_names_is_wrong() -> None:
     assert not row.is_cause_right
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_twin_of_two_entries_is_searched_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -28,6 +28,7 @@ def test_a_code_that_was_sent_counts_whatever_comes_then(after: str) -> None:
     assert played(f"{PLAYS};tell_end(0);{after}")[0] == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "end", ["os._exit(0)", "sys.exit(0)", "fork(lambda:os._exit(0))"]
 )

@@ -40,6 +40,7 @@ def test_a_sleep_between_scenarios_that_comes_again_is_a_violation() -> None:
     assert played(act, f"{PLAYS};ends(0)", patience=SHORT)[0] == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "works",
     [WORK, f"os.waitpid(os.fork() or ({WORK},os._exit(0)),0)"],

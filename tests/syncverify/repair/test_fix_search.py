@@ -266,7 +266,7 @@ def deciders(subject: type) -> list[str]:
     return [f"{each.line.function}: {each.code}" for each in entry.deciders]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("_lines_are_looked_for")
 def test_the_line_of_a_branch_decides() -> None:
     assert deciders(IsWrongForManyParameters) == [
@@ -274,7 +274,7 @@ def test_the_line_of_a_branch_decides() -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("_lines_are_looked_for")
 def test_no_line_of_the_plain_path_decides() -> None:
     assert deciders(IsWrongEverywhere) == []

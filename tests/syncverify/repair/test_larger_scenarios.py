@@ -111,7 +111,7 @@ def test_a_gradient_that_is_wrong_in_each_order_shows_a_race_that_it_follows() -
     assert found.scenario.mesh.num_ranks == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_wrong_gradient_of_other_scenarios_is_not_denied() -> None:
     # No larger scenario of this one shows that gradient; some scenario of the search did.
     found = shown(HarmlessWriteNotJoined, THEN)
@@ -120,7 +120,7 @@ def test_a_wrong_gradient_of_other_scenarios_is_not_denied() -> None:
     assert not any("no larger scenario" in reason for reason in found.witness.reasons)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_gradient_that_is_wrong_in_each_order_may_be_another_defect() -> None:
     assert isinstance(shown(HandlesDropped).witness, NoWitness)
 

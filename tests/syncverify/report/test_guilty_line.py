@@ -94,7 +94,7 @@ def report() -> Report:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sarif_has_a_rule_and_a_result_at_the_line(
     report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:

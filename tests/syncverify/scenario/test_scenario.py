@@ -18,7 +18,7 @@ BIAS = ParameterSpec("b", (3,), None, "bfloat16", "float32", group=1)
 SCENARIO = Scenario(MeshSpec((2, 2), ("dp", "tp")), (WEIGHT, BIAS), (2, 1), 64)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(scenarios(max_ranks=8))
 def test_json_and_repr_are_read_back(scenario: Scenario) -> None:
     text = json.dumps(scenario.to_json(), allow_nan=False)

@@ -97,6 +97,7 @@ def test_interrupts_and_the_order_of_workers_change_nothing(tmp_path: Path) -> N
     assert later.num_played[0] == 7  # two shards of three were whole
 
 
+@pytest.mark.long
 def test_a_file_holds_plain_values_alone(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         look(tmp_path, Interrupting(4))
@@ -124,6 +125,7 @@ def test_two_commands_do_not_play_one_search(tmp_path: Path) -> None:
         look(tmp_path)
 
 
+@pytest.mark.long
 def test_a_full_disk_is_one_line_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

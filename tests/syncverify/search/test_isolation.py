@@ -222,7 +222,7 @@ def test_play_alone_judges_and_does_not_diagnose(diagnoses: list[str]) -> None:
     assert diagnoses == ["every_rank_finishes"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("hardly_shrunk")
 def test_search_inside_a_test_is_diagnosed_once(diagnoses: list[str]) -> None:
     plays = failures_of(lambda _: verify_few(Raises), most=0)  # nothing to shrink

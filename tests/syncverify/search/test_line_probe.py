@@ -90,6 +90,7 @@ def test_a_wrapped_synchronizer_counts_with_its_wrapper(
     assert {Path(path).name for path in lines} == {"front_probe.py", "behind_probe.py"}
 
 
+@pytest.mark.long
 def test_a_search_reports_lines_and_may_fail_where_some_never_ran() -> None:
     report = verify(Dormant, ranks=2, examples=3, seed=0)
     (idle,) = (each for each in report.lines.idle if "param_groups" in each.reason)

@@ -48,7 +48,7 @@ def test_the_last_twentieth_of_two_hundred_meets_each_value(
     assert coverage.missing_values() == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_parameters_are_in_one_bucket_on_several_ranks() -> None:
     seed, many = 1, Feature("size", "many parameters")
     coverage = Coverage(Space(PLAIN_CONTRACT, 4))

@@ -107,7 +107,7 @@ def observed(
     return list(observe(resolve(subject), SimBackend(), plan, features, known))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("subject", "rating"),
     [
@@ -142,7 +142,7 @@ def test_a_sum_that_is_marked_partial_is_wrong() -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_scenario_of_a_wrong_feature_is_small_and_has_the_feature() -> None:
     (twice,) = observed(Naive, TWICE, plan=replace(PLAN, num_simpler=20))
     assert twice.found is not None
@@ -173,7 +173,7 @@ class HidesWaits(Naive):
     not_observed: ClassVar[dict[str, str]] = {TWICE: "the class waits once"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("subject", "feature", "backend", "deadline", "reason"),
     [

@@ -63,12 +63,14 @@ def verified(subject: type[PlainGrads]) -> Report:
     return syncverify.verify(subject, examples=12, seed=0, ranks=3, stop_at_first=True)
 
 
+@pytest.mark.long
 def test_refused_scenarios_are_counted() -> None:
     report = verified(RefusesPairs)
     assert 0 < report.num_refused < report.examples
     assert f"{REFUSED}{counted(report.num_refused, 'scenario')}" in report.explored
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("subject", "expected"),
     [

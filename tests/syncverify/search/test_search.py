@@ -61,6 +61,7 @@ def third() -> tuple[SearchResult, Counting, Listening]:
     return result, backend, progress
 
 
+@pytest.mark.long
 def test_no_scenario_is_played_twice(
     third: tuple[SearchResult, Counting, Listening],
 ) -> None:
@@ -286,5 +287,6 @@ def played(by: Any, *progress: Any) -> list[Scenario]:
     return list(dict.fromkeys(backend.noted))
 
 
+@pytest.mark.long
 def test_the_first_violation_is_met_in_the_scenarios_of_a_search() -> None:
     assert played(first_met) == played(search, SilentProgress())

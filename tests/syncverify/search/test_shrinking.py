@@ -66,6 +66,7 @@ class DoublesTheSecondWait(PlainGrads):
         self.num_waits = 0
 
 
+@pytest.mark.long
 def test_two_features_of_many_are_left() -> None:
     judge = Judge(
         resolve(DoublesTheSecondWait, "everything"), SimBackend(), ScheduleChoice(), 0
@@ -119,7 +120,7 @@ def shrunk(listening: Listening) -> FoundViolation:
     return shrink(drawing, judge, identity, judged.violations[identity], listening)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_things_that_are_not_needed_are_left_out() -> None:
     listening = Listening()
     least = shrunk(listening)

@@ -63,7 +63,7 @@ def test_a_real_module_keeps_its_parameters() -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=40)
 @given(scenarios(max_ranks=8, capabilities=UNIFORM))
 def test_candidates_are_smaller_and_as_legal(scenario: Scenario) -> None:

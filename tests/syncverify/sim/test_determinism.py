@@ -47,7 +47,7 @@ def bits(gradient: torch.Tensor | None) -> str:
     return f"{gradient.dtype} {tuple(gradient.shape)} {bytes(as_bytes.tolist()).hex()}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=5)
 @given(st.data())
 @pytest.mark.parametrize(

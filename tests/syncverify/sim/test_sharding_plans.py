@@ -137,7 +137,7 @@ def other_schemas(mesh: DeviceMesh) -> Iterator[OpSchema]:
         )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_known_plans_are_those_that_torch_makes(on_ranks: OnRanks) -> None:
     work_out = PROPAGATOR.propagate_op_sharding_non_cached
     searched = Counter[int]()

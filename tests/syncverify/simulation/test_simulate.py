@@ -26,6 +26,7 @@ from tests.syncverify.simulation.faulty_programs import (
 from tests.syncverify.simulation.right_programs import RIGHT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.program.__name__)
 def test_a_fault_is_named_with_its_line(fault: Fault) -> None:
     simulation = simulate(fault.program, 2)

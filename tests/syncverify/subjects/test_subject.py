@@ -155,7 +155,7 @@ WRONG_VALUES = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(
     field=st.sampled_from((*FEATURE_FIELDS, "overlaps_backward", "capabilities")),
     value=WRONG_VALUES,

@@ -65,6 +65,7 @@ def words(subject: type[Any]) -> dict[tuple[str, str], str]:
 NEEDED = {("fork", "stream_wait"): "needed", ("join", "stream_wait"): "needed"}
 
 
+@pytest.mark.long
 def test_the_waits_that_two_streams_take_are_needed() -> None:
     found = answers_of(TwoStreams)
     harms = {each.point.line.function: each.harm for each in found if each.harm}
@@ -80,6 +81,7 @@ def test_the_waits_that_two_streams_take_are_needed() -> None:
     assert len(found) == 2
 
 
+@pytest.mark.long
 def test_a_wait_for_memory_that_is_left_alone_is_superfluous_and_costs_time() -> None:
     by_word = {each.word: each for each in answers_of(WaitsForLastBucket)}
     extra = by_word["superfluous"]
@@ -89,6 +91,7 @@ def test_a_wait_for_memory_that_is_left_alone_is_superfluous_and_costs_time() ->
     assert extra.harm is None
 
 
+@pytest.mark.long
 def test_the_same_wait_is_needed_where_the_buffer_is_used_again() -> None:
     found = words(WaitsForReusedBuffer)
     assert found == {
@@ -98,6 +101,7 @@ def test_the_same_wait_is_needed_where_the_buffer_is_used_again() -> None:
     }
 
 
+@pytest.mark.long
 def test_each_kind_of_wait_that_adds_nothing_is_superfluous() -> None:
     assert words(Synchronizes) == {
         ("fork", "stream_wait"): "needed",
@@ -108,6 +112,7 @@ def test_each_kind_of_wait_that_adds_nothing_is_superfluous() -> None:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("subject", "word"),
     [(KeepsCopies, "needed"), (KeepsRecordedCopies, "superfluous")],
@@ -137,6 +142,7 @@ def test_memory_of_the_program_is_no_reference_of_the_subject() -> None:
     assert kinds == {"work_wait"}
 
 
+@pytest.mark.long
 def test_a_call_that_never_runs_is_undecided() -> None:
     never = [
         each
@@ -158,6 +164,7 @@ def test_a_subject_that_is_wrong_with_all_of_its_waits_is_refused() -> None:
         answers_of(NeverForks)
 
 
+@pytest.mark.long
 def test_scenarios_that_break_with_all_waits_are_counted_and_left_out() -> None:
     search = search_of(FailsInSecondStep)
     answers = search.answers(SCENARIOS)
@@ -166,6 +173,7 @@ def test_scenarios_that_break_with_all_waits_are_counted_and_left_out() -> None:
     assert (found["fork"].word, found["fork"].num_scenarios) == ("needed", 1)
 
 
+@pytest.mark.long
 def test_scenarios_that_are_not_simulated_are_counted_and_left_out() -> None:
     search = search_of(RefusedInSecondStep)
     answers = search.answers(SCENARIOS)
@@ -176,6 +184,7 @@ def test_scenarios_that_are_not_simulated_are_counted_and_left_out() -> None:
         search_of(RefusedInSecondStep).answers(SCENARIOS[1:])
 
 
+@pytest.mark.long
 def test_waits_of_the_training_program_are_none_of_the_subject() -> None:
     """The forward of the program has more streams, and runs inside of the subject's line."""
     scenario = replace(SCENARIOS[0], launch="parameter_streams")
@@ -186,6 +195,7 @@ def test_waits_of_the_training_program_are_none_of_the_subject() -> None:
     }
 
 
+@pytest.mark.long
 def test_scenarios_that_break_under_another_schedule_blame_no_wait() -> None:
     """The traces hold, and plays of all schedules break with the call and without it."""
     search = search_of(EndsAtQuery)

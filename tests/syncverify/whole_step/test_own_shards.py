@@ -229,6 +229,7 @@ def test_a_wrong_divisor_of_shards_is_found_without_a_loss_too() -> None:
     ).is_right
 
 
+@pytest.mark.long
 def test_parameters_that_are_gathered_once_are_wrong() -> None:
     result = _play_gathered(sharded_step, mean_square, gathers_once=True)
     assert Quantity.PARAMETER in result.mistakes[0].finding.follows

@@ -60,6 +60,7 @@ def play(wrong: str = "", **more: Any) -> Parity:
     return compare(step=functools.partial(step, wrong=wrong), **(training | more))
 
 
+@pytest.mark.long
 def test_right_layouts_agree() -> None:
     result = play(micro_batches=(1, 2), layouts=["dp=2,cp=1", "dp=1,cp=2"])
     assert result.is_right, str(result)
@@ -70,6 +71,7 @@ def test_right_layouts_agree() -> None:
     )
 
 
+@pytest.mark.long
 def test_the_odd_one_out_is_named() -> None:
     result = play("axis")
     (mistake,) = result.mistakes
@@ -80,6 +82,7 @@ def test_the_odd_one_out_is_named() -> None:
     )
 
 
+@pytest.mark.long
 def test_numbers_of_micro_batches_that_disagree_are_named() -> None:
     result = play("parts", micro_batches=(1, 4), layouts=["dp=2,cp=1"])
     (mistake,) = result.mistakes
@@ -88,12 +91,14 @@ def test_numbers_of_micro_batches_that_disagree_are_named() -> None:
     assert "from the 2 others: dp=1,cp=1 with 1 micro-batch" in str(result)
 
 
+@pytest.mark.long
 def test_one_number_of_micro_batches_is_not_judged() -> None:
     result = play("parts", micro_batches=4, layouts=["dp=2,cp=1"])
     assert result.is_right
     assert "it is always 4. Say micro_batches=(1, 4)" in str(result)
 
 
+@pytest.mark.long
 def test_one_rank_is_the_odd_one_out() -> None:
     result = play("one", layouts=["dp=2,cp=1", "dp=1,cp=2"])
     (mistake,) = result.mistakes
@@ -147,7 +152,7 @@ def stages(**more: Any) -> Parity:
     return compare(step=own, layouts=layouts, **training)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_step_that_needs_two_ranks_is_compared_with_other_layouts() -> None:
     result = stages()
     assert result.is_right, str(result)
@@ -155,7 +160,7 @@ def test_a_step_that_needs_two_ranks_is_compared_with_other_layouts() -> None:
     assert "not judged: one rank: the step on one rank does not end" in str(result)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_norm_over_another_axis_of_a_step_that_needs_two_ranks_is_named() -> None:
     result = stages(norm_over="dp")
     assert not result.is_right

@@ -14,6 +14,7 @@ from tests.syncverify.whole_step.small_gpt import batch, build, loss
 pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("parallelize", "layouts"),
     [

@@ -83,6 +83,7 @@ def play(**changes: Any) -> Parity:
     return compare(**(training | more | changes))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
     [
@@ -118,6 +119,7 @@ def test_a_sum_that_is_missing_is_named(dtype: torch.dtype) -> None:
     assert mistake.finding.cause == LacksSum(frozenset({"dp"}), 0.5)
 
 
+@pytest.mark.long
 def test_a_step_that_overflows_in_float16_is_skipped_on_one_rank_too() -> None:
     result = play(parallelize=half, scaler=scaler(2.0**17), clip=1.0, steps=4)
     assert result.is_right, str(result)
@@ -148,6 +150,7 @@ def test_a_training_in_which_rounding_hides_everything_is_refused() -> None:
         play(dtype=torch.bfloat16, parallelize=fsdp, loss=cancelling)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("factor", [1.0, 2.0])
 def test_an_own_step_without_a_loss_has_a_bound(factor: float) -> None:
     def step(model: nn.Module, batch: torch.Tensor, optimizer: Any, mesh: Any) -> None:
@@ -220,6 +223,7 @@ def own_step(
     optimizer.zero_grad()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", [{"loss": mean}, {"step": own_step}])
 def test_a_difference_in_the_rounding_of_a_cancelling_sum_is_silent(
     more: dict[str, Any],

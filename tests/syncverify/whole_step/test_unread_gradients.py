@@ -197,6 +197,7 @@ def test_gradients_that_no_parameter_depends_on_are_a_note(
     assert result.to_json()["layouts"][0]["unread"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("step", "optimizer", "quantity"),
     [
@@ -226,6 +227,7 @@ def test_a_wrong_part_of_an_owner_is_a_mistake(
 resumed = functools.partial(play, steps=4, resume=True, save=save_each)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("step", "optimizer"),
     [
@@ -241,6 +243,7 @@ def test_a_state_that_a_rank_does_not_own_need_not_be_loaded(
     assert result.is_right, str(result)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("step", "optimizer", "load"),
     [

@@ -76,7 +76,7 @@ def lateness(index: int, until: int, run: Run) -> Lateness | None:
     return Lateness.of(inversion, traces[0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_legal_order_harms_a_right_subject() -> None:
     run = play([RankRecorder(keeps_everything=True) for _ in range(2)])
     events = run.ranks[0].trace

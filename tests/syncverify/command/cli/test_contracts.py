@@ -102,7 +102,7 @@ def test_an_ordinary_synchronizer_is_not_condemned(naive: Call) -> None:
     assert "REPRODUCED" in again.out.splitlines()[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_contract_fails_on_wrong_features(naive: Call) -> None:
     Path("strict.toml").write_text("fail_on_wrong = true\n")
     run = ("run", "naive_subjects:Naive", *FEW, "--examples", "1")

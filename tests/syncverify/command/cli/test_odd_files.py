@@ -71,7 +71,7 @@ def test_a_module_that_ends_in_its_own_way_is_refused(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["at import", "in bind"])
 def test_the_report_is_written_where_the_command_began(
     call: Call, tmp_path: Path, place: str
@@ -109,7 +109,7 @@ def test_defaults_of_a_project_hold_where_no_option_is_given(call: Call) -> None
     assert outcome.code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_database_of_a_project_is_beside_its_file(
     call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ def test_a_right_training_ends_with_0(call: Call) -> None:
     assert outcome.out.endswith("NO MISTAKE: train.py (1 layout, 2 steps, seed 0)\n")
 
 
+@pytest.mark.long
 def test_a_wrong_training_is_played_again_by_its_replay_line(
     call: Call, tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_bad_input_is_one_line(call: Call, arguments: list[str], words: str) -> 
     assert outcome.err.count("\n") == 1
 
 
+@pytest.mark.long
 def test_a_replay_line_names_the_data(call: Call, tmp_path: Path) -> None:
     """The step never clips, which no layout shows: gradients of all ones do."""
     step = """
@@ -142,6 +144,7 @@ def test_the_layouts_before_bad_input_are_reported(call: Call) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_replay_line_names_the_number_of_micro_batches(
     call: Call, tmp_path: Path
 ) -> None:
@@ -174,6 +177,7 @@ def test_half_a_run_is_never_right(
     assert "NO MISTAKE" not in outcome.out
 
 
+@pytest.mark.long
 def test_ranks_that_have_the_same_rows_are_noted(call: Call, tmp_path: Path) -> None:
     text = TRAINING.replace('"dp"', '"fsdp"')
     (tmp_path / "same.py").write_text(text)

@@ -23,7 +23,7 @@ def last_line(out: str) -> str:
     return out.rstrip("\n").rpartition("\n")[2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_right_subject_ends_with_code_0_and_its_verdict(call: Call) -> None:
     outcome = call("run", "synchronizer", *SEARCH)
     assert (outcome.code, outcome.err) == (0, "")
@@ -39,7 +39,7 @@ def test_right_subject_ends_with_code_0_and_its_verdict(call: Call) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_drawn_seed_is_printed_and_can_be_given(call: Call) -> None:
     few = ("run", "synchronizer", "--examples", "3", "--ranks", "2")
     first = call(*few, "--json", "first.json")
@@ -152,7 +152,7 @@ def test_report_has_the_documented_shape(report: dict[str, Any]) -> None:
         assert reproducer.cause == violation["evidence"]["cause"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_report_of_infinite_gradients_is_json_all_the_same(call: Call) -> None:
     few = ("--examples", "4", "--seed", "0", "--ranks", "2")
     outcome = call("run", "cli_subjects:Overflows", *few, "--json", "report.json")
@@ -163,7 +163,7 @@ def test_report_of_infinite_gradients_is_json_all_the_same(call: Call) -> None:
     assert {"inf", "-inf", "nan"} & {str(x) for values in observed for x in values}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_printed_replay_lines_are_those_of_the_report(search: Call) -> None:
     outcome = search("cli_subjects:Doubles")
     tokens = [v["token"] for v in strict(Path("report.json").read_text())["violations"]]
@@ -224,7 +224,7 @@ def test_replay_says_where_a_schedule_is_not_followed(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_replay_of_another_violation_says_so(call: Call, search: Call) -> None:
     search("cli_subjects:SkipsRankOne")
     (violation, *_) = strict(Path("report.json").read_text())["violations"]

@@ -109,6 +109,7 @@ def test_a_right_program_has_no_violation(call: Call) -> None:
     assert outcome.out.startswith("NO VIOLATION: jobs.py:is_right (4 ranks")
 
 
+@pytest.mark.long
 def test_the_printed_line_plays_the_violation_again(call: Call) -> None:
     first = call("simulate", "jobs.py:hangs_if_it_is_fast", "--schedules", "all")
     line = next(each for each in first.out.splitlines() if "replay:" in each)

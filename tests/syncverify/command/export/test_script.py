@@ -127,7 +127,7 @@ def test_script_updates_parameters_in_backward(
     assert verdicts(text, 2) == [is_right] * 2, text
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=6, phases=[Phase.generate])  # shrinking would take minutes
 @given(scenarios(max_ranks=2))
 def test_script_of_a_right_synchronizer_says_right(scenario: Scenario) -> None:

@@ -183,7 +183,7 @@ def assert_equal_to_reachability(
     event(f"races: {bool(expected)}, early frees: {bool(expected_frees)}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @hypothesis_settings(
     max_examples=max(300, hypothesis_settings.default.max_examples)  # type: ignore[union-attr]  # conftest loads one
 )

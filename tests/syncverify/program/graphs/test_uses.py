@@ -74,6 +74,7 @@ def test_the_gradient_is_the_constant(word: str, name: str) -> None:
         assert torch.equal(parameter, parameter_of(shape, dtype))
 
 
+@pytest.mark.long
 @every_use
 @pytest.mark.parametrize("overflow", ["inf", "nan"])
 def test_an_element_that_overflows_stays_one(word: str, overflow: str) -> None:

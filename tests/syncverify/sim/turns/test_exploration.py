@@ -161,7 +161,7 @@ COUNTED = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("programs", "num_classes", "num_interleavings"), COUNTED.values(), ids=COUNTED
 )
@@ -200,7 +200,7 @@ def programs(num_ranks: int, length: int) -> st.SearchStrategy[Programs]:
     return st.tuples(*[program] * num_ranks)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=25)
 @given(programs(2, 3) | programs(3, 2))
 def test_exploring_meets_what_trying_everything_meets(drawn: Programs) -> None:

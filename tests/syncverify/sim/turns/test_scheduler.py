@@ -125,7 +125,7 @@ def test_a_rank_that_waits_for_a_process_that_sleeps_hangs() -> None:
         asleep.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels show no children")
 def test_a_hang_beside_a_process_that_spins_ends_at_the_bound() -> None:
     """The process is of an earlier scenario, and nobody waits for it."""

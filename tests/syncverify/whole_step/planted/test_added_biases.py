@@ -101,6 +101,7 @@ def play(wrong: str, model: Callable[[], nn.Module] = build) -> Parity:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "names"),
     [
@@ -122,6 +123,7 @@ def test_a_bias_that_is_added_after_the_sum_is_silent() -> None:
     assert play("").is_right
 
 
+@pytest.mark.long
 def test_another_function_on_ranks_is_no_matter_of_biases() -> None:
     (mistake,) = play("relu").mistakes
     assert mistake.finding.cause == Unexplained()

@@ -50,6 +50,7 @@ play = functools.partial(
 )
 
 
+@pytest.mark.long
 def test_unscaling_after_clipping_is_named() -> None:
     result = play(step=functools.partial(step, unscales_late=True))
     (mistake,) = result.mistakes

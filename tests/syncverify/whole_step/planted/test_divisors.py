@@ -189,6 +189,7 @@ def divides_after_each(
     update(optimizer)
 
 
+@pytest.mark.long
 def test_a_division_after_each_micro_batch_is_to_be_made_once() -> None:
     result = play_layer(divides_after_each, 2)
     assert "count 0.5, 1 times what they should" in str(result)

@@ -59,6 +59,7 @@ def test_right_experts_in_clipping_of_the_users_own_are_silent() -> None:
     assert result.plays[0].worst_error < 1e-13
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("axes", [("ep",), ("dp", "ep")])
 def test_experts_that_are_reduced_over_the_wrong_group_are_named(
     axes: tuple[str, ...],
@@ -74,6 +75,7 @@ def test_experts_that_are_reduced_over_the_wrong_group_are_named(
     assert "`ep`" in str(result)
 
 
+@pytest.mark.long
 def test_a_norm_without_an_axis_in_clipping_of_the_users_own_is_named() -> None:
     wrong = functools.partial(step, norm=expert_parallel.norm_of_own, is_seen=False)
     result = play(wrong)
@@ -158,6 +160,7 @@ def test_a_rank_without_experts_that_leaves_out_a_reduction_is_named() -> None:
     assert "rank 2" in str(result.plays[0].simulation)
 
 
+@pytest.mark.long
 def test_a_rank_without_experts_that_clips_by_its_own_norm_is_named() -> None:
     (mistake,) = play_idle_rank("own norm").mistakes
     found = mistake.finding

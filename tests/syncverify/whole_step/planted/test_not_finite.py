@@ -76,6 +76,7 @@ def _play(kind: type[GradScaler], made: object = step, **more: Any) -> Parity:
     return compare(**training, step=made, scaler=scaler)
 
 
+@pytest.mark.long
 def test_a_decision_of_each_rank_alone_is_named() -> None:
     result = _play(LocalScaler)
     words = [each.variation and each.variation.word for each in result.plays]
@@ -174,6 +175,7 @@ def _play_layer(
     return compare(**(training | more))
 
 
+@pytest.mark.long
 def test_a_decision_by_own_gradients_before_the_sum_is_named() -> None:
     result = _play_layer(unscaled_before_the_sum, functools.partial(make, LocalScaler))
     (mistake,) = result.mistakes
@@ -186,6 +188,7 @@ def test_a_decision_by_own_gradients_before_the_sum_is_named() -> None:
     assert not alone.is_right, "without a loss too"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("made", "kind", "parallelize", "layout"),
     [

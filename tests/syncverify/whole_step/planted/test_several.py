@@ -82,6 +82,7 @@ def kinds(result: Parity) -> list[tuple[Quantity, type[StepMistake]]]:
 GRADIENT, STEPPED = Quantity.GRADIENT, Quantity.STEPPED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("wrong", "expected", "steps"),
     [
@@ -118,6 +119,7 @@ def test_each_mistake_of_a_step_is_named_and_no_consequence(
         assert "of clipping is not applied" in str(result)
 
 
+@pytest.mark.long
 def test_a_parameter_that_the_optimizer_lacks_shows_behind_both() -> None:
     more = {"parallelize": mark, "optimizer": most_parameters}
     result = play(more, divides=False, clips=False)

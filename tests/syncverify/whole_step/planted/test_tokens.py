@@ -133,7 +133,7 @@ def loss_of_whole_batch(
     return loss(model, batch)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_loss_that_needs_the_whole_batch_names_a_factor_all_the_same() -> None:
     (mistake,) = compare(
         build=build, batch=batch, loss=loss_of_whole_batch, step=divided_twice
@@ -141,7 +141,7 @@ def test_a_loss_that_needs_the_whole_batch_names_a_factor_all_the_same() -> None
     assert mistake.finding.cause == Scaled(0.5, frozenset({frozenset({"dp"})}))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_right_step_is_silent_with_any_number_of_tokens() -> None:
     result = _play(right, numbers=(1, 2))
     assert result.is_right, str(result)
@@ -149,7 +149,7 @@ def test_a_right_step_is_silent_with_any_number_of_tokens() -> None:
     assert words == [None, "unequal-tokens", "padding"] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_mean_of_means_shows_with_unequal_numbers_of_tokens_alone() -> None:
     result = _play(mean_of_ranks, numbers=(1,))
     assert [each.is_right for each in result.plays] == [True, False, False]
@@ -161,7 +161,7 @@ def test_a_mean_of_means_shows_with_unequal_numbers_of_tokens_alone() -> None:
     assert "data:     ranks have unequal numbers of tokens" in str(result)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_padding_micro_batch_shows_a_division_by_zero() -> None:
     result = _play(divided_by_own_count)
     assert [each.is_right for each in result.plays] == [True, True, False]
@@ -243,7 +243,7 @@ play_routed = functools.partial(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_auxiliary_loss_with_another_count_is_named() -> None:
     result = play_routed(step=functools.partial(routed_step, divides_all=False))
     (mistake,) = result.mistakes
