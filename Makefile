@@ -103,7 +103,7 @@ timemachine: $(INSTALLED)
 mutation: $(INSTALLED)
 	$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[mutation]'
 	mkdir -p build/mutation
-	ln -sfn $(addprefix ../../,pyproject.toml syncverify tests) build/mutation/
+	ln -sfn $(addprefix ../../,pyproject.toml studies syncverify tests) build/mutation/
 	cd build/mutation && OMP_NUM_THREADS=1 PYTHONHASHSEED=0 ../../$(BIN)/mutmut run --max-children 1
 	$(BIN)/python -m studies.mutants.general build/mutation
 
