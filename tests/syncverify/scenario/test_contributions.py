@@ -104,6 +104,31 @@ def test_contributions_are_whole_divisible_distinct_and_of_one_sign(
                 assert distinct_per_element(parts)
 
 
+def test_bfloat16_contributions_are_distinct_as_far_as_256_reaches() -> None:
+    """1 + ... + 22 = 253; and 3 x (1 + ... + 9) = 135, for a mean over 3 ranks."""
+    for num_ranks, accumulations in ((4, 4), (3, 3), (2, 4), (1, 4), (2, 11)):
+        scenario = wide(num_ranks, accumulations=accumulations)
+        parts = everything(scenario, scenario.parameters[0], 0, 0)
+        assert distinct_per_element(parts), (num_ranks, accumulations)
+
+
+def test_numbers_of_each_step_and_parameter_are_the_same_in_every_version() -> None:
+    specs = tuple(ParameterSpec(f"p{i}", (5,), ("R",)) for i in range(3))
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (2, 2), 64)
+    numbers = contribution(scenario, specs[2], rank=1, step=1, micro_batch=0)
+    assert numbers.tolist() == [-5922, -4863, 15346, -14406, -15514]
+
+
+def test_writes_of_a_caller_change_no_later_contribution() -> None:
+    scenario = wide(2)
+    given = {"rank": 0, "step": 0, "micro_batch": 0}
+    first = contribution(scenario, scenario.parameters[0], **given)
+    kept = first.clone()
+    first.zero_()
+    assert kept.any()
+    assert contribution(scenario, scenario.parameters[0], **given).equal(kept)
+
+
 @pytest.mark.parametrize(
     ("num_ranks", "dtype", "accumulations", "expected"),
     [

@@ -127,3 +127,11 @@ def test_an_event_excuses_errors_in_its_own_time(
     assert [s for s in range(3) if may_raise(scenario, nothing, s)] == excused
     promised = Capabilities(right=frozenset({f"event={event}"}))
     assert not any(may_raise(scenario, promised, step) for step in range(3))
+
+
+@pytest.mark.parametrize(
+    ("event", "cast"),
+    [("cast", [True, True, True]), ("cast_before_zero", [False, True, True])],
+)
+def test_gradients_are_cast_from_the_event_on(event: str, cast: list[bool]) -> None:
+    assert [step_plan.is_cast(with_event(event), s) for s in range(3)] == cast
