@@ -1,8 +1,8 @@
 """Mutants: how many there are, that each is one mistake, and that a new process notices one."""
 
+import functools
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -115,11 +115,6 @@ def test_each_is_one_change_of_the_source_at_its_place() -> None:
         compile(mutant.text, mutant.place, "exec")
 
 
-def in_a_new_process(*options: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process that has not imported the synchronizer yet."""
-    return python("-m", "studies.mutants", *options, folder=ROOT)
-
-
 # Start of the id of one mutant: a stream reads a sum and does not wait for it.
 UNAWAITED = "drop_wait-collectives"
 
@@ -128,28 +123,21 @@ UNAWAITED = "drop_wait-collectives"
 def test_a_scenario_notices_a_sum_that_nobody_waits_for(tmp_path: Path) -> None:
     written = tmp_path / "mutants.jsonl"
     only = ("--only", UNAWAITED, "--jobs", "1", "--json", str(written))
-    ended = in_a_new_process(*only)
+    # A process that has not imported the synchronizer yet.
+    play = functools.partial(python, "-m", "studies.mutants", *only, folder=ROOT)
+    ended = play()
     assert ended.returncode == 0, ended.stderr
     entry = json.loads(written.read_text())
     assert entry["killed_by"] == "wait_orders_reads_after_reduce (read_before_reduced)"
     assert entry["examples"] <= 20
-    again = in_a_new_process(*only)
+    again = play()
     assert again.returncode == 0, again.stderr
     assert entry["id"] not in again.stdout, "a killed mutant is not tried again"
     gone = {**entry, "killed_by": "test_scope.py::test_that_is_gone"}
     written.write_text(json.dumps(gone))
-    again = in_a_new_process(*only, "--again")
+    again = play("--again")
     assert again.returncode == 0, again.stderr
     found = json.loads(written.read_text())
     assert found["killed_by"] == entry["killed_by"], (
         "a test that is gone notices nothing"
-    )
-
-
-@pytest.mark.long
-def test_an_id_that_nobody_has_is_one_line() -> None:
-    ended = in_a_new_process("--only", "drop_everything")
-    assert ended.returncode == 2
-    assert ended.stderr == (
-        "python -m studies.mutants: no mutant has an id that starts with 'drop_everything'\n"
     )
