@@ -1,13 +1,4 @@
-"""Real processes over gloo. Run with arguments, this file forks the ranks of programs."""
-
-import os
-import signal
-import subprocess
-import sys
-import traceback
-from contextlib import suppress
-from datetime import timedelta
-from pathlib import Path
+"""Sums over gloo itself, by programs of several ranks."""
 
 import pytest
 import torch
@@ -23,7 +14,6 @@ from syncverify.synchronizer import (
 from syncverify.synchronizer.hooks import bf16_error_feedback
 from tests.programs import parameter
 
-WORLD_SECONDS = 60
 KIB_MB = 2**-10
 
 
@@ -87,94 +77,14 @@ def a_comm_hook_reduces(rank: int) -> None:
             sums.zero_grad()
 
 
-def an_exception_waits_for_no_peer(rank: int) -> None:
-    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
-    a = parameter(mesh, Replicate(), numel=300)
-    sums = GradientSynchronizer([[a]], 1, 1)
-
-    def fail() -> None:
-        with sums:
-            if rank == 0:
-                accumulate(a, 1)  # rank 1 never takes part in this sum
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert a.grad is None
-    assert "unbound" in repr(sums)
-
-
-WORLDS = {
-    2: (
-        sums_are_scattered_and_measured,
-        a_comm_hook_reduces,
-        an_exception_waits_for_no_peer,  # the last one: its sum is never over
-    ),
-    4: (ranks_are_in_different_numbers_of_groups,),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("world_size", WORLDS)
-def test_programs_give_exact_sums(world_size: int, tmp_path: Path) -> None:
-    environment = os.environ | {
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
-    ranks = subprocess.Popen(
-        [sys.executable, __file__, str(world_size), tmp_path / "store"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = ranks.communicate(timeout=WORLD_SECONDS)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(ranks.pid, signal.SIGKILL)
-        ranks.wait()
-    assert ranks.returncode == 0, output
-
-
-def run_ranks(world_size: int, store: str) -> list[int]:
-    """Fork the ranks, which share the imports; return their exit codes."""
-    for rank in range(world_size):
-        if os.fork() == 0:
-            os._exit(run_alone(rank, world_size, store))
-    return [os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(world_size)]
-
-
-def run_alone(rank: int, world_size: int, store: str) -> int:
-    """Run a rank to its end, and return an exit code.
-
-    Gloo's threads may still be giving back tensors, and DTensor's caches keep them alive; a
-    Python before 3.14 aborts when such a thread meets its shutdown. So the caller ends the
-    process at once.
-    """
-    try:
-        run_rank(rank, world_size, store)
-    except BaseException:  # noqa: BLE001  # of the program, shown by the test
-        traceback.print_exc()
-        return 1
-    finally:
-        sys.stdout.flush()
-    return 0
-
-
-def run_rank(rank: int, world_size: int, store: str) -> None:
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{store}",
-        rank=rank,
-        world_size=world_size,
-        timeout=timedelta(seconds=WORLD_SECONDS // 4),
-    )
-    for program in WORLDS[world_size]:
-        program(rank)
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    sys.exit(max(map(abs, run_ranks(int(sys.argv[1]), sys.argv[2]))))
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("num_ranks", "program"),
+    [
+        (4, ranks_are_in_different_numbers_of_groups),
+        (2, sums_are_scattered_and_measured),
+        (2, a_comm_hook_reduces),
+    ],
+)
+def test_sums_over_gloo_are_exact(ranks, num_ranks, program) -> None:
+    ranks.run(num_ranks, program, backend="gloo")
