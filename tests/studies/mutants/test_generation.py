@@ -133,11 +133,3 @@ def test_a_scenario_notices_a_sum_that_nobody_waits_for(tmp_path: Path) -> None:
     again = play()
     assert again.returncode == 0, again.stderr
     assert entry["id"] not in again.stdout, "a killed mutant is not tried again"
-    gone = {**entry, "killed_by": "test_scope.py::test_that_is_gone"}
-    written.write_text(json.dumps(gone))
-    again = play("--again")
-    assert again.returncode == 0, again.stderr
-    found = json.loads(written.read_text())
-    assert found["killed_by"] == entry["killed_by"], (
-        "a test that is gone notices nothing"
-    )

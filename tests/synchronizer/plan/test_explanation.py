@@ -30,9 +30,6 @@ bucket  parameters       dtype     bytes  padding  op   wire     ranks     axes 
 0       plain            float32   12     116      -    -        this one  -     -
 1       rows and 2 more  bfloat16  600    168      avg  float32  1, 3      dp    0
 1 reduction a step, of 2 buckets; 612 bytes and 284 of padding; exposed tail 1536 bytes"""
-EMPTY_TABLE = """\
-bucket  parameters  dtype  bytes  padding  op  wire  ranks  axes  launch
-0 reductions a step, of 0 buckets; 0 bytes and 0 of padding; exposed tail 0 bytes"""
 
 
 def make(
@@ -105,10 +102,3 @@ def test_the_predicted_collectives_are_those_that_happen(
     predicted = ranks.run(4, program)[2]
     assert list(predicted) == seen
     assert len(seen) == expected
-
-
-def test_nothing_to_synchronize_explains_as_nothing() -> None:
-    assert (
-        str(GradientSynchronizer([], 1, 1).explain()).splitlines()
-        == EMPTY_TABLE.splitlines()
-    )

@@ -126,10 +126,3 @@ def test_writes_before_the_launch_and_after_wait_are_allowed(two_ranks) -> None:
             sums.scale_grads(2)
             assert torch.equal(group["b"].grad, torch.full((256,), 14.0))
             sums.zero_grad()
-
-
-def test_gloo_writes_its_results_uncounted(one_rank) -> None:
-    tensor = torch.ones(4)
-    view = tensor[:2]
-    dist.all_reduce(tensor, async_op=True).wait()
-    assert (tensor._version, view._version) == (0, 0)
