@@ -44,12 +44,6 @@ def in_new_process(function: Callable[[], _Result]) -> _Result:
 
     A child of the process of the tests destroys what their threads leave behind, and a group of
     gloo hangs or crashes there: its threads are not in the child.
-
-    Args:
-        function: A function of a module, which the new process can import.
-
-    Returns:
-        The result of the function.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as processes:
@@ -71,13 +65,7 @@ def code_of_a_forked_child() -> tuple[int, ...]:
 def play(program: Program, num_ranks: int, *, device: str = "cpu") -> SimulatedMachine:
     """Play a program to its end on simulated ranks, and return the machine.
 
-    Args:
-        program: Program of a rank.
-        num_ranks: World size.
-        device: Device that the program sees: `cpu`, or `cuda` with NCCL.
-
-    Returns:
-        The machine after the run.
+    The program sees the device: `cpu`, or `cuda` with NCCL.
     """
     machine, stall, errors = tried(program, num_ranks, device=device)
     for error in errors:
