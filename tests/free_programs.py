@@ -13,10 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    get_state_dict,
-    set_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, schedules
@@ -228,9 +225,7 @@ def distributed_checkpoint(rank: int) -> None:
     read = {"model": into[0], "optimizer": into[1]}
     checkpoint.load(read, checkpoint_id=path)
     set_state_dict(
-        *loaded,
-        model_state_dict=read["model"],
-        optim_state_dict=read["optimizer"],
+        *loaded, model_state_dict=read["model"], optim_state_dict=read["optimizer"]
     )
     for one, other in zip(saved[0].parameters(), loaded[0].parameters(), strict=True):
         assert isinstance(one, DTensor)

@@ -142,11 +142,7 @@ def train_step(wrapped: Any, losses: Losses, rank: int) -> None:
 
 
 def assert_averages(
-    play: Any,
-    wrap: Any,
-    make: Callable[[], nn.Module],
-    *steps: Losses,
-    **options: Any,
+    play: Any, wrap: Any, make: Callable[[], nn.Module], *steps: Losses, **options: Any
 ) -> None:
     """Train on two ranks: the gradients of every step are the mean over the ranks."""
 

@@ -169,9 +169,5 @@ def holds(module: nn.Module, parameters: list[nn.Parameter]) -> bool:
 
 def wrapped_by(name: str, model: nn.Module, **options: Any) -> Wrapped:
     """Wrap a model by the synchronizer, by DDP or by `replicate`."""
-    wrappers = {
-        "synchronizer": BySynchronizer,
-        "ddp": ByDdp,
-        "replicate": ByReplicate,
-    }
+    wrappers = {"synchronizer": BySynchronizer, "ddp": ByDdp, "replicate": ByReplicate}
     return wrappers[name](model, Options(**options))

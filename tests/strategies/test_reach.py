@@ -10,20 +10,14 @@ from hypothesis import Phase, given
 
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.coverage import Coverage
-from syncverify.scenario.feature_table import (
-    FEATURES,
-    NEVER_TOGETHER,
-    PLAIN,
-)
+from syncverify.scenario.feature_table import FEATURES, NEVER_TOGETHER, PLAIN
 from syncverify.scenario.features import features_of
 from syncverify.scenario.layout import local_shape, reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.search.drawing import Drawing
-from syncverify.strategies import (
-    scenarios,
-)
+from syncverify.strategies import scenarios
 from syncverify.strategies.last_words import scenarios_with_last_words
 from tests.programs import one_parameter
 

@@ -120,11 +120,7 @@ def test_smallest_example(case: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "value"),
-    [
-        ("requires_grad", False),
-        ("num_listed", 2),
-        ("memory_format", "channels_last"),
-    ],
+    [("requires_grad", False), ("num_listed", 2), ("memory_format", "channels_last")],
 )
 def test_smallest_parameter_of_a_rare_kind_is_otherwise_plain(
     field: str, value: object

@@ -9,13 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from studies.mutants import __main__ as command
-from studies.mutants.generation import (
-    OPERATORS,
-    PACKAGE,
-    Mutant,
-    drawn,
-    mutants,
-)
+from studies.mutants.generation import OPERATORS, PACKAGE, Mutant, drawn, mutants
 from studies.mutants.ordering import WAITS
 from studies.mutants.results import Row, reasons, rows_in
 from studies.mutants.state import NOTES, VIEWS

@@ -11,12 +11,7 @@ from click.testing import CliRunner
 
 from studies.pages import conformance_columns, soak
 from studies.pages.conformance import missing, observed
-from studies.pages.conformance_columns import (
-    CELLS,
-    COLUMNS,
-    keep,
-    observed_columns,
-)
+from studies.pages.conformance_columns import CELLS, COLUMNS, keep, observed_columns
 from studies.pages.power import CONTRACTS, VALUES, drawn_search, met
 from studies.pages.soak import Campaign, campaigns, sums
 from studies.searches import SearchRow

@@ -56,9 +56,7 @@ def test_the_table_shows_buckets_bytes_ranks_and_launch_order(ranks) -> None:
     assert ranks.run(4, program)[1] == TABLE.splitlines()
 
 
-def test_the_table_shows_what_is_averaged_and_sent_in_another_dtype(
-    ranks,
-) -> None:
+def test_the_table_shows_what_is_averaged_and_sent_in_another_dtype(ranks) -> None:
     def program(_: int) -> list[str]:
         partly = SynchronizerConfig(axis_reductions={"dp": "avg"})
         both = make(("dp", "tp"), partly).explain().buckets[2]

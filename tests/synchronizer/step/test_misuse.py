@@ -7,13 +7,7 @@ import pytest
 import torch
 
 from syncverify import synchronizer
-from tests.synchronizer.misuse_table import (
-    CALLS,
-    LINES,
-    MESSAGES,
-    STATES,
-    Bench,
-)
+from tests.synchronizer.misuse_table import CALLS, LINES, MESSAGES, STATES, Bench
 
 pytestmark = pytest.mark.usefixtures("two_ranks")
 

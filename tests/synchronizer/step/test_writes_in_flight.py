@@ -24,10 +24,7 @@ def dtensor() -> nn.Parameter:
 
 
 def make(
-    make_parameter: Callable[[], nn.Parameter],
-    names: str,
-    *,
-    size_mb: float = KIB_MB,
+    make_parameter: Callable[[], nn.Parameter], names: str, *, size_mb: float = KIB_MB
 ) -> tuple[GradientSynchronizer, dict[str, nn.Parameter]]:
     group = {name: make_parameter() for name in names}
     sums = GradientSynchronizer(

@@ -10,10 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from syncverify.synchronizer import (
-    GradientMismatchError,
-    GradientSynchronizer,
-)
+from syncverify.synchronizer import GradientMismatchError, GradientSynchronizer
 from tests.programs import accumulate, parameter, value
 
 KIB_MB = 2**-10
