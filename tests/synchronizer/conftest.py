@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -69,3 +69,26 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     monkeypatch.setattr(ReduceScatter, "work", _work_on_copies)
     with groups_by_thread():
         yield SimpleNamespace(run=on_ranks)
+
+
+class Launch(NamedTuple):
+    """An all-reduce: its rank, and the size and address of its memory."""
+
+    rank: int
+    numel: int
+    address: int
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
+    """The all-reduces of all ranks so far."""
+    seen: list[Launch] = []
+    all_reduce = dist.all_reduce
+
+    def observed(tensor: torch.Tensor, **arguments: Any) -> Any:
+        address = tensor.untyped_storage().data_ptr()
+        seen.append(Launch(dist.get_rank(), tensor.numel(), address))
+        return all_reduce(tensor, **arguments)
+
+    monkeypatch.setattr(dist, "all_reduce", observed)
+    return seen

@@ -32,39 +32,31 @@ def test_installation_does_not_run_without_a_gpu() -> None:
     assert installation.versions()["torch"] == torch.__version__
 
 
-def on_a_cpu(*case: Any, part: str) -> Any:
-    return pytest.param(*case, id=part, marks=pytest.mark.long)
+# What a part says on a CPU.
+PLAYED: dict[str, tuple[Callable[[], Result], str]] = {
+    "words": (
+        lambda: words.run(CPU, ["backward"]),
+        f"{len(BACKWARDS)} words of backward",
+    ),
+    "searches": (
+        lambda: commands.run_searches(CPU, ["ddp"], examples=3),
+        "(3 scenarios on gloo, seed 0",
+    ),
+    "shared device": (
+        lambda: shared_device.run(CPU, ["synchronizer"], 3),
+        "on the simulated streams of `sim`",
+    ),
+    "bank": (lambda: bank.run(CPU, 2), ") | not run | not run |"),
+    "traces": (lambda: traces.run(CPU, 1), "| current_stream |"),
+    "host waits": (lambda: host_waits.run(CPU), "no host wait in"),
+    "step time": (lambda: step_time.run(CPU, rounds=3), "times the time of DDP"),
+}
 
 
-@pytest.mark.parametrize(
-    ("run", "says"),
-    [
-        on_a_cpu(
-            lambda: words.run(CPU, ["backward"]),
-            f"{len(BACKWARDS)} words of backward",
-            part="words",
-        ),
-        on_a_cpu(
-            lambda: commands.run_searches(CPU, ["ddp"], examples=3),
-            "(3 scenarios on gloo, seed 0",
-            part="searches",
-        ),
-        on_a_cpu(
-            lambda: shared_device.run(CPU, ["synchronizer"], 3),
-            "on the simulated streams of `sim`",
-            part="shared device",
-        ),
-        on_a_cpu(lambda: bank.run(CPU, 2), ") | not run | not run |", part="bank"),
-        on_a_cpu(lambda: traces.run(CPU, 1), "| current_stream |", part="traces"),
-        on_a_cpu(lambda: host_waits.run(CPU), "no host wait in", part="host waits"),
-        on_a_cpu(
-            lambda: step_time.run(CPU, rounds=3),
-            "times the time of DDP",
-            part="step time",
-        ),
-    ],
-)
-def test_a_part_is_played_without_a_gpu(run: Callable[[], Result], says: str) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("part", PLAYED)
+def test_a_part_is_played_without_a_gpu(part: str) -> None:
+    run, says = PLAYED[part]
     result = run()
     assert (result.state, result.device) == ("passed", "cpu")
     assert says in "\n".join([result.summary, *result.lines])

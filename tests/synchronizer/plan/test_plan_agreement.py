@@ -69,15 +69,9 @@ DIFFERENCES = {
     "dtype": lambda mesh, rank: {
         "a": parameter(mesh, Replicate(), dtype=(torch.float32, torch.float64)[rank])
     },
-    "order": lambda mesh, rank: dict(
-        sorted(
-            {
-                "a": parameter(mesh, Replicate()),
-                "b": parameter(mesh, Replicate()),
-            }.items(),
-            reverse=bool(rank),
-        )
-    ),
+    "order": lambda mesh, rank: {
+        name: parameter(mesh, Replicate()) for name in ("ab", "ba")[rank]
+    },
     "number": lambda mesh, rank: {
         name: parameter(mesh, Replicate()) for name in "ab"[: 1 + rank]
     },
