@@ -97,14 +97,6 @@ def test_failed_release_puts_the_tree_back(
 
 
 def test_fragments_of_the_changelog_have_names_that_a_release_takes() -> None:
-    draft = [
-        sys.executable,
-        "-m",
-        "towncrier",
-        "build",
-        "--draft",
-        "--version",
-        "9.9.9",
-    ]
+    draft = [sys.executable, "-m", "towncrier", "build", "--draft", "--version=9.9.9"]
     done = subprocess.run(draft, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -27,15 +27,6 @@ def launch(self):
 """
 
 
-def of_source(folder: Path, text: str) -> dict[str, Mutant]:
-    """Return the mutants of a package in which one file holds more than nothing."""
-    for module in TARGETS:
-        (folder / module).parent.mkdir(exist_ok=True)
-        (folder / f"{module}.py").write_text("")
-    (folder / "bucket/bucket.py").write_text(text)
-    return {mutant.id: mutant for mutant in mutants(folder)}
-
-
 @pytest.mark.parametrize(
     "names", [WAITS, VIEWS, NOTES, LEFT_OUT_FUNCTIONS, LEFT_OUT_NAMES]
 )
@@ -49,7 +40,12 @@ def test_names_of_operators_occur_in_the_synchronizer(names: frozenset[str]) -> 
 
 
 def test_a_wait_is_left_out_delayed_and_made_for_another_stream(tmp_path: Path) -> None:
-    found = {mutant.operator: mutant for mutant in of_source(tmp_path, SOURCE).values()}
+    """The package has one file that holds more than nothing."""
+    for module in TARGETS:
+        (tmp_path / module).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{module}.py").write_text("")
+    (tmp_path / "bucket/bucket.py").write_text(SOURCE)
+    found = {mutant.operator: mutant for mutant in mutants(tmp_path)}
     assert {*found} == {"drop_wait", "late_wait", "wrong_stream"}
     assert found["drop_wait"].diff == (
         "-     self._side.wait_for(self._writers)\n+     pass"

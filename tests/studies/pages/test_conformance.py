@@ -149,20 +149,14 @@ ROW = SearchRow(
 )
 
 
-def test_a_soak_goes_on_where_it_was_cut_off() -> None:
+def test_a_soak_goes_on_where_it_was_cut_off_for_each_backend() -> None:
     (left,) = campaigns({"ddp": 1250}, [ROW], "sim")
     assert left == Campaign("ddp", "sim", 1, 1000)
     assert [*campaigns({"ddp": 250}, [ROW], "sim")] == []
-
-
-def test_a_soak_of_another_backend_starts_anew_and_is_summed_apart() -> None:
-    left = [*campaigns({"ddp": 1000}, [ROW], "fake")]
-    assert left == [Campaign("ddp", "fake", 0, 1000)]
-    on_fake = replace(ROW, backend="fake")
-    assert [row[:2] for row in sums([ROW, on_fake])] == [
-        ("ddp", "sim"),
-        ("ddp", "fake"),
-    ]
+    (left,) = campaigns({"ddp": 1000}, [ROW], "fake")
+    assert left == Campaign("ddp", "fake", 0, 1000)
+    both = sums([ROW, replace(ROW, backend="fake")])
+    assert [row[:2] for row in both] == [("ddp", "sim"), ("ddp", "fake")]
 
 
 @pytest.mark.slow
