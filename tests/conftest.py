@@ -61,29 +61,18 @@ def _owners_as_before() -> Iterator[None]:
     owner_link._owners[:] = owners
 
 
-# What Python and the system do at the signals that tests send.
-SIGNAL_HANDLERS = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGHUP: signal.SIG_DFL,
-    signal.SIGTSTP: signal.SIG_DFL,
-}
-
-
 @pytest.fixture(scope="session", autouse=True)
-def _signals_arrive() -> Iterator[None]:
+def _signals_arrive() -> None:
     """Let signals reach this process and those that tests start.
 
     A shell starts a job in the background with SIGINT ignored, and so do some CI systems;
     `nohup` ignores SIGHUP.
     """
-    before = {number: signal.getsignal(number) for number in SIGNAL_HANDLERS}
-    for number, handler in before.items():
-        if handler is signal.SIG_IGN:
-            signal.signal(number, SIGNAL_HANDLERS[number])
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            is_interrupt = number == signal.SIGINT
+            handler = signal.default_int_handler if is_interrupt else signal.SIG_DFL
+            signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

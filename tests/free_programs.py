@@ -13,10 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    get_state_dict,
-    set_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, schedules
@@ -44,12 +41,6 @@ def in_new_process(function: Callable[[], _Result]) -> _Result:
 
     A child of the process of the tests destroys what their threads leave behind, and a group of
     gloo hangs or crashes there: its threads are not in the child.
-
-    Args:
-        function: A function of a module, which the new process can import.
-
-    Returns:
-        The result of the function.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as processes:
@@ -71,13 +62,7 @@ def code_of_a_forked_child() -> tuple[int, ...]:
 def play(program: Program, num_ranks: int, *, device: str = "cpu") -> SimulatedMachine:
     """Play a program to its end on simulated ranks, and return the machine.
 
-    Args:
-        program: Program of a rank.
-        num_ranks: World size.
-        device: Device that the program sees: `cpu`, or `cuda` with NCCL.
-
-    Returns:
-        The machine after the run.
+    The program sees the device: `cpu`, or `cuda` with NCCL.
     """
     machine, stall, errors = tried(program, num_ranks, device=device)
     for error in errors:
@@ -240,9 +225,7 @@ def distributed_checkpoint(rank: int) -> None:
     read = {"model": into[0], "optimizer": into[1]}
     checkpoint.load(read, checkpoint_id=path)
     set_state_dict(
-        *loaded,
-        model_state_dict=read["model"],
-        optim_state_dict=read["optimizer"],
+        *loaded, model_state_dict=read["model"], optim_state_dict=read["optimizer"]
     )
     for one, other in zip(saved[0].parameters(), loaded[0].parameters(), strict=True):
         assert isinstance(one, DTensor)

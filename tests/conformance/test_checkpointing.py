@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tests.conformance.training import assert_averages, inputs_of, whole_numbers
+from tests.conformance.training import assert_averages, inputs_of, of
 from tests.conformance.wrappers import ours
 
 
@@ -41,15 +41,11 @@ def losses(model, rank) -> Iterator[torch.Tensor]:
     yield model(inputs).square().mean()
 
 
-def maker(*order: str, **options: bool):
-    return lambda: whole_numbers(Checkpointed(*order, **options))
-
-
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize("unused", ["error", "keep_none"])
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_layer_is_checkpointed(play, wrap, reentrant, unused, times) -> None:
-    make = maker("plain", *["kept"] * times, reentrant=reentrant)
+    make = of(Checkpointed, "plain", *["kept"] * times, reentrant=reentrant)
     options = {"unused": unused, "static_graph": reentrant}
     assert_averages(play, wrap, make, *[losses] * 3, **options)
 
@@ -67,9 +63,7 @@ def test_another_layer_is_checkpointed_in_each_step(play, wrap, shared) -> None:
         def forward(self, x: torch.Tensor, name: str) -> torch.Tensor:
             return checkpoint(getattr(self, name), x, use_reentrant=False)
 
-    def make() -> nn.Module:
-        return whole_numbers(Dynamic(reentrant=False, shared=shared))
-
+    make = of(Dynamic, reentrant=False, shared=shared)
     steps = [of_step(name) for name in ("kept", "plain") * 2]
     assert_averages(play, wrap, make, *steps, unused="keep_none")
 
@@ -83,18 +77,16 @@ def test_a_whole_model_with_a_shared_weight_is_checkpointed(
             both = nn.Sequential(self.plain, self.kept)
             return checkpoint(both, x, use_reentrant=reentrant)
 
-    def make() -> nn.Module:
-        return whole_numbers(Whole(reentrant=reentrant, shared=True))
-
+    make = of(Whole, reentrant=reentrant, shared=True)
     assert_averages(play, wrap, make, *[losses] * 3, static_graph=reentrant)
 
 
 def test_a_shared_weight_is_checkpointed_twice(play, wrap) -> None:
-    make = maker("plain", "kept", "kept", reentrant=True, shared=True)
+    make = of(Checkpointed, "plain", "kept", "kept", reentrant=True, shared=True)
     assert_averages(play, wrap, make, *[losses] * 3, static_graph=True)
 
 
 def test_reentrant_checkpoints_need_no_promise(play) -> None:
     """DDP refuses two checkpoints of a layer in a graph that may change."""
-    make = maker("plain", "kept", "kept", reentrant=True)
+    make = of(Checkpointed, "plain", "kept", "kept", reentrant=True)
     assert_averages(play, ours, make, *[losses] * 3, static_graph=False)

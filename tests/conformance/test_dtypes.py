@@ -21,6 +21,7 @@ from tests.conformance.training import (
     inputs_of,
     layers,
     mean_over_ranks,
+    of,
     refused,
     train_step,
     whole_numbers,
@@ -155,10 +156,6 @@ def test_an_optimizer_where_a_layer_is_unused_at_first(play, wrap) -> None:
     play(2, program)
 
 
-def of_words() -> nn.Module:
-    return whole_numbers(nn.EmbeddingBag(10, 10, sparse=True, mode="sum"))
-
-
 def word_losses(model: Any, rank: int) -> Iterator[torch.Tensor]:
     generator = torch.Generator().manual_seed(rank)
     words = torch.randint(0, 10, (2, 3), generator=generator)
@@ -173,4 +170,5 @@ def halved(buffer: torch.Tensor, group: dist.ProcessGroup) -> Future[torch.Tenso
 @pytest.mark.parametrize("hook", [None, halved])
 def test_sparse_gradients(play, wrap, hook) -> None:
     """DDP keeps them sparse; here they are dense, and have the same values."""
+    of_words = of(nn.EmbeddingBag, 10, 10, sparse=True, mode="sum")
     assert_averages(play, wrap, of_words, word_losses, hook=hook)

@@ -15,8 +15,8 @@ from tests.conformance.training import (
     inputs_of,
     layers,
     mean_over_ranks,
+    of,
     train_step,
-    whole_numbers,
 )
 from tests.conformance.wrappers import ours
 
@@ -74,11 +74,8 @@ def test_inputs_and_outputs_of_any_form(play, wrap, form) -> None:
         a, b = (inputs_of(rank, 5, 10, seed=seed) for seed in (1, 2))
         yield total(model(Pair(a, b), form))
 
-    def make() -> nn.Module:
-        return whole_numbers(OfForm())
-
     options = {"static_graph": form == "tuple", "unused": "keep_none"}
-    assert_averages(play, wrap, make, *[losses] * 3, **options)
+    assert_averages(play, wrap, of(OfForm), *[losses] * 3, **options)
 
 
 class Detached(nn.Module):
@@ -226,8 +223,7 @@ class Stages(nn.Module):
         return self.inner(x).relu()
 
 
-def stages() -> nn.Module:
-    return whole_numbers(Stages())
+stages = of(Stages)
 
 
 def test_a_layer_twice_in_a_forward(play, wrap) -> None:

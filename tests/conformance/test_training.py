@@ -19,9 +19,9 @@ from tests.conformance.training import (
     inputs_of,
     layers,
     mean_over_ranks,
+    of,
     sum_over,
     train_step,
-    whole_numbers,
 )
 from tests.conformance.wrappers import BySynchronizer, ours, wrapped_by
 
@@ -41,10 +41,6 @@ class WithFrozenParts(nn.Module):
         return self.last(self.second(self.first(x).relu()).relu())
 
 
-def with_frozen_parts() -> nn.Module:
-    return whole_numbers(WithFrozenParts())
-
-
 def squares(*, seed: int, rows: int = 2, columns: int = 2):
     """The losses of a step with one backward."""
 
@@ -56,7 +52,7 @@ def squares(*, seed: int, rows: int = 2, columns: int = 2):
 
 @pytest.mark.parametrize(
     ("make", "bucket_mb"),
-    [(with_frozen_parts, 25), (partial(layers, 2, 10, 50, 4, bias=False), 0.001)],
+    [(of(WithFrozenParts), 25), (partial(layers, 2, 10, 50, 4, bias=False), 0.001)],
     ids=["frozen parts", "small buckets"],
 )
 def test_trains_a_model(play, wrap, make, bucket_mb) -> None:

@@ -11,6 +11,7 @@ from syncverify.synchronizer import BucketNotReadyError
 from tests.conformance.training import (
     assert_averages,
     inputs_of,
+    of,
     refused,
     train_step,
     two_layers,
@@ -32,8 +33,7 @@ class Tasks(nn.Module):
         return x
 
 
-def tasks() -> nn.Module:
-    return whole_numbers(Tasks())
+tasks = of(Tasks)
 
 
 def of_ranks(*by_rank: list[int]):
@@ -160,10 +160,7 @@ def test_an_unused_parameter_with_two_names(play, wrap) -> None:
         loss /= 8
         yield loss
 
-    def make() -> nn.Module:
-        return whole_numbers(Shared())
-
-    assert_averages(play, wrap, make, *[losses] * 3, unused="keep_none")
+    assert_averages(play, wrap, of(Shared), *[losses] * 3, unused="keep_none")
 
 
 class TwoOutputs(nn.Module):
@@ -197,12 +194,9 @@ def test_an_output_outside_of_the_loss(play, wrap, form) -> None:
             a, b = outputs(model, rank, seed)
             yield (a @ b).sum() if seed < 2 else b.sum()
 
-    def make() -> nn.Module:
-        return whole_numbers(TwoOutputs(form))
-
     steps = [of_b, first_of_both]
     options = {"unused": "keep_none", "micro_batches": 6}
-    assert_averages(play, wrap, make, *steps, **options)
+    assert_averages(play, wrap, of(TwoOutputs, form), *steps, **options)
 
 
 def test_micro_batches_use_other_layers_on_each_rank(play, wrap) -> None:

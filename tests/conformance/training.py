@@ -32,10 +32,6 @@ class TwoLayers(nn.Module):
         return self.second(x) if both else x
 
 
-def two_layers() -> nn.Module:
-    return whole_numbers(TwoLayers())
-
-
 def layers(*sizes: int, bias: bool = True) -> nn.Module:
     """Return layers of these widths, the first of which is the input's."""
     pairs = pairwise(sizes)
@@ -52,6 +48,14 @@ def whole_numbers(model: nn.Module, seed: int = 0) -> nn.Module:
         drawn = torch.randint(-2, 3, parameter.shape, generator=generator)
         parameter.data.copy_(drawn)
     return model
+
+
+def of(kind: Callable[..., nn.Module], *args: Any, **options: Any) -> Any:
+    """Return a function that makes a model of a kind, of whole numbers."""
+    return lambda: whole_numbers(kind(*args, **options))
+
+
+two_layers = of(TwoLayers)
 
 
 def inputs_of(
@@ -138,11 +142,7 @@ def train_step(wrapped: Any, losses: Losses, rank: int) -> None:
 
 
 def assert_averages(
-    play: Any,
-    wrap: Any,
-    make: Callable[[], nn.Module],
-    *steps: Losses,
-    **options: Any,
+    play: Any, wrap: Any, make: Callable[[], nn.Module], *steps: Losses, **options: Any
 ) -> None:
     """Train on two ranks: the gradients of every step are the mean over the ranks."""
 

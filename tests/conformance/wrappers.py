@@ -7,7 +7,7 @@ own wrappers confirm what a case expects.
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -45,14 +45,9 @@ class Options:
     static_graph: bool = False
 
 
-class Wrapped(Protocol):
-    """A model on one rank, whose gradients are averaged over all ranks."""
-
-    def __call__(self, *inputs: Any, **named: Any) -> Any: ...
-    def finish(self) -> None:
-        """Make the gradients of a step complete; every step ends with it."""
-
-    def zero_grad(self) -> None: ...
+# A model that is wrapped on one rank. It is called, and each step ends with `finish()`, which makes
+# its gradients complete, and `zero_grad()`.
+Wrapped = Any
 
 
 class BySynchronizer:
@@ -169,9 +164,5 @@ def holds(module: nn.Module, parameters: list[nn.Parameter]) -> bool:
 
 def wrapped_by(name: str, model: nn.Module, **options: Any) -> Wrapped:
     """Wrap a model by the synchronizer, by DDP or by `replicate`."""
-    wrappers = {
-        "synchronizer": BySynchronizer,
-        "ddp": ByDdp,
-        "replicate": ByReplicate,
-    }
+    wrappers = {"synchronizer": BySynchronizer, "ddp": ByDdp, "replicate": ByReplicate}
     return wrappers[name](model, Options(**options))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import inspect
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -31,24 +29,15 @@ pytestmark = [
         for file in sorted(FOLDER.glob("*.py"))
     ],
 )
-def test_a_recipe_is_right(file: Path) -> None:
+def test_a_recipe_is_right(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
-        module = loaded(file)
+        module = importlib.import_module(f"examples.parity.{file.stem}")
     except ModuleNotFoundError as error:
         pytest.skip(f"{file.name} needs the package {error.name}")
-    module.layouts = FEWER.get(file.stem, module.layouts)  # type: ignore[attr-defined]
+    monkeypatch.setattr(module, "layouts", FEWER.get(file.stem, module.layouts))
     names = inspect.signature(parity).parameters
     result = parity(**{k: each for k, each in vars(module).items() if k in names})
     assert result.is_right, str(result)
     # Two steps of a few parameters have more values than losses alone would have.
     plain = [each.num_values for each in result.plays if each.variation is None]
     assert min(plain) > 20
-
-
-def loaded(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"example_{file.stem}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -7,8 +7,7 @@ harness, which takes a second; one run is a real one.
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -22,48 +21,29 @@ EXAMPLES = ROOT / "examples"
 NUM_STEPS = 1  # a wrong gradient makes a wrong parameter at once
 
 
-@pytest.fixture
-def torchrun() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """A function that runs a script with arguments on a number of ranks."""
-
-    def run(
-        script: Path, *arguments: str, num_ranks: int
-    ) -> subprocess.CompletedProcess[str]:
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        return subprocess.run(
-            [*launcher, f"--nproc-per-node={num_ranks}", str(script), *arguments],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
-
-    return run
+def torchrun(
+    script: Path, *arguments: str, num_ranks: int
+) -> subprocess.CompletedProcess[str]:
+    """Run a script with arguments on a number of ranks."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return subprocess.run(
+        [*launcher, f"--nproc-per-node={num_ranks}", str(script), *arguments],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
 
 
-@pytest.fixture
-def source(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The example's text, in a world in which it can be imported."""
-    monkeypatch.syspath_prepend(EXAMPLES)  # as a script it is found beside its model
-    yield (EXAMPLES / "train_gpt.py").read_text()
-    sys.modules.pop("tiny_gpt", None)
-
-
-@pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def load_module(text: str) -> ModuleType:
-        path = tmp_path / "train_gpt.py"
-        path.write_text(text)
-        spec = spec_from_file_location("train_gpt", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, "train_gpt", module)  # for its dataclass
-        spec.loader.exec_module(module)
-        return module
-
-    return load_module
+def loaded(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Import the example, in a world in which it finds its model."""
+    for folder in (EXAMPLES, path.parent):
+        monkeypatch.syspath_prepend(folder)
+    module = import_module(path.stem)
+    for name in ("tiny_gpt", "train_gpt"):
+        del sys.modules[name]
+    return module
 
 
 def failures(example: ModuleType) -> list[str]:
@@ -85,7 +65,7 @@ def failures(example: ModuleType) -> list[str]:
 
 
 @pytest.mark.nightly
-def test_two_by_two_ranks_train_as_one_process(torchrun) -> None:
+def test_two_by_two_ranks_train_as_one_process() -> None:
     finished = torchrun(EXAMPLES / "train_gpt.py", "--steps=2", num_ranks=4)
     assert finished.returncode == 0, finished.stderr
     assert "│ 2 " in finished.stdout
@@ -111,16 +91,21 @@ MISTAKES = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_every_rank_reports_a_mistake(source, load, mistake: str) -> None:
+def test_every_rank_reports_a_mistake(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mistake: str
+) -> None:
     right, wrong, reported = MISTAKES[mistake]
+    source = (EXAMPLES / "train_gpt.py").read_text()
     broken = source.replace(right, wrong)
     assert broken != source
-    for failure in failures(load(broken)):
-        assert failure.startswith(reported)
+    script = tmp_path / "train_gpt.py"
+    script.write_text(broken)
+    found = failures(loaded(script, monkeypatch))
+    assert [each.startswith(reported) for each in found] == [True] * 4
 
 
 @pytest.mark.long
-def test_training_on_two_ranks_equals_training_on_one(torchrun) -> None:
+def test_training_on_two_ranks_equals_training_on_one() -> None:
     finished = torchrun(EXAMPLES / "train_digits.py", num_ranks=2)
     assert finished.returncode == 0, finished.stderr
     *epochs, last = finished.stdout.splitlines()
@@ -132,7 +117,7 @@ def test_training_on_two_ranks_equals_training_on_one(torchrun) -> None:
 
 
 @pytest.mark.nightly
-def test_a_wrong_normalisation_is_reported(torchrun, tmp_path: Path) -> None:
+def test_a_wrong_normalisation_is_reported(tmp_path: Path) -> None:
     """Divided by the size of the micro-batch, the gradients are four times too large."""
     source = (EXAMPLES / "train_digits.py").read_text()
     broken = source.replace('reduction="sum") / GLOBAL_BATCH', 'reduction="mean")')

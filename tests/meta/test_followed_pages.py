@@ -1,17 +1,11 @@
 """Pages that show commands are followed literally, and every shown output is real."""
 
-import re
 from pathlib import Path
 
 import pytest
 
 from studies.pages.followed import followed, without_times
 from studies.pages.gallery import PAGE, SHOWN, diagnosis_of
-from syncverify.report.coverage import CoverageSummary
-from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.coverage import Coverage
-from syncverify.scenario.space import Space
-from syncverify.settings import DEFAULT_RANKS
 from tests.warm_python import page_output
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -45,19 +39,6 @@ def test_the_layer_that_is_fuzzed_is_an_example() -> None:
     page = (DOCS / "any-program.md").read_text(encoding="utf-8")
     example = (DOCS.parent / "examples" / "fuzz_layer.py").read_text(encoding="utf-8")
     assert f'```python title="fuzz_layer.py"\n{example}```' in page
-
-
-def test_tutorial_counts_the_features_of_today() -> None:
-    """A new feature changes each search; to play them all again takes half a minute."""
-    today = CoverageSummary.of(Coverage(Space(Capabilities(), DEFAULT_RANKS)))
-    counts = rf"of {today.num_values} feature values, \d+ of {today.num_pairs} pairs"
-    page = (DOCS / "tutorial.md").read_text(encoding="utf-8")
-    shown = [line for line in page.splitlines() if line.startswith("coverage: ")]
-    assert len(shown) == 2
-    for line in shown:
-        assert re.fullmatch(rf"coverage: \d+ {counts}", line), (
-            "run python -m studies.pages.followed docs/tutorial.md"
-        )
 
 
 @pytest.mark.long(5)  # one of the ten, so that no change of reports waits for a night

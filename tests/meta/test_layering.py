@@ -53,11 +53,7 @@ MAY_IMPORT = {
     "studies/mutants/": {"click", "mutmut", "pytest"},
     "studies/releases/": {"click", "packaging"},
     "studies/timemachine/releases.py": {"click", "filelock"},
-    "studies/timemachine/programs/": {
-        "deepspeed",
-        "megatron",
-        "numpy",
-    },
+    "studies/timemachine/programs/": {"deepspeed", "megatron", "numpy"},
     # Pages say how the tests are made.
     "studies/pages/": {"click", "hypothesis", "packaging", "pytest", "rich", "tests"},
 }

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import is_in_third
-
 TESTS = Path(__file__).parents[1]
 MARKS = {f"pytest.mark.{name}" for name in ("skip", "skipif", "xfail")}
 CALLS = {"pytest.skip", "pytest.xfail", "pytest.importorskip"}
@@ -92,13 +90,3 @@ def test_long_test_without_a_mark_fails_in_ci(
         judge(6.1)
     request.node.add_marker("slow")
     judge(60.0)
-
-
-def test_each_test_is_in_the_third_of_some_commit() -> None:
-    tests = [f"tests/test_{each}.py" for each in range(300)]
-    thirds = [
-        {each for each in tests if is_in_third(each, commit)}
-        for commit in "abcdefghijklmnopq"
-    ]
-    assert all(75 < len(third) < 125 for third in thirds)
-    assert set().union(*thirds) == {*tests}

@@ -159,15 +159,7 @@ def test_a_subject_is_one_file_and_a_feature_a_row_and_at_most_a_function(
     (copy / "new.toml").write_text(
         'right = ["use=negated_twice", "event=wait_thrice"]\n'
     )
-    limits = (
-        "--examples",
-        "20",
-        "--seed",
-        "0",
-        "--no-beyond",
-        "--contract",
-        "new.toml",
-    )
+    limits = ("--examples=20", "--seed=0", "--no-beyond", "--contract=new.toml")
     output_of(copy, "run", "views", *limits, "--json", "report.json", code=0)
     report = json.loads((copy / "report.json").read_text())
     assert report["subject"] == "views"

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,6 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PAIRS = versions.pairs()
 OLDEST = PROJECT["requires-python"].removeprefix(">=")
-
-
-def jobs(workflow: Path) -> dict[str, dict[str, Any]]:
-    """Return the jobs of a workflow by name."""
-    return dict(yaml.safe_load(workflow.read_text())["jobs"])
-
-
-def steps(workflow: Path) -> Iterator[dict[str, Any]]:
-    """Yield each step of each job."""
-    for job in jobs(workflow).values():
-        yield from job["steps"]
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +98,8 @@ def test_ci_plays_tests_on_the_newest_pair() -> None:
 
 
 def test_matrix_of_ci_comes_from_nox() -> None:
-    ci = jobs(ROOT / ".github" / "workflows" / "ci.yml")
+    workflow = ROOT / ".github" / "workflows" / "ci.yml"
+    ci = yaml.safe_load(workflow.read_text())["jobs"]
     commands = [step.get("run", "") for step in ci["matrix"]["steps"]]
     assert any("$(nox --list --json --session tests)" in line for line in commands)
     assert ci["versions"]["strategy"]["matrix"] == {

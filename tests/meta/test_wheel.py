@@ -204,16 +204,6 @@ def test_processes_import_the_installed_package_in_a_folder_with_another(
         "assert synchronizer.MINE\n"
         "class Mine(GradientSynchronizer): ...\n"
     )
-    play = (
-        "run",
-        subject,
-        "--examples",
-        "2",
-        "--no-beyond",
-        "--ranks",
-        "1",
-        "--seed",
-        "0",
-    )
+    play = ("run", subject, "--examples=2", "--no-beyond", "--ranks=1", "--seed=0")
     shown = run(wheel.parent / "syncverify", *play, *where, cwd=tmp_path)
     assert "held all properties" in shown

@@ -10,20 +10,14 @@ from hypothesis import Phase, given
 
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.coverage import Coverage
-from syncverify.scenario.feature_table import (
-    FEATURES,
-    NEVER_TOGETHER,
-    PLAIN,
-)
+from syncverify.scenario.feature_table import FEATURES, NEVER_TOGETHER, PLAIN
 from syncverify.scenario.features import features_of
 from syncverify.scenario.layout import local_shape, reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.search.drawing import Drawing
-from syncverify.strategies import (
-    scenarios,
-)
+from syncverify.strategies import scenarios
 from syncverify.strategies.last_words import scenarios_with_last_words
 from tests.programs import one_parameter
 
@@ -83,14 +77,11 @@ DISCOVERIES: dict[str, Callable[[Scenario], bool]] = {
 }
 
 
-def drawn(
-    capabilities: Capabilities, *, num_searches: int = 1, num_scenarios: int = 200
-) -> list[Scenario]:
-    """Draw the scenarios of some default runs of `syncverify run`."""
+def drawn(capabilities: Capabilities) -> list[Scenario]:
+    """Draw the scenarios of a default run of `syncverify run`."""
     listed: list[Scenario] = []
-    for number in range(num_searches):
-        drawing = Drawing(capabilities, 4, num_scenarios, number)
-        drawing.for_each(lambda scenario, _: listed.append(scenario), Phase.generate)
+    drawing = Drawing(capabilities, 4, 200, random_seed=0)
+    drawing.for_each(lambda scenario, _: listed.append(scenario), Phase.generate)
     return listed
 
 

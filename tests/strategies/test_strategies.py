@@ -45,107 +45,82 @@ def minimal(
         return find(strategy, wanted, settings=configured, random=Random(0))
 
 
-# Shrinking ends at the example that the docstring promises.
+def always(_: object) -> bool:
+    return True
+
+
+PAIR = (SIMPLEST, replace(SIMPLEST, name="p1"))
+RARE = {"sub_meshes": True, "strided": True, "partial": True}
+# Strategy, what is wanted of the example, and the example that the docstring promises.
+SMALLEST = {
+    "meshes": (meshes(), always, MeshSpec((1,), ("dp",))),
+    "meshes, 2 ranks": (meshes(), lambda m: m.num_ranks > 1, MeshSpec((2,), ("dp",))),
+    "meshes, 2 axes": (meshes(), lambda m: min(m.shape) > 1 < len(m.shape), GRID),
+    "meshes, 3 axes": (
+        meshes(max_axes=3, unnamed=True), lambda m: len(m.shape) == 3 and m.axis_names,
+        MeshSpec((1, 1, 1), ("dp", "tp", "ep")),
+    ),
+    "placements": (placements(GRID, num_dims=3), always, ("R", "R")),
+    "placements, S1": (
+        placements(GRID, num_dims=2), lambda p: "S1" in (p or ()), ("R", "S1"),
+    ),
+    "placements, sub-mesh": (
+        placements(GRID, num_dims=2, **RARE), lambda p: "-" in (p or ()), ("R", "-"),
+    ),
+    "placements, strided": (
+        placements(GRID, num_dims=2, **RARE), lambda p: "_S0" in (p or ()), ("_S0", "S0"),
+    ),
+    "shapes": (shapes(), always, ()),
+    "shapes, 4 dims": (
+        shapes(four_dims=True, empty=True), lambda s: len(s) == 4 and 0 not in s,
+        (1, 1, 1, 1),
+    ),
+    "parameters": (parameters(GRID), always, ParameterSpec("", (), ("R", "R"))),
+    "accumulations": (accumulations(), always, (1,)),
+    "accumulations, two": (accumulations(), lambda a: len(set(a)) > 1, (1, 2)),
+    "bucket_caps": (bucket_caps(), always, 2**20),
+    "bucket_caps, small": (bucket_caps(), lambda cap: cap < 2**20, 1),
+    "step_events": (step_events(3), always, ()),
+    "step_events, rebind": (
+        step_events(2), lambda e: "rebind" in e, ("rebind", "plain"),
+    ),
+    "caller_streams": (caller_streams(), always, "current_stream"),
+    "caller_streams, side": (
+        caller_streams(), lambda word: "side" in word, "step_on_side_stream",
+    ),
+    "readiness_orders": (readiness_orders(), always, "same"),
+    "used_by": (used_by((SIMPLEST,)), always, (SIMPLEST,)),
+    "used_by, unused": (
+        used_by(PAIR), lambda specs: any(spec.used != "always" for spec in specs),
+        (replace(SIMPLEST, used="never"), PAIR[1]),
+    ),
+    "parameter_lists": (
+        parameter_lists(GRID), always, (ParameterSpec("p0", (), ("R", "R")),),
+    ),
+    "scenarios": (
+        scenarios(), always, Scenario(MeshSpec((1,), ("dp",)), (SIMPLEST,), (1,), 2**20),
+    ),
+}  # fmt: skip
+LONG = ("parameter_lists", "scenarios")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("strategy", "smallest"),
+    "case",
     [
-        (meshes(), MeshSpec((1,), ("dp",))),
-        (placements(GRID, num_dims=3), ("R", "R")),
-        (shapes(), ()),
-        (parameters(GRID), ParameterSpec("", (), ("R", "R"))),
-        pytest.param(
-            parameter_lists(GRID), (ParameterSpec("p0", (), ("R", "R")),),
-            marks=pytest.mark.long,
-        ),
-        (accumulations(), (1,)),
-        (bucket_caps(), 2**20),
-        (step_events(3), ()),
-        (caller_streams(), "current_stream"),
-        (readiness_orders(), "same"),
-        (used_by((SIMPLEST,)), (SIMPLEST,)),
-        pytest.param(
-            scenarios(), Scenario(MeshSpec((1,), ("dp",)), (SIMPLEST,), (1,), 2**20),
-            marks=pytest.mark.long,
-        ),
-    ],
-    ids=[
-        "meshes", "placements", "shapes", "parameters", "parameter_lists",
-        "accumulations", "bucket_caps", "step_events", "caller_streams",
-        "readiness_orders", "used_by", "scenarios",
-    ],
-)  # fmt: skip
-def test_smallest_example(strategy: st.SearchStrategy[Any], smallest: object) -> None:
-    assert minimal(strategy) == smallest
-
-
-@pytest.mark.parametrize(
-    ("strategy", "wanted", "smallest"),
-    [
-        (meshes(), lambda m: m.num_ranks > 1, MeshSpec((2,), ("dp",))),
-        (meshes(), lambda m: min(m.shape) > 1 < len(m.shape), GRID),
-        (placements(GRID, num_dims=2), lambda p: "S1" in (p or ()), ("R", "S1")),
-        (accumulations(), lambda a: len(set(a)) > 1, (1, 2)),
-        (bucket_caps(), lambda cap: cap < 2**20, 1),
-        (step_events(2), lambda e: "rebind" in e, ("rebind", "plain")),
-        (caller_streams(), lambda word: "side" in word, "step_on_side_stream"),
-        (
-            used_by((SIMPLEST, replace(SIMPLEST, name="p1"))),
-            lambda specs: any(spec.used != "always" for spec in specs),
-            (replace(SIMPLEST, used="never"), replace(SIMPLEST, name="p1")),
-        ),
+        pytest.param(each, marks=[pytest.mark.long] * (each in LONG))
+        for each in SMALLEST
     ],
 )
-def test_smallest_example_with_a_feature(
-    strategy: st.SearchStrategy[Any], wanted: Callable[[Any], bool], smallest: object
-) -> None:
-    assert minimal(strategy, wanted) == smallest
-
-
-CUBE = MeshSpec((1, 1, 1), ("dp", "tp", "ep"))
-EVERY_PLACEMENT = {"sub_meshes": True, "strided": True, "partial": True}
-SMALLEST_OF_RARE_KIND = {
-    "3 axes": (
-        meshes(max_axes=3, unnamed=True),
-        lambda m: len(m.shape) == 3 and m.axis_names,
-        CUBE,
-    ),
-    "sub_mesh": (
-        placements(GRID, num_dims=2, **EVERY_PLACEMENT), lambda p: "-" in (p or ()),
-        ("R", "-"),
-    ),
-    "strided": (
-        placements(GRID, num_dims=2, **EVERY_PLACEMENT), lambda p: "_S0" in (p or ()),
-        ("_S0", "S0"),
-    ),
-    "4 dims": (
-        shapes(four_dims=True, empty=True), lambda s: len(s) == 4 and 0 not in s,
-        (1, 1, 1, 1),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("strategy", "wanted", "smallest"),
-    SMALLEST_OF_RARE_KIND.values(),
-    ids=SMALLEST_OF_RARE_KIND.keys(),
-)
-def test_smallest_of_a_rare_kind(
-    strategy: st.SearchStrategy[Any], wanted: Callable[[Any], bool], smallest: object
-) -> None:
+def test_smallest_example(case: str) -> None:
+    strategy, wanted, smallest = SMALLEST[case]
     assert minimal(strategy, wanted) == smallest
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "value"),
-    [
-        ("requires_grad", False),
-        ("num_listed", 2),
-        ("memory_format", "channels_last"),
-    ],
+    [("requires_grad", False), ("num_listed", 2), ("memory_format", "channels_last")],
 )
 def test_smallest_parameter_of_a_rare_kind_is_otherwise_plain(
     field: str, value: object

@@ -1,8 +1,8 @@
 """Ranks for tests: one process alone, or a few threads that reduce for real."""
 
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -11,13 +11,10 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.distributed.multi_threaded_pg import (
     ProcessLocalGroup,
     ReduceScatter,
-    _install_threaded_pg,
-    _uninstall_threaded_pg,
 )
 
 from tests.synchronizer.simulated_streams import SimulatedStream, SimulatedStreams
-
-JOIN_SECONDS = 30.0
+from tests.thread_ranks import groups_by_thread, on_ranks
 
 
 @pytest.fixture
@@ -64,54 +61,34 @@ def _work_on_copies(reduce_scatter: ReduceScatter, data: list[Any]) -> None:
 _reduce_scatter_work = ReduceScatter.work
 
 
-class Ranks:
-    """Runs a program on ranks that are threads of this process."""
-
-    def __init__(self) -> None:
-        self._errors: dict[int, BaseException] = {}
-
-    def run(self, world_size: int, program: Callable[[int], Any]) -> list[Any]:
-        """Return the result of the program on each rank, or raise its error."""
-        results: list[Any] = [None] * world_size
-        store = dist.HashStore()
-
-        def run_rank(rank: int) -> None:
-            dist.init_process_group(
-                "threaded", rank=rank, world_size=world_size, store=store
-            )
-            try:
-                results[rank] = program(rank)
-            except BaseException as error:  # noqa: BLE001  # raised again by `run`
-                self._errors[rank] = error
-                ProcessLocalGroup.exception_handle(error)
-            finally:
-                dist.destroy_process_group()
-
-        threads = [
-            threading.Thread(target=run_rank, args=(rank,), daemon=True)
-            for rank in range(world_size)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(JOIN_SECONDS)
-        stuck = [rank for rank, thread in enumerate(threads) if thread.is_alive()]
-        real = [e for e in self._errors.values() if not isinstance(e, SystemExit)]
-        if real:
-            raise real[0]
-        assert not stuck, f"ranks {stuck} did not finish"
-        return results
-
-
 @pytest.fixture
-def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ranks]:
-    """A runner for programs on several ranks."""
+def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """`run` plays a program on a number of ranks that reduce for real."""
     monkeypatch.setattr(ProcessLocalGroup, "pg_name", property(_remembered_name))
     monkeypatch.setattr(ProcessLocalGroup, "shutdown", _remembered_name)
     monkeypatch.setattr(ReduceScatter, "work", _work_on_copies)
-    torch._C._distributed_c10d._set_thread_isolation_mode(True)
-    _install_threaded_pg()
-    yield Ranks()
-    ProcessLocalGroup.reset()
-    _uninstall_threaded_pg()
-    torch._C._distributed_c10d._set_thread_isolation_mode(False)
+    with groups_by_thread():
+        yield SimpleNamespace(run=on_ranks)
+
+
+class Launch(NamedTuple):
+    """An all-reduce: its rank, and the size and address of its memory."""
+
+    rank: int
+    numel: int
+    address: int
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
+    """The all-reduces of all ranks so far."""
+    seen: list[Launch] = []
+    all_reduce = dist.all_reduce
+
+    def observed(tensor: torch.Tensor, **arguments: Any) -> Any:
+        address = tensor.untyped_storage().data_ptr()
+        seen.append(Launch(dist.get_rank(), tensor.numel(), address))
+        return all_reduce(tensor, **arguments)
+
+    monkeypatch.setattr(dist, "all_reduce", observed)
+    return seen

@@ -6,7 +6,7 @@ step requires two accumulations; `backward()` brings `b` a gradient.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -110,24 +110,11 @@ NEED_BOUND = (
     "zero_grad()",
     *NEED_SUMS,
 )
-AFTER_WAIT = (
-    "2 accumulations (require_accumulations=2), then synchronizer.zero_grad() before the"
-    " next backward"
-)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error of the synchronizer, part by part.
-
-    Attributes:
-        error: Class of the error.
-        headline: First line of its message.
-        expected: The expectation of the synchronizer.
-        got: The fact.
-        where: Rank and buckets.
-        hint: The remedy; None stands for that of the class.
-    """
+    """An error of the synchronizer, part by part; without a hint, that of its class."""
 
     error: type[synchronizer.SynchronizerError]
     headline: str
@@ -147,8 +134,38 @@ class Refusal:
         ]
 
 
-MESSAGES = (
-    {
+NOT_READY = Refusal(
+    synchronizer.BucketNotReadyError,
+    "wait() was called before every gradient was accumulated",
+    "2 accumulations each (require_accumulations=2)",
+    "b 0, a 0",
+    "rank 0 of 2, bucket 0, bucket 1",
+)
+STARTED = Refusal(
+    synchronizer.LifecycleError,
+    "the required accumulations were changed in the middle of a step",
+    "require_accumulations=2 until zero_grad()",
+    "2, and 2 of 2 buckets started",
+    "rank 0 of 2, bucket 0, bucket 1",
+    "call it after synchronizer.zero_grad() and before the next backward",
+)
+IN_FLIGHT = Refusal(
+    synchronizer.LifecycleError,
+    "zero_grad() was called while gradients are being reduced",
+    "wait() between the last backward and zero_grad()",
+    "2 of 2 buckets in flight",
+    "rank 0 of 2, bucket 0, bucket 1",
+    "call wait() first, or reset() or unbind() on every rank to give up the step",
+)
+LATE = Refusal(
+    synchronizer.LateAccumulationError,
+    "b accumulated a gradient after its bucket was launched",
+    "2 accumulations (require_accumulations=2)",
+    "accumulation 3 of b",
+    "rank 0 of 2, bucket 0, launched",
+)
+MESSAGES = {
+    **{
         f"not bound: {call}": Refusal(
             synchronizer.LifecycleError,
             f"{call} was called on a synchronizer that is not bound",
@@ -158,8 +175,8 @@ MESSAGES = (
             "call bind() first",
         )
         for call in (*NEED_BOUND, "logging_data()")
-    }
-    | {
+    },
+    **{
         f"not reduced: {call}": Refusal(
             synchronizer.LifecycleError,
             f"{call} was called before wait()",
@@ -169,107 +186,56 @@ MESSAGES = (
             "call wait() first; a factor can be given to wait(scale=...)",
         )
         for call in NEED_SUMS
-    }
-    | {
-        "bound twice": Refusal(
-            synchronizer.LifecycleError,
-            "bind() was called on a bound synchronizer",
-            "unbind() between two calls of bind()",
-            "GradientSynchronizer(bound, require_accumulations=2)",
-            "rank 0 of 2",
-            "call unbind() first",
-        ),
-        "not ready: flush, nothing came": Refusal(
-            synchronizer.BucketNotReadyError,
-            "flush() was called before every parameter had a gradient",
-            "1 accumulation or more each (require_accumulations=2)",
-            "b 0, a 0",
-            "rank 0 of 2, bucket 0, bucket 1",
-        ),
-        "not ready: nothing came": Refusal(
-            synchronizer.BucketNotReadyError,
-            "wait() was called before every gradient was accumulated",
-            "2 accumulations each (require_accumulations=2)",
-            "b 0, a 0",
-            "rank 0 of 2, bucket 0, bucket 1",
-        ),
-        "not ready: both lack one": Refusal(
-            synchronizer.BucketNotReadyError,
-            "wait() was called before every gradient was accumulated",
-            "2 accumulations each (require_accumulations=2)",
-            "b 1, a 1",
-            "rank 0 of 2, bucket 0, bucket 1",
-        ),
-        "step started: both": Refusal(
-            synchronizer.LifecycleError,
-            "the required accumulations were changed in the middle of a step",
-            "require_accumulations=2 until zero_grad()",
-            "2, and 2 of 2 buckets started",
-            "rank 0 of 2, bucket 0, bucket 1",
-            "call it after synchronizer.zero_grad() and before the next backward",
-        ),
-        "late, launched": Refusal(
-            synchronizer.LateAccumulationError,
-            "b accumulated a gradient after its bucket was launched",
-            "2 accumulations (require_accumulations=2)",
-            "accumulation 3 of b",
-            "rank 0 of 2, bucket 0, launched",
-        ),
-        "not ready: a lacks one": Refusal(
-            synchronizer.BucketNotReadyError,
-            "wait() was called before every gradient was accumulated",
-            "2 accumulations each (require_accumulations=2)",
-            "a 1",
-            "rank 0 of 2, bucket 1",
-        ),
-        "in flight: one": Refusal(
-            synchronizer.LifecycleError,
-            "zero_grad() was called while gradients are being reduced",
-            "wait() between the last backward and zero_grad()",
-            "1 of 2 buckets in flight",
-            "rank 0 of 2, bucket 0",
-            "call wait() first, or reset() or unbind() on every rank to give up the step",
-        ),
-        "in flight: both": Refusal(
-            synchronizer.LifecycleError,
-            "zero_grad() was called while gradients are being reduced",
-            "wait() between the last backward and zero_grad()",
-            "2 of 2 buckets in flight",
-            "rank 0 of 2, bucket 0, bucket 1",
-            "call wait() first, or reset() or unbind() on every rank to give up the step",
-        ),
-        "late, reduced": Refusal(
-            synchronizer.LateAccumulationError,
-            "b accumulated a gradient after its bucket was launched",
-            AFTER_WAIT,
-            "accumulation 3 of b",
-            "rank 0 of 2, bucket 0, reduced",
-        ),
-        "reduced before": Refusal(
-            synchronizer.LifecycleError,
-            "wait(scale=...) was called on a step that was waited for before",
-            "one wait(scale=...) in a step, the first wait()",
-            "gradients that were given to the caller already",
-            "rank 0 of 2",
-            "give the scale to the first wait(), or use scale_grads() after it",
-        ),
-        "step failed": Refusal(
-            synchronizer.StepFailedError,
-            "the step went on after an error",
-            "synchronizer.zero_grad() or unbind() after an error",
-            "gradients of a backward that did not end",
-            "rank 0 of 2",
-        ),
-        "step started: one": Refusal(
-            synchronizer.LifecycleError,
-            "the required accumulations were changed in the middle of a step",
-            "require_accumulations=2 until zero_grad()",
-            "2, and 1 of 2 buckets started",
-            "rank 0 of 2, bucket 1",
-            "call it after synchronizer.zero_grad() and before the next backward",
-        ),
-    }
-)
+    },
+    "bound twice": Refusal(
+        synchronizer.LifecycleError,
+        "bind() was called on a bound synchronizer",
+        "unbind() between two calls of bind()",
+        "GradientSynchronizer(bound, require_accumulations=2)",
+        "rank 0 of 2",
+        "call unbind() first",
+    ),
+    "not ready: flush, nothing came": replace(
+        NOT_READY,
+        headline="flush() was called before every parameter had a gradient",
+        expected="1 accumulation or more each (require_accumulations=2)",
+    ),
+    "not ready: nothing came": NOT_READY,
+    "not ready: both lack one": replace(NOT_READY, got="b 1, a 1"),
+    "not ready: a lacks one": replace(
+        NOT_READY, got="a 1", where="rank 0 of 2, bucket 1"
+    ),
+    "step started: both": STARTED,
+    "step started: one": replace(
+        STARTED, got="2, and 1 of 2 buckets started", where="rank 0 of 2, bucket 1"
+    ),
+    "in flight: both": IN_FLIGHT,
+    "in flight: one": replace(
+        IN_FLIGHT, got="1 of 2 buckets in flight", where="rank 0 of 2, bucket 0"
+    ),
+    "late, launched": LATE,
+    "late, reduced": replace(
+        LATE,
+        expected="2 accumulations (require_accumulations=2), then synchronizer.zero_grad()"
+        " before the next backward",
+        where="rank 0 of 2, bucket 0, reduced",
+    ),
+    "reduced before": Refusal(
+        synchronizer.LifecycleError,
+        "wait(scale=...) was called on a step that was waited for before",
+        "one wait(scale=...) in a step, the first wait()",
+        "gradients that were given to the caller already",
+        "rank 0 of 2",
+        "give the scale to the first wait(), or use scale_grads() after it",
+    ),
+    "step failed": Refusal(
+        synchronizer.StepFailedError,
+        "the step went on after an error",
+        "synchronizer.zero_grad() or unbind() after an error",
+        "gradients of a backward that did not end",
+        "rank 0 of 2",
+    ),
+}
 # state, call, state after it, and its error, if there is one
 LINES = [
     ("unbound", "bind()", "idle", None),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,59 +32,59 @@ def test_installation_does_not_run_without_a_gpu() -> None:
     assert installation.versions()["torch"] == torch.__version__
 
 
-@pytest.mark.long
-def test_words_are_played_on_the_device() -> None:
-    result = words.run(CPU, ["backward"])
-    assert (result.state, result.device, result.lines) == ("passed", "cpu", ())
-    assert result.summary.startswith(f"{len(BACKWARDS)} words of backward")
+# What a part says on a CPU.
+PLAYED: dict[str, tuple[Callable[[], Result], str]] = {
+    "words": (
+        lambda: words.run(CPU, ["backward"]),
+        f"{len(BACKWARDS)} words of backward",
+    ),
+    "searches": (
+        lambda: commands.run_searches(CPU, ["ddp"], examples=3),
+        "(3 scenarios on gloo, seed 0",
+    ),
+    "shared device": (
+        lambda: shared_device.run(CPU, ["synchronizer"], 3),
+        "on the simulated streams of `sim`",
+    ),
+    "bank": (lambda: bank.run(CPU, 2), ") | not run | not run |"),
+    "traces": (lambda: traces.run(CPU, 1), "| current_stream |"),
+    "host waits": (lambda: host_waits.run(CPU), "no host wait in"),
+    "step time": (lambda: step_time.run(CPU, rounds=3), "times the time of DDP"),
+}
 
 
 @pytest.mark.long
-def test_searches_run_on_gloo_instead() -> None:
-    result = commands.run_searches(CPU, ["ddp"], examples=3)
+@pytest.mark.parametrize("part", PLAYED)
+def test_a_part_is_played_without_a_gpu(part: str) -> None:
+    run, says = PLAYED[part]
+    result = run()
     assert (result.state, result.device) == ("passed", "cpu")
-    assert "(3 scenarios on gloo, seed 0" in result.lines[0]
+    assert says in "\n".join([result.summary, *result.lines])
 
 
 @pytest.mark.slow
-def test_shared_device_falls_back_to_sim() -> None:
-    result = shared_device.run(CPU, ["synchronizer"], 3)
-    assert (result.state, result.device) == ("passed", "cpu")
-    assert "on the simulated streams of `sim`" in result.summary
+def test_a_host_wait_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[str] = []
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert host_waits.with_detector(CPU).state == "passed"
+    assert modes == ["default", "default", "error", "default"]
+    step_of_ours = host_waits.step_of_ours
 
+    def waiting(device: torch.device) -> Any:
+        step, *others = step_of_ours(device)
 
-@pytest.mark.slow
-def test_bank_plays_sim_alone() -> None:
-    result = bank.run(CPU, 2)
-    assert (result.state, result.device) == ("passed", "cpu")
-    rows = [line for line in result.lines if line.startswith("| `")]
-    assert len(rows) == 2
-    assert all(row.endswith("| not run | not run |") for row in rows)
-    assert all("(" in row for row in rows)
+        def wait_once() -> None:
+            step()
+            if modes[-1] == "error":
+                raise RuntimeError("called a synchronizing CUDA operation\nand more")
 
+        return wait_once, *others
 
-@pytest.mark.slow
-def test_traces_count_operators_of_sim() -> None:
-    result = traces.run(CPU, 1)
-    assert (result.state, result.device) == ("passed", "cpu")
-    assert "| current_stream |" in result.lines[2]
-    assert result.lines[2].endswith("| not run | not run |")
-
-
-@pytest.mark.long
-def test_the_synchronizer_has_no_host_wait() -> None:
-    result = host_waits.run(CPU)
-    assert (result.state, result.device, result.lines) == ("passed", "cpu", ())
-
-
-@pytest.mark.slow
-def test_a_step_is_timed_and_has_the_gradients_of_ddp() -> None:
-    result = step_time.run(CPU, rounds=3)
-    assert (result.state, result.device) == ("passed", "cpu")
-    header, _, row, end = result.lines
-    assert header.count("|") == row.count("|") == 7
-    assert (row.startswith("| 6 of 512 | 8 | "), end) == (True, "")
-    assert result.summary.endswith("times the time of DDP")
+    monkeypatch.setattr(host_waits, "step_of_ours", waiting)
+    result = host_waits.with_detector(CPU)
+    assert result.state == "failed"
+    assert result.lines == ("- called a synchronizing CUDA operation",)
 
 
 PASSED = Result("passed", "cpu", "all of it")
@@ -100,19 +101,11 @@ def parts(*results: Result) -> tuple[Part, ...]:
     )
 
 
-def code_and_output(
-    monkeypatch: pytest.MonkeyPatch, *results: Result, arguments: tuple[str, ...] = ()
-) -> tuple[int, str]:
-    monkeypatch.setattr(command, "PARTS", parts(*results))
-    result = CliRunner().invoke(command.main, arguments, standalone_mode=False)
-    assert result.exception is None, result.exception
-    return result.return_value, result.output
-
-
 def test_parts_that_did_not_run_do_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    code, output = code_and_output(monkeypatch, PASSED, NOT_RUN)
-    assert code == 0
-    assert output.splitlines() == [
+    monkeypatch.setattr(command, "PARTS", parts(PASSED, NOT_RUN))
+    result = CliRunner().invoke(command.main, [], standalone_mode=False)
+    assert result.return_value == 0
+    assert result.output.splitlines() == [
         "part-0: passed on cpu: all of it",
         "part-1: not run on cpu: no GPU",
         "1 parts passed, 0 failed, 1 did not run; 0 of 2 ran on a GPU",

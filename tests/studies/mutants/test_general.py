@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from studies.mutants.general import (
-    TARGETS,
-    Change,
-    Mutant,
-    complaints,
-    reasons,
-    table,
-)
+from studies.mutants.general import TARGETS, Change, Mutant, complaints, reasons, table
 
 PUSH = "syncverify.judge.ordering.clocks.Lane.push"
 CHANGE = Change(PUSH, "count = a + 1\nkeep = b", "count = a - 1")

@@ -1,21 +1,15 @@
 """Mutants: how many there are, that each is one mistake, and that a new process notices one."""
 
+import functools
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from studies.mutants import __main__ as command
-from studies.mutants.generation import (
-    OPERATORS,
-    PACKAGE,
-    Mutant,
-    drawn,
-    mutants,
-)
+from studies.mutants.generation import OPERATORS, PACKAGE, Mutant, drawn, mutants
 from studies.mutants.ordering import WAITS
 from studies.mutants.results import Row, reasons, rows_in
 from studies.mutants.state import NOTES, VIEWS
@@ -33,15 +27,6 @@ def launch(self):
 """
 
 
-def of_source(folder: Path, text: str) -> dict[str, Mutant]:
-    """Return the mutants of a package in which one file holds more than nothing."""
-    for module in TARGETS:
-        (folder / module).parent.mkdir(exist_ok=True)
-        (folder / f"{module}.py").write_text("")
-    (folder / "bucket/bucket.py").write_text(text)
-    return {mutant.id: mutant for mutant in mutants(folder)}
-
-
 @pytest.mark.parametrize(
     "names", [WAITS, VIEWS, NOTES, LEFT_OUT_FUNCTIONS, LEFT_OUT_NAMES]
 )
@@ -55,7 +40,12 @@ def test_names_of_operators_occur_in_the_synchronizer(names: frozenset[str]) -> 
 
 
 def test_a_wait_is_left_out_delayed_and_made_for_another_stream(tmp_path: Path) -> None:
-    found = {mutant.operator: mutant for mutant in of_source(tmp_path, SOURCE).values()}
+    """The package has one file that holds more than nothing."""
+    for module in TARGETS:
+        (tmp_path / module).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{module}.py").write_text("")
+    (tmp_path / "bucket/bucket.py").write_text(SOURCE)
+    found = {mutant.operator: mutant for mutant in mutants(tmp_path)}
     assert {*found} == {"drop_wait", "late_wait", "wrong_stream"}
     assert found["drop_wait"].diff == (
         "-     self._side.wait_for(self._writers)\n+     pass"
@@ -115,11 +105,6 @@ def test_each_is_one_change_of_the_source_at_its_place() -> None:
         compile(mutant.text, mutant.place, "exec")
 
 
-def in_a_new_process(*options: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process that has not imported the synchronizer yet."""
-    return python("-m", "studies.mutants", *options, folder=ROOT)
-
-
 # Start of the id of one mutant: a stream reads a sum and does not wait for it.
 UNAWAITED = "drop_wait-collectives"
 
@@ -128,28 +113,13 @@ UNAWAITED = "drop_wait-collectives"
 def test_a_scenario_notices_a_sum_that_nobody_waits_for(tmp_path: Path) -> None:
     written = tmp_path / "mutants.jsonl"
     only = ("--only", UNAWAITED, "--jobs", "1", "--json", str(written))
-    ended = in_a_new_process(*only)
+    # A process that has not imported the synchronizer yet.
+    play = functools.partial(python, "-m", "studies.mutants", *only, folder=ROOT)
+    ended = play()
     assert ended.returncode == 0, ended.stderr
     entry = json.loads(written.read_text())
     assert entry["killed_by"] == "wait_orders_reads_after_reduce (read_before_reduced)"
     assert entry["examples"] <= 20
-    again = in_a_new_process(*only)
+    again = play()
     assert again.returncode == 0, again.stderr
     assert entry["id"] not in again.stdout, "a killed mutant is not tried again"
-    gone = {**entry, "killed_by": "test_scope.py::test_that_is_gone"}
-    written.write_text(json.dumps(gone))
-    again = in_a_new_process(*only, "--again")
-    assert again.returncode == 0, again.stderr
-    found = json.loads(written.read_text())
-    assert found["killed_by"] == entry["killed_by"], (
-        "a test that is gone notices nothing"
-    )
-
-
-@pytest.mark.long
-def test_an_id_that_nobody_has_is_one_line() -> None:
-    ended = in_a_new_process("--only", "drop_everything")
-    assert ended.returncode == 2
-    assert ended.stderr == (
-        "python -m studies.mutants: no mutant has an id that starts with 'drop_everything'\n"
-    )

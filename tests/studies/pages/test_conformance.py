@@ -11,12 +11,7 @@ from click.testing import CliRunner
 
 from studies.pages import conformance_columns, soak
 from studies.pages.conformance import missing, observed
-from studies.pages.conformance_columns import (
-    CELLS,
-    COLUMNS,
-    keep,
-    observed_columns,
-)
+from studies.pages.conformance_columns import CELLS, COLUMNS, keep, observed_columns
 from studies.pages.power import CONTRACTS, VALUES, drawn_search, met
 from studies.pages.soak import Campaign, campaigns, sums
 from studies.searches import SearchRow
@@ -154,20 +149,14 @@ ROW = SearchRow(
 )
 
 
-def test_a_soak_goes_on_where_it_was_cut_off() -> None:
+def test_a_soak_goes_on_where_it_was_cut_off_for_each_backend() -> None:
     (left,) = campaigns({"ddp": 1250}, [ROW], "sim")
     assert left == Campaign("ddp", "sim", 1, 1000)
     assert [*campaigns({"ddp": 250}, [ROW], "sim")] == []
-
-
-def test_a_soak_of_another_backend_starts_anew_and_is_summed_apart() -> None:
-    left = [*campaigns({"ddp": 1000}, [ROW], "fake")]
-    assert left == [Campaign("ddp", "fake", 0, 1000)]
-    on_fake = replace(ROW, backend="fake")
-    assert [row[:2] for row in sums([ROW, on_fake])] == [
-        ("ddp", "sim"),
-        ("ddp", "fake"),
-    ]
+    (left,) = campaigns({"ddp": 1000}, [ROW], "fake")
+    assert left == Campaign("ddp", "fake", 0, 1000)
+    both = sums([ROW, replace(ROW, backend="fake")])
+    assert [row[:2] for row in both] == [("ddp", "sim"), ("ddp", "fake")]
 
 
 @pytest.mark.slow

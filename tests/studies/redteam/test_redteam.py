@@ -2,10 +2,9 @@
 
 import pytest
 
-from studies.redteam.program import program_named, programs
+from studies.redteam.program import programs
 from studies.redteam.scoring import score_of
 from syncverify.bugbank.catalogue import entries
-from syncverify.errors import UsageError
 
 
 def test_names_are_unique_and_no_entry_of_the_bank_is_played() -> None:
@@ -19,11 +18,6 @@ def test_a_wrong_program_is_caught() -> None:
     score = score_of("averages-on-nccl", limit=20)
     assert score.verdict == "caught"
     assert score.identity == "gradient_equals_reference (scaled)"
-
-
-def test_a_program_that_is_not_there() -> None:
-    with pytest.raises(UsageError, match="unknown defect 'nobody'"):
-        program_named("nobody")
 
 
 @pytest.mark.long

@@ -1,6 +1,5 @@
 """Marks in pages about releases, and the newest release on a page of the index."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,28 +38,6 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    """Let the index say that a version is the newest."""
-    newest = {
-        "megatron-core": Release(
-            "megatron-core", version, "2026-02-01", "2026-02-02", ">=3.12"
-        )
-    }
-    table = ReleaseTable("2026-02-02", newest)
-    monkeypatch.setattr(command, "asked", lambda names: table)
-
-
-def test_marks_are_filled_in() -> None:
-    page = (
-        "Newest on <!-- asked -->never<!-- / -->: <!-- newest megatron-core -->0.16.1"
-        "<!-- / -->, for Python <!-- python megatron-core -->3.11<!-- / -->.\n"
-    )
-    assert re.sub("<!--.*?-->", "", filled(page, FACTS)) == (
-        "Newest on 2026-01-02: 0.19.2, for Python 3.12.\n"
-    )
-    assert [*problems(filled(page, FACTS), FACTS)] == []
-
-
 def test_a_release_that_was_looked_at_is_compared_and_not_filled_in() -> None:
     page = "None up to <!-- seen megatron-core -->0.16.1<!-- / -->.\n"
     assert filled(page, FACTS) == page
@@ -94,7 +71,9 @@ def test_pages_say_what_is_stored() -> None:
 def test_a_newer_release_is_stored_and_filled_in(
     page: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer(monkeypatch, "0.20.0")
+    newer = Release("megatron-core", "0.20.0", "2026-02-01", "2026-02-02", ">=3.12")
+    table = ReleaseTable("2026-02-02", {"megatron-core": newer})
+    monkeypatch.setattr(command, "asked", lambda names: table)
     result = CliRunner().invoke(command.main, ["--update"])
     assert result.exit_code == 0, result.output
     assert "0.20.0" in page.read_text()
@@ -105,28 +84,17 @@ def file(name: str, **more: Any) -> dict[str, Any]:
     return {"filename": name, "upload-time": "2026-03-01T10:00:00Z", **more}
 
 
-def index_page(*files: dict[str, Any]) -> dict[str, Any]:
-    return {"files": [file("peer-0.9.0.tar.gz"), *files]}
-
-
-def newest(listed: dict[str, Any]) -> Release:
-    return package_index.newest("peer", listed, "2026-03-02")
-
-
-def test_a_release_for_a_newer_python_counts() -> None:
-    wheel = file("peer-0.10.0-py3-none-any.whl", **{"requires-python": ">=3.99"})
-    assert newest(index_page(wheel)) == Release(
-        "peer", "0.10.0", "2026-03-01", "2026-03-02", ">=3.99"
-    )
-
-
-def test_withdrawn_releases_pre_releases_and_installers_do_not_count() -> None:
-    others = [
+def test_the_newest_release_may_need_a_newer_python_and_is_not_withdrawn() -> None:
+    """Pre-releases and installers do not count either."""
+    files = [
+        file("peer-0.9.0.tar.gz"),
+        file("peer-0.10.0-py3-none-any.whl", **{"requires-python": ">=3.99"}),
         file("peer-0.12.0-py3-none-any.whl", yanked="broken"),
         file("peer-0.11.0rc1-py3-none-any.whl"),
         file("peer-0.13.0.win32.exe"),
     ]
-    assert newest(index_page(*others)).version == "0.9.0"
+    found = package_index.newest("peer", {"files": files}, "2026-03-02")
+    assert found == Release("peer", "0.10.0", "2026-03-01", "2026-03-02", ">=3.99")
 
 
 def test_a_release_for_another_python_is_left_out_and_named() -> None:

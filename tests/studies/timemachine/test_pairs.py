@@ -13,13 +13,7 @@ from click.testing import CliRunner
 
 from studies.timemachine import drawn
 from studies.timemachine.pairs import FOLDER, SIMULATE, Edit, Pair, table
-from studies.timemachine.results import (
-    EXAMPLES,
-    PlayedSide,
-    Sides,
-    holds,
-    stored,
-)
+from studies.timemachine.results import EXAMPLES, PlayedSide, Sides, holds, stored
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.any_program import STATEMENTS
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS
@@ -123,10 +117,7 @@ FIRST = next(
     ("options", "num_played"), [([], NUM_EXAMPLES), (["--stop-at-first"], FIRST)]
 )
 def test_an_error_is_a_violation_with_its_scenario(
-    options: list[str],
-    num_played: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    options: list[str], num_played: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = ModuleType("made")
     vars(module).update(draw=draw, program=program)

@@ -92,37 +92,15 @@ def test_each_stored_file_is_in_the_roster(tmp_path: Path) -> None:
 
 _NAMES = ("-c", "user.name=tests", "-c", "user.email=tests@tests.tests")
 _OF_TORCH = 'DEVICE = "cuda"  # an npu, and hccl\n'
-_COPY = """\
-import torch_npu
-from torch_npu.testing._internal.common_fsdp import FSDPNPUTest
-from torch_npu.testing.common_distributed import with_comms
-
-BACKEND, PLACE, COUNT = "hccl", "rank:0/npu:0", torch.npu.device_count()
-"""
-
-
-def _repository(folder: Path, text: str, tag: str) -> Path:
-    file = folder / "test" / "distributed" / "test_one.py"
-    file.parent.mkdir(parents=True)
-    file.write_text(text)
-    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"], ["tag", tag]):
-        subprocess.run(["git", "-C", str(folder), *_NAMES, *command], check=True)
-    return folder
 
 
 def test_torchs_own_are_taken_unchanged_at_the_tag(tmp_path: Path) -> None:
-    tag = f"v{torch.__version__.partition('+')[0]}"
-    repository = _repository(tmp_path / "torch", _OF_TORCH, tag)
-    (repository / "test" / "distributed" / "test_one.py").write_text("changed")
+    tag, repository = f"v{torch.__version__.partition('+')[0]}", tmp_path / "torch"
+    file = repository / "test" / "distributed" / "test_one.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(_OF_TORCH)
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"], ["tag", tag]):
+        subprocess.run(["git", "-C", repository, *_NAMES, *command], check=True)
+    file.write_text("changed")
     assert fetched(tmp_path / "tests", repository) == Source("torch", tag)
     assert (tmp_path / "tests" / "cuda" / "test_one.py").read_text() == _OF_TORCH
-
-
-def test_names_are_put_back_in_copies(tmp_path: Path) -> None:
-    source = fetched(tmp_path / "tests", _repository(tmp_path / "npu", _COPY, "a"))
-    assert source.kind == "torch_npu"
-    text = (tmp_path / "tests" / "cuda" / "test_one.py").read_text()
-    assert "from torch.testing._internal.common_fsdp import FSDPTest\n" in text
-    assert "from names_put_back import with_comms\n" in text
-    assert "import torch_npu" not in text
-    assert '"nccl", "rank:0/cuda:0", torch.cuda.device_count()' in text

@@ -1,6 +1,7 @@
 """The rank and parameter of a NaN or an infinity, named before the optimizer spreads it."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -68,24 +69,28 @@ def run(ranks, bad_by_rank, **options) -> list[list[str]]:
     return ranks.run(2, program)
 
 
-def own(rank: int, names: str, where: str) -> list[str]:
+OWN = (
+    "this rank brought gradients that are not finite",
+    "no NaN and no infinity in any gradient",
+)
+TOTAL = (
+    "a sum is not finite, though all gradients of this rank are",
+    "no NaN and no infinity on any rank, and no overflow in a sum",
+)
+
+
+def refusal(kind: tuple[str, str], rank: int, names: str, where: str) -> list[str]:
+    headline, expected = kind
     return [
-        "this rank brought gradients that are not finite",
-        "  expected: no NaN and no infinity in any gradient",
+        headline,
+        f"  expected: {expected}",
         f"  got:      some in {names}",
         f"  where:    rank {rank} of 2, {where}",
         f"  hint: {NonFiniteGradientError.hint}",
     ]
 
 
-def total(rank: int, names: str, where: str) -> list[str]:
-    return [
-        "a sum is not finite, though all gradients of this rank are",
-        "  expected: no NaN and no infinity on any rank, and no overflow in a sum",
-        f"  got:      some in {names}",
-        f"  where:    rank {rank} of 2, {where}",
-        f"  hint: {NonFiniteGradientError.hint}",
-    ]
+own, total = partial(refusal, OWN), partial(refusal, TOTAL)
 
 
 @pytest.mark.parametrize(

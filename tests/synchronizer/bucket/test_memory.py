@@ -79,12 +79,6 @@ def test_there_is_one_buffer_a_bucket_and_no_second_copy(two_ranks, mode: str) -
     assert expected == [MIB_BYTES, *[8 * MIB_BYTES] * 2, 7 * MIB_BYTES, MIB_BYTES]
 
 
-def test_a_second_copy_would_be_seen() -> None:
-    with NewStorages() as new:
-        torch.zeros(MIB_BYTES).clone()
-    assert new.sizes_above(MIB_BYTES) == [4 * MIB_BYTES] * 2
-
-
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
     gc.disable()

@@ -102,11 +102,7 @@ def test_wait_orders_the_stream_it_is_called_on(streams, scale) -> None:
             lambda sums: sums.scale_grads(3),
             ["x waits for side", "mul_ on x", "side waits for x"],
         ),
-        (
-            "",
-            lambda sums: sums.grad_norm(),
-            ["x waits for side", "side waits for x"],
-        ),
+        ("", lambda sums: sums.grad_norm(), ["x waits for side", "side waits for x"]),
         ("zero_", lambda sums: sums.zero_grad(), ["x waits for side", "zero_ on x"]),
     ],
     ids=["product", "norm", "zeros"],

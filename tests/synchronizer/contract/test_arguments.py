@@ -207,9 +207,7 @@ def test_what_has_a_group_a_mesh_or_the_option_is_bound(two_ranks: None) -> None
     bind([ordinary(), distributed(Replicate())])
     bind([ordinary(), distributed(Shard(0))])
     bind([distributed(Shard(0))])
-
-
-def test_nothing_to_train_is_nothing_to_reduce(two_ranks: None) -> None:
+    # Nothing to train is nothing to reduce.
     bind([])
     bind([ordinary(requires_grad=False)])
 

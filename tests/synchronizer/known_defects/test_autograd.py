@@ -1,19 +1,11 @@
 """Gradients that do not come the usual way, on ranks that sum them."""
 
-from typing import Any
-
 import pytest
 import torch
-from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from syncverify.synchronizer import BucketNotReadyError, GradientSynchronizer
 from tests.programs import placed
-
-
-def parameter(mesh: Any) -> nn.Parameter:
-    local = torch.ones(3)
-    return placed(local, mesh)
 
 
 @pytest.mark.slow
@@ -24,7 +16,7 @@ def test_a_gradient_penalty_counts_once(ranks) -> None:
     """
 
     def program(rank: int) -> list[list[float]]:
-        a = parameter(init_device_mesh("cpu", (2,)))
+        a = placed(torch.ones(3), init_device_mesh("cpu", (2,)))
         found = []
         with GradientSynchronizer([[a]], 1, 1) as synchronizer:
             for _ in range(2):
@@ -49,7 +41,7 @@ def test_a_gradient_that_was_not_accumulated_is_no_silent_loss(ranks) -> None:
     """
 
     def program(_: int) -> None:
-        a = parameter(init_device_mesh("cpu", (2,)))
+        a = placed(torch.ones(3), init_device_mesh("cpu", (2,)))
         with GradientSynchronizer([[a]], 1, 1) as synchronizer:
             (slope,) = torch.autograd.grad(a.to_local().sum(), a)
             a.grad.copy_(slope)

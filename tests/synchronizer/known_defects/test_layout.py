@@ -1,11 +1,9 @@
 """Buffers: their parameters, their earlier content, and the input of the collective."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -13,10 +11,6 @@ from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from tests.programs import accumulate, placed
 
 POISON = 12345.0
-
-
-def parameter(mesh: Any, local: torch.Tensor) -> nn.Parameter:
-    return placed(local, mesh)
 
 
 def whole_buffer(gradient: torch.Tensor) -> torch.Tensor:
@@ -32,25 +26,15 @@ def nan_in_new_memory() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-def test_the_collective_is_given_the_memory_of_the_gradients(
-    ranks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_collective_is_given_the_memory_of_the_gradients(ranks, launches) -> None:
     """A temporary was reduced and freed too early, or took the place of the buffer.
 
     deepspeedai/DeepSpeed#7965, pytorch/pytorch#43307, pytorch/pytorch#147168
     """
-    reduced: list[list[int]] = [[], []]
-    all_reduce = dist.all_reduce
-
-    def observed(tensor: torch.Tensor, **arguments: Any) -> Any:
-        reduced[dist.get_rank()].append(tensor.untyped_storage().data_ptr())
-        return all_reduce(tensor, **arguments)
-
-    monkeypatch.setattr(dist, "all_reduce", observed)
 
     def program(rank: int) -> None:
         mesh = init_device_mesh("cpu", (2,))
-        a, b = (parameter(mesh, torch.zeros(3)) for _ in "ab")
+        a, b = (placed(torch.zeros(3), mesh) for _ in "ab")
         with GradientSynchronizer([[a], [b]], 1, 1) as synchronizer:
             for step in range(3):
                 accumulate(b, 2 * 10**step)
@@ -59,8 +43,9 @@ def test_the_collective_is_given_the_memory_of_the_gradients(
                 for each, launch, factor in ((b, 0, 4), (a, 1, 2)):
                     local = each.grad.to_local()
                     assert local.tolist() == [factor * 10**step] * 3
-                    used = reduced[rank][2 * step + launch]
-                    assert local.untyped_storage().data_ptr() == used
+                    used = [e.address for e in launches if e.rank == rank]
+                    address = local.untyped_storage().data_ptr()
+                    assert address == used[2 * step + launch]
                 synchronizer.zero_grad()
 
     ranks.run(2, program)
@@ -91,7 +76,7 @@ def test_a_new_buffer_is_zero_to_its_last_element(ranks, unused) -> None:
     """
 
     def program(_: int) -> float:
-        a = parameter(init_device_mesh("cpu", (2,)), torch.zeros(3))
+        a = placed(torch.zeros(3), init_device_mesh("cpu", (2,)))
         config = SynchronizerConfig(unused=unused)
         with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
             accumulate(a, 2)
@@ -122,7 +107,7 @@ def test_a_strided_gradient_is_reduced_in_place(ranks, layout) -> None:
         mesh, local = init_device_mesh("cpu", (2,)), LAYOUTS[layout]()
         assert not local.is_contiguous()
         positions = torch.arange(float(local.numel())).view(local.shape)
-        a, b = parameter(mesh, local), parameter(mesh, LAYOUTS[layout]())
+        a, b = placed(local, mesh), placed(LAYOUTS[layout](), mesh)
         with GradientSynchronizer([[a, b]], 1, 1) as synchronizer:
             accumulate(a, positions * 10**rank)
             accumulate(b, positions * 10**rank)

@@ -8,11 +8,7 @@ import torch
 from torch import nn
 
 from syncverify.synchronizer import GradientSynchronizer
-from syncverify.synchronizer.plan.cutting import (
-    FIRST_BUCKET_CAP_BYTES,
-    TAIL_CAP_BYTES,
-    cut,
-)
+from syncverify.synchronizer.plan.cutting import cut
 from syncverify.synchronizer.plan.readiness import with_unseen_last
 
 KIB = 2**10
@@ -21,11 +17,6 @@ MIB = 2**20
 
 def cut_kib(*sizes_kib: int, cap_kib: float) -> list[int]:
     return cut([size * KIB for size in sizes_kib], cap_kib * KIB)
-
-
-def test_both_ends_are_as_large_as_torch_has_its_first_bucket() -> None:
-    assert torch.distributed._DEFAULT_FIRST_BUCKET_BYTES == MIB
-    assert FIRST_BUCKET_CAP_BYTES == TAIL_CAP_BYTES == MIB
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from syncverify.synchronizer import (
-    GradientSynchronizer,
-    SynchronizerConfig,
-)
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from tests import programs
 from tests.synchronizer.operators import Operators
 

@@ -44,12 +44,7 @@ def distributed(name: str, rank: int, dtype: torch.dtype) -> nn.Parameter:
     total = sum(numels[owner] for owner in OWNERS[name])
     local = torch.zeros(numels[rank], dtype=dtype)
     whole = DTensor.from_local(
-        local,
-        mesh,
-        placements,
-        run_check=False,
-        shape=(total,),
-        stride=(1,),
+        local, mesh, placements, run_check=False, shape=(total,), stride=(1,)
     )
     return nn.Parameter(whole)
 

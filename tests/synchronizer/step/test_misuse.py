@@ -7,13 +7,7 @@ import pytest
 import torch
 
 from syncverify import synchronizer
-from tests.synchronizer.misuse_table import (
-    CALLS,
-    LINES,
-    MESSAGES,
-    STATES,
-    Bench,
-)
+from tests.synchronizer.misuse_table import CALLS, LINES, MESSAGES, STATES, Bench
 
 pytestmark = pytest.mark.usefixtures("two_ranks")
 
@@ -38,9 +32,6 @@ def test_the_page_shows_the_table() -> None:
     assert shown == page_rows()
 
 
-pytestmark = pytest.mark.usefixtures("two_ranks")
-
-
 def test_the_table_is_complete() -> None:
     assert sorted(line[:2] for line in LINES) == sorted(product(STATES, CALLS))
     raised = {line[-1] for line in LINES}
@@ -54,11 +45,6 @@ def test_every_call_does_in_every_state_what_the_table_says(
     bench = Bench()
     STATES[state](bench)
     assert bench.state() == state
-    check_call(bench, call, state_after, raised)
-
-
-def check_call(bench: Bench, call: str, state_after: str, raised: str | None) -> None:
-    """Call, and compare the error and the state after it."""
     if raised is None:
         CALLS[call](bench)
     else:

@@ -23,6 +23,13 @@ def plain() -> nn.Parameter:
     return nn.Parameter(torch.zeros(3))
 
 
+def over(
+    *group: nn.Parameter, unused: str, size_mb: float = 1, count: int = 1
+) -> GradientSynchronizer:
+    config = SynchronizerConfig(unused=unused)
+    return GradientSynchronizer([[*group]], size_mb, count, config=config)
+
+
 @pytest.mark.parametrize(("unused", "nothing"), [("zeros", 0), ("keep_none", None)])
 @pytest.mark.parametrize("bucket_size_mb", [1, KIB_MB])
 def test_only_what_no_rank_used_is_nothing(ranks, unused, nothing, bucket_size_mb):
@@ -32,9 +39,7 @@ def test_only_what_no_rank_used_is_nothing(ranks, unused, nothing, bucket_size_m
         shard, local = parameter(mesh, Shard(0)), plain()
         group = [everywhere, nowhere, here, shard, local]
         found = []
-        with GradientSynchronizer(
-            [group], bucket_size_mb, 1, config=SynchronizerConfig(unused=unused)
-        ) as synchronizer:
+        with over(*group, unused=unused, size_mb=bucket_size_mb) as synchronizer:
             for each in group:  # a parameter used in one step may be unused in the next
                 accumulate(each, 1)
             synchronizer.flush()
@@ -66,9 +71,7 @@ def test_gradients_from_no_sync_are_used(ranks, unused):
     def program(rank: int) -> list[float | None]:
         mesh = init_device_mesh("cpu", (2,))
         a, b = parameter(mesh), parameter(mesh)
-        with GradientSynchronizer(
-            [[a, b]], 1, 1, config=SynchronizerConfig(unused=unused)
-        ) as synchronizer:
+        with over(a, b, unused=unused) as synchronizer:
             with synchronizer.no_sync():
                 accumulate(b, 5)
             accumulate(a, 1)
@@ -82,9 +85,7 @@ def test_a_gradient_from_before_bind_is_kept(ranks):
     def program(rank: int) -> float | None:
         a, b = plain(), plain()
         accumulate(b, 4)
-        with GradientSynchronizer(
-            [[a, b]], 1, 1, config=SynchronizerConfig(unused="keep_none")
-        ) as synchronizer:
+        with over(a, b, unused="keep_none") as synchronizer:
             accumulate(a, 1)
             synchronizer.wait()
             return value(b)
@@ -95,9 +96,7 @@ def test_a_gradient_from_before_bind_is_kept(ranks):
 @pytest.mark.parametrize("unused", ["zeros", "keep_none"])
 def test_no_policy_forgives_a_missing_backward(unused) -> None:
     a, b = plain(), plain()
-    with GradientSynchronizer(
-        [[a, b]], 1, 2, config=SynchronizerConfig(unused=unused)
-    ) as synchronizer:
+    with over(a, b, unused=unused, count=2) as synchronizer:
         accumulate(a, 1)
         with pytest.raises(BucketNotReadyError) as caught:
             synchronizer.wait()
@@ -121,9 +120,7 @@ def test_no_policy_forgives_a_missing_backward(unused) -> None:
 
 def test_scales_pass_over_what_is_none() -> None:
     a, b = plain(), plain()
-    with GradientSynchronizer(
-        [[a, b]], 1, 1, config=SynchronizerConfig(unused="keep_none")
-    ) as synchronizer:
+    with over(a, b, unused="keep_none") as synchronizer:
         accumulate(a, 3)
         synchronizer.wait(scale=2)
         synchronizer.scale_grads(2)
@@ -134,10 +131,7 @@ def test_flags_are_part_of_the_plan(ranks) -> None:
     def program(_: int) -> list[int]:
         a = parameter(init_device_mesh("cpu", (2,)), numel=32)
         return [
-            GradientSynchronizer([[a]], 1, 1, config=SynchronizerConfig(unused=unused))
-            .explain()
-            .buckets[0]
-            .padding_bytes
+            over(a, unused=unused).explain().buckets[0].padding_bytes
             for unused in ("error", "zeros", "keep_none")
         ]
 
@@ -148,9 +142,7 @@ def test_ranks_agree_on_gradients_without_elements(ranks):
     def program(rank: int) -> list[bool]:
         mesh = init_device_mesh("cpu", (2,))
         a, b = (parameter(mesh, numel=0) for _ in "ab")
-        with GradientSynchronizer(
-            [[a, b]], 1, 1, config=SynchronizerConfig(unused="keep_none")
-        ) as synchronizer:
+        with over(a, b, unused="keep_none") as synchronizer:
             if rank == 0:
                 a.to_local().sum().backward()
                 synchronizer.wait()

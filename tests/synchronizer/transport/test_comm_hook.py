@@ -214,15 +214,9 @@ def test_a_future_that_fails_is_a_failed_reduction(two_ranks) -> None:
 FEEDBACK = {"comm_hook": bf16_error_feedback}
 
 
-def sums_of(hook, rank: int, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
-    return sums_under(SynchronizerConfig(comm_hook=hook), rank, gradients)
-
-
-def sums_under(
-    config: SynchronizerConfig, rank: int, gradients: list[torch.Tensor]
-) -> list[torch.Tensor]:
+def sums_of(gradients: list[torch.Tensor], **options: Any) -> list[torch.Tensor]:
     """Reduce one gradient a step."""
-    found = []
+    found, config = [], SynchronizerConfig(**options)
     a = replicated(len(gradients[0]))
     with GradientSynchronizer([[a]], 1, 1, config=config) as sums:
         for gradient in gradients:
@@ -237,7 +231,7 @@ def test_other_values_are_rounded_once_a_rank_and_once_in_the_sum(ranks) -> None
     values = torch.randn(2, 200, generator=torch.Generator().manual_seed(0))
 
     def program(rank: int) -> None:
-        (found,) = sums_of(bf16_error_feedback, rank, [values[rank]])
+        (found,) = sums_of([values[rank]], **FEEDBACK)
         exact = values.double().sum(dim=0)
         # fl(fl(a) + fl(b)) with unit roundoff u = 2**-8:
         # |error| <= (|a| + |b|) (2 u + u**2).
@@ -258,8 +252,7 @@ def test_with_error_feedback_what_is_rounded_away_does_not_add_up(ranks) -> None
     def program(rank: int) -> tuple[list[float], list[float]]:
         errors = []
         for options in ({"wire_dtype": torch.bfloat16}, FEEDBACK):
-            config = SynchronizerConfig(**options)
-            found = torch.stack(sums_under(config, rank, [gradient] * 64))
+            found = torch.stack(sums_of([gradient] * 64, **options))
             error = found.cumsum(0) - 2 * gradient * torch.arange(1, 65)[:, None]
             errors.append(error[:, 0].tolist())
         return tuple(errors)
@@ -275,7 +268,7 @@ def test_a_nan_does_not_outlive_its_step_in_the_residual(ranks) -> None:
     bad = torch.tensor([1.0, float("nan"), float("inf")])
 
     def program(rank: int) -> list[float]:
-        *_, found = sums_of(bf16_error_feedback, rank, [bad, torch.ones(3)])
+        *_, found = sums_of([bad, torch.ones(3)], **FEEDBACK)
         return found.tolist()
 
     assert ranks.run(2, program) == [[2.0] * 3] * 2
