@@ -1,7 +1,5 @@
 """What did not happen has no line: the statement that kept it from happening is shown."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import replace
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """A value that a step leaves in a subject is reported if its reset mends the next step."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calls that torch skips, or does not wait in, hide no race of a copy that is still under way."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Programs with one fault each; the line of the fault has the comment `# fault`."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Groups of ranks: every rank makes all of them, in one order, unless they say otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

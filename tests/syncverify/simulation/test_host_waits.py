@@ -1,7 +1,5 @@
 """Stalls with NCCL: a host goes on in `wait()`, and a stream stands still."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 

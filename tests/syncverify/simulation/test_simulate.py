@@ -1,7 +1,5 @@
 """`syncverify.simulate` runs any function on simulated ranks and judges what it did."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Those in lower dtypes are right, or have a factor of 2.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Right trainings of many kinds: parallelism, optimizers, and parts of a model."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """A small language model, and ways to put it on a mesh."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh

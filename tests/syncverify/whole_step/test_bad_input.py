@@ -1,7 +1,5 @@
 """A training that cannot be compared is refused in one line, mostly before a mesh is played."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Gradients of all ones: the norm is the root of the number of elements."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Optimizers with tensors of their own, closures, and optimizers of no class of torch."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

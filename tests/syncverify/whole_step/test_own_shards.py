@@ -1,7 +1,5 @@
 """ZeRO by hand: flat slices that the optimizer has, and parameters that the forward gathers."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An own step without a loss: layouts are compared with each other."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A training that is saved and loaded goes on as if there had been no pause."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path

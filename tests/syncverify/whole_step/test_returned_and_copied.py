@@ -1,7 +1,5 @@
 """Values that a step returns, in any form and dtype, and copies that are equal to the bit."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Right trainings differ from one rank by rounding alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rounding of any dtype is silent, and hides no mistake."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A comparison with one rank as text, as a table of layouts, and as a page."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """ZeRO by hand: gradients that no optimizer of a rank needs are notes, those of owners are judged."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 A combination is a race if one writes, they share a byte and nothing orders them.
 """
 
-from __future__ import annotations
-
 import itertools
 
 from tests.syncverify.judge.ordering.cases import (

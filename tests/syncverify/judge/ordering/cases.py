@@ -3,8 +3,6 @@
 The words of the traces are explained in `micro_traces.py`.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Literal

@@ -23,8 +23,6 @@ Statements are separated by `;`. Collectives of one name on several ranks are on
 reduces the gradient of the parameter that has the name of the storage: `b` here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

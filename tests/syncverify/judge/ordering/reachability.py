@@ -4,8 +4,6 @@ Written from the rules alone, without clocks. A collective is four nodes on each
 ranks: its issue, its start, its accesses, its end. Each other record is one node.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence

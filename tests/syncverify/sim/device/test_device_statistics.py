@@ -1,7 +1,5 @@
 """Numbers of the simulated GPU, on each release of torch, and its profilers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The comparisons are with the torch that runs the tests, so they fail where a release adds a name.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

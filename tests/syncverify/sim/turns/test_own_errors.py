@@ -1,7 +1,5 @@
 """An error of the machine itself is no violation, whatever the program makes of it."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable

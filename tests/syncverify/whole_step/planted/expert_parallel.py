@@ -1,7 +1,5 @@
 """Experts, each on one rank of `ep`, and ways to make a step of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

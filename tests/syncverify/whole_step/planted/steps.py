@@ -1,7 +1,5 @@
 """Parts of a training, and of its step, that the planted mistakes share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A bias that each rank adds to its part of a sum."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Unscaling after clipping, between right gradients and the optimizer."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

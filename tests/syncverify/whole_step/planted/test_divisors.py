@@ -1,7 +1,5 @@
 """Gradients with a wrong divisor."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

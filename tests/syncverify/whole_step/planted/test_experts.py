@@ -1,7 +1,5 @@
 """Experts: the group of their gradients, their part of the norm, and ranks without experts."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Overflow and NaN on one rank: all ranks have to decide alike."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

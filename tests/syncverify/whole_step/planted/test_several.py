@@ -1,7 +1,5 @@
 """Several mistakes in one step are several findings, and a consequence or a remark is none."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Mistakes before the first step, and mistakes that show only after it."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -1,7 +1,5 @@
 """Numbers of tokens that differ between ranks, or are zero, and divisors of terms of the loss."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

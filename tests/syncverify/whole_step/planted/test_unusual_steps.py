@@ -1,7 +1,5 @@
 """Unusual steps that are right, and mistakes of what surrounds a step."""
 
-from __future__ import annotations
-
 import functools
 from collections import OrderedDict
 from typing import Any

@@ -1,7 +1,5 @@
 """The ways in which a collective passes a gradient back, as functions of tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

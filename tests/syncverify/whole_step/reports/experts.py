@@ -1,7 +1,5 @@
 """Reports about experts: the groups of their gradients, their norm, and the gate."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Reports about gradients of layers that no rank sums."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -1,7 +1,5 @@
 """A layer of experts with a gate, and the training that reports change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar

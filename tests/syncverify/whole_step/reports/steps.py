@@ -1,7 +1,5 @@
 """Reports about the step around gradients: divisors, scales, clearing, clipping, micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar

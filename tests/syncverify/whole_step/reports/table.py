@@ -1,7 +1,5 @@
 """Which mistake each report has, and how a comparison with one rank names it."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import dataclass
 from typing import Final
