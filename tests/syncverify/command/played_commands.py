@@ -150,7 +150,6 @@ def end_all() -> None:
         running.kill()
         running.wait()
         for stream in (running.stdout, running.stderr):
-            assert stream is not None
             stream.close()
 
 

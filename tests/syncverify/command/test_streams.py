@@ -89,6 +89,5 @@ def _left_by_its_child(prepare: str = "") -> subprocess.Popen[str]:
     """Start an owner whose child plays in the process group of the owner."""
     joins = "os.setpgid(0,os.getpgid(os.getppid()))"
     running = start(f"signal.signal(2,signal.SIG_IGN);{joins};block()", PREPARE=prepare)
-    assert running.stdout is not None
     assert [running.stdout.readline() for _ in range(2)] == ["playing\n", "blocks\n"]
     return running

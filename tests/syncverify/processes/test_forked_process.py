@@ -214,7 +214,6 @@ def test_a_worker_keeps_a_file_with_the_number_of_the_template_s_socket() -> Non
             pass_fds=[number], stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         theirs.close()
-        assert template.stdout is not None
         requested = [end.fileno(), pipes[0], 1, 2, pipes[3]]
         with open(f"/proc/{template.pid}/fd/1", "wb") as out, template.stdout:  # noqa: PTH123
             requested[2] = out.fileno()

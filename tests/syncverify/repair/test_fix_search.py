@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
@@ -89,12 +88,10 @@ class DropsHandles(PlainGrads):
 
     capabilities = Capabilities(tensors="local", device="cuda", reduction="sum")
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.group = dist.new_group()
 
-    @override
     def wait(self) -> None:
         grads = [p.grad for p in self.parameters if p.grad is not None]
         [dist.all_reduce(g, group=self.group, async_op=True) for g in grads]
@@ -169,7 +166,6 @@ def test_the_last_bucket_is_sent_by_wait_and_not_each_parameter_alone() -> None:
 class NotesTheOrder(PlainGrads):
     """Notes gradients in a list that is not there, for a use that no scenario shows."""
 
-    @override
     def bind(self) -> None:
         self.orders: list[list[nn.Parameter]] = []
         for parameter in self.parameters:
@@ -190,7 +186,6 @@ def test_the_line_that_raises_is_neither_removed_nor_kept_from_running() -> None
 
 
 class NoSum(PlainGrads):
-    @override
     def wait(self) -> None:
         pass
 
@@ -233,7 +228,6 @@ class IsWrongForManyParameters(PlainGrads):
 
     capabilities = replace(Capabilities(), varying_accumulations=True)
 
-    @override
     def wait(self) -> None:
         super().wait()
         if len(self.parameters) > 20:
@@ -245,7 +239,6 @@ class IsWrongEverywhere(PlainGrads):
 
     capabilities = replace(Capabilities(), varying_accumulations=True)
 
-    @override
     def wait(self) -> None:
         super().wait()
         for parameter in self.parameters:
@@ -286,7 +279,6 @@ def test_no_line_of_the_plain_path_decides() -> None:
 class TakesTheLastAxisFirst(PlainGrads):
     """Sums twice over the last axis of two, and not at all over the first one."""
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             gradient = parameter.grad

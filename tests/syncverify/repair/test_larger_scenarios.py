@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
@@ -59,12 +58,10 @@ class SideStreamNotJoined:
 class HandlesDropped(SideStreamNotJoined):
     """Drops the handles of its reductions: on several ranks each order is wrong."""
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             self.reduce(parameter.grad)
 
-    @override
     def reduce(self, gradient: Any) -> None:
         group = gradient.device_mesh.get_group()
         dist.all_reduce(gradient.to_local(), group=group, async_op=True)
@@ -73,7 +70,6 @@ class HandlesDropped(SideStreamNotJoined):
 class HarmlessWriteNotJoined(SideStreamNotJoined):
     """Writes the same values once more on a side stream."""
 
-    @override
     def reduce(self, gradient: Any) -> None:
         gradient.to_local().mul_(1)
 
@@ -129,7 +125,6 @@ def test_a_gradient_that_is_wrong_in_each_order_may_be_another_defect() -> None:
 
 
 class DividesByParameters(PlainGrads):
-    @override
     def wait(self) -> None:
         super().wait()
         for parameter in self.parameters:
@@ -137,7 +132,6 @@ class DividesByParameters(PlainGrads):
 
 
 class DividesByCount(PlainGrads):
-    @override
     def wait(self) -> None:
         super().wait()
         for parameter in self.parameters:

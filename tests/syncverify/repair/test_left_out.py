@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from syncverify.adapters import HooksAdapter, LossModule
 from syncverify.backends.sim import SimBackend
@@ -23,7 +22,6 @@ from syncverify.subjects.subject import resolve
 
 
 class SkipsInABranch(CountsHookCalls):
-    @override
     def note(self, parameter: nn.Parameter) -> None:
         self.counts[parameter] += 1
         if self.counts[parameter] > self.required and parameter.grad is not None:
@@ -31,7 +29,6 @@ class SkipsInABranch(CountsHookCalls):
 
 
 class ForgetsTheLast(CountsHookCalls):
-    @override
     def bind(self) -> None:
         self.counts = dict.fromkeys(self.parameters, 0)
         for parameter in self.parameters[:-1]:
@@ -40,7 +37,6 @@ class ForgetsTheLast(CountsHookCalls):
 
 
 class LeavesEarly(CountsHookCalls):
-    @override
     def note(self, parameter: nn.Parameter) -> None:
         if self.required:
             return
@@ -48,7 +44,6 @@ class LeavesEarly(CountsHookCalls):
 
 
 class HooksCopies(CountsHookCalls):
-    @override
     def bind(self) -> None:
         self.counts = dict.fromkeys(self.parameters, 0)
         for parameter in self.parameters:
@@ -57,20 +52,17 @@ class HooksCopies(CountsHookCalls):
 
 
 class NeverResets(CountsHookCalls):
-    @override
     def zero_grad(self) -> None:
         for parameter in self.parameters:
             parameter.grad = None
 
 
 class NeverClears(CountsHookCalls):
-    @override
     def zero_grad(self) -> None:
         self.counts = dict.fromkeys(self.parameters, 0)
 
 
 class KeepsHooks(CountsHookCalls):
-    @override
     def unbind(self) -> None:
         self.zero_grad()
 
@@ -139,7 +131,6 @@ class SkipsLargeBuckets(CountsHookCalls):
 
     extras: ClassVar[list[nn.Parameter]] = []
 
-    @override
     def note(self, parameter: nn.Parameter) -> None:
         self.flush()
         self.counts[parameter] += 1
@@ -147,7 +138,6 @@ class SkipsLargeBuckets(CountsHookCalls):
             assert parameter.grad is not None
             self.reduce(parameter.grad)
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         assert isinstance(gradient, DTensor)
         for axis, placement in enumerate(gradient.placements):
@@ -204,11 +194,9 @@ class Unwaited(Handles):
 class HandlesSubject(HooksAdapter):
     made: type[Handles] = Handles
 
-    @override
     def wrap(self, module: LossModule) -> Handles:
         return self.made(self.parameters)
 
-    @override
     def synchronize(self) -> None:
         self.wrapped.finish()
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 from torch import nn
-from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
@@ -22,7 +21,6 @@ from syncverify.subjects.subject import resolve
 
 
 class KeepsCounts(CountsHookCalls):
-    @override
     def zero_grad(self) -> None:
         PlainGrads.zero_grad(self)
 
@@ -38,7 +36,6 @@ class Bucket:
 class KeepsReady(PlainGrads):
     """Sends a bucket when all its parameters are ready, and they stay it."""
 
-    @override
     def bind(self) -> None:
         self.buckets = [Bucket(self.parameters)]
         self.step = 0
@@ -53,7 +50,6 @@ class KeepsReady(PlainGrads):
             for each in bucket.parameters:
                 self.reduce(each.grad)  # type: ignore[arg-type]
 
-    @override
     def wait(self) -> None:
         self.step += 1
 
@@ -61,12 +57,10 @@ class KeepsReady(PlainGrads):
 class KeepsWorks(PlainGrads):
     """Writes the sums of all steps into `.grad`, the old ones too."""
 
-    @override
     def bind(self) -> None:
         self.works: list[Any] = []
         self.number_of_steps = 0
 
-    @override
     def wait(self) -> None:
         self.number_of_steps += 1
         for parameter in self.parameters:
@@ -82,12 +76,10 @@ class KeepsWorks(PlainGrads):
 class KeepsTwoThings(KeepsWorks):
     """Also remembers that a step is done, and does nothing in the next one."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.is_done = False
 
-    @override
     def wait(self) -> None:
         if self.is_done:
             return
@@ -98,7 +90,6 @@ class KeepsTwoThings(KeepsWorks):
 class IsWrongInLaterSteps(PlainGrads):
     """Counts its steps, and is wrong for another reason: what a hook remembers."""
 
-    @override
     def bind(self) -> None:
         self.step = 0
         seen = list[nn.Parameter]()
@@ -107,7 +98,6 @@ class IsWrongInLaterSteps(PlainGrads):
             self.handles.append(hook)
         self.seen = lambda: len(seen)
 
-    @override
     def wait(self) -> None:
         self.step += 1
         super().wait()

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from torch import nn
-from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
@@ -108,7 +107,6 @@ class KeepsReady(PlainGrads):
 
     capabilities = Capabilities(varying_accumulations=True)
 
-    @override
     def bind(self) -> None:
         self.buckets = [{"ready": set[nn.Parameter]()}]
         self.counts = dict.fromkeys(self.parameters, 0)
@@ -126,12 +124,10 @@ class KeepsReady(PlainGrads):
             for each in self.parameters:
                 self.reduce(each.grad)  # type: ignore[arg-type]
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             self.counts[parameter] = 0
 
-    @override
     def zero_grad(self) -> None:
         for parameter in self.parameters:
             parameter.grad = None

@@ -67,7 +67,6 @@ def test_a_defect_of_the_last_scenarios_is_reported_as_by_a_search(
     (found,) = of_pairs.violations
     assert len(found.scenario.parameters) == 2
     bound = of_pairs.bound
-    assert bound is not None
     assert bound.num_played == bound.num_scenarios
     assert not bound.is_proof
 
@@ -105,7 +104,6 @@ def test_a_time_limit_leaves_the_rest_to_the_next_call(
     with pytest.raises(CoverageGap, match="the same command goes on") as raised:
         play(Naive, tmp_path, time_limit_seconds=5)
     bound = raised.value.report.bound
-    assert bound is not None
     assert not bound.is_proof
 
 

@@ -97,8 +97,7 @@ RIGHT = (
 def only(simulation: Any) -> Violation:
     """Return the only violation."""
     (found,) = simulation.violations
-    violation: Violation = found.violation
-    return violation
+    return found.violation
 
 
 @pytest.mark.parametrize("program", WRONG, ids=lambda program: program.__name__)

@@ -215,7 +215,6 @@ def test_a_play_that_ends_its_process_shows_that_the_wait_is_needed() -> None:
     one, two = (search.answers(SCENARIOS) for search in found)
     assert one == two
     (ended,) = [each for each in one if each.code == "done.synchronize()"]
-    assert ended.harm is not None
     assert ended.word == "needed"
     assert (ended.harm.property, ended.harm.cause) == (
         "every_rank_finishes",

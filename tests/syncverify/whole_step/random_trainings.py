@@ -14,7 +14,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
-from typing_extensions import override
 
 from syncverify import parity
 from syncverify.errors import UsageError
@@ -42,7 +41,6 @@ class Attention(nn.Module):
         self.key, self.query = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
         self.sharpness = sharpness
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         scores = self.query(x) @ self.key(x).transpose(-1, -2)
         return x + torch.softmax(scores * self.sharpness, -1) @ x
@@ -55,7 +53,6 @@ class NearlyConstant(nn.Module):
         super().__init__()
         self.norm, self.part = nn.LayerNorm(WIDTH), part
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         normed: torch.Tensor = self.norm(1 + self.part * x)
         return x + normed
@@ -70,7 +67,6 @@ class Cancelling(nn.Module):
         self.terms = nn.Parameter(torch.cat([half, -half]).view(WIDTH, WIDTH))
         self.rest = rest
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * (1 + torch.tanh(self.terms.sum() / self.rest))
 
@@ -168,12 +164,10 @@ class Doubled(torch.autograd.Function):
     """A value as it is, with a gradient that counts twice."""
 
     @staticmethod
-    @override
     def forward(context: Any, value: torch.Tensor) -> torch.Tensor:
         return value.view_as(value)
 
     @staticmethod
-    @override
     def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
         return gradients[0] * FACTOR
 
@@ -183,8 +177,7 @@ def _planted(draw: random.Random) -> Callable[[nn.Sequential], None]:
     place = draw.choice([0, 1, -1])
 
     def doubled(_: object, __: object, out: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = Doubled.apply(out)  # type: ignore[no-untyped-call]
-        return found
+        return Doubled.apply(out)  # type: ignore[no-untyped-call]
 
     def plant(model: nn.Sequential) -> None:
         model[place].register_forward_hook(doubled)

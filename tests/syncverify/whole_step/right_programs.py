@@ -22,7 +22,6 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn.parallel import DistributedDataParallel
-from typing_extensions import override
 
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from syncverify.whole_step.training import Function
@@ -70,10 +69,8 @@ class Block(nn.Module):
         self.norm = nn.LayerNorm(WIDTH)
         self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.down(torch.tanh(self.up(self.norm(x))))
-        return out
+        return self.down(torch.tanh(self.up(self.norm(x))))
 
 
 class Tied(nn.Module):
@@ -86,11 +83,9 @@ class Tied(nn.Module):
         self.head = nn.Linear(WIDTH, WIDTH, bias=False)
         self.head.weight = self.embedding.weight
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = torch.tanh(self.middle(torch.tanh(self.embedding(x))))
-        out: torch.Tensor = self.head(hidden)
-        return out
+        return self.head(hidden)
 
 
 class Unused(nn.Module):
@@ -101,10 +96,8 @@ class Unused(nn.Module):
         self.used = nn.Linear(WIDTH, WIDTH)
         self.unused = nn.Linear(WIDTH, WIDTH)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.used(x)
-        return out
+        return self.used(x)
 
 
 class Lora(nn.Module):
@@ -117,10 +110,8 @@ class Lora(nn.Module):
         self.second = nn.Linear(2, WIDTH, bias=False)
         nn.init.zeros_(self.second.weight)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.layer(x) + self.second(self.first(x))
-        return out
+        return self.layer(x) + self.second(self.first(x))
 
 
 class Gated(nn.Module):
@@ -134,7 +125,6 @@ class Gated(nn.Module):
         self.up = nn.Parameter(torch.randn(WIDTH, 2 * WIDTH))
         self.down = nn.Parameter(torch.randn(2 * WIDTH, WIDTH))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.tanh(self.layer(x))
         gate, own = torch.sigmoid(self.gate(x)), x
@@ -317,7 +307,6 @@ def staged_step(
         received.requires_grad_()
         out = model.head(received)
         (3 * (out.square() * out + out).mean()).backward()
-        assert received.grad is not None
         dist.send(received.grad, 0)
         tied = model.head.weight
     if adds_tied:

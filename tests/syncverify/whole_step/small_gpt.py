@@ -10,7 +10,6 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn import functional
-from typing_extensions import override
 
 _WORDS = 16
 
@@ -24,7 +23,6 @@ class Block(nn.Module):
         self.up = nn.Linear(width, 4 * width)
         self.down = nn.Linear(4 * width, width)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden: torch.Tensor = self.down(functional.gelu(self.up(self.norm(x))))
         return x + hidden

@@ -35,8 +35,7 @@ def batch() -> torch.Tensor:
 
 
 def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    mean: torch.Tensor = model(batch).square().mean()
-    return mean
+    return model(batch).square().mean()
 
 
 def play(**changes: Any) -> Parity:

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
-from typing_extensions import override
 
 from syncverify.whole_step.causes import (
     NormOf,
@@ -164,7 +163,6 @@ def test_a_step_that_skips_large_norms_is_silent() -> None:
 class Skipping(Experts):
     """Experts beside a layer that tokens without an expert go through alone."""
 
-    @override
     def forward(self, x: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
         return super().forward(x, expert) + self.layer(x)
 

@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from typing_extensions import override
 
 from syncverify.errors import UsageError
 from syncverify.whole_step.parity import Parity
@@ -46,10 +45,8 @@ class MasterAdam(torch.optim.AdamW):
         super().__init__(self.copies, lr=0.05, foreach=False)
 
     @torch.no_grad()
-    @override
     def step(self) -> None:  # type: ignore[override]  # no closure
         for copy, each in zip(self.copies, self.parameters, strict=True):
-            assert each.grad is not None
             copy.grad = self.factor * each.grad.to(copy.dtype)
             each.grad = None
         super().step()
@@ -60,12 +57,10 @@ class MasterAdam(torch.optim.AdamW):
 class ReducingSGD(torch.optim.SGD):
     """SGD that reduces gradients in its step, also with a handle that it waits for there."""
 
-    @override
     def step(self, closure: Any = None) -> Any:
         listed = [e.grad for e in self.param_groups[0]["params"] if e.grad is not None]
         works = [dist.all_reduce(each, async_op=True) for each in listed]
         for each, work in zip(listed, works, strict=True):
-            assert work is not None
             work.wait()
             each /= dist.get_world_size()
         return super().step(closure)
@@ -96,7 +91,6 @@ class ByHand:
     def step(self) -> None:
         """Subtract a tenth of each gradient."""
         for each in self.parameters:
-            assert each.grad is not None
             each -= 0.1 * each.grad
 
     def zero_grad(self) -> None:
@@ -145,7 +139,6 @@ def step_with_main_gradients(
 ) -> None:
     averaged_backward(model, batch, mesh)
     for each, copy in zip(model.parameters(), optimizer.copies, strict=True):
-        assert each.grad is not None
         each.main_grad = each.grad.clone()  # type: ignore[attr-defined]  # as a wrapper
         each.grad, copy.grad = None, each.main_grad  # type: ignore[attr-defined]
     torch.optim.AdamW.step(optimizer)

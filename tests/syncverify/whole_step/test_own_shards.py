@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim.lr_scheduler import LambdaLR
-from typing_extensions import override
 
 from syncverify.errors import UsageError
 from syncverify.whole_step.causes import OtherOption
@@ -144,13 +143,11 @@ class Gathering(nn.Module):
         self.shards = [self._own(each.detach()) for each in layer.parameters()]
         self._gathers_once, self._is_gathered = gathers_once, False
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not (self._gathers_once and self._is_gathered):
             self._gather()
         self._is_gathered = True
-        out: torch.Tensor = self.module(x)
-        return out
+        return self.module(x)
 
     def _gather(self) -> None:
         for parameter, shard in zip(self.module.parameters(), self.shards, strict=True):
@@ -161,7 +158,6 @@ class Gathering(nn.Module):
     def reduce(self, divisor: int) -> None:
         """Give each shard its part of the reduced gradient."""
         for parameter, shard in zip(self.module.parameters(), self.shards, strict=True):
-            assert parameter.grad is not None
             dist.all_reduce(parameter.grad, group=self.group)
             shard.grad = self._own(parameter.grad).detach() / divisor
             parameter.grad = None

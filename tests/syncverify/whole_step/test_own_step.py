@@ -46,7 +46,6 @@ def step(
     average(model.parameters(), mesh, *over)
     if wrong == "one" and max(sizes) == 1:
         for each in model.parameters():
-            assert each.grad is not None
             each.grad *= 2
     update(optimizer)
     return {"loss of this rank": losses[-1]}
@@ -128,7 +127,6 @@ def staged(
         with torch.no_grad():
             dist.recv(received, group=group, group_src=0)
         model[2](received).square().mean().backward()
-        assert received.grad is not None
         dist.send(received.grad, group=group, group_dst=0)
     average(model.parameters(), mesh, "dp")
     squares = squares_of(model)

@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from typing_extensions import override
 
 from syncverify.whole_step.causes import NotContinued, RanksDiffer
 from syncverify.whole_step.parity import Parity
@@ -47,7 +46,6 @@ def slices_of(
     rank, size = mesh["dp"].get_local_rank(), mesh["dp"].size()
     parameters = [*model.parameters()]
     for each in parameters:
-        assert each.grad is not None
         elements = torch.arange(each.numel()).view_as(each)
         each.grad = factor * each.grad * (elements * size // each.numel() == rank)
     before = [each.detach().clone() for each in parameters]
@@ -73,7 +71,6 @@ def whole_parameters(
     group = mesh.get_group("dp")
     mean_square(model, batch).backward()
     for index, each in enumerate(model.parameters()):
-        assert each.grad is not None
         owner = index % mesh["dp"].size()
         if reduces:
             dist.reduce(each.grad, group_dst=owner, group=group)
@@ -99,7 +96,6 @@ class FlatOptimizer(torch.optim.SGD):
         super().__init__([self.part], lr=0.1, momentum=0.9)
 
     @torch.no_grad()
-    @override
     def step(self) -> None:  # type: ignore[override]  # no closure
         gradients = [each.grad for each in self.parameters]
         flat = torch.cat([each.flatten() for each in gradients if each is not None])

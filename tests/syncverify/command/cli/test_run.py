@@ -126,8 +126,7 @@ def search(call: Call, played: dict[str, tuple[Any, str]]) -> Call:
 def report(search: Call) -> dict[str, Any]:
     outcome = search("cli_subjects:Doubles")
     assert (outcome.code, outcome.err) == (1, "")
-    found: dict[str, Any] = strict(Path("report.json").read_text())
-    return found
+    return strict(Path("report.json").read_text())
 
 
 @pytest.mark.long
@@ -253,7 +252,6 @@ def test_violations_are_kept_and_played_first_by_the_next_run(call: Call) -> Non
     matched = re.search(
         r"played first: (\d+) scenarios?, with (\d+) distinct", again.out
     )
-    assert matched is not None
     tokens = [
         re.findall(r"replay:     \S+ replay (sv2-\S+)", out)
         for out in (first.out, again.out)
@@ -275,7 +273,6 @@ def test_a_violation_is_printed_the_moment_it_is_met(call: Call, search: Call) -
     lines = outcome.out.splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith("FOUND "))
     matched = re.match(r"FOUND (\w+ \(\w+\)): \S", lines[first])
-    assert matched is not None
     assert first < next(n for n, line in enumerate(lines) if "shrinking" in line)
     title, _, command = lines[first + 1].partition(": ")
     assert title == "  if this run is cut off"

@@ -26,8 +26,6 @@ reduces the gradient of the parameter that has the name of the storage: `b` here
 import re
 from collections.abc import Sequence
 
-from typing_extensions import override
-
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,
@@ -86,7 +84,6 @@ def _events(program: str, ranks: tuple[int, ...]) -> list[TraceRecord]:
 class Label(SourceLine):
     """A line that is printed as its label."""
 
-    @override
     def __str__(self) -> str:
         return self.path
 

@@ -83,7 +83,6 @@ def test_page_asks_nothing_of_a_network() -> None:
         assert not asking & attributes.keys()
         assert attributes.get("href", "#").startswith("#")  # type: ignore[union-attr]  # a text
     (policy,) = [a["content"] for _, a in parsed.elements if "http-equiv" in a]
-    assert policy is not None
     assert policy.startswith("default-src 'none'")
 
 

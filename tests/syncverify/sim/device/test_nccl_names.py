@@ -100,7 +100,6 @@ class Sums:
 
     def wait(self) -> None:
         gradient = self.parameter.grad
-        assert gradient is not None
         assert dist.get_backend(self.group) == self.backend
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
@@ -160,7 +159,6 @@ class Drops(Sums):
 
     def wait(self) -> None:
         gradient = self.parameter.grad
-        assert gradient is not None
         self.gather(gradient.clone())
         dist.all_reduce(gradient, group=self.group)
 
@@ -175,7 +173,6 @@ class DropsAfterWait(Drops):
         work = dist.all_gather_single(
             everything, gradient, group=self.group, async_op=True
         )
-        assert work is not None
         work.wait()
 
 
@@ -187,7 +184,6 @@ class KeepsHandle(Drops):
         )
 
     def zero_grad(self) -> None:
-        assert self.work is not None
         self.work.wait()
         super().zero_grad()
 
@@ -195,7 +191,6 @@ class KeepsHandle(Drops):
 class KeepsFuture(KeepsHandle):
     def gather(self, gradient: torch.Tensor) -> None:
         super().gather(gradient)
-        assert self.work is not None
         self.work = self.work.get_future()
 
 
@@ -227,12 +222,10 @@ class SendsSum(Sums):
 
     def wait(self) -> None:
         gradient = self.parameter.grad
-        assert gradient is not None
         rank, received = dist.get_rank(), torch.empty_like(gradient)
         sum_of_all = dist.all_reduce(gradient, group=self.group, async_op=True)
         works = [sum_of_all, self.exchange(gradient, received, rank)]
         for work in works:
-            assert work is not None
             work.wait()
 
     def exchange(

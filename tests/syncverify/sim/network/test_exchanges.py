@@ -226,7 +226,6 @@ def ends(program: Callable[[int], Any]) -> Mismatch | tuple[str, ...]:
     _, stall = machine.run(program)
     if machine.world.mismatch is not None:
         return machine.world.mismatch
-    assert stall is not None
     return stall.details
 
 

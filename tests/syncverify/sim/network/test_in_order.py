@@ -23,7 +23,6 @@ def summed_twice(first: slice, second: slice) -> tuple[list[float], list[float]]
         dist.all_reduce(buffer[first], async_op=True)
         work = dist.all_reduce(buffer[second], async_op=True)
         issued = buffer.tolist()
-        assert work is not None
         work.wait()
         if rank == 0:
             seen.extend([issued, buffer.tolist()])

@@ -45,7 +45,6 @@ class Watched:
 
 def accumulation(leaf: torch.Tensor) -> Any:
     used = leaf.expand_as(leaf).grad_fn
-    assert used is not None
     return used.next_functions[0][0]
 
 

@@ -21,10 +21,7 @@ def in_another_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def through_a_capsule(tensor: torch.Tensor) -> torch.Tensor:
-    made: torch.Tensor = torch.utils.dlpack.from_dlpack(
-        torch.utils.dlpack.to_dlpack(tensor)
-    )
-    return made
+    return torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))
 
 
 def last_half(tensor: torch.Tensor) -> torch.Tensor:
@@ -64,7 +61,6 @@ def test_another_storage_over_bytes_of_a_collective_is_its_memory(
     def program(rank: int) -> torch.Tensor:
         tensor = torch.full((4,), float(rank), device="cuda")
         work = dist.all_reduce(tensor, async_op=True)
-        assert work is not None
         if is_early:
             read = alias(tensor).clone()
             work.wait()
@@ -99,7 +95,6 @@ def parts_of_a_buffer(_: int) -> list[torch.Tensor]:
     parts = [torch.from_numpy(buffer[:4]), torch.from_numpy(buffer[4:])]
     work = dist.all_reduce(parts[1], async_op=True)
     parts[0].add_(1)
-    assert work is not None
     work.wait()
     return parts
 
@@ -110,7 +105,6 @@ def a_buffer_after_its_parts(_: int) -> torch.Tensor:
     parts[0].add_(1)
     work = dist.all_reduce(parts[1], async_op=True)
     whole = torch.from_numpy(buffer).add_(1)
-    assert work is not None
     work.wait()
     return whole
 
@@ -162,7 +156,6 @@ def copies_of_one_array(_: int) -> list[torch.Tensor]:
     for tensor in tensors[1::2]:
         tensor.add_(1)
     for work in works:
-        assert work is not None
         work.wait()
     array[:] = 7
     return tensors

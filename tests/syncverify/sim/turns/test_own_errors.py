@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from typing_extensions import override
 
 from syncverify import parity, simulate
 from syncverify.backends.sim import SimBackend
@@ -95,7 +94,6 @@ def test_an_error_on_a_thread_is_the_machines_too(
 
 
 class Waiting(PlainGrads):
-    @override
     def wait(self) -> None:
         waits()
 

@@ -7,7 +7,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
-from typing_extensions import override
 
 from tests.syncverify.whole_step.planted.steps import add
 from tests.syncverify.whole_step.reports.by_hand import gathers, own_part, scatters
@@ -25,7 +24,6 @@ class Experts(nn.Module):
         self.layer = nn.Linear(3, 3)
         self.experts = nn.Parameter(torch.randn(num_experts, 3, 3))
 
-    @override
     def forward(self, x: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
         x, first = torch.tanh(self.layer(x)), 0
         if self.group is not None:
@@ -69,7 +67,6 @@ def backward(
 
 def right_norm(model: Experts, mesh: DeviceMesh) -> torch.Tensor:
     """Return the norm of all gradients; experts are added over `ep`."""
-    assert model.experts.grad is not None
     squares = model.experts.grad.square().sum()
     dist.all_reduce(squares, group=mesh.get_group("ep"))
     return (squares + squares_of(model.layer)).sqrt()

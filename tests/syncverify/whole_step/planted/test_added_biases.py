@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
-from typing_extensions import override
 
 from syncverify.whole_step.causes import AddedBias, Unexplained
 from syncverify.whole_step.parity import Parity
@@ -33,11 +32,9 @@ class Block(nn.Module):
         super().__init__()
         self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 4)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.group is None:
-            plain: torch.Tensor = x + self.down(torch.tanh(self.up(x)))
-            return plain
+            return x + self.down(torch.tanh(self.up(x)))
         hidden = self.up(sums_gradient(x, self.group))
         hidden = torch.relu(hidden) if self.wrong == "relu" else torch.tanh(hidden)
         if self.wrong == "bias":
@@ -52,10 +49,8 @@ class TwoSums(nn.Module):
         super().__init__()
         self.attention, self.feed_forward = Block(), Block()
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.feed_forward(self.attention(x))
-        return out
+        return self.feed_forward(self.attention(x))
 
 
 def build(layers: int = 1) -> nn.Module:

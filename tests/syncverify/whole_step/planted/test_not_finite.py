@@ -10,7 +10,6 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
-from typing_extensions import override
 
 from syncverify.whole_step.causes import Decided
 from syncverify.whole_step.data import NotFinite
@@ -38,7 +37,6 @@ class LocalScaler(GradScaler):
 class SharedScaler(GradScaler):
     """A scaler: any rank's overflow lets all ranks skip."""
 
-    @override
     def unscale_(self, optimizer: Optimizer) -> None:
         super().unscale_(optimizer)
         found = self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
@@ -142,7 +140,6 @@ def without_a_scaled_loss(
     (mean_square(model, batch) * scale).backward()
     average(model.parameters(), mesh, "dp")
     for each in model.parameters():
-        assert each.grad is not None
         each.grad /= scale
     optimizer.step()
     optimizer.zero_grad()

@@ -8,7 +8,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
-from typing_extensions import override
 
 from syncverify.whole_step.causes import LacksSum, RanksDiffer
 from syncverify.whole_step.parity import Parity
@@ -35,10 +34,8 @@ class Adapted(nn.Module):
         self.first = nn.Parameter(torch.randn(4, 2))
         self.second = nn.Parameter(torch.zeros(2, 4))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.layer(x) + x @ self.first @ self.second
-        return out
+        return self.layer(x) + x @ self.first @ self.second
 
 
 def batch() -> torch.Tensor:
@@ -109,10 +106,8 @@ class Scaled(nn.Module):
         self.layer = nn.Linear(4, 4)
         self.register_buffer("scale", torch.linspace(1, 2, 4))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.layer(x) * self.scale
-        return out
+        return self.layer(x) * self.scale
 
 
 def after_meta(model: nn.Module, *, sends_buffers: bool) -> nn.Module:

@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from typing_extensions import override
 
 from syncverify.errors import UsageError
 from syncverify.whole_step.causes import NotANumber, Scaled, TermsWeighted, Weighted
@@ -198,7 +197,6 @@ class Routed(nn.Module):
         self.router = nn.Linear(3, 2)
         self.layers = nn.Parameter(torch.randn(2, 3))
 
-    @override
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         chosen = self.router(x).softmax(-1)
         return (chosen * torch.tanh(x @ self.layers.T)).sum(-1), chosen

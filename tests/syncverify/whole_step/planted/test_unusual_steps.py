@@ -11,7 +11,6 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
-from typing_extensions import override
 
 from syncverify import parity
 from syncverify.whole_step.causes import (
@@ -71,11 +70,9 @@ class Turned(nn.Module):
         self.layer = nn.Linear(4, 4)
         self.register_buffer("turns", torch.polar(torch.ones(2), torch.arange(2.0)))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         pairs = torch.view_as_complex(self.layer(x).unflatten(-1, (2, 2)))
-        turned: torch.Tensor = torch.view_as_real(pairs * self.turns).flatten(1)
-        return turned
+        return torch.view_as_real(pairs * self.turns).flatten(1)
 
 
 def partly_split(model: nn.Module, mesh: DeviceMesh) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
-from typing_extensions import override
 
 Way = Callable[[torch.Tensor, ProcessGroup], torch.Tensor]
 
@@ -43,7 +42,6 @@ def _own_part_of_sum(
 
 class _Collective(torch.autograd.Function):
     @staticmethod
-    @override
     def forward(
         ctx: Any, value: torch.Tensor, group: ProcessGroup, there: Way, back: Way
     ) -> torch.Tensor:
@@ -51,7 +49,6 @@ class _Collective(torch.autograd.Function):
         return there(value, group)
 
     @staticmethod
-    @override
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         return ctx.back(gradients[0], ctx.group), None, None, None
 
@@ -59,8 +56,7 @@ class _Collective(torch.autograd.Function):
 def _passed(
     value: torch.Tensor, group: ProcessGroup, there: Way, back: Way
 ) -> torch.Tensor:
-    result: torch.Tensor = _Collective.apply(value, group, there, back)  # type: ignore[no-untyped-call]
-    return result
+    return _Collective.apply(value, group, there, back)  # type: ignore[no-untyped-call]
 
 
 def sums_gradient(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:

@@ -12,7 +12,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 from torch.optim import Optimizer
-from typing_extensions import override
 
 from tests.syncverify.whole_step.reports.by_hand import summed
 from tests.syncverify.whole_step.reports.mixture import (
@@ -32,7 +31,6 @@ class _Router(nn.Module):
         self.gate = nn.Linear(width, num_experts, bias=False)
         self.experts = nn.Parameter(torch.randn(num_experts, width, width))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         chosen = self.experts[self.gate(x).argmax(-1)]
         return torch.einsum("rw,rwv->rv", x, chosen)
@@ -49,11 +47,9 @@ class MegatronLM5047(Reported):
     layouts: ClassVar = ["tp=2"]
     split: ClassVar = ["tp"]
 
-    @override
     def build(self, width: int = 4, experts: int = 4) -> nn.Module:
         return _Router(width, experts)
 
-    @override
     def loss(self, model: _Router, batch: Batch) -> torch.Tensor:
         """Return the mean loss of a row, with that of the gate."""
         main, auxiliary = model.losses(batch)
@@ -69,7 +65,6 @@ class MegatronLM5047(Reported):
         scale = num_tokens if self.is_repaired else num_own
         (main + auxiliary / num_tokens * scale).backward()
         for each in model.parameters():
-            assert each.grad is not None
             each.grad = summed(each.grad, group) / num_tokens
         optimizer.step()
         optimizer.zero_grad()
@@ -81,12 +76,10 @@ class Transformers39648(Stepped):
     layouts: ClassVar = ["dp=2,tp=2"]
     own: ClassVar = {"experts": {"tp": 0}}
 
-    @override
     def parallelize(self, model: Mixture, mesh: DeviceMesh) -> None:
         """Split the experts over `tp`, where all ranks have the same rows."""
         split_experts(model, mesh.get_group("tp"))
 
-    @override
     def step(
         self, model: Mixture, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
     ) -> None:
@@ -106,7 +99,6 @@ class Transformers46113(Stepped):
 
     clip = 0.1
 
-    @override
     def reduce(self, model: Mixture, mesh: DeviceMesh) -> dict[str, torch.Tensor]:
         super().reduce(model, mesh)
         gradients = [each.grad for each in model.parameters() if each.grad is not None]
@@ -123,7 +115,6 @@ class DeepSpeed7837Scale(Stepped):
         """Make the scaler of the loss."""
         return GradScaler("cpu")
 
-    @override
     def step(  # type: ignore[override]
         self,
         model: Mixture,
@@ -144,7 +135,6 @@ class DeepSpeed7837Scale(Stepped):
 class DeepSpeed7837Clear(Stepped):
     """Gradients are never cleared."""
 
-    @override
     def step(
         self, model: Mixture, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
     ) -> None:
@@ -174,7 +164,6 @@ class _Sums:
 
     def add(self, parameter: nn.Parameter) -> None:
         """Add a gradient to its sum, and finish the sum if the gradient is the last."""
-        assert parameter.grad is not None
         self._average(parameter.grad, "dp_inner")
         if parameter in self.finished:
             del self.sums[parameter], self.finished[parameter]
@@ -201,7 +190,6 @@ class MegatronLM7186(Reported):
     layouts: ClassVar = ["dp_outer=2,dp_inner=2"]
     micro_batches = 2
 
-    @override
     def parallelize(self, model: Any, mesh: DeviceMesh) -> None:
         """Sum gradients as soon as they are ready."""
         model.sums = _Sums(mesh, is_repaired=self.is_repaired)
@@ -224,7 +212,6 @@ class MegatronLM7186(Reported):
 class Verl6176(Reported):
     """Ranks run as many backwards as their own rows need, and each backward has a collective."""
 
-    @override
     def parallelize(self, model: Mixture, mesh: DeviceMesh) -> None:
         """Shard parameters over `dp`."""
         fully_shard(model, mesh=mesh["dp"])

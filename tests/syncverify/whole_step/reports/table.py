@@ -63,7 +63,6 @@ class Report:
     @property
     def mistake(self) -> str:
         """The mistake, in a sentence."""
-        assert self.training.__doc__ is not None
         return self.training.__doc__
 
 
