@@ -136,10 +136,7 @@ def test_neighbours_order_their_sets_differently(
 
 @pytest.mark.parametrize(
     ("act", "reason"),
-    [
-        ("os._exit(7)", "exit code 7"),
-        ("os.kill(os.getpid(), 11)", "signal 11"),
-    ],
+    [("os._exit(7)", "exit code 7"), ("os.kill(os.getpid(), 11)", "signal 11")],
 )
 def test_end_of_a_process_is_reported(start: Start, act: str, reason: str) -> None:
     worker = start()
@@ -159,9 +156,7 @@ def test_template_that_is_lost_is_replaced(start: Start, number: int) -> None:
 
 
 @pytest.mark.parametrize("end", ["before the request", "after it"])
-def test_process_ends_with_the_code_of_a_template_that_never_forks(
-    end: str,
-) -> None:
+def test_process_ends_with_the_code_of_a_template_that_never_forks(end: str) -> None:
     with closing(forked_process._Template()) as template:
         if end == "before the request":
             template.process.kill()

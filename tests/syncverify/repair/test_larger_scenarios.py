@@ -11,10 +11,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
-from syncverify.repair.larger_scenarios import (
-    with_fewer_readings,
-    with_witness,
-)
+from syncverify.repair.larger_scenarios import with_fewer_readings, with_witness
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec

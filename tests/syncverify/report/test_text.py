@@ -10,12 +10,7 @@ from syncverify.judge.evidence import Event, WrongGradient
 from syncverify.judge.ordering.races import Race
 from syncverify.judge.violation import Violation
 from syncverify.report.report import Report, violation_json
-from syncverify.report.text import (
-    diagnosis,
-    scenario_lines,
-    verdict,
-    violation_text,
-)
+from syncverify.report.text import diagnosis, scenario_lines, verdict, violation_text
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule

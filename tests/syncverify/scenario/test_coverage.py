@@ -46,12 +46,7 @@ def test_large_scenario_counts_each_of_its_values() -> None:
             "uneven or empty shard": 1,
             "frozen": 1,
         },
-        "dtype": {
-            "float32": 1,
-            "bfloat16": 1,
-            "own gradient dtype": 1,
-            "several": 1,
-        },
+        "dtype": {"float32": 1, "bfloat16": 1, "own gradient dtype": 1, "several": 1},
         "reduction": {"over 1 axis": 1, "over 2 axes": 1},
         "accumulations": {"1": 1, "2": 1, "varying": 1},
         "steps": {"2": 1},

@@ -140,8 +140,7 @@ TOO_LARGE = {
         shape=[512], accumulations=[511]
     ),
     "expected at most 134217728 elements of observed gradients, got 536870912": packed(
-        shape=[512],
-        parameters=[["p", [2**19], ["R"], 0, None, 1, 0]],
+        shape=[512], parameters=[["p", [2**19], ["R"], 0, None, 1, 0]]
     ),
     "names are printable text of at most 200 characters": packed(
         parameters=[["\x1b[31m", [], ["R"], 0, None, 1, 0]]

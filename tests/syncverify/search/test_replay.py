@@ -5,10 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis.database import (
-    DirectoryBasedExampleDatabase,
-    InMemoryExampleDatabase,
-)
+from hypothesis.database import DirectoryBasedExampleDatabase, InMemoryExampleDatabase
 
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError, InternalError

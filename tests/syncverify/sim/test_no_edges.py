@@ -42,10 +42,7 @@ CALLS: dict[str, tuple[Make, Call]] = {
     "contiguous": (lambda: ones(4), lambda x: x.contiguous()),
     "copy_of_itself": (lambda: ones(4), lambda x: x.copy_(x)),
     "to_the_device_from_pinned": (pinned, lambda x: x.cuda(non_blocking=True)),
-    "copy_from_pageable": (
-        of_host,
-        lambda x: ones(3).copy_(x, non_blocking=True),
-    ),
+    "copy_from_pageable": (of_host, lambda x: ones(3).copy_(x, non_blocking=True)),
     "cpu_of_nothing": (lambda: ones(0), lambda x: x.cpu()),
     "copy_of_nothing": (lambda: torch.zeros(0), lambda x: x.copy_(ones(0))),
     "tolist_of_nothing": (lambda: ones(0), lambda x: x.tolist()),

@@ -27,12 +27,7 @@ from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from syncverify.whole_step.training import Function
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.expert_parallel import Experts
-from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
-    add,
-    sgd,
-    update,
-)
+from tests.syncverify.whole_step.planted.steps import Optimizer, add, sgd, update
 from tests.syncverify.whole_step.reports.by_hand import own_part, sums, sums_gradient
 
 WIDTH = 4

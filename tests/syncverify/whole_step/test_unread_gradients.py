@@ -196,17 +196,9 @@ def test_gradients_that_no_parameter_depends_on_are_a_note(
     ("step", "optimizer", "quantity"),
     [
         (functools.partial(slices_of, factor=2.0), adam, Quantity.GRADIENT),
-        (
-            functools.partial(whole_parameters, reduces=False),
-            adam,
-            Quantity.GRADIENT,
-        ),
+        (functools.partial(whole_parameters, reduces=False), adam, Quantity.GRADIENT),
         (functools.partial(whole_parameters, sends=False), sgd, Quantity.PARAMETER),
-        (
-            plain_step,
-            functools.partial(flat_sgd, divides=False),
-            Quantity.PARAMETER,
-        ),
+        (plain_step, functools.partial(flat_sgd, divides=False), Quantity.PARAMETER),
         # Adam hides it in the parameters.
         (SCALES_ONE_RANK, adam, Quantity.GRADIENT),
     ],

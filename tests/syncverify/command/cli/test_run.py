@@ -336,9 +336,7 @@ class Changes(GradientSynchronizer):
 
 
 @pytest.mark.slow
-def test_replay_of_a_difference_between_two_runs_plays_two(
-    call: Call,
-) -> None:
+def test_replay_of_a_difference_between_two_runs_plays_two(call: Call) -> None:
     Path("changing.py").write_text(CHANGES)
     scenario = one_parameter(2, "p0", (4,))
     token = encode(Reproducer("subject_is_deterministic", "acts_otherwise", scenario))

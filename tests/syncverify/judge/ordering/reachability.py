@@ -216,7 +216,4 @@ def _touched(event: TraceRecord) -> tuple[Bytes, Bytes]:
     else:
         assert isinstance(event, Access)
         reads, writes = event.reads, event.writes
-    return (
-        set().union(*map(bytes_of, reads)),
-        set().union(*map(bytes_of, writes)),
-    )
+    return (set().union(*map(bytes_of, reads)), set().union(*map(bytes_of, writes)))

@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from syncverify.judge.ordering.races import (
-    judge_orderings,
-)
+from syncverify.judge.ordering.races import judge_orderings
 from syncverify.trace.records import CollectiveLaunch
 from tests.syncverify.judge.ordering.micro_traces import region, traces
 

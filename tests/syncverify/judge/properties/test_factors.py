@@ -13,9 +13,7 @@ from syncverify.bugbank.numerics.factors import (
     ReadsHalfOfFactor,
     ScalesInEveryMicroBatch,
 )
-from syncverify.bugbank.numerics.sums import (
-    ReducesFirstAxisInBfloat16,
-)
+from syncverify.bugbank.numerics.sums import ReducesFirstAxisInBfloat16
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from tests.programs import violations

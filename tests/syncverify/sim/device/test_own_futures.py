@@ -78,11 +78,7 @@ def trained_with(hook: Hook) -> Callable[[int], torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    "hook",
-    [
-        completed_where_it_is_summed,
-        completed_by_a_callback,
-    ],
+    "hook", [completed_where_it_is_summed, completed_by_a_callback]
 )
 def test_a_right_hook_is_silent(hook: Hook) -> None:
     simulation = simulate(trained_with(hook), 2)

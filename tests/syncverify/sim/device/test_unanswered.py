@@ -113,10 +113,7 @@ def test_a_name_of_torch_without_an_answer_is_refused_by_name(
         (lambda: torch.cuda.Stream().wait_steam(1), "raised_AttributeError"),
         (lambda: torch.cuda.Stream().wait_stream(None), "raised_TypeError"),
         (lambda: torch.cuda.set_rng_state(None), "raised_TypeError"),
-        (
-            lambda: dist.broadcast(torch.ones(2, device="cuda"), 9),
-            "raised_ValueError",
-        ),
+        (lambda: dist.broadcast(torch.ones(2, device="cuda"), 9), "raised_ValueError"),
     ],
 )
 def test_what_torch_refuses_as_well_is_an_error_of_the_program(

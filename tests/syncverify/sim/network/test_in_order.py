@@ -40,8 +40,7 @@ def test_a_sum_of_a_sum_reads_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
-    [(slice(0, 2), slice(2, 4)), (slice(0, 0), slice(0, 4))],
+    ("first", "second"), [(slice(0, 2), slice(2, 4)), (slice(0, 0), slice(0, 4))]
 )
 def test_other_bytes_of_a_buffer_are_as_late_as_before(
     first: slice, second: slice

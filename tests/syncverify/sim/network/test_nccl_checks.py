@@ -180,10 +180,7 @@ def odd_split() -> None:
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        (
-            parts_of_one_element,
-            "rank 0 raised ValueError: Tensors must be contiguous",
-        ),
+        (parts_of_one_element, "rank 0 raised ValueError: Tensors must be contiguous"),
         (
             tensor_of_no_rank,
             "rank 0 raised NotImplementedError: There were no tensor arguments",

@@ -158,10 +158,7 @@ def test_implicit_replication_is_of_its_rank() -> None:
     assert results(program) == ["added", "refused"]
 
 
-FUNCTIONS = [
-    (dist, "all_gather_into_tensor"),
-    (nn.Linear, "forward"),
-]
+FUNCTIONS = [(dist, "all_gather_into_tensor"), (nn.Linear, "forward")]
 
 
 @pytest.mark.parametrize(("owner", "name"), FUNCTIONS)

@@ -64,10 +64,7 @@ def to_the_place_of_another_tensor(_: int) -> None:
 
 FOUND = {
     reduced_while_another_stream_copies: ("", "insert `stream 1.synchronize()`"),
-    refilled_from_other_memory_of_the_host: (
-        "copy_",
-        "insert `default.synchronize()`",
-    ),
+    refilled_from_other_memory_of_the_host: ("copy_", "insert `default.synchronize()`"),
     flag_by_position: ("add_", "insert `default.synchronize()`"),
     to_the_place_of_another_tensor: ("add_", "insert `default.synchronize()`"),
     read_as_an_array: ("numpy", "insert `default.synchronize()`"),

@@ -108,12 +108,7 @@ def rows_for_three_ranks() -> Any:
 
 
 def clipped_step(
-    model: Experts,
-    batch: Any,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    wrong: str,
+    model: Experts, batch: Any, mesh: DeviceMesh, optimizer: Optimizer, *, wrong: str
 ) -> None:
     """Clip by one norm; a rank without experts may leave out its part of that."""
     expert_parallel.backward(model, batch, mesh)

@@ -116,10 +116,7 @@ def by_halves(
 
 def test_shards_that_are_wrong_are_not_called_copies() -> None:
     result = play(
-        parallelize=mirrored,
-        step=by_halves,
-        layouts=["tp=2"],
-        own={"0.*": {"tp": 0}},
+        parallelize=mirrored, step=by_halves, layouts=["tp=2"], own={"0.*": {"tp": 0}}
     )
     (mistake,) = result.mistakes
     assert mistake.finding.cause == Unexplained()
