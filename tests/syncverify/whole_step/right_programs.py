@@ -174,9 +174,7 @@ def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     return 3 * (out.square() * out + out).mean()
 
 
-def weighted_loss(
-    model: nn.Module, batch: dict[str, torch.Tensor], mesh: DeviceMesh | None = None
-) -> torch.Tensor:
+def weighted_loss(model, batch, mesh=None):
     """Return a loss whose average over ranks, which FSDP2 takes, is the mean over all tokens."""
     total = (model(batch["x"]).square().sum(-1) * batch["mask"]).sum()
     count = batch["mask"].sum()
@@ -256,9 +254,7 @@ def synchronized(model: Gated, mesh: DeviceMesh) -> None:
     model.synchronizer = synchronizer  # type: ignore[assignment]
 
 
-def synchronized_step(
-    model: Any, micro_batches: list[torch.Tensor], optimizer: Optimizer
-) -> None:
+def synchronized_step(model, micro_batches, optimizer):
     """Make a step with our synchronizer."""
     for each in micro_batches:
         (loss(model, each) / len(micro_batches)).backward()
@@ -278,14 +274,7 @@ def own_stage(model: Tied, mesh: DeviceMesh) -> None:
         model.head.weight = weight
 
 
-def staged_step(
-    model: Tied,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    adds_tied: bool = True,
-) -> None:
+def staged_step(model, batch, mesh, optimizer, *, adds_tied=True):
     """Send activations to the second rank, and their gradients back."""
     group = mesh.get_group("pp")
     shape = batch.shape
@@ -309,9 +298,7 @@ def staged_step(
     update(optimizer)
 
 
-def expert_step(
-    model: Experts, batch: Any, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def expert_step(model, batch, mesh, optimizer):
     """Make a step of experts, with clipping by one norm."""
     expert_parallel.backward(model, batch, mesh)
     norm = expert_parallel.right_norm(model, mesh)

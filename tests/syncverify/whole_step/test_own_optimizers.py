@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.errors import UsageError
 from syncverify.whole_step.parity import Parity
@@ -104,14 +103,7 @@ def two(parameters: list[nn.Parameter]) -> list[Optimizer]:
     return [MasterAdam(parameters[:2]), sgd(parameters[2:])]
 
 
-def step(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Any,
-    *,
-    reduces: bool = True,
-) -> None:
+def step(model, batch, mesh, optimizer, *, reduces=True):
     mean_square(model, batch).backward()
     if reduces:
         average(model.parameters(), mesh, "dp")
@@ -121,9 +113,7 @@ def step(
         each.zero_grad()
 
 
-def step_with_closure(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def step_with_closure(model, batch, mesh, optimizer):
     def closure() -> float:
         optimizer.zero_grad()
         value = mean_square(model, batch)
@@ -134,9 +124,7 @@ def step_with_closure(
     optimizer.step(closure)
 
 
-def step_with_main_gradients(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Any
-) -> None:
+def step_with_main_gradients(model, batch, mesh, optimizer):
     averaged_backward(model, batch, mesh)
     for each, copy in zip(model.parameters(), optimizer.copies, strict=True):
         each.main_grad = each.grad.clone()  # type: ignore[attr-defined]  # as a wrapper

@@ -76,14 +76,7 @@ def play(**more: Any) -> Parity:
 CLIP = 0.05
 
 
-def clipped_step(
-    model: Any,
-    batch: torch.Tensor,
-    optimizer: Optimizer,
-    mesh: DeviceMesh,
-    *,
-    over_all: bool,
-) -> dict[str, torch.Tensor]:
+def clipped_step(model, batch, optimizer, mesh, *, over_all):
     """Clip by the norm of all slices; over all ranks, replicas count twice."""
     backward(model, batch, mesh)
     square = model.part.grad.square().sum()
@@ -111,9 +104,7 @@ def test_a_norm_that_counts_replicas_comes_first_and_alone() -> None:
     assert "and no parameter depends on these" in str(result)
 
 
-def step_without_schedule(
-    model: Any, batch: torch.Tensor, optimizer: Optimizer, mesh: DeviceMesh
-) -> None:
+def step_without_schedule(model, batch, optimizer, mesh):
     backward(model, batch, mesh)
     update(model, optimizer, mesh)
 
@@ -176,15 +167,7 @@ def optimizer_of_shards(model: nn.Module) -> Optimizer:
     return sgd([*model.parameters()] if shards is None else shards)
 
 
-def sharded_step(
-    model: Gathering,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    frees: bool = False,
-    divides: bool = True,
-) -> None:
+def sharded_step(model, batch, mesh, optimizer, *, frees=False, divides=True):
     mean_square(model, batch).backward()
     model.reduce(mesh["dp"].size() if divides else 1)
     optimizer.step()

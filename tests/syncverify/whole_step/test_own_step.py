@@ -13,26 +13,14 @@ from syncverify.whole_step.causes import LacksSum, Scaled
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.expert_parallel import squares_of
-from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
-    average,
-    compare,
-    update,
-)
+from tests.syncverify.whole_step.planted.steps import average, compare, update
 
 
 def batch() -> torch.Tensor:
     return torch.randn(16, 3)
 
 
-def step(
-    model: nn.Module,
-    micro_batches: list[torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    wrong: str = "",
-) -> dict[str, float]:
+def step(model, micro_batches, mesh, optimizer, *, wrong=""):
     axes = dict(zip(mesh.mesh_dim_names or (), mesh.shape, strict=True))
     number = 1 if wrong == "parts" else len(micro_batches)
     losses = list[float]()
@@ -105,14 +93,7 @@ def test_one_rank_is_the_odd_one_out() -> None:
     assert result.to_json()["beside"]["layout"] == {"dp": 2, "cp": 1}
 
 
-def staged(
-    model: nn.Sequential,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    norm_over: str = "pp",
-) -> None:
+def staged(model, batch, mesh, optimizer, *, norm_over="pp"):
     """Send activations to the second rank of `pp`; a step on one rank has none."""
     group = mesh.get_group("pp")
     shape = (len(batch), 4)

@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.whole_step.causes import NotContinued, RanksDiffer
 from syncverify.whole_step.parity import Parity
@@ -33,14 +32,7 @@ def adam(parameters: list[nn.Parameter]) -> Optimizer:
     return torch.optim.Adam(parameters, lr=0.05, foreach=False)
 
 
-def slices_of(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    factor: float = 1.0,
-) -> None:
+def slices_of(model, batch, mesh, optimizer, *, factor=1.0):
     """Each rank updates half of the elements; the sum of all changes is the update."""
     averaged_backward(model, batch, mesh)
     rank, size = mesh["dp"].get_local_rank(), mesh["dp"].size()
@@ -58,15 +50,8 @@ def slices_of(
 
 
 def whole_parameters(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    others: str = "none",
-    reduces: bool = True,
-    sends: bool = True,
-) -> None:
+    model, batch, mesh, optimizer, *, others="none", reduces=True, sends=True
+):
     """Each rank updates every second parameter, and sends it."""
     group = mesh.get_group("dp")
     mean_square(model, batch).backward()
@@ -143,14 +128,7 @@ def save_each(model: nn.Module, optimizer: Optimizer, path: str) -> None:
     dist.barrier()
 
 
-def load_file(
-    model: nn.Module,
-    optimizer: Any,
-    path: str,
-    *,
-    rank: int | None = None,
-    offset: int = 0,
-) -> None:
+def load_file(model, optimizer, path, *, rank=None, offset=0):
     """Load the file of a rank; None for the rank's own one, or one after it."""
     ours = (dist.get_rank() + offset) % dist.get_world_size()
     held = torch.load(file_of(path, ours if rank is None else rank), weights_only=False)
@@ -253,13 +231,7 @@ def test_a_lost_state_of_a_flat_slice_shows_in_the_steps_after() -> None:
     assert "state of tensors that are no parameters was not compared" in str(result)
 
 
-def other_owners(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    step_index: int,
-) -> None:
+def other_owners(model, batch, mesh, optimizer, step_index):
     """Exchange the owners after two steps, and leave their states where they are."""
     averaged_backward(model, batch, mesh)
     group, parameters = mesh.get_group("dp"), [*model.parameters()]
@@ -277,14 +249,7 @@ def test_unread_gradients_beside_a_mistake_are_no_mistakes() -> None:
     assert isinstance(mistake.finding.cause, RanksDiffer), str(result)
 
 
-def step_of_one_owner(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    sends: bool = True,
-) -> None:
+def step_of_one_owner(model, batch, mesh, optimizer, *, sends=True):
     """Let the first rank make the step, and send its parameters."""
     averaged_backward(model, batch, mesh)
     if mesh["dp"].get_local_rank() == 0:

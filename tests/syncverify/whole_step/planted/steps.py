@@ -1,6 +1,6 @@
 """Parts of a training, and of its step, that the planted mistakes share."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -84,12 +84,15 @@ def update(optimizer: Optimizer) -> None:
     optimizer.zero_grad()
 
 
+def averaged_step(model, batch, mesh, optimizer):
+    averaged_backward(model, batch, mesh)
+    update(optimizer)
+
+
 def with_gradients(change: Callable[[nn.Module, DeviceMesh], object]) -> Step:
     """Return a step that changes averaged gradients before it updates."""
 
-    def step(
-        model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-    ) -> None:
+    def step(model, batch, mesh, optimizer):
         averaged_backward(model, batch, mesh)
         change(model, mesh)
         update(optimizer)
@@ -97,9 +100,7 @@ def with_gradients(change: Callable[[nn.Module, DeviceMesh], object]) -> Step:
     return step
 
 
-def scale_gradients(
-    model: nn.Module, mesh: DeviceMesh, *, factors: Sequence[float]
-) -> None:
+def scale_gradients(model, mesh, *, factors):
     """Multiply the gradients of each rank of `dp` by a factor of its own."""
     for each in model.parameters():
         each.grad *= factors[mesh["dp"].get_local_rank()]

@@ -11,12 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.whole_step.causes import AddedBias, Unexplained
 from syncverify.whole_step.parity import Parity
-from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
-    average,
-    compare,
-    update,
-)
+from tests.syncverify.whole_step.planted.steps import average, compare, update
 from tests.syncverify.whole_step.reports.by_hand import own_part, sums, sums_gradient
 
 pytestmark = pytest.mark.slow
@@ -72,9 +67,7 @@ def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     return (out - 1).square().mean()
 
 
-def step(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def step(model, batch, mesh, optimizer):
     loss(model, batch).backward()
     average(model.parameters(), mesh, "dp")
     update(optimizer)

@@ -16,7 +16,6 @@ from syncverify.whole_step.causes import (
 )
 from syncverify.whole_step.parity import Parity
 from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
     Step,
     add,
     average,
@@ -78,12 +77,7 @@ def layer_loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     return out.square().mean()
 
 
-def sum_over_ranks(
-    model: nn.Module,
-    micro_batches: list[torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-) -> None:
+def sum_over_ranks(model, micro_batches, mesh, optimizer):
     """Forget the number of ranks."""
     for each in micro_batches:
         (layer_loss(model, each) / len(micro_batches)).backward()
@@ -91,12 +85,7 @@ def sum_over_ranks(
     update(optimizer)
 
 
-def sum_over_micro_batches(
-    model: nn.Module,
-    micro_batches: list[torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-) -> None:
+def sum_over_micro_batches(model, micro_batches, mesh, optimizer):
     """Forget the number of micro-batches."""
     for each in micro_batches:
         layer_loss(model, each).backward()
@@ -104,18 +93,14 @@ def sum_over_micro_batches(
     update(optimizer)
 
 
-def sum_over_rows(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def sum_over_rows(model, batch, mesh, optimizer):
     """Forget the number of rows of a rank."""
     (layer_loss(model, batch) * len(batch)).backward()
     average(model.parameters(), mesh, "dp")
     update(optimizer)
 
 
-def twice(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def twice(model, batch, mesh, optimizer):
     """Multiply by a number that is none of the training."""
     (layer_loss(model, batch) * 2).backward()
     average(model.parameters(), mesh, "dp")
@@ -154,12 +139,7 @@ def play_layer(step: object, num_micro_batches: int) -> Parity:
     )
 
 
-def for_two_ranks_alone(
-    model: nn.Module,
-    micro_batches: list[torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-) -> None:
+def for_two_ranks_alone(model, micro_batches, mesh, optimizer):
     """Forget the number of ranks, in a step that needs two, and two micro-batches."""
     assert mesh["dp"].size() == len(micro_batches) == 2
     sum_over_ranks(model, micro_batches, mesh, optimizer)
@@ -170,12 +150,7 @@ def test_a_factor_that_cannot_be_told_apart_is_all_numbers() -> None:
     assert "by 2, the number of ranks of `dp` or of micro-batches" in str(result)
 
 
-def divides_after_each(
-    model: nn.Module,
-    micro_batches: list[torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-) -> None:
+def divides_after_each(model, micro_batches, mesh, optimizer):
     """Divide by the number of ranks all that was added so far, after each micro-batch."""
     for each in micro_batches:
         (layer_loss(model, each) / len(micro_batches)).backward()

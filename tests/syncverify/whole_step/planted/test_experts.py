@@ -19,8 +19,8 @@ from syncverify.whole_step.causes import (
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
-from tests.syncverify.whole_step.planted.expert_parallel import Experts
-from tests.syncverify.whole_step.planted.steps import Optimizer, compare, update
+from tests.syncverify.whole_step.planted.expert_parallel import Experts, right_norm
+from tests.syncverify.whole_step.planted.steps import compare, update
 
 pytestmark = pytest.mark.slow
 
@@ -28,16 +28,7 @@ Norm = Callable[[Experts, DeviceMesh], torch.Tensor]
 LIMIT = 0.5
 
 
-def step(
-    model: Experts,
-    batch: Any,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    axes: tuple[str, ...] = ("dp",),
-    norm: Norm = expert_parallel.right_norm,
-    is_seen: bool = True,
-) -> None:
+def step(model, batch, mesh, optimizer, *, axes=("dp",), norm=right_norm, is_seen=True):
     expert_parallel.backward(model, batch, mesh, axes)
     total = norm(model, mesh)
     if is_seen:
@@ -107,9 +98,7 @@ def rows_for_three_ranks() -> Any:
     return {"x": torch.randn(6, 2, 3), "expert": expert}
 
 
-def clipped_step(
-    model: Experts, batch: Any, mesh: DeviceMesh, optimizer: Optimizer, *, wrong: str
-) -> None:
+def clipped_step(model, batch, mesh, optimizer, *, wrong):
     """Clip by one norm; a rank without experts may leave out its part of that."""
     expert_parallel.backward(model, batch, mesh)
     squares = torch.zeros((), dtype=torch.float64)

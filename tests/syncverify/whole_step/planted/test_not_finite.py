@@ -16,15 +16,13 @@ from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
-from tests.syncverify.whole_step.planted.expert_parallel import Experts
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     average,
-    averaged_backward,
+    averaged_step,
     compare,
     mean_square,
     unchanged,
-    update,
 )
 
 pytestmark = pytest.mark.slow
@@ -50,13 +48,7 @@ def make(kind: type[GradScaler], mesh: DeviceMesh | None = None) -> GradScaler:
     return made("cpu", init_scale=1024.0)
 
 
-def step(
-    model: Experts,
-    batch: dict[str, torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    scaler: GradScaler,
-) -> None:
+def step(model, batch, mesh, optimizer, scaler):
     out = expert_parallel.loss(model, batch) / (mesh["dp"].size() * mesh["ep"].size())
     scaler.scale(out).backward()
     expert_parallel.add(model.layer.parameters(), mesh, "dp", "ep")
@@ -86,14 +78,7 @@ def test_a_decision_of_each_rank_alone_is_named() -> None:
     assert "let all ranks decide together" in str(result)
 
 
-def step_with_a_schedule(
-    model: Experts,
-    batch: dict[str, torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    scaler: GradScaler,
-    schedule: torch.optim.lr_scheduler.LRScheduler,
-) -> None:
+def step_with_a_schedule(model, batch, mesh, optimizer, scaler, schedule):
     step(model, batch, mesh, optimizer, scaler)
     schedule.step()
 
@@ -112,13 +97,7 @@ def test_a_decision_of_all_ranks_is_silent(made: object, more: dict[str, Any]) -
     assert [each.is_tried for each in result.plays] == [True, True, True, True]
 
 
-def unscaled_before_the_sum(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    scaler: GradScaler,
-) -> None:
+def unscaled_before_the_sum(model, batch, mesh, optimizer, scaler):
     """Look for infinity in the rank's own gradients, and add them later."""
     scaler.scale(mean_square(model, batch)).backward()
     scaler.unscale_(optimizer)
@@ -128,13 +107,7 @@ def unscaled_before_the_sum(
     optimizer.zero_grad()
 
 
-def without_a_scaled_loss(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    scaler: GradScaler,
-) -> None:
+def without_a_scaled_loss(model, batch, mesh, optimizer, scaler):
     """Multiply the loss by the scale without a call of `scale()` of the scaler."""
     scale = scaler.get_scale()
     (mean_square(model, batch) * scale).backward()
@@ -143,13 +116,6 @@ def without_a_scaled_loss(
         each.grad /= scale
     optimizer.step()
     optimizer.zero_grad()
-
-
-def averaged_step(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
-    averaged_backward(model, batch, mesh)
-    update(optimizer)
 
 
 def sharded(model: nn.Module, mesh: DeviceMesh) -> None:

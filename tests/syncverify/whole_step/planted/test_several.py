@@ -35,16 +35,7 @@ pytestmark = pytest.mark.slow
 LIMIT = 0.1
 
 
-def step(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    divides: bool = True,
-    clips: bool = True,
-    clears: bool = True,
-) -> None:
+def step(model, batch, mesh, optimizer, *, divides=True, clips=True, clears=True):
     mean_square(model, batch).backward()
     reduce = average if divides else add
     reduce(model.parameters(), mesh, "dp")
@@ -131,14 +122,7 @@ def test_a_parameter_that_the_optimizer_lacks_shows_behind_both() -> None:
     assert "give these parameters to the optimizer" in str(result)
 
 
-def logging_step(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    waits: bool,
-) -> None:
+def logging_step(model, batch, mesh, optimizer, *, waits):
     averaged_backward(model, batch, mesh)
     update(optimizer)
     logged = torch.ones(1)

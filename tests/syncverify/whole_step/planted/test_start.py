@@ -13,9 +13,8 @@ from syncverify.whole_step.causes import LacksSum, RanksDiffer
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
     average,
-    averaged_backward,
+    averaged_step,
     compare,
     mean_square,
     unchanged,
@@ -42,16 +41,7 @@ def batch() -> torch.Tensor:
     return torch.randn(4, 4)
 
 
-def right(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
-    averaged_backward(model, batch, mesh)
-    update(optimizer)
-
-
-def without_the_first_factor(
-    model: Adapted, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def without_the_first_factor(model, batch, mesh, optimizer):
     mean_square(model, batch).backward()
     average([model.second], mesh, "dp")
     update(optimizer)
@@ -84,13 +74,13 @@ def test_one_step_says_which_parameters_it_does_not_show() -> None:
 
 
 def test_a_right_adapter_is_silent() -> None:
-    result = _play(unchanged, right)
+    result = _play(unchanged, averaged_step)
     assert result.is_right, str(result)
     assert not result.plays[0].zero
 
 
 def test_replicas_that_start_unequal_are_named() -> None:
-    result = _play(of_own_seed, right)
+    result = _play(of_own_seed, averaged_step)
     (mistake,) = result.mistakes
     assert mistake.finding.quantity is Quantity.START
     assert mistake.finding.cause == RanksDiffer((0, 1), frozenset({"dp"}))

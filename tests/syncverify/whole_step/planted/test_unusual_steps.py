@@ -25,7 +25,7 @@ from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step import right_programs
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
-    averaged_backward,
+    averaged_step,
     compare,
     mean_square,
     update,
@@ -52,14 +52,7 @@ def batch() -> torch.Tensor:
     return torch.randn(4, 4)
 
 
-def averaged(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
-    averaged_backward(model, batch, mesh)
-    update(optimizer)
-
-
-play = functools.partial(compare, build=build, batch=batch, step=averaged)
+play = functools.partial(compare, build=build, batch=batch, step=averaged_step)
 
 
 class Turned(nn.Module):
@@ -104,9 +97,7 @@ def mirrored(model: nn.Module, mesh: DeviceMesh) -> None:
         setattr(model[0], name, nn.Parameter(part))
 
 
-def by_halves(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def by_halves(model, batch, mesh, optimizer):
     """Make gradients that are wrong in no known way, of shards and of copies."""
     for number, each in enumerate(model.parameters(), start=1):
         own = number + (mesh.get_rank() if number <= 2 else 0)
@@ -137,13 +128,11 @@ def frozen(model: nn.Module, mesh: DeviceMesh) -> None:
     model[0].requires_grad_(requires_grad=False)
 
 
-def of_the_first_part(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def of_the_first_part(model, batch, mesh, optimizer):
     """Train all ranks on one part of the batch, as a sampler does that lacks the rank."""
     part = batch.clone()
     dist.broadcast(part, 0)
-    averaged(model, part, mesh, optimizer)
+    averaged_step(model, part, mesh, optimizer)
 
 
 Names = tuple[str, ...]

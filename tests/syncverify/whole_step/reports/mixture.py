@@ -10,7 +10,6 @@ from torch import nn
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import functional
-from torch.optim import Optimizer
 
 from tests.syncverify.whole_step.reports.by_hand import (
     gathers,
@@ -123,9 +122,7 @@ class Reported:
 class Stepped(Reported):
     """A training with a step of its own."""
 
-    def step(
-        self, model: Any, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-    ) -> Any:
+    def step(self, model, batch, mesh, optimizer):
         """Make gradients, and update."""
         self.loss(model, batch).backward()
         returned = self.reduce(model, mesh)

@@ -11,7 +11,6 @@ from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
-from torch.optim import Optimizer
 
 from tests.syncverify.whole_step.reports.by_hand import summed
 from tests.syncverify.whole_step.reports.mixture import (
@@ -55,9 +54,7 @@ class MegatronLM5047(Reported):
         main, auxiliary = model.losses(batch)
         return (main + auxiliary) / len(batch["x"])
 
-    def step(
-        self, model: _Router, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-    ) -> None:
+    def step(self, model, batch, mesh, optimizer):
         """Add the losses of all tokens, and divide gradients by their number."""
         group, num_own = mesh.get_group("tp"), len(batch["x"])
         num_tokens = num_own * group.size()
@@ -80,9 +77,7 @@ class Transformers39648(Stepped):
         """Split the experts over `tp`, where all ranks have the same rows."""
         split_experts(model, mesh.get_group("tp"))
 
-    def step(
-        self, model: Mixture, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-    ) -> None:
+    def step(self, model, batch, mesh, optimizer):
         """Divide by the number of all tokens, and undo the average over `dp`."""
         made = model(batch["x"])
         total = functional.mse_loss(made, batch["y"], reduction="sum")
@@ -115,14 +110,7 @@ class DeepSpeed7837Scale(Stepped):
         """Make the scaler of the loss."""
         return GradScaler("cpu")
 
-    def step(  # type: ignore[override]
-        self,
-        model: Mixture,
-        batch: Batch,
-        mesh: DeviceMesh,
-        optimizer: Optimizer,
-        scaler: GradScaler,
-    ) -> None:
+    def step(self, model, batch, mesh, optimizer, scaler):
         made = self.loss(model, batch)
         scaled = scaler.scale(made)
         (scaled if self.is_repaired else made).backward()
@@ -135,9 +123,7 @@ class DeepSpeed7837Scale(Stepped):
 class DeepSpeed7837Clear(Stepped):
     """Gradients are never cleared."""
 
-    def step(
-        self, model: Mixture, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-    ) -> None:
+    def step(self, model, batch, mesh, optimizer):
         self.loss(model, batch).backward()
         self.reduce(model, mesh)
         optimizer.step()
@@ -196,9 +182,7 @@ class MegatronLM7186(Reported):
         for each in model.parameters():
             each.register_post_accumulate_grad_hook(model.sums.add)
 
-    def step(
-        self, model: Any, micro_batches: list[Batch], optimizer: Optimizer
-    ) -> None:
+    def step(self, model, micro_batches, optimizer):
         """Add up the micro-batches, and step."""
         for index, each in enumerate(micro_batches):
             is_last = index == len(micro_batches) - 1
@@ -216,9 +200,7 @@ class Verl6176(Reported):
         """Shard parameters over `dp`."""
         fully_shard(model, mesh=mesh["dp"])
 
-    def step(
-        self, model: Mixture, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-    ) -> None:
+    def step(self, model, batch, mesh, optimizer):
         """Run rank 0's rows in two parts, and those of others in one; or pad with weight 0."""
         rows = batch["x"].shape[0]
         sizes = [rows] if mesh.get_local_rank("dp") else [rows // 2, rows - rows // 2]
