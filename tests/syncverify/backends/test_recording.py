@@ -53,7 +53,6 @@ def record(program: Callable[[], object]) -> list[CollectiveLaunch]:
 
 
 def simulate(program: Callable[[], object]) -> list[CollectiveLaunch]:
-    """Return the launches of rank 1 of three."""
     machine = SimulatedMachine(3)
     threads, _ = machine.run(lambda rank: program())
     assert [thread.error for thread in threads] == [None] * 3

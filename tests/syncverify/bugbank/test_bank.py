@@ -47,7 +47,6 @@ def test_entry_names_its_mechanism_its_report_and_its_twin(entry: Entry) -> None
 
 
 def features_of(entry: Entry) -> frozenset[str]:
-    """Return the features of the smallest scenario that was found."""
     scenario = decode(CAUGHT[entry.name].token).scenario
     return frozenset(map(str, optional_features(scenario)))
 

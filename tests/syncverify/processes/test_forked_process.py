@@ -41,7 +41,6 @@ Start = Callable[..., Supervised]
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Start witnesses, which end with the test."""
     (tmp_path / "witness_of_start.py").write_text(WITNESS)
     monkeypatch.syspath_prepend(str(tmp_path))
     started: list[Supervised] = []

@@ -37,7 +37,6 @@ def joined(edits: Iterable[Edit]) -> list[str]:
 
 
 def changed(text: str) -> list[str]:
-    """Return the body of the function `f` after each change."""
     file = source(text)
     return joined(mutations(file, function_f(file), Names.of([file.tree])))
 
@@ -74,7 +73,6 @@ MAPPING = "self.seen.get(name, 0) + 1"
 
 
 def f(*lines: str) -> str:
-    """Return a function with these lines."""
     return "\n    ".join(("def f(self):", *lines))
 
 

@@ -81,7 +81,6 @@ def judged(recorded: Callable[..., Recording]) -> Play:
 
 
 def only(simulation: Simulation) -> str:
-    """Return the property of the only violation."""
     (found,) = simulation.violations
     return found.violation.property
 

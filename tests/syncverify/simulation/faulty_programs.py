@@ -123,7 +123,6 @@ class Fault:
 
     @property
     def lines(self) -> set[int]:
-        """Numbers of the lines at fault."""
         lines, first = inspect.getsourcelines(self.program)
         return {first + at for at, line in enumerate(lines) if "# fault" in line}
 

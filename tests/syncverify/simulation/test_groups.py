@@ -95,7 +95,6 @@ RIGHT = (
 
 
 def only(simulation: Any) -> Violation:
-    """Return the only violation."""
     (found,) = simulation.violations
     return found.violation
 

@@ -72,39 +72,32 @@ class Cancelling(nn.Module):
 
 
 def mlp() -> nn.Sequential:
-    """Make a model of two layers and a head."""
     return nn.Sequential(Block(WIDTH), Block(WIDTH), nn.Linear(WIDTH, 4))
 
 
 def attention() -> nn.Sequential:
-    """Make a model of attention, layers, and a head."""
     return nn.Sequential(Attention(1.0), Block(WIDTH), nn.Linear(WIDTH, 4))
 
 
 def gpt() -> nn.Sequential:
-    """Make a small language model."""
     blocks = (Attention(1.0), Block(WIDTH), Attention(1.0), Block(WIDTH))
     return nn.Sequential(nn.Embedding(WORDS, WIDTH), *blocks, nn.Linear(WIDTH, WORDS))
 
 
 def vectors() -> torch.Tensor:
-    """Make 16 rows of vectors."""
     return torch.randn(16, LENGTH, WIDTH)
 
 
 def words() -> torch.Tensor:
-    """Make 16 rows of words."""
     return torch.randint(WORDS, (16, LENGTH + 1))
 
 
 def square(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    """Return a mean of squares."""
     out: torch.Tensor = model(batch)
     return (out + 1).square().mean()
 
 
 def next_word(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    """Return the loss of the next words."""
     logits: torch.Tensor = model(batch[:, :-1]).flatten(0, 1)
     # As trainers do; the reference stays in float64.
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -291,13 +284,11 @@ def ill_conditioned(seed: int) -> Arguments:
 
 
 def classified() -> tuple[torch.Tensor, torch.Tensor]:
-    """Make 16 rows of 3 vectors, with a class each."""
     x = torch.randn(16, 3, WIDTH, device="cuda")
     return x, torch.randint(0, 5, (16, 3), device="cuda")
 
 
 def class_loss(model, batch):
-    """Return the mean loss of the classes."""
     out = model(batch[0])
     return functional.cross_entropy(out.flatten(0, 1), batch[1].flatten())
 

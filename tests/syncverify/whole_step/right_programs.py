@@ -130,7 +130,6 @@ class Gated(nn.Module):
 
 
 def build() -> nn.Sequential:
-    """Make two blocks, and a layer."""
     return nn.Sequential(Block(), Block(), nn.Linear(WIDTH, WIDTH))
 
 
@@ -140,7 +139,6 @@ def build_on_cuda() -> nn.Module:
 
 
 def frozen() -> nn.Sequential:
-    """Make a model with a frozen first block."""
     model = build()
     model[0].requires_grad_(requires_grad=False)
     return model
@@ -154,22 +152,18 @@ def normalized() -> nn.Sequential:
 
 
 def batch() -> torch.Tensor:
-    """Make 16 rows of 2."""
     return torch.randn(16, 2, WIDTH)
 
 
 def weighted_rows() -> dict[str, torch.Tensor]:
-    """Make rows of tokens with weights."""
     return {"x": batch().cuda(), "mask": torch.ones(16, 2, device="cuda")}
 
 
 def rows() -> torch.Tensor:
-    """Make 8 rows."""
     return torch.randn(8, WIDTH)
 
 
 def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    """Return a mean."""
     out: torch.Tensor = model(batch)
     return 3 * (out.square() * out + out).mean()
 
@@ -185,34 +179,28 @@ def weighted_loss(model, batch, mesh=None):
 
 
 def ddp(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    """Wrap a model."""
     return DistributedDataParallel(model, process_group=mesh.get_group("dp"))
 
 
 def ddp_with_unused(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    """Wrap a model with an unused layer."""
     return DistributedDataParallel(model, find_unused_parameters=True)
 
 
 def checkpointed_ddp(model: nn.Sequential, mesh: DeviceMesh) -> nn.Module:
-    """Wrap a model with checkpointed blocks."""
     model[0], model[1] = checkpoint_wrapper(model[0]), checkpoint_wrapper(model[1])
     return ddp(model, mesh)
 
 
 def fsdp(model: nn.Sequential, mesh: DeviceMesh) -> None:
-    """Shard blocks over `dp`."""
     for each in (*model, model):
         fully_shard(each, mesh=mesh["dp"])
 
 
 def whole_fsdp(model: nn.Module, mesh: DeviceMesh) -> None:
-    """Shard a model in one group."""
     fully_shard(model, mesh=mesh["dp"])
 
 
 def tensor_parallel(model: nn.Sequential, mesh: DeviceMesh) -> None:
-    """Split layers over `tp`."""
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     for block in [*model][:2]:
         parallelize_module(block, mesh["tp"], plan)
@@ -234,7 +222,6 @@ def sequence_parallel(model: nn.Sequential, mesh: DeviceMesh) -> None:
 
 
 def tensor_parallel_fsdp(model: nn.Sequential, mesh: DeviceMesh) -> None:
-    """Split layers over `tp`, and shard all of them over `dp`."""
     tensor_parallel(model, mesh)
     fsdp(model, mesh)
 
@@ -255,7 +242,6 @@ def synchronized(model: Gated, mesh: DeviceMesh) -> None:
 
 
 def synchronized_step(model, micro_batches, optimizer):
-    """Make a step with our synchronizer."""
     for each in micro_batches:
         (loss(model, each) / len(micro_batches)).backward()
     model.synchronizer.wait()
@@ -307,18 +293,15 @@ def expert_step(model, batch, mesh, optimizer):
 
 
 def two_optimizers(parameters: list[nn.Parameter]) -> list[Optimizer]:
-    """Make an optimizer for half of the parameters, and another one for the others."""
     half = len(parameters) // 2
     return [sgd(parameters[:half]), torch.optim.AdamW(parameters[half:], lr=0.01)]
 
 
 def amsgrad(parameters: list[nn.Parameter]) -> Optimizer:
-    """Make an optimizer that keeps the largest square."""
     return torch.optim.AdamW(parameters, lr=0.01, amsgrad=True)
 
 
 def scaler(device: str = "cpu") -> GradScaler:
-    """Make a scaler of the loss."""
     return GradScaler(device, init_scale=1024.0)
 
 

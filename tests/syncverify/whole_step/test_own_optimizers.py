@@ -72,11 +72,9 @@ class Wrapper:
         self.inner = sgd(parameters)
 
     def step(self) -> None:
-        """Make a step."""
         self.inner.step()
 
     def zero_grad(self) -> None:
-        """Clear gradients."""
         self.inner.zero_grad()
 
 
@@ -88,18 +86,15 @@ class ByHand:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Subtract a tenth of each gradient."""
         for each in self.parameters:
             each -= 0.1 * each.grad
 
     def zero_grad(self) -> None:
-        """Clear gradients."""
         for each in self.parameters:
             each.grad = None
 
 
 def two(parameters: list[nn.Parameter]) -> list[Optimizer]:
-    """Make an optimizer of copies, and one of parameters."""
     return [MasterAdam(parameters[:2]), sgd(parameters[2:])]
 
 

@@ -157,7 +157,6 @@ class Gathering(nn.Module):
         return value.chunk(self.group.size())[self.group.rank()].clone()
 
     def free(self) -> None:
-        """Give the memory of the gathered parameters back."""
         for parameter in self.module.parameters():
             parameter.data = torch.empty(0, dtype=parameter.dtype)
 

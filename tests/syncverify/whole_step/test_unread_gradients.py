@@ -96,12 +96,10 @@ class FlatOptimizer(torch.optim.SGD):
 
 
 def flat_sgd(parameters: list[nn.Parameter], *, divides: bool = True) -> Optimizer:
-    """Make the optimizer of the rank's slice."""
     return FlatOptimizer(parameters, dist.get_world_size() if divides else 1)
 
 
 def plain_step(model: nn.Module, batch: torch.Tensor, optimizer: Optimizer) -> None:
-    """Leave all to the optimizer."""
     mean_square(model, batch).backward()
     optimizer.step()
 
@@ -118,7 +116,6 @@ def file_of(path: str, rank: int) -> Path:
 
 
 def save_each(model: nn.Module, optimizer: Optimizer, path: str) -> None:
-    """Save the model, and what the optimizer of this rank has, in a file of the rank."""
     held = (
         model.state_dict(),
         optimizer.state_dict(),

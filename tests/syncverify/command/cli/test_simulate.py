@@ -87,7 +87,6 @@ number = 3
 
 @pytest.fixture(autouse=True)
 def programs(tmp_path: Path) -> Iterator[None]:
-    """Write the programs into the working directory."""
     (tmp_path / "jobs.py").write_text(PROGRAMS)
     yield
     sys.modules.pop("jobs", None)

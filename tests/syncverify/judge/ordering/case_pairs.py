@@ -90,7 +90,6 @@ ORDERS = {
 
 
 def pairs() -> list[Case]:
-    """Return every combination."""
     return [
         Case(
             f"{kinds}: {shared}: {order}",

@@ -59,7 +59,6 @@ def region(text: str) -> MemoryRegion:
 
 
 def traces(*programs: str) -> list[list[TraceRecord]]:
-    """Return the events of each rank."""
     everyone = tuple(range(len(programs)))
     return [_events(program, everyone) for program in programs]
 
@@ -89,7 +88,6 @@ class Label(SourceLine):
 
 
 def labelled(label: str) -> Origin:
-    """Return the line of a label; `autograd` and `optimizer` are no lines."""
     is_line = label not in {"autograd", "optimizer"}
     return Label(label, 1, "") if is_line else NoLine(label)
 

@@ -150,7 +150,6 @@ class Reachability:
                     raise CyclicError
 
     def races(self) -> Found:
-        """Return (rank, first, second) of all races."""
         return {
             (rank, first, second)
             for rank, events in enumerate(self.traces)

@@ -11,7 +11,6 @@ TWO = "reduce n b[0:8] default>nccl; reduce m b[0:8] default>other"
 
 
 def orders(program: str, semantics: Semantics = "stream") -> list[Inversion]:
-    """Return the orders for the only race there is."""
     ranks = traces(program)
     (race,) = judge_orderings(ranks, semantics).races
     return list(inversions(race, ranks, semantics))

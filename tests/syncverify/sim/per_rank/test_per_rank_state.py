@@ -34,7 +34,6 @@ from tests.quality.planted import hashes
 
 
 def results(program: Callable[[int], Any], num_ranks: int = 2) -> list[Any]:
-    """Return what a program returns on each rank."""
     found: dict[int, Any] = {}
     play(lambda rank: found.update({rank: program(rank)}), num_ranks)
     return [found[rank] for rank in range(num_ranks)]

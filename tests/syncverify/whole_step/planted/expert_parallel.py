@@ -37,18 +37,15 @@ class Experts(nn.Module):
 
 
 def batch() -> dict[str, torch.Tensor]:
-    """Make 8 rows."""
     return {"x": torch.randn(8, 2, 3), "expert": torch.arange(16).reshape(8, 2) % 4}
 
 
 def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return the mean over all tokens."""
     out: torch.Tensor = model(batch["x"], batch["expert"])
     return 5 * (out * out + out).mean()
 
 
 def split(model: Experts, mesh: DeviceMesh) -> None:
-    """Keep this rank's experts alone."""
     model.group = mesh.get_group("ep")
     model.experts = nn.Parameter(own_part(model.experts, model.group))
 
@@ -59,7 +56,6 @@ def backward(
     mesh: DeviceMesh,
     axes_of_experts: Iterable[str] = ("dp",),
 ) -> None:
-    """Make gradients, and average them over the ranks that add to each one."""
     (loss(model, batch) / (mesh["dp"].size() * mesh["ep"].size())).backward()
     add(model.layer.parameters(), mesh, "dp", "ep")
     add([model.experts], mesh, *axes_of_experts)
@@ -83,12 +79,10 @@ TRAINING = {
 
 
 def norm_of_own(model: Experts, mesh: DeviceMesh) -> torch.Tensor:
-    """Return the norm of the gradients of this rank alone."""
     return squares_of(model).sqrt()
 
 
 def squares_of(model: nn.Module) -> torch.Tensor:
-    """Return the sum of squares of the gradients of a rank."""
     gradients = [each.grad for each in model.parameters() if each.grad is not None]
     return torch.stack([each.square().sum() for each in gradients]).sum()
 

@@ -16,17 +16,14 @@ Step = Callable[..., None]
 
 
 def layers() -> nn.Module:
-    """Make two layers."""
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
 
 
 def rows() -> torch.Tensor:
-    """Make 8 rows."""
     return torch.randn(8, 3)
 
 
 def mean_square(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    """Return the mean square of the distances from 1."""
     out: torch.Tensor = model(batch)
     return (out - 1).square().mean()
 
@@ -55,7 +52,6 @@ def compare(**changes: Any) -> Parity:
 
 
 def add(parameters: Iterable[nn.Parameter], mesh: DeviceMesh, *axes: str) -> None:
-    """Add gradients over axes."""
     for parameter in parameters:
         for axis in axes:
             if parameter.grad is not None:
@@ -63,7 +59,6 @@ def add(parameters: Iterable[nn.Parameter], mesh: DeviceMesh, *axes: str) -> Non
 
 
 def average(parameters: Iterable[nn.Parameter], mesh: DeviceMesh, *axes: str) -> None:
-    """Average gradients over axes."""
     listed = [*parameters]
     add(listed, mesh, *axes)
     for parameter in listed:
@@ -73,13 +68,11 @@ def average(parameters: Iterable[nn.Parameter], mesh: DeviceMesh, *axes: str) ->
 
 
 def averaged_backward(model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh) -> None:
-    """Make the gradients of the mean square, and average them over `dp`."""
     mean_square(model, batch).backward()
     average(model.parameters(), mesh, "dp")
 
 
 def update(optimizer: Optimizer) -> None:
-    """Make a step of the optimizer, and clear gradients."""
     optimizer.step()
     optimizer.zero_grad()
 

@@ -56,7 +56,6 @@ def test_a_tiny_difference_is_no_factor_of_1(factors: list[float]) -> None:
 
 
 def shift_by_rank(model: nn.Module, mesh: DeviceMesh) -> None:
-    """Add a number of the rank to the gradients."""
     for each in model.parameters():
         each.grad += 0.01 * (1 + mesh.get_local_rank("dp"))
 
@@ -78,7 +77,6 @@ def layer_loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
 
 
 def sum_over_ranks(model, micro_batches, mesh, optimizer):
-    """Forget the number of ranks."""
     for each in micro_batches:
         (layer_loss(model, each) / len(micro_batches)).backward()
     add(model.parameters(), mesh, "dp")
@@ -86,7 +84,6 @@ def sum_over_ranks(model, micro_batches, mesh, optimizer):
 
 
 def sum_over_micro_batches(model, micro_batches, mesh, optimizer):
-    """Forget the number of micro-batches."""
     for each in micro_batches:
         layer_loss(model, each).backward()
     average(model.parameters(), mesh, "dp")
@@ -94,7 +91,6 @@ def sum_over_micro_batches(model, micro_batches, mesh, optimizer):
 
 
 def sum_over_rows(model, batch, mesh, optimizer):
-    """Forget the number of rows of a rank."""
     (layer_loss(model, batch) * len(batch)).backward()
     average(model.parameters(), mesh, "dp")
     update(optimizer)

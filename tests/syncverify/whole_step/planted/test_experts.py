@@ -87,7 +87,6 @@ def keep_own(model: Experts, mesh: DeviceMesh) -> None:
 def own_expert(
     name: str, whole: torch.Tensor, coordinate: dict[str, int]
 ) -> torch.Tensor:
-    """Return the experts of a rank."""
     if not name.startswith("experts"):
         return whole
     return whole[coordinate["ep"] : coordinate["ep"] + 1]

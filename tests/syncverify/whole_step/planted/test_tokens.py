@@ -22,7 +22,6 @@ def build() -> nn.Module:
 
 
 def batch() -> Batch:
-    """Make 8 rows; all tokens count."""
     return {"x": torch.randn(8, 4, 3), "mask": torch.ones(8, 4)}
 
 

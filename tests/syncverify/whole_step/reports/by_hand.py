@@ -12,14 +12,12 @@ Way = Callable[[torch.Tensor, ProcessGroup], torch.Tensor]
 
 
 def summed(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
-    """Return the sum of a tensor over a group."""
     total = value.detach().clone().contiguous()
     dist.all_reduce(total, group=group)
     return total
 
 
 def own_part(value: torch.Tensor, group: ProcessGroup, dim: int = 0) -> torch.Tensor:
-    """Return this rank's part of a tensor."""
     return value.detach().chunk(group.size(), dim)[group.rank()].clone()
 
 

@@ -41,7 +41,6 @@ class _ClippedExperts(Stepped):
         nn.utils.clip_grads_with_norm_(model.parameters(), self.clip, norm)
 
     def squares_of_all(self, own: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
-        """Return the squares that the norm counts for experts."""
         raise NotImplementedError
 
 

@@ -48,7 +48,6 @@ class McoreBridge173(Stepped):
         return _Pair(width)
 
     def parallelize(self, model: _Pair, mesh: DeviceMesh) -> None:
-        """Split the layers, and the factor that makes their columns."""
         group = model.group = mesh.get_group("tp")
         for name, dim in (("up", 0), ("up_b", 0), ("down", 1)):
             whole = getattr(model, name)
@@ -88,7 +87,6 @@ class NemoRL3716(Stepped):
         return _Block(width)
 
     def parallelize(self, model: _Block, mesh: DeviceMesh) -> None:
-        """Split the layers up and down."""
         group = model.group = mesh.get_group("tp")
         for layer, dim in ((model.up, 0), (model.down, 1)):
             layer.weight = nn.Parameter(own_part(layer.weight, group, dim))
@@ -104,13 +102,11 @@ class FastVideo1666(Reported):
     """A layer is added after the hooks that reduce gradients, and is never reduced."""
 
     def build(self, width: int = 4) -> nn.Module:  # type: ignore[override]
-        """Make the model: the second layer is the one that is added."""
         return nn.Sequential(
             nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width)
         )
 
     def parallelize(self, model: nn.Sequential, mesh: DeviceMesh) -> None:
-        """Reduce each gradient as soon as it is ready."""
         group = mesh.get_group("dp")
 
         def reduce(parameter: nn.Parameter) -> None:

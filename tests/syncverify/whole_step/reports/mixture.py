@@ -51,13 +51,11 @@ class Mixture(nn.Module):
         return self.rows_out(made)
 
     def keep_own(self, group: ProcessGroup) -> None:
-        """Keep this rank's experts of a group."""
         own = self.experts.detach().chunk(group.size())[group.rank()]
         self.experts = nn.Parameter(own.clone())
         self.first = group.rank() * len(own)
 
     def dense(self) -> list[nn.Parameter]:
-        """Return the parameters that all ranks have."""
         return [*self.below.parameters(), *self.gate.parameters()]
 
 
@@ -76,14 +74,12 @@ def send_rows(model: Mixture, group: ProcessGroup) -> None:
 
 
 def average(parameters: Iterable[nn.Parameter], group: ProcessGroup) -> None:
-    """Average gradients over a group."""
     for each in parameters:
         dist.all_reduce(each.grad, group=group)
         each.grad /= group.size()
 
 
 def squares(parameters: Iterable[nn.Parameter]) -> torch.Tensor:
-    """Return the sum of the squares of gradients."""
     listed = [each.grad.square().sum() for each in parameters if each.grad is not None]
     return torch.stack(listed).sum()
 
@@ -104,18 +100,15 @@ class Reported:
         self.is_repaired = is_repaired
 
     def build(self, width: int = 4, experts: int = 4) -> nn.Module:
-        """Make the model."""
         return Mixture(width, experts)
 
     def parallelize(self, model: Any, mesh: DeviceMesh) -> None:
         """Leave the model whole on each rank."""
 
     def batch(self, width: int = 4) -> Batch:
-        """Make 8 rows of inputs and targets."""
         return {"x": torch.randn(8, width), "y": torch.randn(8, width)}
 
     def loss(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Return the mean square of the differences."""
         return functional.mse_loss(model(batch["x"]), batch["y"])
 
 
@@ -123,7 +116,6 @@ class Stepped(Reported):
     """A training with a step of its own."""
 
     def step(self, model, batch, mesh, optimizer):
-        """Make gradients, and update."""
         self.loss(model, batch).backward()
         returned = self.reduce(model, mesh)
         optimizer.step()
@@ -131,5 +123,4 @@ class Stepped(Reported):
         return returned
 
     def reduce(self, model: Any, mesh: DeviceMesh) -> Any:
-        """Average gradients over `dp`."""
         average(model.parameters(), mesh.get_group("dp"))

@@ -35,7 +35,6 @@ class _Router(nn.Module):
         return torch.einsum("rw,rwv->rv", x, chosen)
 
     def losses(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the sums over rows of the main loss and of the gate's."""
         main = functional.mse_loss(self(batch["x"]), batch["y"], reduction="sum")
         return main, self.gate(batch["x"]).logsumexp(-1).square().sum()
 
@@ -107,7 +106,6 @@ class DeepSpeed7837Scale(Stepped):
     """Gradients are divided by a scale by which the loss was never multiplied."""
 
     def scaler(self) -> GradScaler:
-        """Make the scaler of the loss."""
         return GradScaler("cpu")
 
     def step(self, model, batch, mesh, optimizer, scaler):

@@ -51,18 +51,15 @@ class Report:
 
     @property
     def url(self) -> str:
-        """Address of the report."""
         project, number = self.number.split("#")
         return f"https://github.com/{project}/{self.kind}/{number}"
 
     @property
     def name(self) -> str:
-        """Name of the training, with that of its file."""
         return f"{self.training.__module__.rpartition('.')[2]}.{self.training.__name__}"
 
     @property
     def mistake(self) -> str:
-        """The mistake, in a sentence."""
         return self.training.__doc__
 
 
