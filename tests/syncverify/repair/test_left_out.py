@@ -86,36 +86,20 @@ TO_CLEAR = "(which has to clear it)"
 @pytest.mark.parametrize(
     ("subject", "cause", "starts", "end"),
     [
-        (
-            SkipsInABranch,
-            "not_reduced",
-            ["note: if self.counts[parameter] > "],
-            NO_LAUNCH.format(0),
-        ),
-        (
-            ForgetsTheLast,
-            "not_reduced",
-            ["bind: for parameter in self.parameters[:-1]: "],
-            NO_LAUNCH.format(0),
-        ),
+        (SkipsInABranch, "not_reduced", ["note: if self.counts[parameter] > "],
+            NO_LAUNCH.format(0)),
+        (ForgetsTheLast, "not_reduced", ["bind: for parameter in self.parameters[:-1]: "],
+            NO_LAUNCH.format(0)),
         (LeavesEarly, "not_reduced", ["note: if self.required: "], NO_LAUNCH.format(0)),
-        (
-            HooksCopies,
-            "not_reduced",
-            ["bind: copy.register_post_accumulate_grad_hook(self.note) "],
-            NO_LAUNCH.format(0),
-        ),
-        (
-            NeverResets,
-            "not_reset",
-            ["note: if self.counts[parameter] == "],
-            NO_LAUNCH.format(1),
-        ),
+        (HooksCopies, "not_reduced",
+            ["bind: copy.register_post_accumulate_grad_hook(self.note) "], NO_LAUNCH.format(0)),
+        (NeverResets, "not_reset", ["note: if self.counts[parameter] == "],
+            NO_LAUNCH.format(1)),
         (NeverClears, "gradient_left", ["zero_grad: def zero_grad(self) "], TO_CLEAR),
         (KeepsHooks, "hook_left", ["unbind: def unbind(self) "], TO_CLEAR),
         (NeverClears, "replicas_differ", [], ""),
     ],
-)
+)  # fmt: skip
 def test_what_is_left_out_has_a_place(
     subject: type, cause: str, starts: list[str], end: str
 ) -> None:

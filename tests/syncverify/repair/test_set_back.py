@@ -78,24 +78,15 @@ def lines(*left_over: LeftOver) -> list[tuple[str, ...]]:
         (left(".is_done", before=False), ("self.is_done = False",)),
         (left_size(".works"), ("self.works.clear()",)),
         (left(".count", "[p0]"), ("for key in self.count:", "    self.count[key] = 0")),
-        (
-            left(".count", "[3]"),
-            ("for index in range(len(self.count)):", "    self.count[index] = 0"),
-        ),
-        (
-            left_size(".buckets", "[0]", "['ready']"),
-            ("for each in self.buckets:", "    each['ready'].clear()"),
-        ),
-        (
-            left(".of", "[p0]", ".count"),
-            ("for each in self.of.values():", "    each.count = 0"),
-        ),
-        (
-            left_size(".ready", "[p0]"),
-            ("for each in self.ready.values():", "    each.clear()"),
-        ),
+        (left(".count", "[3]"),
+            ("for index in range(len(self.count)):", "    self.count[index] = 0")),
+        (left_size(".buckets", "[0]", "['ready']"),
+            ("for each in self.buckets:", "    each['ready'].clear()")),
+        (left(".of", "[p0]", ".count"),
+            ("for each in self.of.values():", "    each.count = 0")),
+        (left_size(".ready", "[p0]"), ("for each in self.ready.values():", "    each.clear()")),
     ],
-)
+)  # fmt: skip
 def test_a_value_is_set_back_at_the_end_of_a_step(
     value: LeftOver, expected: tuple[str, ...]
 ) -> None:

@@ -152,18 +152,14 @@ def test_ordinary_tensors_have_no_placements() -> None:
 
 OTHER_VALUES: dict[type, dict[str, object]] = {
     MeshSpec: {"shape": (4, 1), "axis_names": (), "order": "permuted"},
-    ParameterSpec: {
-        "name": "w", "global_shape": (7,), "placements": ("P", "S0"), "dtype": "float64",
-        "grad_dtype": None, "requires_grad": False, "group": 1, "num_listed": 2,
-        "also_in_next_group": True, "memory_format": "transposed", "used": "never",
-        "use": "twice", "gradient": "inf", "on_mesh": "transposed",
-    },
-    Scenario: {
-        "accumulations": (3, 1), "bucket_cap_bytes": 8, "events": ("wait_twice", "plain"),
-        "launch": "step_on_side_stream", "readiness": "by_rank", "backward": "anomaly",
-        "module": "mlp", "synchronizers": "two", "evaluation": "before_steps",
-        "replicas": "unequal", "update": "in_backward",
-    },
+    ParameterSpec: {"name": "w", "global_shape": (7,), "placements": ("P", "S0"),
+        "dtype": "float64", "grad_dtype": None, "requires_grad": False, "group": 1,
+        "num_listed": 2, "also_in_next_group": True, "memory_format": "transposed",
+        "used": "never", "use": "twice", "gradient": "inf", "on_mesh": "transposed"},
+    Scenario: {"accumulations": (3, 1), "bucket_cap_bytes": 8,
+        "events": ("wait_twice", "plain"), "launch": "step_on_side_stream",
+        "readiness": "by_rank", "backward": "anomaly", "module": "mlp", "synchronizers": "two",
+        "evaluation": "before_steps", "replicas": "unequal", "update": "in_backward"},
 }  # fmt: skip
 
 

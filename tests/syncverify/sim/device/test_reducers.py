@@ -133,18 +133,13 @@ RIGHT: dict[str, tuple[Callable[[Any], None], dict[str, Any]]] = {
     "no_hook": (lambda _: None, {}),
     "views": (lambda _: None, {"gradient_as_bucket_view": True}),
     "static_graph": (lambda _: None, {"static_graph": True}),
-    "own_scratch": (
-        by_hook(with_scratch(lambda bucket: torch.empty_like(bucket.buffer()))),
-        {},
-    ),
+    "own_scratch": (by_hook(with_scratch(lambda bucket: torch.empty_like(bucket.buffer()))),
+        {}),
     "two_collectives": (by_hook(two_collectives), {}),
     "built_in": (
-        lambda model: model._register_builtin_comm_hook(
-            dist.BuiltinCommHookType.ALLREDUCE
-        ),
-        {},
-    ),
-}
+        lambda model: model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE),
+        {}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("register", "options"), RIGHT.values(), ids=RIGHT)

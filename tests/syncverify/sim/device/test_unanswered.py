@@ -84,20 +84,12 @@ def played(program: Callable[[], Any]) -> tuple[list[str], str]:
         (lambda: torch.cuda.Stream().__cuda_stream__(), "Stream.__cuda_stream__"),
         (lambda: torch.cuda.seed(), "torch.cuda.seed"),
         (lambda: torch.cuda.get_device_properties(0).uuid, "get_device_properties()."),
-        (
-            lambda: dist.all_reduce(
-                torch.ones(2, device="cuda"), async_op=True
-            ).source_rank(),
-            "Work.source_rank",
-        ),
-        (
-            lambda: dist.group.WORLD.allreduce(
-                torch.ones(2, device="cuda"), op=dist.ReduceOp.SUM
-            ),
-            "ProcessGroup.allreduce with op",
-        ),
+        (lambda: dist.all_reduce(torch.ones(2, device="cuda"), async_op=True).source_rank(),
+            "Work.source_rank"),
+        (lambda: dist.group.WORLD.allreduce(torch.ones(2, device="cuda"), op=dist.ReduceOp.SUM),
+            "ProcessGroup.allreduce with op"),
     ],
-)
+)  # fmt: skip
 def test_a_name_of_torch_without_an_answer_is_refused_by_name(
     program: Callable[[], Any], name: str
 ) -> None:

@@ -219,19 +219,13 @@ def test_a_hook_is_its_ranks_though_the_rank_imports_meanwhile(
 
 
 SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[], object]]] = {
-    "deterministic": (
-        torch.are_deterministic_algorithms_enabled,
-        lambda: torch.use_deterministic_algorithms(mode=True),
-    ),
-    "anomalies": (
-        torch.is_anomaly_enabled,
-        lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
-    ),
-    "precision of one backend": (
-        lambda: torch.backends.cuda.matmul.fp32_precision == "tf32",
-        lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
-    ),
-}
+    "deterministic": (torch.are_deterministic_algorithms_enabled,
+        lambda: torch.use_deterministic_algorithms(mode=True)),
+    "anomalies": (torch.is_anomaly_enabled,
+        lambda: torch.autograd.set_detect_anomaly(True, check_nan=False)),
+    "precision of one backend": (lambda: torch.backends.cuda.matmul.fp32_precision == "tf32",
+        lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("read", "change"), SETTINGS.values(), ids=SETTINGS)

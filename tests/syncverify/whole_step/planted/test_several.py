@@ -76,24 +76,15 @@ GRADIENT, STEPPED = Quantity.GRADIENT, Quantity.STEPPED
     ("wrong", "expected", "steps"),
     [
         ({"divides": False}, [(GRADIENT, Scaled)], [0]),
-        (
-            {"divides": False, "clips": False},
-            [(GRADIENT, Scaled), (STEPPED, NotClipped)],
-            [0, 0],
-        ),
-        (
-            {"clips": False, "clears": False},
-            [(STEPPED, NotClipped), (GRADIENT, NotCleared)],
-            [0, 1],
-        ),
-        (
-            {"divides": False, "clears": False},
-            [(GRADIENT, Scaled), (GRADIENT, NotCleared)],
-            [0, 1],
-        ),
+        ({"divides": False, "clips": False}, [(GRADIENT, Scaled), (STEPPED, NotClipped)],
+            [0, 0]),
+        ({"clips": False, "clears": False}, [(STEPPED, NotClipped), (GRADIENT, NotCleared)],
+            [0, 1]),
+        ({"divides": False, "clears": False}, [(GRADIENT, Scaled), (GRADIENT, NotCleared)],
+            [0, 1]),
         ({}, [], []),
     ],
-)
+)  # fmt: skip
 def test_each_mistake_of_a_step_is_named_and_no_consequence(
     wrong: dict[str, bool],
     expected: list[tuple[Quantity, type[StepMistake]]],
