@@ -3,7 +3,6 @@
 import functools
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,12 +95,6 @@ def test_a_collective_that_nothing_waits_for_is_a_remark() -> None:
     assert simulation.to_json()["remarks"] == [
         line.removeprefix("REMARK: ") for line in text.splitlines()[:2]
     ]
-
-
-def test_the_page_has_the_remarks(tmp_path: Path) -> None:
-    simulate(_forgets_two, 2).write_html(tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text()
-    assert page.count("Remark: nothing waits for all_") == 2
 
 
 def test_a_wait_of_the_host_is_a_wait_for_all_collectives() -> None:
