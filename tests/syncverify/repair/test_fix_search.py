@@ -14,7 +14,6 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.catalogue import entry_of
-from syncverify.judge.properties import check
 from syncverify.program.modules import module_parameters
 from syncverify.program.modules.layers import forget_layers, provide_layers
 from syncverify.repair import diagnosis
@@ -29,6 +28,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.witness.fix import Fix
+from tests.programs import violations
 
 PAIR = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("w", (3,), ("R",)),), (2,), 1 << 20
@@ -37,8 +37,7 @@ BACKEND = SimBackend()
 
 
 def violation(subject: Subject) -> FoundViolation | None:
-    run = BACKEND.run(PAIR, subject)
-    found = check(PAIR, run, subject.capabilities)
+    found = violations(subject, PAIR)
     return FoundViolation(found[0], PAIR) if found else None
 
 
@@ -204,7 +203,7 @@ def test_a_change_that_breaks_a_layer_of_the_same_file_is_no_fix() -> None:
     mesh = MeshSpec((2,), ("dp",))
     trained = Scenario(mesh, module_parameters("Own", mesh), (1,), 1, module="Own")
     subject = resolve(NoSum, contract)
-    first, *_ = check(trained, BACKEND.run(trained, subject), contract)
+    first, *_ = violations(subject, trained)
     game = Game(FoundViolation(first, trained), subject, BACKEND)
     source = source_of(__file__)
     assert source is not None
@@ -251,7 +250,7 @@ def deciders(subject: type) -> list[str]:
     specs = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(21))
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1 << 20)
     found, backend = resolve(subject), SimBackend()
-    first, *_ = check(scenario, backend.run(scenario, found), found.capabilities)
+    first, *_ = violations(found, scenario)
     entry = diagnosis.diagnosed(FoundViolation(first, scenario), found, backend)
     return [f"{each.line.function}: {each.code}" for each in entry.deciders]
 
@@ -297,11 +296,7 @@ def program(shape: tuple[int, int], dtype: str = "float32") -> Scenario:
 
 def entries(subject: Subject, *scenarios: Scenario) -> list[FoundViolation]:
     """Return the first violation of each scenario."""
-    found = list[FoundViolation]()
-    for each in scenarios:
-        first, *_ = check(each, BACKEND.run(each, subject), subject.capabilities)
-        found.append(FoundViolation(first, each))
-    return found
+    return [FoundViolation(violations(subject, each)[0], each) for each in scenarios]
 
 
 def reported_by_fix(subject: type, *scenarios: Scenario) -> list[FoundViolation]:

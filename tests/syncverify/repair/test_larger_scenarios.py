@@ -18,10 +18,9 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.witness.witness import NoWitness, Witness
+from tests.programs import one_parameter
 
-LONE = Scenario(
-    MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 1 << 20
-)
+LONE = one_parameter(1, "p0", ())
 BACKEND = SimBackend()
 PLAIN = Capabilities()
 

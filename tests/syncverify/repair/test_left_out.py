@@ -19,6 +19,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation, LeftOut
 from syncverify.subjects.subject import resolve
+from tests.programs import one_parameter, violations
 
 
 class SkipsInABranch(CountsHookCalls):
@@ -71,8 +72,7 @@ def decided(subject: type, cause: str) -> list[str]:
     specs = (ParameterSpec("p0", (2,), ("R",)),)
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1, 1), 1 << 20)
     found, backend = resolve(subject), SimBackend()
-    run = backend.run(scenario, found)
-    first, *others = check(scenario, run, found.capabilities)
+    first, *others = violations(found, scenario)
     same = next((each for each in (first, *others) if each.cause == cause), None)
     violation = same or replace(first, cause=cause)
     lines = left_out(FoundViolation(violation, scenario), found, backend)
@@ -138,8 +138,7 @@ def test_a_loop_that_is_empty_where_all_is_right_is_no_place() -> None:
     specs = (ParameterSpec("p0", (2, 2), ("R",)),)
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1 << 20)
     subject, backend = resolve(SkipsLargeBuckets), SimBackend()
-    run = backend.run(scenario, subject)
-    first, *_ = check(scenario, run, subject.capabilities)
+    first, *_ = violations(subject, scenario)
     places = left_out(FoundViolation(first, scenario), subject, backend)
     assert [each.line.line.function for each in places] == ["note"]
 
@@ -147,9 +146,7 @@ def test_a_loop_that_is_empty_where_all_is_right_is_no_place() -> None:
 # A line that waits for some of the handles is named, and never one that waits for all.
 
 
-ONE_ELEMENT = Scenario(
-    MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 1 << 20
-)
+ONE_ELEMENT = one_parameter(1, "p0", ())
 
 
 class Handles:

@@ -11,13 +11,13 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 from syncverify.judge.evidence import Evidence
-from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
 from syncverify.repair.left_over import left_over
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import resolve
+from tests.programs import violations
 
 
 class KeepsCounts(CountsHookCalls):
@@ -109,9 +109,8 @@ class IsWrongInLaterSteps(PlainGrads):
 def found_in(subject: type, accumulations: tuple[int, ...]) -> FoundViolation | None:
     specs = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2))
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, accumulations, 1 << 20)
-    found, backend = resolve(subject), SimBackend()
-    violations = check(scenario, backend.run(scenario, found), found.capabilities)
-    return FoundViolation(violations[0], scenario) if violations else None
+    found = violations(subject, scenario)
+    return FoundViolation(found[0], scenario) if found else None
 
 
 def left_over_lines(

@@ -9,7 +9,6 @@ from torch import nn
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.judge.properties import check
 from syncverify.plain_text import counted
 from syncverify.repair.fix_search import find_fix
 from syncverify.repair.left_over import left_over
@@ -22,6 +21,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import Part, ShownValue, shown_value
 from syncverify.subjects.subject import resolve
+from tests.programs import violations
 
 SUBJECT = """
 class Sync:
@@ -129,7 +129,7 @@ def test_the_fix_sets_back_what_is_left_over() -> None:
     specs = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2))
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1, 1), 1 << 20)
     subject, backend = resolve(KeepsReady), SimBackend()
-    first, *_ = check(scenario, backend.run(scenario, subject), subject.capabilities)
+    first, *_ = violations(subject, scenario)
     entry = FoundViolation(first, scenario)
     entry = replace(entry, left_over=left_over(entry, subject, backend))
     fix = find_fix(entry, subject, backend)

@@ -20,6 +20,7 @@ from syncverify.trace.records import Access, Moment
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.source_lines import SourceLine
 from syncverify.witness.witness import NoWitness, Witness
+from tests.programs import one_parameter
 
 SCENARIO = Scenario(
     MeshSpec((2, 2), ("dp", "tp")),
@@ -138,9 +139,7 @@ def test_many_parameters_that_differ_in_name_alone_share_a_line() -> None:
 
 
 def test_ordinary_tensors_have_no_placements() -> None:
-    scenario = Scenario(
-        MeshSpec((2,), ("dp",)), (ParameterSpec("w", (3,), ("R",)),), (1,), 64
-    )
+    scenario = one_parameter(2, "w", cap_bytes=64)
     *_, shown = scenario_lines(scenario, "local")
     assert shown == "  w: shape (3,), float32, ordinary tensor, group 0"
     entry = FoundViolation(VIOLATION, scenario, tensors="local")

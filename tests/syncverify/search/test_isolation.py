@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 from hypothesis.statistics import collector
 
-from syncverify import MeshSpec, ParameterSpec, Scenario, one_play, verify
+from syncverify import one_play, verify
 from syncverify.one_play import assert_right, play
 from syncverify.repair import diagnosis
 from syncverify.scenario.contract import Capabilities
@@ -25,6 +25,7 @@ from syncverify.search.isolation import (
     shuffled_addresses,
     without_local_constants,
 )
+from tests.programs import one_parameter
 
 # Modes of torch.
 
@@ -152,9 +153,7 @@ QUIET = settings(
     deadline=None,
     report_multiple_bugs=False,
 )
-SCENARIO = Scenario(
-    MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 8
-)
+SCENARIO = one_parameter(1, "p0", (), cap_bytes=8)
 
 
 class Raises:

@@ -34,9 +34,7 @@ def messages(
 
 
 @pytest.mark.parametrize("in_batches", [True, False])
-def test_messages_that_nccl_takes_in_another_order_are_a_remark(
-    in_batches: bool,  # noqa: FBT001  # a parameter
-) -> None:
+def test_messages_that_nccl_takes_in_another_order_are_a_remark(in_batches) -> None:
     simulation = simulate(
         messages([1, 2, 3], [1, 3, 2], "cuda", in_batches=in_batches), 2
     )

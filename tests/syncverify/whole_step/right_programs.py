@@ -35,17 +35,7 @@ WIDTH = 4
 
 @dataclass(frozen=True)
 class Right:
-    """A right training.
-
-    Attributes:
-        name: Name of the training.
-        layout: Its layout.
-        parallelize: Puts the model on the mesh.
-        build: Makes the model.
-        batch: Makes the batch.
-        loss: Returns the loss.
-        more: Other arguments of `parity`.
-    """
+    """A right training: its name, and arguments of `parity`."""
 
     name: str
     layout: str

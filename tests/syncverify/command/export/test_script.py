@@ -117,10 +117,7 @@ def test_script_sets_a_count_that_the_constructor_does_not_take() -> None:
         (ReducesAfterBackward, False),
     ],
 )
-def test_script_updates_parameters_in_backward(
-    subject: type,
-    is_right: bool,  # noqa: FBT001  # a case
-) -> None:
+def test_script_updates_parameters_in_backward(subject: type, is_right) -> None:
     mesh, placed = MeshSpec((2,), ("dp",)), ParameterSpec("p0", (3,), ("R",))
     scenario = Scenario(mesh, (placed,), (2, 1), 1 << 20, update="in_backward")
     text = reproductions(scenario, resolve(subject))[0].text(without_streams=False)

@@ -12,13 +12,10 @@ from syncverify.report.html.page import page_model
 from syncverify.report.html.render import rendered
 from syncverify.report.report import Report
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
+from tests.programs import one_parameter
 
-SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (2,), ("R",)),), (1,), 64
-)
+SCENARIO = one_parameter(2, "p", (2,), cap_bytes=64)
 HOSTILE = (
     "</script><script>alert(1)</script>",
     "<!--<script>",

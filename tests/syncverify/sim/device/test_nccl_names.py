@@ -137,9 +137,7 @@ def causes(kind: type[Sums], backend: str) -> set[str]:
     [("nccl2", True), ("nccl-lazy", True), ("nccl", False), ("nccl-legacy", False)],
 )
 def test_only_nccl2_and_nccl_lazy_take_a_future_for_a_wait(
-    torch_names: Callable[..., None],
-    backend: str,
-    is_right: bool,  # noqa: FBT001
+    torch_names: Callable[..., None], backend: str, is_right
 ) -> None:
     assert (not causes(Sums, backend)) is is_right
     assert not causes(ScalesInCallback, backend)
@@ -159,29 +157,26 @@ class Drops(Sums):
 
     def wait(self) -> None:
         gradient = self.parameter.grad
-        self.gather(gradient.clone())
+        self.keep(self.gather(gradient.clone()))
         dist.all_reduce(gradient, group=self.group)
 
-    def gather(self, gradient: torch.Tensor) -> None:
+    def gather(self, gradient: torch.Tensor) -> dist.Work:
         everything = gradient.new_empty(2 * gradient.numel())
-        dist.all_gather_single(everything, gradient, group=self.group, async_op=True)
+        return dist.all_gather_single(
+            everything, gradient, group=self.group, async_op=True
+        )
+
+    def keep(self, work: dist.Work) -> None: ...
 
 
 class DropsAfterWait(Drops):
-    def gather(self, gradient: torch.Tensor) -> None:
-        everything = gradient.new_empty(2 * gradient.numel())
-        work = dist.all_gather_single(
-            everything, gradient, group=self.group, async_op=True
-        )
+    def keep(self, work: dist.Work) -> None:
         work.wait()
 
 
 class KeepsHandle(Drops):
-    def gather(self, gradient: torch.Tensor) -> None:
-        everything = gradient.new_empty(2 * gradient.numel())
-        self.work = dist.all_gather_single(
-            everything, gradient, group=self.group, async_op=True
-        )
+    def keep(self, work: dist.Work) -> None:
+        self.work = work
 
     def zero_grad(self) -> None:
         self.work.wait()
@@ -189,9 +184,8 @@ class KeepsHandle(Drops):
 
 
 class KeepsFuture(KeepsHandle):
-    def gather(self, gradient: torch.Tensor) -> None:
-        super().gather(gradient)
-        self.work = self.work.get_future()
+    def keep(self, work: dist.Work) -> None:
+        self.work = work.get_future()
 
 
 @pytest.mark.parametrize("kind", [Drops, DropsAfterWait, KeepsHandle, KeepsFuture])

@@ -27,27 +27,16 @@ _NAMES: Final = inspect.signature(parity).parameters
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A public report.
+    """A public report, and what the comparison says: no quantity and cause if ranks do not end."""
 
-    Attributes:
-        number: Project and number.
-        kind: Whether it is an issue or a pull request.
-        training: The training that rebuilds its mistake.
-        quantity: The quantity that is wrong first; None where the ranks do not end.
-        cause: The mistake; None where the ranks do not end.
-        names: The values that are wrong.
-        words: A part of the text that the comparison prints.
-        spread: The values that are wrong because of these; unknown if empty.
-    """
-
-    number: str
+    number: str  # with the project
     kind: str
     training: type[Reported]
     quantity: Quantity | None
     cause: StepMistake | None
-    names: frozenset[str]
+    names: frozenset[str]  # of the values that are wrong
     words: str
-    spread: frozenset[str] = frozenset()
+    spread: frozenset[str] = frozenset()  # wrong because of these; unknown if empty
 
     @property
     def url(self) -> str:
