@@ -32,11 +32,7 @@ HERE = Path(__file__).parent
 
 
 def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
-    """Return a reproduction for the last `wait()`, and one for the end of the program.
-
-    Returns:
-        Nothing if the subject refuses the scenario, which the contract has to allow.
-    """
+    """Return those of the last `wait()` and of the end; none if the scenario is refused."""
     no_violation = Reproducer(property="", cause="", scenario=scenario)
     played, methods = played_with_methods(no_violation, subject)
     if played.run.fault is not None:
@@ -60,10 +56,7 @@ def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
 
 
 def check_texts(scenario: Scenario) -> None:
-    """Run the scripts of a right synchronizer: on each rank, each script has to find it right.
-
-    Hypothesis draws another scenario for one that no script can play, or that is refused.
-    """
+    """On each rank, each script of a right synchronizer has to find it right."""
     num_ranks = scenario.mesh.num_ranks
     texts = texts_of_right_synchronizer(scenario)
     if not texts:

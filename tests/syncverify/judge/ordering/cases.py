@@ -13,14 +13,7 @@ Semantics = Literal["stream", "host"]
 
 @dataclass(frozen=True)
 class Case:
-    """Traces, and the verdict that a person has reached.
-
-    Attributes:
-        name: The fact that the traces show.
-        label: The right verdict.
-        programs: One program a rank, in the words of `micro_traces.py`.
-        semantics: Whether operators are queued on streams, or run on the host at once.
-    """
+    """Traces, and the verdict that a person has reached: one program a rank."""
 
     name: str
     label: Label

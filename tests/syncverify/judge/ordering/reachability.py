@@ -62,12 +62,7 @@ def bytes_of(region: MemoryRegion) -> set[tuple[int, int]]:
 
 
 class Reachability:
-    """All pairs of accesses of a rank, and all frees, judged one by one.
-
-    Args:
-        traces: Events of each rank.
-        semantics: `stream` or `host`.
-    """
+    """All pairs of accesses of a rank, and all frees, judged one by one."""
 
     def __init__(self, traces: Sequence[Sequence[TraceRecord]], semantics: str) -> None:
         self.traces = traces
