@@ -116,10 +116,7 @@ def test_diagnosis_comes_first_and_no_line_is_ours(run: Run) -> None:
 @pytest.mark.parametrize(
     ("test", "error"),
     [
-        (
-            "played",
-            "AssertionError: every_rank_finishes: rank 0 raised *",
-        ),
+        ("played", "AssertionError: every_rank_finishes: rank 0 raised *"),
         (
             "verified_missing",
             "*.SubjectError: subject 'missing:Synchronizer' cannot be *",

@@ -8,12 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from syncverify.adapters import (
-    Adapter,
-    HooksAdapter,
-    LossModule,
-    OptimizerAdapter,
-)
+from syncverify.adapters import Adapter, HooksAdapter, LossModule, OptimizerAdapter
 from syncverify.adapters.revealing_optimizer import RevealingOptimizer
 from syncverify.errors import SubjectError
 from syncverify.scenario.scenario import Scenario

@@ -17,10 +17,7 @@ from syncverify.subjects.subject import resolve
 from tests.programs import one_parameter
 
 SCENARIO = one_parameter(2, "p", (3,))
-BACKENDS = [
-    pytest.param(GlooBackend, marks=pytest.mark.long),
-    FakeBackend,
-]
+BACKENDS = [pytest.param(GlooBackend, marks=pytest.mark.long), FakeBackend]
 
 
 class OnAStream(PlainGrads):

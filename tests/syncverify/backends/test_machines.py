@@ -63,12 +63,7 @@ class Wrong(Right):
 
 @dataclass
 class Machines:
-    """Two agents, each with a folder and one rank.
-
-    Attributes:
-        folders: Working directory of each.
-        agents: The running agents.
-    """
+    """Two agents, each with a folder and one rank."""
 
     folders: list[Path]
     agents: list[subprocess.Popen[str]] = field(default_factory=list)

@@ -58,9 +58,7 @@ def test_outcome_of_a_run_is_read_as_it_was() -> None:
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_outcome_with_code_is_refused_and_the_code_does_not_run(
-    tmp_path: Path,
-    *,
-    nested: bool,
+    tmp_path: Path, *, nested: bool
 ) -> None:
     foreign = RunsCode(tmp_path / "touched")
     packed = pack_result(foreign)  # type: ignore[arg-type]  # as an attacker does

@@ -137,7 +137,6 @@ BLOCKED = "rank 1: does not answer: the GIL is taken"
 
 def test_rank_that_keeps_the_gil_is_at_fault_and_not_its_peer(playing: Play) -> None:
     run = playing((waits_for_a_peer(), Part()))
-    assert run.fault is not None
     assert (run.fault.kind, run.fault.ranks) == ("never_returns", (1,))
     assert run.fault.details[:2] == (BLOCKED, BLOCK)
     assert run.fault.details[2].startswith("rank 0: stands after all_reduce SUM of 5")
@@ -150,7 +149,6 @@ def test_rank_that_hangs_elsewhere_in_the_second_run_has_the_same_fault(
     later = CodeLine(LINE._replace(number=9), "")
     hangs = [Part(num_jobs=2, hangs_at=line) for line in (BLOCK, later)]
     run = playing(*((waits_for_a_peer(), hang) for hang in hangs))
-    assert run.fault is not None
     assert (run.fault.kind, run.fault.ranks) == ("never_returns", (1,))
     assert run.fault.details[:2] == (BLOCKED, later)
 
@@ -189,7 +187,6 @@ def test_the_first_of_the_ranks_that_raise_is_named_on_a_busy_machine(
     monkeypatch.setattr(WorkerGathering, "aftershock_seconds", WINDOW_SECONDS)
     late = RaisesLate(answer=WAITS, seconds_per_window=WINDOW_SECONDS / 5)
     fault = playing((late, Part((JobStarted(), RAISED)))).fault
-    assert fault is not None
     assert fault.ranks == (0,)
     # One that waits for the rank that raised is waited for no longer.
     fault = playing((waits_for_a_peer(), Part((JobStarted(), RAISED)))).fault
@@ -201,13 +198,11 @@ def test_messages_about_an_earlier_scenario_are_dropped(playing: Play) -> None:
     run = playing((fine(), Part((JobStarted(), *late, ENDED))))
     assert (run.fault, run.remarks) == (None, ())
     run = playing((waits_for_a_peer(), Part((JobStarted(), *late))))
-    assert run.fault is not None
     assert (run.fault.kind, run.fault.ranks) == ("never_returns", (1,))
 
 
 def test_no_rank_that_answers_is_a_fault_of_them_all(playing: Play) -> None:
     run = playing((Part(), Part()))
-    assert run.fault is not None
     assert (run.fault.kind, run.fault.ranks) == ("never_returns", (0, 1))
 
 
@@ -216,7 +211,6 @@ def test_stopped_rank_is_at_fault_if_it_stops_again_in_a_new_process(
 ) -> None:
     stopped = [(waits_for_a_peer(), Part(stopped=True)) for _ in range(2)]
     run = playing(*stopped)
-    assert run.fault is not None
     assert (run.fault.kind, run.fault.ranks) == ("never_returns", (1,))
     assert run.fault.details[0] == STOPPED
     assert run.remarks == ()
@@ -254,7 +248,6 @@ def test_a_signal_from_outside_has_to_end_a_process_three_times(
     assert run.fault is None
     assert len(run.remarks) == 2
     run = playing(ended(), ended(), ended())
-    assert run.fault is not None
     assert (run.fault.kind, run.fault.ranks) == ("process_died", (1,))
 
 
@@ -313,7 +306,6 @@ def test_ranks_that_all_wait_are_no_fault_if_they_go_on_in_new_processes(
     (remark,) = run.remarks
     assert remark.startswith("no rank went on; played again in a new process")
     run = playing(wait(), wait())
-    assert run.fault is not None
     assert (run.fault.kind, run.fault.ranks) == ("deadlock", (0, 1))
 
 
@@ -332,7 +324,6 @@ def test_a_rank_outside_of_the_subject_is_no_fault_if_it_goes_on_in_a_new_proces
         "rank 0 made no progress and was ended, in no line of the subject; played again"
     )
     for again in playing(imports(), imports()), playing(imports(BLOCK)):
-        assert again.fault is not None
         assert (again.fault.kind, again.fault.ranks) == ("never_returns", (0,))
 
 
@@ -346,7 +337,6 @@ def test_new_process_that_dies_in_the_scenario_needs_no_second_run(
     playing: Play, end: str
 ) -> None:
     run = playing((fine(), Part(end=end)))
-    assert run.fault is not None
     assert (run.fault.kind, run.fault.ranks) == ("process_died", (1,))
     assert run.fault.details == (f"rank 1: ended by {end}",)
 

@@ -1,7 +1,7 @@
 """The GPU of a process of a torchrun job, with stand-ins for GPUs."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -11,25 +11,17 @@ from syncverify.backends.rank_device import own_device
 from syncverify.errors import EnvironmentNotSupportedError
 
 
-class Machine:
-    """The GPUs that a process sees, by their identities."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._set = monkeypatch
-
-    def shows(self, *gpus: str, local_rank: int) -> None:
-        self._set.setenv("LOCAL_RANK", str(local_rank))
-        self._set.setattr(torch.cuda, "device_count", lambda: len(gpus))
-        self._set.setattr(
-            torch.cuda,
-            "get_device_properties",
-            lambda index: SimpleNamespace(uuid=gpus[index]),
-        )
-
-
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return Machine(monkeypatch)
+def shows(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that sets the GPUs that a process sees, by their identities."""
+
+    def gpus_of(local_rank: int, *gpus: str) -> None:
+        by_index = [SimpleNamespace(uuid=gpu) for gpu in gpus]
+        monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
+        monkeypatch.setattr(torch.cuda, "get_device_properties", by_index.__getitem__)
+
+    return gpus_of
 
 
 def store_with(*gpus: str) -> dist.Store:
@@ -49,19 +41,15 @@ def store_with(*gpus: str) -> dist.Store:
     ],
 )
 def test_a_process_takes_the_gpu_of_its_local_rank_or_its_only_one(
-    machine: Machine,
-    backend: Any,
-    shown: tuple[str, ...],
-    local_rank: int,
-    device: torch.device,
+    shows, backend, shown, local_rank, device
 ) -> None:
-    machine.shows(*shown, local_rank=local_rank)
+    shows(local_rank, *shown)
     store = store_with("GPU-a")
     assert own_device(backend, store, rank=0, world_size=2) == device
 
 
-def test_two_processes_with_one_gpu_are_refused(machine: Machine) -> None:
-    machine.shows("GPU-a", local_rank=1)
+def test_two_processes_with_one_gpu_are_refused(shows) -> None:
+    shows(1, "GPU-a")
     with pytest.raises(EnvironmentNotSupportedError) as raised:
         own_device("nccl2", store_with("GPU-b", "GPU-a"), rank=0, world_size=3)
     assert str(raised.value) == (
@@ -70,8 +58,8 @@ def test_two_processes_with_one_gpu_are_refused(machine: Machine) -> None:
     )
 
 
-def test_a_process_beyond_several_gpus_has_none(machine: Machine) -> None:
-    machine.shows("GPU-a", "GPU-b", local_rank=2)
+def test_a_process_beyond_several_gpus_has_none(shows) -> None:
+    shows(2, "GPU-a", "GPU-b")
     with pytest.raises(EnvironmentNotSupportedError) as raised:
         own_device("nccl", dist.HashStore(), rank=2, world_size=3)
     assert str(raised.value) == (

@@ -53,7 +53,6 @@ def record(program: Callable[[], object]) -> list[CollectiveLaunch]:
 
 
 def simulate(program: Callable[[], object]) -> list[CollectiveLaunch]:
-    """Return the launches of rank 1 of three."""
     machine = SimulatedMachine(3)
     threads, _ = machine.run(lambda rank: program())
     assert [thread.error for thread in threads] == [None] * 3
@@ -75,59 +74,36 @@ def ones(*shape: int, dtype: torch.dtype = F32) -> torch.Tensor:
 
 # A call of three ranks, and its record: operation, reduction, dtype, contributed elements.
 COLLECTIVES: dict[str, tuple[Callable[[], object], tuple[str, str, str, int]]] = {
-    "all_reduce": (
-        lambda: dist.all_reduce(ones(5)), ("all_reduce", "SUM", "float32", 5),
-    ),
+    "all_reduce": (lambda: dist.all_reduce(ones(5)), ("all_reduce", "SUM", "float32", 5)),
     "broadcast": (lambda: dist.broadcast(ones(4), 0), ("broadcast", "", "float32", 4)),
     "reduce": (lambda: dist.reduce(ones(4), 0), ("reduce", "SUM", "float32", 4)),
-    "all_gather": (
-        lambda: dist.all_gather(several(), ones(3)), ("all_gather", "", "float32", 3),
-    ),
+    "all_gather": (lambda: dist.all_gather(several(), ones(3)),
+        ("all_gather", "", "float32", 3)),
     "all_gather_into_tensor": (
         lambda: dist.all_gather_into_tensor(torch.cat(several()), ones(3)),
-        ("all_gather_single", "", "float32", 3),
-    ),
-    "reduce_scatter": (
-        lambda: dist.reduce_scatter(ones(3), several()),
-        ("reduce_scatter", "SUM", "float32", 9),
-    ),
-    "reduce_scatter_tensor": (
-        lambda: dist.reduce_scatter_tensor(ones(3), torch.cat(several())),
-        ("reduce_scatter_single", "SUM", "float32", 9),
-    ),
-    "gather": (
-        lambda: dist.gather(ones(3), at_root(several())), ("gather", "", "float32", 3),
-    ),
-    "scatter": (
-        lambda: dist.scatter(ones(3), at_root(several())),
-        ("scatter", "", "float32", 3),
-    ),
+        ("all_gather_single", "", "float32", 3)),
+    "reduce_scatter": (lambda: dist.reduce_scatter(ones(3), several()),
+        ("reduce_scatter", "SUM", "float32", 9)),
+    "reduce_scatter_tensor": (lambda: dist.reduce_scatter_tensor(ones(3), torch.cat(several())),
+        ("reduce_scatter_single", "SUM", "float32", 9)),
+    "gather": (lambda: dist.gather(ones(3), at_root(several())), ("gather", "", "float32", 3)),
+    "scatter": (lambda: dist.scatter(ones(3), at_root(several())),
+        ("scatter", "", "float32", 3)),
     "barrier": (dist.barrier, ("barrier", "", "", 0)),
-    "all_to_all": (
-        lambda: dist.all_to_all(several(), several()),
-        ("all_to_all", "", "float32", 9),
-    ),
+    "all_to_all": (lambda: dist.all_to_all(several(), several()),
+        ("all_to_all", "", "float32", 9)),
     "all_to_all_single": (
         lambda: dist.all_to_all_single(torch.cat(several()), torch.cat(several())),
-        ("all_to_all_single", "", "float32", 9),
-    ),
+        ("all_to_all_single", "", "float32", 9)),
     "functional all_reduce": (
         lambda: funcol.all_reduce(ones(3), "sum", dist.group.WORLD).clone(),
-        ("all_reduce", "SUM", "float32", 3),
-    ),
+        ("all_reduce", "SUM", "float32", 3)),
     "functional all_gather": (
         lambda: funcol.all_gather_tensor(ones(3), 0, dist.group.WORLD).clone(),
-        ("all_gather_single", "", "float32", 3),
-    ),
+        ("all_gather_single", "", "float32", 3)),
     "functional coalesced": (
-        lambda: [
-            t.clone()
-            for t in funcol.all_reduce_coalesced(
-                [ones(3), ones(2)], "sum", dist.group.WORLD
-            )
-        ],
-        ("all_reduce", "SUM", "float32", 5),
-    ),
+        lambda: [t.clone() for t in funcol.all_reduce_coalesced([ones(3), ones(2)], "sum",
+        dist.group.WORLD)], ("all_reduce", "SUM", "float32", 5)),
 }  # fmt: skip
 
 

@@ -105,7 +105,6 @@ def test_a_rank_that_lives_and_does_not_move_is_at_fault_and_not_its_peer(
     job.rank(status=WAITS)
     job.rank(status=LOOPS)
     fault = job.fault()
-    assert fault is not None
     assert (fault.kind, fault.ranks) == ("never_returns", (1,))
     assert fault.details == LOOPS.lines
 

@@ -47,7 +47,6 @@ def test_entry_names_its_mechanism_its_report_and_its_twin(entry: Entry) -> None
 
 
 def features_of(entry: Entry) -> frozenset[str]:
-    """Return the features of the smallest scenario that was found."""
     scenario = decode(CAUGHT[entry.name].token).scenario
     return frozenset(map(str, optional_features(scenario)))
 
@@ -126,7 +125,6 @@ def test_entries_name_the_property_and_the_cause_that_are_reported_first() -> No
 def test_a_search_meets_what_is_stored(name: str) -> None:
     budget, stored = replace(BUDGET, twin_examples=0), ROWS[name]
     row = BankPlayer(SimBackend(), budget).play(entry_of(name))
-    assert row.caught is not None
     measured = (row.caught.property, row.caught.cause, row.examples)
     assert measured == (stored.property, stored.cause, stored.examples), (
         "the figures are older than the searches: delete their rows, then `make catalogue`"

@@ -118,11 +118,9 @@ def start(
     Args:
         first: Acts of the first child, separated by `;`.
         second: Acts of the second child; or `bank`, for the command of that name.
-        descriptors: Descriptors that the owner inherits.
         patience: Limits of the owner in seconds that differ from those of the script.
         parent: Arguments of a process that starts the owner; None for this process.
         shell: Statements that a shell executes first, in the process that becomes the owner.
-        variables: Environment variables of the owner.
     """
     command = [sys.executable, "-c", SCRIPT, first, second]
     if parent is not None:
@@ -150,7 +148,6 @@ def end_all() -> None:
         running.kill()
         running.wait()
         for stream in (running.stdout, running.stderr):
-            assert stream is not None
             stream.close()
 
 

@@ -39,7 +39,6 @@ def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
     assert caught.is_right
     assert caught.is_cause_right
     found = caught.caught
-    assert found is not None
     assert (caught.examples, caught.twin_examples, caught.alarm) == (1, 3, None)
     assert found.contract == "plain"
     assert (found.ranks, found.parameters, found.steps) == (1, 1, 1)
@@ -55,7 +54,6 @@ def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
 def test_contract_names_the_features_of_the_smallest_scenario(
     caught: EntryResult,
 ) -> None:
-    assert caught.caught is not None
     plain = decode(caught.caught.token).scenario
     for events, contract in (
         (("wait_twice",), "event=wait_twice"),
@@ -63,7 +61,6 @@ def test_contract_names_the_features_of_the_smallest_scenario(
     ):
         scenario = replace(plain, events=events, accumulations=(1,) * len(events))
         brief = Caught.of(FoundViolation(Violation("name", "cause", ""), scenario))
-        assert brief is not None
         assert brief.contract == contract
         [cells] = _rows([replace(caught, caught=brief)])
         assert cells[2:4] == ("name", contract)

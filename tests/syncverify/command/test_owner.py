@@ -266,7 +266,6 @@ def test_a_rank_of_torchrun_that_is_lost_is_not_played_alone() -> None:
 
 def test_an_interrupt_ends_a_process_that_does_not_hear_it() -> None:
     running = start(f"signal.signal(2,signal.SIG_IGN);{BLOCKS}")
-    assert running.stdout is not None
     assert [running.stdout.readline() for _ in range(2)] == ["playing\n", "blocks\n"]
     running.send_signal(signal.SIGINT)
     _, err = running.communicate()
@@ -288,7 +287,6 @@ def test_an_interrupt_right_after_the_start_is_passed_on() -> None:
 def test_the_child_and_its_children_end_with_the_owner(number: int) -> None:
     """They hold stdout open while they live."""
     running = start("fork(block)")
-    assert running.stdout is not None
     assert [running.stdout.readline() for _ in range(2)] == ["playing\n", "blocks\n"]
     running.send_signal(number)
     out, err = running.communicate()

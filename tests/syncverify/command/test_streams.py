@@ -13,11 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 @pytest.mark.parametrize(
     ("closed", "code"),
-    [
-        ("exec >&-", 1),
-        ("exec <&- >&- 2>&-", 1),
-        ("exec <&- >&- 2>&-", 0),
-    ],
+    [("exec >&-", 1), ("exec <&- >&- 2>&-", 1), ("exec <&- >&- 2>&-", 0)],
 )
 def test_closed_streams_change_no_exit_code(closed: str, code: int) -> None:
     """The descriptors of closed streams are free for pipes, on which no print may go."""
@@ -38,11 +34,7 @@ def test_exit_codes_of_children_come_although_their_signal_is_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        "setattr(sys,'stdout',None)",
-        "(sys.stdout.close(),sys.stderr.close())",
-    ],
+    "change", ["setattr(sys,'stdout',None)", "(sys.stdout.close(),sys.stderr.close())"]
 )
 def test_a_subject_that_changes_streams_loses_no_verdict(change: str) -> None:
     assert played(f"{PLAYS};{change};ends(0)")[0] == 0
@@ -89,6 +81,5 @@ def _left_by_its_child(prepare: str = "") -> subprocess.Popen[str]:
     """Start an owner whose child plays in the process group of the owner."""
     joins = "os.setpgid(0,os.getpgid(os.getppid()))"
     running = start(f"signal.signal(2,signal.SIG_IGN);{joins};block()", PREPARE=prepare)
-    assert running.stdout is not None
     assert [running.stdout.readline() for _ in range(2)] == ["playing\n", "blocks\n"]
     return running

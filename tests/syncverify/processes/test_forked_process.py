@@ -41,7 +41,6 @@ Start = Callable[..., Supervised]
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Start witnesses, which end with the test."""
     (tmp_path / "witness_of_start.py").write_text(WITNESS)
     monkeypatch.syspath_prepend(str(tmp_path))
     started: list[Supervised] = []
@@ -136,10 +135,7 @@ def test_neighbours_order_their_sets_differently(
 
 @pytest.mark.parametrize(
     ("act", "reason"),
-    [
-        ("os._exit(7)", "exit code 7"),
-        ("os.kill(os.getpid(), 11)", "signal 11"),
-    ],
+    [("os._exit(7)", "exit code 7"), ("os.kill(os.getpid(), 11)", "signal 11")],
 )
 def test_end_of_a_process_is_reported(start: Start, act: str, reason: str) -> None:
     worker = start()
@@ -159,9 +155,7 @@ def test_template_that_is_lost_is_replaced(start: Start, number: int) -> None:
 
 
 @pytest.mark.parametrize("end", ["before the request", "after it"])
-def test_process_ends_with_the_code_of_a_template_that_never_forks(
-    end: str,
-) -> None:
+def test_process_ends_with_the_code_of_a_template_that_never_forks(end: str) -> None:
     with closing(forked_process._Template()) as template:
         if end == "before the request":
             template.process.kill()
@@ -214,7 +208,6 @@ def test_a_worker_keeps_a_file_with_the_number_of_the_template_s_socket() -> Non
             pass_fds=[number], stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         theirs.close()
-        assert template.stdout is not None
         requested = [end.fileno(), pipes[0], 1, 2, pipes[3]]
         with open(f"/proc/{template.pid}/fd/1", "wb") as out, template.stdout:  # noqa: PTH123
             requested[2] = out.fileno()

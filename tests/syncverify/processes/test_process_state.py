@@ -34,7 +34,6 @@ def test_the_work_of_descendants_counts_while_they_live_and_when_they_have_ended
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
-        assert child.stdout is not None
         child.stdout.readline()
         assert (
             LocalProcess(os.getpid()).work_of_descendants().seconds

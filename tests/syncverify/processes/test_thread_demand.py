@@ -19,9 +19,7 @@ Files = dict[int, tuple[Any, ...]]
 
 
 @pytest.fixture
-def demand(
-    monkeypatch: pytest.MonkeyPatch,
-) -> tuple[ThreadDemand, Files, list[float]]:
+def demand(monkeypatch: pytest.MonkeyPatch) -> tuple[ThreadDemand, Files, list[float]]:
     """Return a demand, the threads that it reads, and the clock that it reads."""
     threads: Files = {7: ("S", 1.0, 50)}
     clock = [100.0]

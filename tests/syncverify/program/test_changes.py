@@ -36,7 +36,7 @@ def test_memory_that_a_cast_gives_up_is_no_mistake_of_the_subject() -> None:
 
 
 @pytest.mark.parametrize("had_hook", [False, True])
-def test_torch_never_calls_hooks_of_an_exchanged_parameter(had_hook: bool) -> None:  # noqa: FBT001
+def test_torch_never_calls_hooks_of_an_exchanged_parameter(had_hook) -> None:
     """The reason for a pair of `NEVER_TOGETHER`; if this fails, take the pair out."""
     calls = list[int]()
 

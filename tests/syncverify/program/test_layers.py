@@ -141,10 +141,7 @@ def scenario_of_sound() -> Scenario:
 @pytest.mark.parametrize(
     ("layer", "complaint"),
     [
-        (
-            Chance,
-            "two runs give 'weight' two gradients; take all chance from the gener",
-        ),
+        (Chance, "two runs give 'weight' two gradients; take all chance from the gener"),
         (NanLoss, "its loss is not finite"),
         (InfiniteGradient, "the gradient of 'weight' is not finite"),
         (Unused, "its loss does not use 'other'"),
@@ -155,12 +152,11 @@ def scenario_of_sound() -> Scenario:
         (ChangingData, "it changes its parameter 'weight'"),
         (
             SparseTable,
-            "leave sparse=False; no scenario describes the sparse gradient of 'weight'",
-        ),
+            "leave sparse=False; no scenario describes the sparse gradient of 'weight'"),
         (WithoutParameters, "it has no parameters"),
         (Exiting, "SystemExit: 3"),
     ],
-)
+)  # fmt: skip
 def test_a_layer_is_refused_in_one_line(layer: type, complaint: str) -> None:
     path = f"{__name__}:{layer.__name__}"
     for _ in range(2):  # a layer that was refused stays unknown

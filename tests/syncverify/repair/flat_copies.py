@@ -8,7 +8,6 @@ from torch.distributed.tensor import DTensor
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the part of this rank."""
     return tensor.to_local().detach() if isinstance(tensor, DTensor) else tensor
 
 

@@ -37,7 +37,6 @@ def joined(edits: Iterable[Edit]) -> list[str]:
 
 
 def changed(text: str) -> list[str]:
-    """Return the body of the function `f` after each change."""
     file = source(text)
     return joined(mutations(file, function_f(file), Names.of([file.tree])))
 
@@ -74,7 +73,6 @@ MAPPING = "self.seen.get(name, 0) + 1"
 
 
 def f(*lines: str) -> str:
-    """Return a function with these lines."""
     return "\n    ".join(("def f(self):", *lines))
 
 
@@ -85,24 +83,19 @@ def f(*lines: str) -> str:
         (f("return a.b() * c"), ["return a.b()", "return c"]),
         (f("return a.b(c)[:1]"), ["return a.b(c)"]),
         (
-            COMPARED,
-            ["return self.n == self.m", "return self.n == self.required", "return self.n == 0"],
-        ),
+            COMPARED, ["return self.n == self.m", "return self.n == self.required",
+            "return self.n == 0"]),
         (f("if a:", "    b()", "return c"), ["b()", "", "pass", "", "pass"]),
-        (
-            f("s.wait_stream(torch.cuda.default_stream())"),
-            ["s.wait_stream(torch.cuda.current_stream())", "", "pass"],
-        ),
+        (f("s.wait_stream(torch.cuda.default_stream())"),
+            ["s.wait_stream(torch.cuda.current_stream())", "", "pass"]),
         (f('"""Say."""', "return a"), []),
         (SENDS, ["dist.broadcast(b, 0)"]),
         (OVERRIDE.format("pass"), [f"return {CALL}"]),
         (OVERRIDE.format("self.n += 1"), [CALL, CALL]),
         (OVERRIDE.format("self.n += super().f(a, b=b)"), []),
         (f("self.n = getattr(self, 'n', 0) + 1"), ["self.n += getattr(self, 'n', 0) + 1"]),
-        (
-            f(f"self.seen[name] = {MAPPING}"),
-            [f"self.seen[name] += {MAPPING}", f"self.seen[name].copy_({MAPPING})"],
-        ),
+        (f(f"self.seen[name] = {MAPPING}"),
+            [f"self.seen[name] += {MAPPING}", f"self.seen[name].copy_({MAPPING})"]),
         # A number that is rounded up is not rounded again.
         (f("return -(-a // b)"), ["return 0", "return --a", "return -b", "return -(0 // b)"]),
     ],

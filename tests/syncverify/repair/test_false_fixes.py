@@ -18,7 +18,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject
-from tests.programs import violations
+from tests.programs import one_parameter, violations
 
 BACKEND = SimBackend()
 COPIES, BUCKETS = "flat_copies", "flat_buckets"
@@ -122,9 +122,7 @@ def changed(
 
 SPEC = ParameterSpec("p0", (), ("R", "R"))
 TWO_AXES = Scenario(MeshSpec((1, 2), ("dp", "tp")), (SPEC,), (1,), 1 << 20)
-ONE_AXIS = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 1 << 20
-)
+ONE_AXIS = one_parameter(2, "p0", ())
 TWICE = Scenario(MeshSpec((2, 2), ("dp", "tp")), (SPEC,), (2,), 1 << 20)
 
 

@@ -9,13 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.catalogue import entry_of
-from syncverify.judge.properties import check
 from syncverify.program.modules import module_parameters
 from syncverify.program.modules.layers import forget_layers, provide_layers
 from syncverify.repair import diagnosis
@@ -30,6 +28,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.witness.fix import Fix
+from tests.programs import violations
 
 PAIR = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("w", (3,), ("R",)),), (2,), 1 << 20
@@ -38,8 +37,7 @@ BACKEND = SimBackend()
 
 
 def violation(subject: Subject) -> FoundViolation | None:
-    run = BACKEND.run(PAIR, subject)
-    found = check(PAIR, run, subject.capabilities)
+    found = violations(subject, PAIR)
     return FoundViolation(found[0], PAIR) if found else None
 
 
@@ -57,10 +55,7 @@ def fix_of(entry_id: str) -> Fix | None:
         (
             "final-join-missing",
             "side_streams.py:34 in wait",
-            (
-                "  self.join()",
-                "+ torch.cuda.current_stream().wait_stream(self.comm)",
-            ),
+            ("  self.join()", "+ torch.cuda.current_stream().wait_stream(self.comm)"),
         ),
         (
             "double-accumulation-division",
@@ -89,12 +84,10 @@ class DropsHandles(PlainGrads):
 
     capabilities = Capabilities(tensors="local", device="cuda", reduction="sum")
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.group = dist.new_group()
 
-    @override
     def wait(self) -> None:
         grads = [p.grad for p in self.parameters if p.grad is not None]
         [dist.all_reduce(g, group=self.group, async_op=True) for g in grads]
@@ -169,7 +162,6 @@ def test_the_last_bucket_is_sent_by_wait_and_not_each_parameter_alone() -> None:
 class NotesTheOrder(PlainGrads):
     """Notes gradients in a list that is not there, for a use that no scenario shows."""
 
-    @override
     def bind(self) -> None:
         self.orders: list[list[nn.Parameter]] = []
         for parameter in self.parameters:
@@ -190,7 +182,6 @@ def test_the_line_that_raises_is_neither_removed_nor_kept_from_running() -> None
 
 
 class NoSum(PlainGrads):
-    @override
     def wait(self) -> None:
         pass
 
@@ -212,7 +203,7 @@ def test_a_change_that_breaks_a_layer_of_the_same_file_is_no_fix() -> None:
     mesh = MeshSpec((2,), ("dp",))
     trained = Scenario(mesh, module_parameters("Own", mesh), (1,), 1, module="Own")
     subject = resolve(NoSum, contract)
-    first, *_ = check(trained, BACKEND.run(trained, subject), contract)
+    first, *_ = violations(subject, trained)
     game = Game(FoundViolation(first, trained), subject, BACKEND)
     source = source_of(__file__)
     assert source is not None
@@ -233,7 +224,6 @@ class IsWrongForManyParameters(PlainGrads):
 
     capabilities = replace(Capabilities(), varying_accumulations=True)
 
-    @override
     def wait(self) -> None:
         super().wait()
         if len(self.parameters) > 20:
@@ -245,7 +235,6 @@ class IsWrongEverywhere(PlainGrads):
 
     capabilities = replace(Capabilities(), varying_accumulations=True)
 
-    @override
     def wait(self) -> None:
         super().wait()
         for parameter in self.parameters:
@@ -261,7 +250,7 @@ def deciders(subject: type) -> list[str]:
     specs = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(21))
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1 << 20)
     found, backend = resolve(subject), SimBackend()
-    first, *_ = check(scenario, backend.run(scenario, found), found.capabilities)
+    first, *_ = violations(found, scenario)
     entry = diagnosis.diagnosed(FoundViolation(first, scenario), found, backend)
     return [f"{each.line.function}: {each.code}" for each in entry.deciders]
 
@@ -286,7 +275,6 @@ def test_no_line_of_the_plain_path_decides() -> None:
 class TakesTheLastAxisFirst(PlainGrads):
     """Sums twice over the last axis of two, and not at all over the first one."""
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             gradient = parameter.grad
@@ -308,11 +296,7 @@ def program(shape: tuple[int, int], dtype: str = "float32") -> Scenario:
 
 def entries(subject: Subject, *scenarios: Scenario) -> list[FoundViolation]:
     """Return the first violation of each scenario."""
-    found = list[FoundViolation]()
-    for each in scenarios:
-        first, *_ = check(each, BACKEND.run(each, subject), subject.capabilities)
-        found.append(FoundViolation(first, each))
-    return found
+    return [FoundViolation(violations(subject, each)[0], each) for each in scenarios]
 
 
 def reported_by_fix(subject: type, *scenarios: Scenario) -> list[FoundViolation]:

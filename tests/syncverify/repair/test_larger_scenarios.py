@@ -6,26 +6,21 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
-from syncverify.repair.larger_scenarios import (
-    with_fewer_readings,
-    with_witness,
-)
+from syncverify.repair.larger_scenarios import with_fewer_readings, with_witness
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.witness.witness import NoWitness, Witness
+from tests.programs import one_parameter
 
-LONE = Scenario(
-    MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 1 << 20
-)
+LONE = one_parameter(1, "p0", ())
 BACKEND = SimBackend()
 PLAIN = Capabilities()
 
@@ -59,12 +54,10 @@ class SideStreamNotJoined:
 class HandlesDropped(SideStreamNotJoined):
     """Drops the handles of its reductions: on several ranks each order is wrong."""
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             self.reduce(parameter.grad)
 
-    @override
     def reduce(self, gradient: Any) -> None:
         group = gradient.device_mesh.get_group()
         dist.all_reduce(gradient.to_local(), group=group, async_op=True)
@@ -73,7 +66,6 @@ class HandlesDropped(SideStreamNotJoined):
 class HarmlessWriteNotJoined(SideStreamNotJoined):
     """Writes the same values once more on a side stream."""
 
-    @override
     def reduce(self, gradient: Any) -> None:
         gradient.to_local().mul_(1)
 
@@ -129,7 +121,6 @@ def test_a_gradient_that_is_wrong_in_each_order_may_be_another_defect() -> None:
 
 
 class DividesByParameters(PlainGrads):
-    @override
     def wait(self) -> None:
         super().wait()
         for parameter in self.parameters:
@@ -137,7 +128,6 @@ class DividesByParameters(PlainGrads):
 
 
 class DividesByCount(PlainGrads):
-    @override
     def wait(self) -> None:
         super().wait()
         for parameter in self.parameters:

@@ -1,7 +1,5 @@
 """What did not happen has no line: the statement that kept it from happening is shown."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -11,7 +9,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 from syncverify.adapters import HooksAdapter, LossModule
 from syncverify.backends.sim import SimBackend
@@ -22,10 +19,10 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation, LeftOut
 from syncverify.subjects.subject import resolve
+from tests.programs import one_parameter, violations
 
 
 class SkipsInABranch(CountsHookCalls):
-    @override
     def note(self, parameter: nn.Parameter) -> None:
         self.counts[parameter] += 1
         if self.counts[parameter] > self.required and parameter.grad is not None:
@@ -33,7 +30,6 @@ class SkipsInABranch(CountsHookCalls):
 
 
 class ForgetsTheLast(CountsHookCalls):
-    @override
     def bind(self) -> None:
         self.counts = dict.fromkeys(self.parameters, 0)
         for parameter in self.parameters[:-1]:
@@ -42,7 +38,6 @@ class ForgetsTheLast(CountsHookCalls):
 
 
 class LeavesEarly(CountsHookCalls):
-    @override
     def note(self, parameter: nn.Parameter) -> None:
         if self.required:
             return
@@ -50,7 +45,6 @@ class LeavesEarly(CountsHookCalls):
 
 
 class HooksCopies(CountsHookCalls):
-    @override
     def bind(self) -> None:
         self.counts = dict.fromkeys(self.parameters, 0)
         for parameter in self.parameters:
@@ -59,20 +53,17 @@ class HooksCopies(CountsHookCalls):
 
 
 class NeverResets(CountsHookCalls):
-    @override
     def zero_grad(self) -> None:
         for parameter in self.parameters:
             parameter.grad = None
 
 
 class NeverClears(CountsHookCalls):
-    @override
     def zero_grad(self) -> None:
         self.counts = dict.fromkeys(self.parameters, 0)
 
 
 class KeepsHooks(CountsHookCalls):
-    @override
     def unbind(self) -> None:
         self.zero_grad()
 
@@ -81,8 +72,7 @@ def decided(subject: type, cause: str) -> list[str]:
     specs = (ParameterSpec("p0", (2,), ("R",)),)
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1, 1), 1 << 20)
     found, backend = resolve(subject), SimBackend()
-    run = backend.run(scenario, found)
-    first, *others = check(scenario, run, found.capabilities)
+    first, *others = violations(found, scenario)
     same = next((each for each in (first, *others) if each.cause == cause), None)
     violation = same or replace(first, cause=cause)
     lines = left_out(FoundViolation(violation, scenario), found, backend)
@@ -96,36 +86,20 @@ TO_CLEAR = "(which has to clear it)"
 @pytest.mark.parametrize(
     ("subject", "cause", "starts", "end"),
     [
-        (
-            SkipsInABranch,
-            "not_reduced",
-            ["note: if self.counts[parameter] > "],
-            NO_LAUNCH.format(0),
-        ),
-        (
-            ForgetsTheLast,
-            "not_reduced",
-            ["bind: for parameter in self.parameters[:-1]: "],
-            NO_LAUNCH.format(0),
-        ),
+        (SkipsInABranch, "not_reduced", ["note: if self.counts[parameter] > "],
+            NO_LAUNCH.format(0)),
+        (ForgetsTheLast, "not_reduced", ["bind: for parameter in self.parameters[:-1]: "],
+            NO_LAUNCH.format(0)),
         (LeavesEarly, "not_reduced", ["note: if self.required: "], NO_LAUNCH.format(0)),
-        (
-            HooksCopies,
-            "not_reduced",
-            ["bind: copy.register_post_accumulate_grad_hook(self.note) "],
-            NO_LAUNCH.format(0),
-        ),
-        (
-            NeverResets,
-            "not_reset",
-            ["note: if self.counts[parameter] == "],
-            NO_LAUNCH.format(1),
-        ),
+        (HooksCopies, "not_reduced",
+            ["bind: copy.register_post_accumulate_grad_hook(self.note) "], NO_LAUNCH.format(0)),
+        (NeverResets, "not_reset", ["note: if self.counts[parameter] == "],
+            NO_LAUNCH.format(1)),
         (NeverClears, "gradient_left", ["zero_grad: def zero_grad(self) "], TO_CLEAR),
         (KeepsHooks, "hook_left", ["unbind: def unbind(self) "], TO_CLEAR),
         (NeverClears, "replicas_differ", [], ""),
     ],
-)
+)  # fmt: skip
 def test_what_is_left_out_has_a_place(
     subject: type, cause: str, starts: list[str], end: str
 ) -> None:
@@ -141,7 +115,6 @@ class SkipsLargeBuckets(CountsHookCalls):
 
     extras: ClassVar[list[nn.Parameter]] = []
 
-    @override
     def note(self, parameter: nn.Parameter) -> None:
         self.flush()
         self.counts[parameter] += 1
@@ -149,7 +122,6 @@ class SkipsLargeBuckets(CountsHookCalls):
             assert parameter.grad is not None
             self.reduce(parameter.grad)
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         assert isinstance(gradient, DTensor)
         for axis, placement in enumerate(gradient.placements):
@@ -166,8 +138,7 @@ def test_a_loop_that_is_empty_where_all_is_right_is_no_place() -> None:
     specs = (ParameterSpec("p0", (2, 2), ("R",)),)
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1 << 20)
     subject, backend = resolve(SkipsLargeBuckets), SimBackend()
-    run = backend.run(scenario, subject)
-    first, *_ = check(scenario, run, subject.capabilities)
+    first, *_ = violations(subject, scenario)
     places = left_out(FoundViolation(first, scenario), subject, backend)
     assert [each.line.line.function for each in places] == ["note"]
 
@@ -175,9 +146,7 @@ def test_a_loop_that_is_empty_where_all_is_right_is_no_place() -> None:
 # A line that waits for some of the handles is named, and never one that waits for all.
 
 
-ONE_ELEMENT = Scenario(
-    MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 1 << 20
-)
+ONE_ELEMENT = one_parameter(1, "p0", ())
 
 
 class Handles:
@@ -206,11 +175,9 @@ class Unwaited(Handles):
 class HandlesSubject(HooksAdapter):
     made: type[Handles] = Handles
 
-    @override
     def wrap(self, module: LossModule) -> Handles:
         return self.made(self.parameters)
 
-    @override
     def synchronize(self) -> None:
         self.wrapped.finish()
 

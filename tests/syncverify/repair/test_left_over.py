@@ -1,30 +1,26 @@
 """A value that a step leaves in a subject is reported if its reset mends the next step."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 from torch import nn
-from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 from syncverify.judge.evidence import Evidence
-from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
 from syncverify.repair.left_over import left_over
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import resolve
+from tests.programs import violations
 
 
 class KeepsCounts(CountsHookCalls):
-    @override
     def zero_grad(self) -> None:
         PlainGrads.zero_grad(self)
 
@@ -40,7 +36,6 @@ class Bucket:
 class KeepsReady(PlainGrads):
     """Sends a bucket when all its parameters are ready, and they stay it."""
 
-    @override
     def bind(self) -> None:
         self.buckets = [Bucket(self.parameters)]
         self.step = 0
@@ -55,7 +50,6 @@ class KeepsReady(PlainGrads):
             for each in bucket.parameters:
                 self.reduce(each.grad)  # type: ignore[arg-type]
 
-    @override
     def wait(self) -> None:
         self.step += 1
 
@@ -63,12 +57,10 @@ class KeepsReady(PlainGrads):
 class KeepsWorks(PlainGrads):
     """Writes the sums of all steps into `.grad`, the old ones too."""
 
-    @override
     def bind(self) -> None:
         self.works: list[Any] = []
         self.number_of_steps = 0
 
-    @override
     def wait(self) -> None:
         self.number_of_steps += 1
         for parameter in self.parameters:
@@ -84,12 +76,10 @@ class KeepsWorks(PlainGrads):
 class KeepsTwoThings(KeepsWorks):
     """Also remembers that a step is done, and does nothing in the next one."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.is_done = False
 
-    @override
     def wait(self) -> None:
         if self.is_done:
             return
@@ -100,7 +90,6 @@ class KeepsTwoThings(KeepsWorks):
 class IsWrongInLaterSteps(PlainGrads):
     """Counts its steps, and is wrong for another reason: what a hook remembers."""
 
-    @override
     def bind(self) -> None:
         self.step = 0
         seen = list[nn.Parameter]()
@@ -109,7 +98,6 @@ class IsWrongInLaterSteps(PlainGrads):
             self.handles.append(hook)
         self.seen = lambda: len(seen)
 
-    @override
     def wait(self) -> None:
         self.step += 1
         super().wait()
@@ -121,9 +109,8 @@ class IsWrongInLaterSteps(PlainGrads):
 def found_in(subject: type, accumulations: tuple[int, ...]) -> FoundViolation | None:
     specs = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2))
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, accumulations, 1 << 20)
-    found, backend = resolve(subject), SimBackend()
-    violations = check(scenario, backend.run(scenario, found), found.capabilities)
-    return FoundViolation(violations[0], scenario) if violations else None
+    found = violations(subject, scenario)
+    return FoundViolation(found[0], scenario) if found else None
 
 
 def left_over_lines(

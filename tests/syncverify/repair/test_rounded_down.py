@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from typing_extensions import override
 
 import syncverify
 from syncverify.backends.sim import SimBackend
@@ -38,7 +37,6 @@ class InPairs(PlainGrads):
     def num_pairs(self) -> int:
         return len(self.parameters) // 2
 
-    @override
     def wait(self) -> None:
         for number in range(self.num_pairs()):
             for parameter in self.parameters[2 * number : 2 * number + 2]:
@@ -49,7 +47,6 @@ class InPairs(PlainGrads):
 class InAllPairs(InPairs):
     """Is right: the number is rounded up."""
 
-    @override
     def num_pairs(self) -> int:
         return math.ceil(len(self.parameters) / 2)
 
@@ -62,7 +59,6 @@ class InShards(PlainGrads):
     def length(self, numel: int, num_shards: int) -> int:
         return numel // num_shards
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         assert isinstance(gradient, DTensor)
         flat = gradient.to_local().detach().view(-1)

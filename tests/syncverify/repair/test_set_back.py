@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 from torch import nn
-from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.judge.properties import check
 from syncverify.plain_text import counted
 from syncverify.repair.fix_search import find_fix
 from syncverify.repair.left_over import left_over
@@ -23,6 +21,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import Part, ShownValue, shown_value
 from syncverify.subjects.subject import resolve
+from tests.programs import violations
 
 SUBJECT = """
 class Sync:
@@ -79,24 +78,15 @@ def lines(*left_over: LeftOver) -> list[tuple[str, ...]]:
         (left(".is_done", before=False), ("self.is_done = False",)),
         (left_size(".works"), ("self.works.clear()",)),
         (left(".count", "[p0]"), ("for key in self.count:", "    self.count[key] = 0")),
-        (
-            left(".count", "[3]"),
-            ("for index in range(len(self.count)):", "    self.count[index] = 0"),
-        ),
-        (
-            left_size(".buckets", "[0]", "['ready']"),
-            ("for each in self.buckets:", "    each['ready'].clear()"),
-        ),
-        (
-            left(".of", "[p0]", ".count"),
-            ("for each in self.of.values():", "    each.count = 0"),
-        ),
-        (
-            left_size(".ready", "[p0]"),
-            ("for each in self.ready.values():", "    each.clear()"),
-        ),
+        (left(".count", "[3]"),
+            ("for index in range(len(self.count)):", "    self.count[index] = 0")),
+        (left_size(".buckets", "[0]", "['ready']"),
+            ("for each in self.buckets:", "    each['ready'].clear()")),
+        (left(".of", "[p0]", ".count"),
+            ("for each in self.of.values():", "    each.count = 0")),
+        (left_size(".ready", "[p0]"), ("for each in self.ready.values():", "    each.clear()")),
     ],
-)
+)  # fmt: skip
 def test_a_value_is_set_back_at_the_end_of_a_step(
     value: LeftOver, expected: tuple[str, ...]
 ) -> None:
@@ -108,7 +98,6 @@ class KeepsReady(PlainGrads):
 
     capabilities = Capabilities(varying_accumulations=True)
 
-    @override
     def bind(self) -> None:
         self.buckets = [{"ready": set[nn.Parameter]()}]
         self.counts = dict.fromkeys(self.parameters, 0)
@@ -126,12 +115,10 @@ class KeepsReady(PlainGrads):
             for each in self.parameters:
                 self.reduce(each.grad)  # type: ignore[arg-type]
 
-    @override
     def wait(self) -> None:
         for parameter in self.parameters:
             self.counts[parameter] = 0
 
-    @override
     def zero_grad(self) -> None:
         for parameter in self.parameters:
             parameter.grad = None
@@ -142,7 +129,7 @@ def test_the_fix_sets_back_what_is_left_over() -> None:
     specs = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2))
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1, 1), 1 << 20)
     subject, backend = resolve(KeepsReady), SimBackend()
-    first, *_ = check(scenario, backend.run(scenario, subject), subject.capabilities)
+    first, *_ = violations(subject, scenario)
     entry = FoundViolation(first, scenario)
     entry = replace(entry, left_over=left_over(entry, subject, backend))
     fix = find_fix(entry, subject, backend)

@@ -63,9 +63,7 @@ def test_promises_that_a_contract_does_not_make_are_reported() -> None:
     ],
 )
 def test_enough_is_every_value_and_so_many_pairs(
-    summary: CoverageSummary,
-    percent: float,
-    is_enough: bool,  # noqa: FBT001  # a parameter of a table
+    summary: CoverageSummary, percent: float, is_enough
 ) -> None:
     assert (summary.gap(percent) is None) == is_enough
 

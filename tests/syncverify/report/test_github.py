@@ -10,7 +10,6 @@ from syncverify.report import annotations
 from syncverify.report.annotations import annotation_of_job
 from syncverify.report.checkout import checkout
 from syncverify.report.github import workflow_command
-from syncverify.settings import REPORT_FORMATS
 from syncverify.trace.source_lines import SourceLine
 
 
@@ -76,7 +75,3 @@ def test_a_violation_of_a_job_names_a_file_of_the_checkout(clone: Path) -> None:
     assert of_job("gone.py") == "::error title=syncverify::" + message.format(
         "gone.py:31"
     )
-
-
-def test_each_format_has_a_writer() -> None:
-    assert annotations._WRITERS.keys() == REPORT_FORMATS.keys()

@@ -90,8 +90,7 @@ def test_definition_of_a_built_in_subject_counts(name: str) -> None:
 def report() -> Report:
     with pytest.raises(PropertyViolation) as raised:
         verify(Raises, ranks=1, examples=1, seed=0)
-    found: Report = raised.value.report
-    return found
+    return raised.value.report
 
 
 @pytest.mark.long

@@ -54,10 +54,7 @@ def diagnosis(subject: type[Reads]) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("subject", "argument"),
-    [
-        (TakesDicts, "param_groups"),
-        (NamesThemParameters, "parameters"),
-    ],
+    [(TakesDicts, "param_groups"), (NamesThemParameters, "parameters")],
 )
 def test_the_form_of_groups_is_in_the_hint(subject: type[Reads], argument: str) -> None:
     shown = diagnosis(subject)

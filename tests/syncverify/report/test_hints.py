@@ -103,10 +103,7 @@ def test_a_frozen_parameter_beside_one_that_is_not_reduced_is_reported(
 @pytest.mark.parametrize(
     ("accumulations", "part"),
     [
-        (
-            (2, 2),
-            "look for a counter, or a number of micro-batches, that is not reset",
-        ),
+        ((2, 2), "look for a counter, or a number of micro-batches, that is not reset"),
         (
             (1, 2),
             "step 1 has 2 micro-batches, and the step before had 1: look at what set_",

@@ -16,25 +16,12 @@ from syncverify.trace.source_lines import CodeLine, SourceLine
 from syncverify.witness.fix import Fix
 
 VALUES = (
-    LeftOver(
-        (Part("attribute", ".count"), Part("key", "[p0]", is_any=True)),
-        shown_value(0),
-        shown_value(2),
-        1,
-    ),
-    LeftOver(
-        (Part("attribute", ".works"),),
-        ShownValue("0 elements", 0),
-        ShownValue("1 element", 1),
-        1,
-    ),
-    LeftOver(
-        (Part("attribute", ".cache"),),
-        shown_value(None),
-        ShownValue("3 elements", 3),
-        1,
-    ),
-)
+    LeftOver((Part("attribute", ".count"), Part("key", "[p0]", is_any=True)), shown_value(0),
+        shown_value(2), 1),
+    LeftOver((Part("attribute", ".works"),), ShownValue("0 elements", 0),
+        ShownValue("1 element", 1), 1),
+    LeftOver((Part("attribute", ".cache"),), shown_value(None), ShownValue("3 elements", 3), 1),
+)  # fmt: skip
 ENTRY = FoundViolation(
     Violation(
         property="bucket_is_exclusive_while_reducing",

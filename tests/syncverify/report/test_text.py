@@ -10,12 +10,7 @@ from syncverify.judge.evidence import Event, WrongGradient
 from syncverify.judge.ordering.races import Race
 from syncverify.judge.violation import Violation
 from syncverify.report.report import Report, violation_json
-from syncverify.report.text import (
-    diagnosis,
-    scenario_lines,
-    verdict,
-    violation_text,
-)
+from syncverify.report.text import diagnosis, scenario_lines, verdict, violation_text
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule
@@ -25,6 +20,7 @@ from syncverify.trace.records import Access, Moment
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.source_lines import SourceLine
 from syncverify.witness.witness import NoWitness, Witness
+from tests.programs import one_parameter
 
 SCENARIO = Scenario(
     MeshSpec((2, 2), ("dp", "tp")),
@@ -143,9 +139,7 @@ def test_many_parameters_that_differ_in_name_alone_share_a_line() -> None:
 
 
 def test_ordinary_tensors_have_no_placements() -> None:
-    scenario = Scenario(
-        MeshSpec((2,), ("dp",)), (ParameterSpec("w", (3,), ("R",)),), (1,), 64
-    )
+    scenario = one_parameter(2, "w", cap_bytes=64)
     *_, shown = scenario_lines(scenario, "local")
     assert shown == "  w: shape (3,), float32, ordinary tensor, group 0"
     entry = FoundViolation(VIOLATION, scenario, tensors="local")
@@ -157,18 +151,14 @@ def test_ordinary_tensors_have_no_placements() -> None:
 
 OTHER_VALUES: dict[type, dict[str, object]] = {
     MeshSpec: {"shape": (4, 1), "axis_names": (), "order": "permuted"},
-    ParameterSpec: {
-        "name": "w", "global_shape": (7,), "placements": ("P", "S0"), "dtype": "float64",
-        "grad_dtype": None, "requires_grad": False, "group": 1, "num_listed": 2,
-        "also_in_next_group": True, "memory_format": "transposed", "used": "never",
-        "use": "twice", "gradient": "inf", "on_mesh": "transposed",
-    },
-    Scenario: {
-        "accumulations": (3, 1), "bucket_cap_bytes": 8, "events": ("wait_twice", "plain"),
-        "launch": "step_on_side_stream", "readiness": "by_rank", "backward": "anomaly",
-        "module": "mlp", "synchronizers": "two", "evaluation": "before_steps",
-        "replicas": "unequal", "update": "in_backward",
-    },
+    ParameterSpec: {"name": "w", "global_shape": (7,), "placements": ("P", "S0"),
+        "dtype": "float64", "grad_dtype": None, "requires_grad": False, "group": 1,
+        "num_listed": 2, "also_in_next_group": True, "memory_format": "transposed",
+        "used": "never", "use": "twice", "gradient": "inf", "on_mesh": "transposed"},
+    Scenario: {"accumulations": (3, 1), "bucket_cap_bytes": 8,
+        "events": ("wait_twice", "plain"), "launch": "step_on_side_stream",
+        "readiness": "by_rank", "backward": "anomaly", "module": "mlp", "synchronizers": "two",
+        "evaluation": "before_steps", "replicas": "unequal", "update": "in_backward"},
 }  # fmt: skip
 
 

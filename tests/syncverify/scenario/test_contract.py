@@ -52,22 +52,14 @@ def test_a_file_changes_the_fields_that_it_names(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("rigth = []", "unknown key 'rigth'; the nearest key is 'right'"),
-        (
-            "right = 'event'",
-            "expected right as a list of features such as 'event=tail'",
-        ),
-        (
-            "reduction = 'max'",
-            "expected `reduction` of a contract as 'sum' or 'mean', got 'max'",
-        ),
-        (
-            "layers = ['a']",
-            "expected each of `layers` of a contract as 'module:attribute'",
-        ),
+        ("right = 'event'", "expected right as a list of features such as 'event=tail'"),
+        ("reduction = 'max'",
+            "expected `reduction` of a contract as 'sum' or 'mean', got 'max'"),
+        ("layers = ['a']", "expected each of `layers` of a contract as 'module:attribute'"),
         ("right = [", "is no TOML"),
         (None, "cannot be read"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_named(tmp_path: Path, text: str | None, complaint: str) -> None:
     file = tmp_path / "contract.toml"
     if text is not None:
@@ -126,31 +118,21 @@ PLAIN_IN_VAIN = (
     "unless `outside` or `refused` names them; take it out"
 )
 REFUSED: dict[str, tuple[dict[str, set[str]], str]] = {
-    "slip in a value": (
-        {"features": {"event=tial"}},
+    "slip in a value": ({"features": {"event=tial"}},
         ("unknown feature 'event=tial' in `features`, expected `topic` or `topic=value`; "
-        "the nearest is 'event=tail'"),
-    ),
-    "topic of plain values alone": (
-        {"outside": {"buckets"}},
+        "the nearest is 'event=tail'")),
+    "topic of plain values alone": ({"outside": {"buckets"}},
         ("unknown feature 'buckets' in `outside`, expected `topic` or `topic=value`; the "
-        "nearest is 'buckets=3 groups'"),
-    ),
-    "more ranks than Python reads digits": (
-        {"outside": {"ranks=" + "9" * 5000}},
+        "nearest is 'buckets=3 groups'")),
+    "more ranks than Python reads digits": ({"outside": {"ranks=" + "9" * 5000}},
         ("unknown feature 'ranks=" + "9" * 5000 + "' in `outside`, expected `topic` or "
-        "`topic=value`; a number of ranks is at least 1, such as 'ranks=4'"),
-    ),
-    "plain value that is promised": (
-        {"features": {"dtype=float16"}}, f"'dtype=float16' in `features` {PLAIN_IN_VAIN}",
-    ),
-    "outside of a plain contract": (
-        {"outside": {"event=tail"}}, f"'event=tail' {BEYOND_IN_VAIN}",
-    ),
-    "right and refused": (
-        {"right": {"event=tail"}, "refused": {"event=tail"}},
-        "'event=tail' is in `right` and in `refused`: take it out of one of them",
-    ),
+        "`topic=value`; a number of ranks is at least 1, such as 'ranks=4'")),
+    "plain value that is promised": ({"features": {"dtype=float16"}},
+        f"'dtype=float16' in `features` {PLAIN_IN_VAIN}"),
+    "outside of a plain contract": ({"outside": {"event=tail"}},
+        f"'event=tail' {BEYOND_IN_VAIN}"),
+    "right and refused": ({"right": {"event=tail"}, "refused": {"event=tail"}},
+        "'event=tail' is in `right` and in `refused`: take it out of one of them"),
 }  # fmt: skip
 
 

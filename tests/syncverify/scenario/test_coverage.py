@@ -40,23 +40,13 @@ def test_large_scenario_counts_each_of_its_values() -> None:
     assert nonzero(coverage) == {
         "ranks": {"4": 1},
         "mesh": {"2 axes": 1},
-        "parameters": {
-            "replicated": 1,
-            "sharded": 1,
-            "uneven or empty shard": 1,
-            "frozen": 1,
-        },
-        "dtype": {
-            "float32": 1,
-            "bfloat16": 1,
-            "own gradient dtype": 1,
-            "several": 1,
-        },
+        "parameters": {"replicated": 1, "sharded": 1, "uneven or empty shard": 1, "frozen": 1},
+        "dtype": {"float32": 1, "bfloat16": 1, "own gradient dtype": 1, "several": 1},
         "reduction": {"over 1 axis": 1, "over 2 axes": 1},
         "accumulations": {"1": 1, "2": 1, "varying": 1},
         "steps": {"2": 1},
         "buckets": {"cap splits": 1, "2 groups": 1},
-    }
+    }  # fmt: skip
 
 
 def test_cap_splits_counts_trainable_local_bytes_of_one_group() -> None:

@@ -44,22 +44,16 @@ GRID = MeshSpec((2, 2), ("dp", "tp"))
 @pytest.mark.parametrize(
     ("spec", "placements", "stride"),
     [
-        (
-            ParameterSpec("p", (5, 4), ("S0", "R"), memory_format="transposed"),
-            (Shard(0), Replicate()),
-            (1, 5),
-        ),
+        (ParameterSpec("p", (5, 4), ("S0", "R"), memory_format="transposed"),
+            (Shard(0), Replicate()), (1, 5)),
         (ParameterSpec("p", (5, 4), ("P", "S1")), (Replicate(), Shard(1)), (4, 1)),
         (ParameterSpec("p", (5, 4), ("-", "S0")), (Shard(0),), (4, 1)),
-        (
-            ParameterSpec("p", (8,), ("_S0", "S0")),
-            (_StridedShard(0, split_factor=2), Shard(0)),
-            (1,),
-        ),
+        (ParameterSpec("p", (8,), ("_S0", "S0")), (_StridedShard(0, split_factor=2), Shard(0)),
+            (1,)),
         # More than any memory holds: only the part is ever made.
         (ParameterSpec("p", (2**60,), ("R", "R")), (Replicate(), Replicate()), (1,)),
     ],
-)
+)  # fmt: skip
 def test_a_part_becomes_a_tensor_of_the_whole_without_communication(
     spec: ParameterSpec,
     placements: tuple[Placement, ...],

@@ -99,8 +99,7 @@ def test_steps_after_a_refusal_count_for_nothing() -> None:
 
 def test_values_that_no_scenario_can_judge_are_not_in_the_space() -> None:
     event = Capabilities(
-        features=frozenset({"event"}),
-        outside=frozenset({"steps=2", "steps=3"}),
+        features=frozenset({"event"}), outside=frozenset({"steps=2", "steps=3"})
     )
     values = Space(event, 4).values()["event"]
     assert "rebind" not in values

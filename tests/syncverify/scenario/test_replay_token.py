@@ -110,43 +110,29 @@ BAD_TOKENS = {
     "choice is true": token_of([*packed()[:3], [True]]),
     "property is a number": token_of([1, *packed()[1:]]),
     "scenario is text": token_of(["p", "c", "abcde", []]),
-    "mesh of infinity": token_of(
-        None, text=b'["p","c",[[Infinity],["dp"],[],[1],1],[]]'
-    ),
-    "dtype out of range": token_of(
-        packed(parameters=[["p", [], ["R"], 9, None, 1, 0]])
-    ),
-    "placement is a list": token_of(
-        packed(parameters=[["p", [], [["R"]], 0, None, 1, 0]])
-    ),
-}
+    "mesh of infinity": token_of(None, text=b'["p","c",[[Infinity],["dp"],[],[1],1],[]]'),
+    "dtype out of range": token_of(packed(parameters=[["p", [], ["R"], 9, None, 1, 0]])),
+    "placement is a list": token_of(packed(parameters=[["p", [], [["R"]], 0, None, 1, 0]])),
+}  # fmt: skip
 
 
 MUCH = 10**9
 TOO_LARGE = {
     "expected at most 131072 ranks, got over 1000000000": packed(shape=[MUCH]),
     "expected at most 1024 parameters, got 1025": packed(
-        parameters=[[f"p{n}", [], ["R"], 0, None, 1, 0] for n in range(1025)]
-    ),
+        parameters=[[f"p{n}", [], ["R"], 0, None, 1, 0] for n in range(1025)]),
     "expected at most 8 dims, got 70": of_shape([1] * 70),
     "expected at most 4194304 elements, got 268435456": of_shape([2**14, 0, 2**14]),
-    "expected at most 1024 micro-batches, got over 1000000000": packed(
-        accumulations=[MUCH]
-    ),
+    "expected at most 1024 micro-batches, got over 1000000000": packed(accumulations=[MUCH]),
     "expected at most 1125899906842624 bytes of a bucket, got over 1000000000": packed(
-        cap=10**400
-    ),
-    "expected at most 131072 observed gradients, got 262144": packed(
-        shape=[512], accumulations=[511]
-    ),
+        cap=10**400),
+    "expected at most 131072 observed gradients, got 262144": packed(shape=[512],
+        accumulations=[511]),
     "expected at most 134217728 elements of observed gradients, got 536870912": packed(
-        shape=[512],
-        parameters=[["p", [2**19], ["R"], 0, None, 1, 0]],
-    ),
+        shape=[512], parameters=[["p", [2**19], ["R"], 0, None, 1, 0]]),
     "names are printable text of at most 200 characters": packed(
-        parameters=[["\x1b[31m", [], ["R"], 0, None, 1, 0]]
-    ),
-}
+        parameters=[["\x1b[31m", [], ["R"], 0, None, 1, 0]]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

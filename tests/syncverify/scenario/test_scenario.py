@@ -34,28 +34,13 @@ def test_json_has_the_documented_format() -> None:
         "version": 2,
         "mesh": {"shape": [2, 2], "axis_names": ["dp", "tp"]},
         "parameters": [
-            {
-                "name": "w",
-                "global_shape": [4, 3],
-                "placements": ["R", "S0"],
-                "dtype": "float32",
-                "grad_dtype": None,
-                "requires_grad": True,
-                "group": 0,
-            },
-            {
-                "name": "b",
-                "global_shape": [3],
-                "placements": None,
-                "dtype": "bfloat16",
-                "grad_dtype": "float32",
-                "requires_grad": True,
-                "group": 1,
-            },
-        ],
+            {"name": "w", "global_shape": [4, 3], "placements": ["R", "S0"], "dtype": "float32",
+            "grad_dtype": None, "requires_grad": True, "group": 0},
+            {"name": "b", "global_shape": [3], "placements": None, "dtype": "bfloat16",
+            "grad_dtype": "float32", "requires_grad": True, "group": 1}],
         "accumulations": [2, 1],
         "bucket_cap_bytes": 64,
-    }
+    }  # fmt: skip
 
 
 def test_groups_keep_registration_order_and_skip_unused_indices() -> None:
@@ -104,41 +89,28 @@ def remove(*path: str | int) -> Callable[[dict[str, Any]], None]:
 P0 = ("parameters", 0)
 MALFORMED = {
     "no mesh": (remove("mesh"), "KeyError('mesh')"),
-    "axis without a name": (
-        edit("mesh", "axis_names", to=["dp"]),
-        "each mesh axis has a name of its own, or none has a name",
-    ),
+    "axis without a name": (edit("mesh", "axis_names", to=["dp"]),
+        "each mesh axis has a name of its own, or none has a name"),
     "no micro-batch": (edit("accumulations", to=[0]), "accumulations are >= 1"),
-    "accumulations is a number": (
-        edit("accumulations", to=2), '''TypeError("'int' object is not iterable")'''
-    ),
+    "accumulations is a number": (edit("accumulations", to=2),
+        '''TypeError("'int' object is not iterable")'''),
     "no parameters": (edit("parameters", to=[]), "at least one parameter is trainable"),
     "same name twice": (edit(*P0, "name", to="b"), "parameter names are unique"),
-    "unknown dtype": (
-        edit(*P0, "dtype", to="int8"),
-        "dtype of 'w' is one of ('float32', 'bfloat16', 'float16', 'float64')",
-    ),
+    "unknown dtype": (edit(*P0, "dtype", to="int8"),
+        "dtype of 'w' is one of ('float32', 'bfloat16', 'float16', 'float64')"),
     "negative size": (edit(*P0, "global_shape", to=[4, -3]), "sizes are >= 0"),
     "placement of one axis only": (
         edit(*P0, "placements", to=["R"]),
         "'w' has one placement of ['-', 'P', 'R', 'S0', 'S1', '_S0', '_S1'] per mesh axis, not ('R',)",
     ),
-    "absent from every axis": (
-        edit(*P0, "placements", to=["-", "-"]),
-        "'w' lives on some axis of a mesh with names: others have no sub-meshes",
-    ),
-    "strided, and no later axis cuts first": (
-        edit(*P0, "placements", to=["_S0", "R"]),
-        "an axis after axis 0 cuts dim 0 of 'w' first",
-    ),
-    "strided and uneven": (
-        edit(*P0, "placements", to=["_S1", "S1"]),
-        "dim 1 of 'w' is strided and divides by 4",
-    ),
-    "transposed vector": (
-        edit("parameters", 1, "memory_format", to="transposed"),
-        "'b' has 2 dims or more, to be transposed",
-    ),
+    "absent from every axis": (edit(*P0, "placements", to=["-", "-"]),
+        "'w' lives on some axis of a mesh with names: others have no sub-meshes"),
+    "strided, and no later axis cuts first": (edit(*P0, "placements", to=["_S0", "R"]),
+        "an axis after axis 0 cuts dim 0 of 'w' first"),
+    "strided and uneven": (edit(*P0, "placements", to=["_S1", "S1"]),
+        "dim 1 of 'w' is strided and divides by 4"),
+    "transposed vector": (edit("parameters", 1, "memory_format", to="transposed"),
+        "'b' has 2 dims or more, to be transposed"),
 }  # fmt: skip
 
 

@@ -81,7 +81,6 @@ def judged(recorded: Callable[..., Recording]) -> Play:
 
 
 def only(simulation: Simulation) -> str:
-    """Return the property of the only violation."""
     (found,) = simulation.violations
     return found.violation.property
 
@@ -164,7 +163,6 @@ def test_traces_are_those_of_ranks_that_are_threads(
     recording = recorded(BY_HAND)
     program = compile(BY_HAND, str(tmp_path / "train.py"), "exec")
     simulation = simulate(lambda _: exec(program, {}))
-    assert simulation.run is not None
     threads = [[type(each) for each in one.trace] for one in simulation.run.ranks]
     processes = [[type(each) for each in one.trace] for one in recording.run.ranks]
     assert threads == processes
@@ -367,7 +365,6 @@ def test_an_interrupt_keeps_what_was_recorded(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert recording.stdout is not None
     assert [recording.stdout.readline() for _ in range(8)] == ["one\n"] * 8
     recording.send_signal(signal.SIGINT)
     out, complaint = recording.communicate(timeout=300)

@@ -103,7 +103,6 @@ def test_a_file_holds_plain_values_alone(tmp_path: Path) -> None:
         look(tmp_path, Interrupting(4))
     file = CampaignFile.of(resolve(Doubles), settings_in(tmp_path))
     done = file.read()
-    assert done is not None
     assert done.num_merged == 1
     content = file.path.read_bytes()
     file.path.write_bytes(content[:-1])

@@ -9,10 +9,7 @@ from hypothesis import Phase
 import syncverify.search.drawing
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.feature_row import Feature
-from syncverify.scenario.features import (
-    features_of,
-    optional_features,
-)
+from syncverify.scenario.features import features_of, optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Drawing, ReproducedError
@@ -90,10 +87,7 @@ def shrunk(wanted: set[tuple[str, str]]) -> Scenario:
 @pytest.mark.long
 @pytest.mark.parametrize(
     "wanted",
-    [
-        {("use", "twice")},
-        {("readiness", "by_rank"), ("mesh", "3 axes")},
-    ],
+    [{("use", "twice")}, {("readiness", "by_rank"), ("mesh", "3 axes")}],
     ids=lambda wanted: " and ".join(sorted(map("=".join, wanted))),
 )
 def test_shrunk_scenarios_have_no_word_that_they_do_not_need(

@@ -12,12 +12,7 @@ from syncverify.report.report import Report
 from syncverify.report.text import verdict
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search import sharded_search, shards, shrinking
-from syncverify.search.schedules import (
-    COMPLETE,
-    RANDOM,
-    SAME,
-    ScheduleCoverage,
-)
+from syncverify.search.schedules import COMPLETE, RANDOM, SAME, ScheduleCoverage
 from syncverify.verification.verify import CoverageGap, PropertyViolation
 from tests.syncverify.search.search_searches import Interrupting
 from tests.syncverify.search.search_subjects import Naive, SkipsSecond
@@ -67,7 +62,6 @@ def test_a_defect_of_the_last_scenarios_is_reported_as_by_a_search(
     (found,) = of_pairs.violations
     assert len(found.scenario.parameters) == 2
     bound = of_pairs.bound
-    assert bound is not None
     assert bound.num_played == bound.num_scenarios
     assert not bound.is_proof
 
@@ -105,7 +99,6 @@ def test_a_time_limit_leaves_the_rest_to_the_next_call(
     with pytest.raises(CoverageGap, match="the same command goes on") as raised:
         play(Naive, tmp_path, time_limit_seconds=5)
     bound = raised.value.report.bound
-    assert bound is not None
     assert not bound.is_proof
 
 

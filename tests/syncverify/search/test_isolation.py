@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 from hypothesis.statistics import collector
 
-from syncverify import MeshSpec, ParameterSpec, Scenario, one_play, verify
+from syncverify import one_play, verify
 from syncverify.one_play import assert_right, play
 from syncverify.repair import diagnosis
 from syncverify.scenario.contract import Capabilities
@@ -25,6 +25,7 @@ from syncverify.search.isolation import (
     shuffled_addresses,
     without_local_constants,
 )
+from tests.programs import one_parameter
 
 # Modes of torch.
 
@@ -81,17 +82,13 @@ def local_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "local_module", module)
 
 
-@pytest.mark.usefixtures("local_module")
-def test_hypothesis_draws_constants_of_local_code() -> None:
-    """If Hypothesis no longer does this, delete the guard."""
-    assert 918_273_645 in providers._get_local_constants().integers
-
-
 @pytest.mark.slow
 def test_local_code_changes_nothing(request: pytest.FixtureRequest) -> None:
     with without_local_constants():
         before = integers()
     request.getfixturevalue("local_module")
+    # If Hypothesis no longer draws constants of local code, delete the guard.
+    assert 918_273_645 in providers._get_local_constants().integers
     with without_local_constants():
         assert integers() == before
 
@@ -123,12 +120,9 @@ def share_like_the_one_before(drawn: list[Digits]) -> float:
 
 
 @pytest.mark.slow
-def test_hypothesis_makes_examples_from_examples() -> None:
-    """If Hypothesis no longer does this, delete the guard."""
-    assert share_like_the_one_before(digits("hypothesis")) > 0.5
-
-
 def test_independent_examples_share_nothing() -> None:
+    # If Hypothesis no longer makes examples from examples, delete the guard.
+    assert share_like_the_one_before(digits("hypothesis")) > 0.5
     drawn = digits(independent_backend())
     assert share_like_the_one_before(drawn) == 0
     assert len(set(drawn)) == len(drawn) == 300
@@ -159,9 +153,7 @@ QUIET = settings(
     deadline=None,
     report_multiple_bugs=False,
 )
-SCENARIO = Scenario(
-    MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 8
-)
+SCENARIO = one_parameter(1, "p0", (), cap_bytes=8)
 
 
 class Raises:

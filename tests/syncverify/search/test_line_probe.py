@@ -10,9 +10,7 @@ import pytest
 
 from syncverify import verify
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.search.line_probe import (
-    played_lines,
-)
+from syncverify.search.line_probe import played_lines
 from syncverify.verification.verify import CoverageGap
 
 pytestmark = pytest.mark.slow  # beside many other objects of a test run

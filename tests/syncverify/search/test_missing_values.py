@@ -10,10 +10,7 @@ from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.features import features_of
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Drawing
-from syncverify.search.missing_values import (
-    num_reserved,
-    scenarios_of_missing_values,
-)
+from syncverify.search.missing_values import num_reserved, scenarios_of_missing_values
 from syncverify.subjects.subject import resolve
 
 

@@ -133,7 +133,6 @@ def test_a_sum_that_is_marked_partial_is_wrong() -> None:
     """An optimizer's step on it is an operator of DTensor, which sums it once more."""
     plan = replace(PLAN, random_seed=1)
     (marked,) = observed(Naive, "placement=partial", plan=plan)
-    assert marked.found is not None
     assert marked.found.violation.identity == (
         "gradient_equals_reference", "still_partial"
     )  # fmt: skip
@@ -145,7 +144,6 @@ def test_a_sum_that_is_marked_partial_is_wrong() -> None:
 @pytest.mark.long
 def test_the_scenario_of_a_wrong_feature_is_small_and_has_the_feature() -> None:
     (twice,) = observed(Naive, TWICE, plan=replace(PLAN, num_simpler=20))
-    assert twice.found is not None
     scenario = twice.found.scenario
     assert set(optional_features(scenario)) == {("event", "wait_twice")}
     assert (scenario.mesh.num_ranks, len(scenario.parameters)) == (2, 1)
@@ -154,7 +152,6 @@ def test_the_scenario_of_a_wrong_feature_is_small_and_has_the_feature() -> None:
 @pytest.mark.slow
 def test_what_is_wrong_in_plain_steps_says_nothing_about_a_feature() -> None:
     (blamed,) = observed(Doubles, "use=twice")
-    assert blamed.found is not None
     known = blamed.found.violation.identity
     # Where one rank has zeros, the same mistake looks like a factor.
     scaled = ("gradient_equals_reference", "scaled")
@@ -198,7 +195,6 @@ class RaisesBeforeACallback(Remembers):
     def wait(self) -> None:
         if self.num_waits:
             work = dist.all_reduce(torch.ones(1), async_op=True)
-            assert work is not None
             self.future = work.get_future().then(lambda done: done.value())
             raise RuntimeError("wait() was called already; call zero_grad() first")
         super().wait()

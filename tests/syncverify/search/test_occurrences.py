@@ -11,8 +11,6 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.occurrences import Occurrences
@@ -20,11 +18,10 @@ from syncverify.search.result import SilentProgress, merged
 from syncverify.search.search import search
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject, resolve
+from tests.programs import one_parameter
 from tests.syncverify.search.search_subjects import Naive
 
-SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1,), 64
-)
+SCENARIO = one_parameter(2, "p0", (2,), cap_bytes=64)
 MISMATCH = ("collectives_match_across_ranks", "collective_mismatch")
 DEADLOCK = ("every_wait_completes", "deadlock")
 SCALED = ("gradient_equals_reference", "scaled")

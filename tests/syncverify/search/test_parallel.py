@@ -12,9 +12,7 @@ from syncverify.processes import calls
 from syncverify.processes.forked_process import start
 from syncverify.processes.supervised import Supervised
 from syncverify.search.crews import crew_of
-from syncverify.search.result import (
-    SearchResult,
-)
+from syncverify.search.result import SearchResult
 from syncverify.search.search import search
 from syncverify.search.sharded_search import explore_in_shards
 from syncverify.settings import Settings

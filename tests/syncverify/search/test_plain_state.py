@@ -1,7 +1,5 @@
 """What an object holds is read and set back without a call of its code."""
 
-from __future__ import annotations
-
 import enum
 from collections import deque
 from dataclasses import dataclass

@@ -3,7 +3,6 @@
 import pytest
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 import syncverify
 from syncverify.bugbank.bases.plain_grads import PlainGrads
@@ -22,7 +21,6 @@ class RefusesPairs(PlainGrads):
 
     capabilities = PAIRS
 
-    @override
     def bind(self) -> None:
         if dist.get_world_size() == 2:
             raise ValueError("the world is too large for the model: use one rank")
@@ -33,7 +31,6 @@ class StumblesOverPairs(PlainGrads):
 
     capabilities = PAIRS
 
-    @override
     def bind(self) -> None:
         if dist.get_world_size() == 2:
             raise KeyError(2)
@@ -42,7 +39,6 @@ class StumblesOverPairs(PlainGrads):
 class RefusesTriples(RefusesPairs):
     """The contract allows no error for three ranks."""
 
-    @override
     def bind(self) -> None:
         if dist.get_world_size() == 3:
             raise ValueError("three ranks")
@@ -53,7 +49,6 @@ class LeavesPairsLocal(PlainGrads):
 
     capabilities = PAIRS
 
-    @override
     def reduce(self, gradient: torch.Tensor) -> None:
         if dist.get_world_size() != 2:
             super().reduce(gradient)

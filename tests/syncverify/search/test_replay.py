@@ -5,10 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis.database import (
-    DirectoryBasedExampleDatabase,
-    InMemoryExampleDatabase,
-)
+from hypothesis.database import DirectoryBasedExampleDatabase, InMemoryExampleDatabase
 
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError, InternalError
@@ -27,9 +24,10 @@ from syncverify.search.saved_violations import (
 )
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Run
+from tests.programs import one_parameter
 from tests.syncverify.search.search_subjects import Doubles, Naive
 
-PAIR = Scenario(MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1,), 64)
+PAIR = one_parameter(2, "p0", (2,), cap_bytes=64)
 REPRODUCER = Reproducer("gradient_equals_reference", "scaled", PAIR)
 
 
@@ -198,9 +196,7 @@ def test_what_was_shrunk_meanwhile_is_not_shrunk_again(tmp_path: Path) -> None:
 
 
 def found_with(cause: str, *, ranks: int, cap: int = 64) -> FoundViolation:
-    scenario = Scenario(
-        MeshSpec((ranks,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1,), cap
-    )
+    scenario = one_parameter(ranks, "p0", (2,), cap_bytes=cap)
     return FoundViolation(Violation("gradient_equals_reference", cause, ""), scenario)
 
 

@@ -11,13 +11,13 @@ import syncverify.search.shrinking
 from syncverify.errors import InternalError
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.first_violation import first_met
 from syncverify.search.result import SearchResult, SilentProgress
 from syncverify.search.search import search
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Fault, RankRun, Run
+from tests.programs import one_parameter
 from tests.syncverify.search.search_searches import (
     Counting,
     Failing,
@@ -27,9 +27,7 @@ from tests.syncverify.search.search_searches import (
 )
 from tests.syncverify.search.search_subjects import Doubles, Naive, SkipsThird
 
-ONE_RANK = Scenario(
-    MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 2**20
-)
+ONE_RANK = one_parameter(1, "p0", ())
 
 
 @pytest.mark.long

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
@@ -48,7 +47,6 @@ class DoublesTheSecondWait(PlainGrads):
     )
     num_waits = 0
 
-    @override
     def wait(self) -> None:
         self.num_waits += 1
         if self.num_waits == 1:
@@ -60,7 +58,6 @@ class DoublesTheSecondWait(PlainGrads):
         for parameter in parameters:
             local_grad(parameter).mul_(5)
 
-    @override
     def zero_grad(self) -> None:
         super().zero_grad()
         self.num_waits = 0

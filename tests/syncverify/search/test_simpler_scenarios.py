@@ -14,6 +14,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.scenario_parts import parts_of
 from syncverify.search.simpler_scenarios import simpler_scenarios
 from syncverify.strategies import scenarios
+from tests.programs import one_parameter
 
 ANYTHING = replace(EVERYTHING, varying_accumulations=True)
 UNIFORM = EVERYTHING
@@ -22,7 +23,7 @@ P1 = ParameterSpec("p1", (4,), ("-", "R"))
 TWO_AXES = Scenario(
     MeshSpec((2, 4), ("dp", "tp")), (P0, P1), (1, 3), 64, ("plain", "tail")
 )
-LEAST = Scenario(MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 64)
+LEAST = one_parameter(1, "p0", (), cap_bytes=64)
 
 
 def test_each_candidate_leaves_out_one_thing() -> None:

@@ -31,13 +31,7 @@ def make_endless_link(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        make_pipe,
-        make_long_file,
-        make_endless_link,
-        Path.mkdir,
-    ],
+    "make", [make_pipe, make_long_file, make_endless_link, Path.mkdir]
 )
 def test_foreign_entry_is_set_aside_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]

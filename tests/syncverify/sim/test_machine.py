@@ -20,8 +20,7 @@ from tests.programs import one_parameter
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("name", "device"),
-    [*((name, "cuda") for name in FREE_PROGRAMS), ("FSDP2", "cpu")],
+    ("name", "device"), [*((name, "cuda") for name in FREE_PROGRAMS), ("FSDP2", "cpu")]
 )
 def test_a_right_free_program_ends_without_an_alarm(name: str, device: str) -> None:
     program = FREE_PROGRAMS[name]

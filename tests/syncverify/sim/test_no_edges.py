@@ -1,7 +1,5 @@
 """Calls that torch skips, or does not wait in, hide no race of a copy that is still under way."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -36,55 +34,34 @@ CALLS: dict[str, tuple[Make, Call]] = {
     "to_cpu_and_dtype_of_the_host": (of_host, lambda x: x.to("cpu", torch.float64)),
     "tolist_of_the_host": (of_host, lambda x: x.tolist()),
     "module_to_the_host": (lambda: nn.Linear(2, 2), lambda module: module.to("cpu")),
-    "module_to_the_device": (
-        lambda: nn.Linear(2, 2).cuda(),
-        lambda module: module.cuda(),
-    ),
+    "module_to_the_device": (lambda: nn.Linear(2, 2).cuda(), lambda module: module.cuda()),
     "to_device_of_the_device": (lambda: ones(4), lambda x: x.to(x.device)),
     "contiguous": (lambda: ones(4), lambda x: x.contiguous()),
     "copy_of_itself": (lambda: ones(4), lambda x: x.copy_(x)),
     "to_the_device_from_pinned": (pinned, lambda x: x.cuda(non_blocking=True)),
-    "copy_from_pageable": (
-        of_host,
-        lambda x: ones(3).copy_(x, non_blocking=True),
-    ),
+    "copy_from_pageable": (of_host, lambda x: ones(3).copy_(x, non_blocking=True)),
     "cpu_of_nothing": (lambda: ones(0), lambda x: x.cpu()),
     "copy_of_nothing": (lambda: torch.zeros(0), lambda x: x.copy_(ones(0))),
     "tolist_of_nothing": (lambda: ones(0), lambda x: x.tolist()),
     "equal_of_the_same": (lambda: ones(4), lambda x: torch.equal(x, x)),
     "equal_of_two_shapes": (lambda: ones(4), lambda x: torch.equal(x, ones(5))),
-    "wait_for_itself": (
-        lambda: torch.cuda.current_stream(),
-        lambda stream: stream.wait_stream(stream),
-    ),
-    "new_event": (
-        lambda: torch.cuda.Event(),
-        lambda event: (event.wait(), event.query(), event.synchronize()),
-    ),
-    "event_of_before": (
-        lambda: torch.cuda.current_stream().record_event(),
-        lambda event: event.synchronize(),
-    ),
+    "wait_for_itself": (lambda: torch.cuda.current_stream(),
+        lambda stream: stream.wait_stream(stream)),
+    "new_event": (lambda: torch.cuda.Event(),
+        lambda event: (event.wait(), event.query(), event.synchronize())),
+    "event_of_before": (lambda: torch.cuda.current_stream().record_event(),
+        lambda event: event.synchronize()),
     "other_stream": (lambda: torch.cuda.Stream(), lambda stream: stream.synchronize()),
-    "own_record_stream": (
-        lambda: ones(4),
-        lambda x: x.record_stream(torch.cuda.current_stream()),
-    ),
+    "own_record_stream": (lambda: ones(4),
+        lambda x: x.record_stream(torch.cuda.current_stream())),
     "synchronize_of_the_cpu": (lambda: None, lambda _: torch.cpu.synchronize()),
-    "two_waits": (
-        lambda: dist.all_reduce(ones(4), async_op=True),
-        lambda work: (work.wait(), work.wait()),
-    ),
-    "barrier_without_wait": (
-        lambda: None,
-        lambda _: dist.barrier(async_op=True).synchronize(),
-    ),
-    "future_of_a_barrier": (
-        lambda: None,
-        lambda _: dist.barrier(async_op=True).get_future().wait(),
-    ),
+    "two_waits": (lambda: dist.all_reduce(ones(4), async_op=True),
+        lambda work: (work.wait(), work.wait())),
+    "barrier_without_wait": (lambda: None, lambda _: dist.barrier(async_op=True).synchronize()),
+    "future_of_a_barrier": (lambda: None,
+        lambda _: dist.barrier(async_op=True).get_future().wait()),
     "barrier_of_gloo": (lambda: dist.new_group(backend="gloo"), dist.barrier),
-}
+}  # fmt: skip
 
 
 def races(program: Callable[[], object]) -> int:

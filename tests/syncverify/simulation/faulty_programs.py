@@ -1,7 +1,5 @@
 """Programs with one fault each; the line of the fault has the comment `# fault`."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -125,7 +123,6 @@ class Fault:
 
     @property
     def lines(self) -> set[int]:
-        """Numbers of the lines at fault."""
         lines, first = inspect.getsourcelines(self.program)
         return {first + at for at, line in enumerate(lines) if "# fault" in line}
 

@@ -1,7 +1,5 @@
 """Unusual programs that are right: no simulation may accuse one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Groups of ranks: every rank makes all of them, in one order, unless they say otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -97,10 +95,8 @@ RIGHT = (
 
 
 def only(simulation: Any) -> Violation:
-    """Return the only violation."""
     (found,) = simulation.violations
-    violation: Violation = found.violation
-    return violation
+    return found.violation
 
 
 @pytest.mark.parametrize("program", WRONG, ids=lambda program: program.__name__)

@@ -1,7 +1,5 @@
 """Stalls with NCCL: a host goes on in `wait()`, and a stream stands still."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 
@@ -14,8 +12,7 @@ from syncverify.simulation.simulation import Simulation
 
 
 def _store() -> dist.Store:
-    store: dist.Store = dist.distributed_c10d._get_default_store()
-    return store
+    return dist.distributed_c10d._get_default_store()
 
 
 def _total() -> torch.Tensor:
@@ -58,7 +55,6 @@ def waits_on_other_streams(rank: int) -> None:
     for group in ordered:
         work = dist.all_reduce(torch.ones(2, device="cuda"), group=group, async_op=True)
         with torch.cuda.stream(torch.cuda.Stream()):
-            assert work is not None
             work.wait()
 
 

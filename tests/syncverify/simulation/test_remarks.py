@@ -25,7 +25,6 @@ def on_gpu(rank: int, numel: int = 4) -> torch.Tensor:
 def never_read(rank: int) -> torch.Tensor:
     dist.all_reduce(on_gpu(rank), async_op=True)
     last = dist.all_reduce(read := on_gpu(rank), async_op=True)
-    assert last is not None
     last.wait()
     return read
 
@@ -34,7 +33,6 @@ def overwritten(rank: int) -> torch.Tensor:
     lost = on_gpu(rank)
     dist.all_reduce(lost, async_op=True)
     last = dist.all_reduce(read := on_gpu(rank), async_op=True)
-    assert last is not None
     last.wait()
     lost.zero_()
     return read
@@ -48,7 +46,6 @@ def reads_in_the_next_step(rank: int) -> None:
         bias.add_(weight)
         dist.all_reduce(weight, async_op=True)
         last = dist.all_reduce(bias, async_op=True)
-        assert last is not None
         last.wait()
 
 
@@ -143,7 +140,6 @@ def gradients_in_another_order(rank: int) -> list[torch.Tensor]:
     weights = [on_gpu(1).requires_grad_() for _ in range(2)]
     (weights[0] * weights[1] * (rank + 1)).sum().backward()
     for weight in in_order_of(rank, *weights):
-        assert weight.grad is not None
         weight.grad.div_(2)
         dist.all_reduce(weight.grad)
     return weights
@@ -280,7 +276,6 @@ def tasks_in_another_order(rank: int) -> list[torch.Tensor | None]:
     for weight in in_order_of(rank, *weights):
         (weight * (rank + 1)).sum().backward()
     for weight in weights:
-        assert weight.grad is not None
         dist.all_reduce(weight.grad)
     return [weight.grad for weight in weights]
 

@@ -44,8 +44,7 @@ def _gathered(rank: int, gradient: torch.Tensor) -> torch.Tensor:
 def _by_rows(rank: int) -> list[float]:
     gradient = _table(rank).weight.grad
     assert gradient is not None
-    summed: list[float] = _gathered(rank, gradient).to_dense().flatten().tolist()
-    return summed
+    return _gathered(rank, gradient).to_dense().flatten().tolist()
 
 
 def test_sparse_gradients_are_exchanged_by_hand() -> None:
@@ -56,7 +55,6 @@ def test_sparse_gradients_are_exchanged_by_hand() -> None:
 
 def _directly(rank: int) -> None:
     gradient = _table(rank).weight.grad
-    assert gradient is not None
     dist.all_reduce(gradient)
 
 

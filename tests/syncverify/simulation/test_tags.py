@@ -27,7 +27,6 @@ def messages(
         else:
             works = [call(tensors[tag], 1 - rank, tag=tag) for tag in tags]
         for work in works:
-            assert work is not None
             work.wait()
         return [tensors[tag][0].item() for tag in sent]
 
@@ -35,9 +34,7 @@ def messages(
 
 
 @pytest.mark.parametrize("in_batches", [True, False])
-def test_messages_that_nccl_takes_in_another_order_are_a_remark(
-    in_batches: bool,  # noqa: FBT001  # a parameter
-) -> None:
+def test_messages_that_nccl_takes_in_another_order_are_a_remark(in_batches) -> None:
     simulation = simulate(
         messages([1, 2, 3], [1, 3, 2], "cuda", in_batches=in_batches), 2
     )

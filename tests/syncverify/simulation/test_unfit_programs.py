@@ -1,7 +1,5 @@
 """Unfit programs and arguments: one clear line each, and no false verdict."""
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

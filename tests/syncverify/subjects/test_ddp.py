@@ -68,7 +68,6 @@ class ForgetsTheHook(BucketViewSubject):
 
     def bind(self) -> None:
         super().bind()
-        assert self.wrapped is not None
         self.wrapped.register_comm_hook(None, _local)
 
 

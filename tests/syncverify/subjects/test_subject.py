@@ -21,9 +21,7 @@ from syncverify.subjects.built_in import BuiltIn, declared
 from syncverify.subjects.contract_choice import chosen_contract
 from syncverify.subjects.own_synchronizer import OwnSynchronizer
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS, resolve
-from syncverify.subjects.subject_api import (
-    check_methods,
-)
+from syncverify.subjects.subject_api import check_methods
 from syncverify.subjects.subject_path import imported, path_of
 from syncverify.synchronizer import GradientSynchronizer
 
@@ -239,10 +237,7 @@ def test_missing_methods_are_listed() -> None:
 @pytest.mark.parametrize(
     ("subject", "reason"),
     [
-        (
-            TwoArguments,
-            "too many positional arguments" + NEEDS_CALL,
-        ),
+        (TwoArguments, "too many positional arguments" + NEEDS_CALL),
         (KeywordOnly, "too many positional arguments"),
         (lambda: None, "too many positional arguments"),
         (lambda a, b, c, d: None, "missing a required argument: 'd'"),

@@ -99,10 +99,7 @@ PLAYED = Scenario(
     [
         ("", {"collectives.py"}),
         (":comm_hook=all_reduce", {"comm_hook_transport.py"}),
-        (
-            ":comm_hook=all_reduce,unused=keep_none",
-            {"comm_hook_transport.py"},
-        ),
+        (":comm_hook=all_reduce,unused=keep_none", {"comm_hook_transport.py"}),
         (":unused=keep_none", {"collectives.py"}),
     ],
 )

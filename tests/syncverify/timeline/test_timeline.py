@@ -102,8 +102,7 @@ def trace() -> list[TraceRecord]:
 
 def document(**options: Any) -> dict[str, Any]:
     timeline = timeline_of([trace(), trace()])
-    made: dict[str, Any] = json.loads(json.dumps(trace_events(timeline, **options)))
-    return made
+    return json.loads(json.dumps(trace_events(timeline, **options)))
 
 
 def problems(document: dict[str, Any]) -> list[str]:

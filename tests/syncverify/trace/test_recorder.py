@@ -5,9 +5,7 @@ import struct
 import torch
 
 from syncverify.trace.recorder import Recorder, StorageNumbers
-from syncverify.trace.records import (
-    CollectiveLaunch,
-)
+from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.slots import find_slots
 from syncverify.trace.source_lines import SourceLine

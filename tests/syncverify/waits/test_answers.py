@@ -135,11 +135,6 @@ def test_the_page_is_green_where_nothing_is_to_do(
     assert ("Each row in colour is superfluous" in page) == (num_in_colour > 0)
 
 
-def test_a_place_and_its_code_are_apart() -> None:
-    row = "sync.py:2 in join<code>side.wait_stream(&lt;main&gt;)</code>"
-    assert row in page_of(WAITS)
-
-
 def of_line(
     number: int, word: NeedWord, count: int = 1, kind: PointKind = "stream_wait"
 ) -> Answer:

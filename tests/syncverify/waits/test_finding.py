@@ -35,10 +35,7 @@ SPECS = tuple(
     ParameterSpec(f"p{n}", (2,), ("R",), use=use)
     for n, use in enumerate(["many_times", "many_times", "plain", "plain"])
 )
-SCENARIOS = [
-    Scenario(PAIR, SPECS, (1,), 8),
-    Scenario(PAIR, SPECS, (1, 1), 8),
-]
+SCENARIOS = [Scenario(PAIR, SPECS, (1,), 8), Scenario(PAIR, SPECS, (1, 1), 8)]
 
 
 def search_of(subject: type[Any]) -> WaitSearch:
@@ -114,8 +111,7 @@ def test_each_kind_of_wait_that_adds_nothing_is_superfluous() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("subject", "word"),
-    [(KeepsCopies, "needed"), (KeepsRecordedCopies, "superfluous")],
+    ("subject", "word"), [(KeepsCopies, "needed"), (KeepsRecordedCopies, "superfluous")]
 )
 def test_a_reference_that_is_kept_until_a_wait_has_a_word(
     subject: type[Any], word: str
@@ -215,7 +211,6 @@ def test_a_play_that_ends_its_process_shows_that_the_wait_is_needed() -> None:
     one, two = (search.answers(SCENARIOS) for search in found)
     assert one == two
     (ended,) = [each for each in one if each.code == "done.synchronize()"]
-    assert ended.harm is not None
     assert ended.word == "needed"
     assert (ended.harm.property, ended.harm.cause) == (
         "every_rank_finishes",

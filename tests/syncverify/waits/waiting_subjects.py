@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
-from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket
@@ -23,18 +22,15 @@ class TwoStreams(SideStreams):
         outside=frozenset({"parameters=sharded", "parameters=ordinary"}),
     )
 
-    @override
     def launch(self, bucket: Bucket) -> None:
         self.fork()
         with torch.cuda.stream(self.comm):
             for group in bucket.groups:
                 dist.all_reduce(bucket.buffer, group=group)
 
-    @override
     def fork(self) -> None:
         self.comm.wait_stream(torch.cuda.current_stream())
 
-    @override
     def join(self) -> None:
         torch.cuda.current_stream().wait_stream(self.comm)
 
@@ -46,7 +42,6 @@ class WaitsForLastBucket(TwoStreams):
     bucket.
     """
 
-    @override
     def fork(self) -> None:
         super().fork()
         torch.cuda.current_stream().wait_stream(self.comm)
@@ -55,13 +50,11 @@ class WaitsForLastBucket(TwoStreams):
 class WaitsForReusedBuffer(TwoStreams):
     """One buffer for all buckets, which the stream of backward fills: it needs the same wait."""
 
-    @override
     def bind(self) -> None:
         super().bind()
         most = max((bucket.buffer.numel() for bucket in self.buckets), default=0)
         self.shared = torch.zeros(most)
 
-    @override
     def launch(self, bucket: Bucket) -> None:
         torch.cuda.current_stream().wait_stream(self.comm)
         sent = self.shared[: bucket.buffer.numel()]
@@ -76,7 +69,6 @@ class WaitsForReusedBuffer(TwoStreams):
 class Synchronizes(TwoStreams):
     """Waits once more for all that the joined streams have done, by each other kind of call."""
 
-    @override
     def wait(self) -> None:
         super().wait()
         torch.cuda.synchronize()
@@ -92,7 +84,6 @@ class Synchronizes(TwoStreams):
 class EndsItsProcess(TwoStreams):
     """Ends the process that it runs in, where the host goes on without its wait."""
 
-    @override
     def wait(self) -> None:
         super().wait()
         done = torch.cuda.Event()
@@ -108,7 +99,6 @@ class FailsInSecondStep(TwoStreams):
 
     num_steps = 0
 
-    @override
     def wait(self) -> None:
         super().wait()
         self.num_steps += 1
@@ -122,7 +112,6 @@ class FailsInSecondStep(TwoStreams):
 class RefusedInSecondStep(FailsInSecondStep):
     """Asks for a feature that is not simulated, in the second step."""
 
-    @override
     def fail(self) -> None:
         torch.cuda.Event().ipc_handle()
 
@@ -139,7 +128,6 @@ class RunsMicroBatches(TwoStreams):
 class EndsAtQuery(TwoStreams):
     """Raises where the device is late, with all of its waits."""
 
-    @override
     def wait(self) -> None:
         super().wait()
         self.buckets[0].buffer.record_stream(self.comm)
@@ -152,12 +140,10 @@ class KeepsCopies(TwoStreams):
 
     is_recorded = False
 
-    @override
     def bind(self) -> None:
         super().bind()
         self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    @override
     def launch(self, bucket: Bucket) -> None:
         sent = bucket.buffer.clone()
         self.fork()
@@ -169,7 +155,6 @@ class KeepsCopies(TwoStreams):
             sent.record_stream(self.comm)
         self.kept.append((bucket.buffer, sent))
 
-    @override
     def wait(self) -> None:
         super().wait()
         self.kept.clear()

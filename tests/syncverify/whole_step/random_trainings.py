@@ -3,8 +3,6 @@
 Those in lower dtypes are right, or have a factor of 2.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -16,7 +14,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
-from typing_extensions import override
 
 from syncverify import parity
 from syncverify.errors import UsageError
@@ -44,7 +41,6 @@ class Attention(nn.Module):
         self.key, self.query = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
         self.sharpness = sharpness
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         scores = self.query(x) @ self.key(x).transpose(-1, -2)
         return x + torch.softmax(scores * self.sharpness, -1) @ x
@@ -57,7 +53,6 @@ class NearlyConstant(nn.Module):
         super().__init__()
         self.norm, self.part = nn.LayerNorm(WIDTH), part
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         normed: torch.Tensor = self.norm(1 + self.part * x)
         return x + normed
@@ -72,45 +67,37 @@ class Cancelling(nn.Module):
         self.terms = nn.Parameter(torch.cat([half, -half]).view(WIDTH, WIDTH))
         self.rest = rest
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * (1 + torch.tanh(self.terms.sum() / self.rest))
 
 
 def mlp() -> nn.Sequential:
-    """Make a model of two layers and a head."""
     return nn.Sequential(Block(WIDTH), Block(WIDTH), nn.Linear(WIDTH, 4))
 
 
 def attention() -> nn.Sequential:
-    """Make a model of attention, layers, and a head."""
     return nn.Sequential(Attention(1.0), Block(WIDTH), nn.Linear(WIDTH, 4))
 
 
 def gpt() -> nn.Sequential:
-    """Make a small language model."""
     blocks = (Attention(1.0), Block(WIDTH), Attention(1.0), Block(WIDTH))
     return nn.Sequential(nn.Embedding(WORDS, WIDTH), *blocks, nn.Linear(WIDTH, WORDS))
 
 
 def vectors() -> torch.Tensor:
-    """Make 16 rows of vectors."""
     return torch.randn(16, LENGTH, WIDTH)
 
 
 def words() -> torch.Tensor:
-    """Make 16 rows of words."""
     return torch.randint(WORDS, (16, LENGTH + 1))
 
 
 def square(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    """Return a mean of squares."""
     out: torch.Tensor = model(batch)
     return (out + 1).square().mean()
 
 
 def next_word(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    """Return the loss of the next words."""
     logits: torch.Tensor = model(batch[:, :-1]).flatten(0, 1)
     # As trainers do; the reference stays in float64.
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -170,12 +157,10 @@ class Doubled(torch.autograd.Function):
     """A value as it is, with a gradient that counts twice."""
 
     @staticmethod
-    @override
     def forward(context: Any, value: torch.Tensor) -> torch.Tensor:
         return value.view_as(value)
 
     @staticmethod
-    @override
     def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
         return gradients[0] * FACTOR
 
@@ -185,8 +170,7 @@ def _planted(draw: random.Random) -> Callable[[nn.Sequential], None]:
     place = draw.choice([0, 1, -1])
 
     def doubled(_: object, __: object, out: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = Doubled.apply(out)  # type: ignore[no-untyped-call]
-        return found
+        return Doubled.apply(out)  # type: ignore[no-untyped-call]
 
     def plant(model: nn.Sequential) -> None:
         model[place].register_forward_hook(doubled)
@@ -300,15 +284,11 @@ def ill_conditioned(seed: int) -> Arguments:
 
 
 def classified() -> tuple[torch.Tensor, torch.Tensor]:
-    """Make 16 rows of 3 vectors, with a class each."""
     x = torch.randn(16, 3, WIDTH, device="cuda")
     return x, torch.randint(0, 5, (16, 3), device="cuda")
 
 
-def class_loss(
-    model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]
-) -> torch.Tensor:
-    """Return the mean loss of the classes."""
+def class_loss(model, batch):
     out = model(batch[0])
     return functional.cross_entropy(out.flatten(0, 1), batch[1].flatten())
 

@@ -1,7 +1,5 @@
 """Right trainings of many kinds: parallelism, optimizers, and parts of a model."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,18 +22,12 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn.parallel import DistributedDataParallel
-from typing_extensions import override
 
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from syncverify.whole_step.training import Function
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.expert_parallel import Experts
-from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
-    add,
-    sgd,
-    update,
-)
+from tests.syncverify.whole_step.planted.steps import Optimizer, add, sgd, update
 from tests.syncverify.whole_step.reports.by_hand import own_part, sums, sums_gradient
 
 WIDTH = 4
@@ -43,17 +35,7 @@ WIDTH = 4
 
 @dataclass(frozen=True)
 class Right:
-    """A right training.
-
-    Attributes:
-        name: Name of the training.
-        layout: Its layout.
-        parallelize: Puts the model on the mesh.
-        build: Makes the model.
-        batch: Makes the batch.
-        loss: Returns the loss.
-        more: Other arguments of `parity`.
-    """
+    """A right training: its name, and arguments of `parity`."""
 
     name: str
     layout: str
@@ -72,10 +54,8 @@ class Block(nn.Module):
         self.norm = nn.LayerNorm(WIDTH)
         self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.down(torch.tanh(self.up(self.norm(x))))
-        return out
+        return self.down(torch.tanh(self.up(self.norm(x))))
 
 
 class Tied(nn.Module):
@@ -88,11 +68,9 @@ class Tied(nn.Module):
         self.head = nn.Linear(WIDTH, WIDTH, bias=False)
         self.head.weight = self.embedding.weight
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = torch.tanh(self.middle(torch.tanh(self.embedding(x))))
-        out: torch.Tensor = self.head(hidden)
-        return out
+        return self.head(hidden)
 
 
 class Unused(nn.Module):
@@ -103,10 +81,8 @@ class Unused(nn.Module):
         self.used = nn.Linear(WIDTH, WIDTH)
         self.unused = nn.Linear(WIDTH, WIDTH)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.used(x)
-        return out
+        return self.used(x)
 
 
 class Lora(nn.Module):
@@ -119,10 +95,8 @@ class Lora(nn.Module):
         self.second = nn.Linear(2, WIDTH, bias=False)
         nn.init.zeros_(self.second.weight)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.layer(x) + self.second(self.first(x))
-        return out
+        return self.layer(x) + self.second(self.first(x))
 
 
 class Gated(nn.Module):
@@ -136,7 +110,6 @@ class Gated(nn.Module):
         self.up = nn.Parameter(torch.randn(WIDTH, 2 * WIDTH))
         self.down = nn.Parameter(torch.randn(2 * WIDTH, WIDTH))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.tanh(self.layer(x))
         gate, own = torch.sigmoid(self.gate(x)), x
@@ -147,7 +120,6 @@ class Gated(nn.Module):
 
 
 def build() -> nn.Sequential:
-    """Make two blocks, and a layer."""
     return nn.Sequential(Block(), Block(), nn.Linear(WIDTH, WIDTH))
 
 
@@ -157,7 +129,6 @@ def build_on_cuda() -> nn.Module:
 
 
 def frozen() -> nn.Sequential:
-    """Make a model with a frozen first block."""
     model = build()
     model[0].requires_grad_(requires_grad=False)
     return model
@@ -171,29 +142,23 @@ def normalized() -> nn.Sequential:
 
 
 def batch() -> torch.Tensor:
-    """Make 16 rows of 2."""
     return torch.randn(16, 2, WIDTH)
 
 
 def weighted_rows() -> dict[str, torch.Tensor]:
-    """Make rows of tokens with weights."""
     return {"x": batch().cuda(), "mask": torch.ones(16, 2, device="cuda")}
 
 
 def rows() -> torch.Tensor:
-    """Make 8 rows."""
     return torch.randn(8, WIDTH)
 
 
 def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    """Return a mean."""
     out: torch.Tensor = model(batch)
     return 3 * (out.square() * out + out).mean()
 
 
-def weighted_loss(
-    model: nn.Module, batch: dict[str, torch.Tensor], mesh: DeviceMesh | None = None
-) -> torch.Tensor:
+def weighted_loss(model, batch, mesh=None):
     """Return a loss whose average over ranks, which FSDP2 takes, is the mean over all tokens."""
     total = (model(batch["x"]).square().sum(-1) * batch["mask"]).sum()
     count = batch["mask"].sum()
@@ -204,34 +169,28 @@ def weighted_loss(
 
 
 def ddp(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    """Wrap a model."""
     return DistributedDataParallel(model, process_group=mesh.get_group("dp"))
 
 
 def ddp_with_unused(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    """Wrap a model with an unused layer."""
     return DistributedDataParallel(model, find_unused_parameters=True)
 
 
 def checkpointed_ddp(model: nn.Sequential, mesh: DeviceMesh) -> nn.Module:
-    """Wrap a model with checkpointed blocks."""
     model[0], model[1] = checkpoint_wrapper(model[0]), checkpoint_wrapper(model[1])
     return ddp(model, mesh)
 
 
 def fsdp(model: nn.Sequential, mesh: DeviceMesh) -> None:
-    """Shard blocks over `dp`."""
     for each in (*model, model):
         fully_shard(each, mesh=mesh["dp"])
 
 
 def whole_fsdp(model: nn.Module, mesh: DeviceMesh) -> None:
-    """Shard a model in one group."""
     fully_shard(model, mesh=mesh["dp"])
 
 
 def tensor_parallel(model: nn.Sequential, mesh: DeviceMesh) -> None:
-    """Split layers over `tp`."""
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     for block in [*model][:2]:
         parallelize_module(block, mesh["tp"], plan)
@@ -253,7 +212,6 @@ def sequence_parallel(model: nn.Sequential, mesh: DeviceMesh) -> None:
 
 
 def tensor_parallel_fsdp(model: nn.Sequential, mesh: DeviceMesh) -> None:
-    """Split layers over `tp`, and shard all of them over `dp`."""
     tensor_parallel(model, mesh)
     fsdp(model, mesh)
 
@@ -273,10 +231,7 @@ def synchronized(model: Gated, mesh: DeviceMesh) -> None:
     model.synchronizer = synchronizer  # type: ignore[assignment]
 
 
-def synchronized_step(
-    model: Any, micro_batches: list[torch.Tensor], optimizer: Optimizer
-) -> None:
-    """Make a step with our synchronizer."""
+def synchronized_step(model, micro_batches, optimizer):
     for each in micro_batches:
         (loss(model, each) / len(micro_batches)).backward()
     model.synchronizer.wait()
@@ -295,14 +250,7 @@ def own_stage(model: Tied, mesh: DeviceMesh) -> None:
         model.head.weight = weight
 
 
-def staged_step(
-    model: Tied,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    adds_tied: bool = True,
-) -> None:
+def staged_step(model, batch, mesh, optimizer, *, adds_tied=True):
     """Send activations to the second rank, and their gradients back."""
     group = mesh.get_group("pp")
     shape = batch.shape
@@ -319,7 +267,6 @@ def staged_step(
         received.requires_grad_()
         out = model.head(received)
         (3 * (out.square() * out + out).mean()).backward()
-        assert received.grad is not None
         dist.send(received.grad, 0)
         tied = model.head.weight
     if adds_tied:
@@ -327,9 +274,7 @@ def staged_step(
     update(optimizer)
 
 
-def expert_step(
-    model: Experts, batch: Any, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def expert_step(model, batch, mesh, optimizer):
     """Make a step of experts, with clipping by one norm."""
     expert_parallel.backward(model, batch, mesh)
     norm = expert_parallel.right_norm(model, mesh)
@@ -338,18 +283,15 @@ def expert_step(
 
 
 def two_optimizers(parameters: list[nn.Parameter]) -> list[Optimizer]:
-    """Make an optimizer for half of the parameters, and another one for the others."""
     half = len(parameters) // 2
     return [sgd(parameters[:half]), torch.optim.AdamW(parameters[half:], lr=0.01)]
 
 
 def amsgrad(parameters: list[nn.Parameter]) -> Optimizer:
-    """Make an optimizer that keeps the largest square."""
     return torch.optim.AdamW(parameters, lr=0.01, amsgrad=True)
 
 
 def scaler(device: str = "cpu") -> GradScaler:
-    """Make a scaler of the loss."""
     return GradScaler(device, init_scale=1024.0)
 
 

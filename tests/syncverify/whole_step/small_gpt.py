@@ -1,7 +1,5 @@
 """A small language model, and ways to put it on a mesh."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -12,7 +10,6 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn import functional
-from typing_extensions import override
 
 _WORDS = 16
 
@@ -26,14 +23,12 @@ class Block(nn.Module):
         self.up = nn.Linear(width, 4 * width)
         self.down = nn.Linear(4 * width, width)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden: torch.Tensor = self.down(functional.gelu(self.up(self.norm(x))))
         return x + hidden
 
 
 def build(width: int = 8, layers: int = 2) -> nn.Module:
-    """Make the model."""
     blocks = [Block(width) for _ in range(layers)]
     model = nn.Sequential(
         nn.Embedding(_WORDS, width), *blocks, nn.Linear(width, _WORDS)
@@ -42,25 +37,21 @@ def build(width: int = 8, layers: int = 2) -> nn.Module:
 
 
 def batch() -> torch.Tensor:
-    """Make 8 rows of 6 words."""
     return torch.randint(0, _WORDS, (8, 6), device="cuda")
 
 
 def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    """Return the mean loss of the next words."""
     out = model(batch[:, :-1])
     return functional.cross_entropy(out.flatten(0, 1), batch[:, 1:].flatten())
 
 
 def fsdp(model: nn.Sequential, mesh: DeviceMesh) -> None:
-    """Shard parameters over `dp`."""
     for each in model:
         fully_shard(each, mesh=mesh["dp"])
     fully_shard(model, mesh=mesh["dp"])
 
 
 def split_blocks(model: nn.Sequential, mesh: DeviceMesh) -> None:
-    """Split the layers of blocks over `tp`."""
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     for each in model:
         if isinstance(each, Block):
@@ -68,7 +59,6 @@ def split_blocks(model: nn.Sequential, mesh: DeviceMesh) -> None:
 
 
 def tensor_parallel_fsdp(model: nn.Sequential, mesh: DeviceMesh) -> None:
-    """Split layers over `tp`, and shard parameters over `dp`."""
     split_blocks(model, mesh)
     fsdp(model, mesh)
 

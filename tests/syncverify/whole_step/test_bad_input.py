@@ -1,7 +1,5 @@
 """A training that cannot be compared is refused in one line, mostly before a mesh is played."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable
@@ -37,8 +35,7 @@ def batch() -> torch.Tensor:
 
 
 def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    mean: torch.Tensor = model(batch).square().mean()
-    return mean
+    return model(batch).square().mean()
 
 
 def play(**changes: Any) -> Parity:
@@ -106,62 +103,39 @@ def test_a_function_gets_the_values_that_its_parameters_name(
 
 _calls = itertools.count()
 _WRONG: list[tuple[str, dict[str, Any]]] = [
-    (
-        "build() returns different values in each call (first: weight)",
-        {"build": _of_a_random_generator},
-    ),
-    (
-        "batch() returns different values in each call (first: tensor 0)",
-        {"batch": lambda: torch.full((8, 8), float(next(_calls)))},
-    ),
-    (
-        "loss() returns different values in each call",
-        {"loss": lambda model, batch: model(batch).sum() * random.random()},
-    ),
-    (
-        "expected loss() to return a tensor with one element, not one of shape [8, 4]; take",
-        {"loss": lambda model, batch: model(batch)},
-    ),
-    (
-        "expected loss() to return a tensor, not float",
-        {"loss": lambda model, batch: model(batch).sum().item()},
-    ),
-    (
-        "its loss has no gradient",
-        {"loss": lambda model, batch: model(batch).sum().detach()},
-    ),
+    ("build() returns different values in each call (first: weight)",
+        {"build": _of_a_random_generator}),
+    ("batch() returns different values in each call (first: tensor 0)",
+        {"batch": lambda: torch.full((8, 8), float(next(_calls)))}),
+    ("loss() returns different values in each call",
+        {"loss": lambda model, batch: model(batch).sum() * random.random()}),
+    ("expected loss() to return a tensor with one element, not one of shape [8, 4]; take",
+        {"loss": lambda model, batch: model(batch)}),
+    ("expected loss() to return a tensor, not float",
+        {"loss": lambda model, batch: model(batch).sum().item()}),
+    ("its loss has no gradient", {"loss": lambda model, batch: model(batch).sum().detach()}),
     ("expected batch() to return tensors", {"batch": lambda: ["a text"]}),
-    (
-        "expected build() to return values, not the device 'meta'",
-        {"build": lambda: nn.Linear(8, 4, device="meta")},
-    ),
+    ("expected build() to return values, not the device 'meta'",
+        {"build": lambda: nn.Linear(8, 4, device="meta")}),
     ("expected build() to return a torch.nn.Module, not int", {"build": lambda: 3}),
-    (
-        "dimension 0 of a tensor of the batch has size 8, which 3 parts (dp) do not divide",
-        {"layouts": ["dp=2", "dp=3"]},
-    ),
-    (
-        "layout dp=1,ep=3 does not divide dimension 0 of 0.weight, which has shape [4, 8]",
-        {"own": {"*weight": {"ep": 0}}, "layouts": ["dp=1,ep=3"]},
-    ),
+    ("dimension 0 of a tensor of the batch has size 8, which 3 parts (dp) do not divide",
+        {"layouts": ["dp=2", "dp=3"]}),
+    ("layout dp=1,ep=3 does not divide dimension 0 of 0.weight, which has shape [4, 8]",
+        {"own": {"*weight": {"ep": 0}}, "layouts": ["dp=1,ep=3"]}),
     ("own names 'expert*'", {"own": {"expert*": {"dp": 0}}}),
-    (
-        "takes 'meshes' ('mesh'?), which it is not given; it can take: model, batch",
-        {"loss": lambda model, batch, meshes: model(batch).sum()},
-    ),
+    ("takes 'meshes' ('mesh'?), which it is not given; it can take: model, batch",
+        {"loss": lambda model, batch, meshes: model(batch).sum()}),
     ("expected `loss` to be a function, not 3", {"loss": 3}),
     ("expected `steps` to be a number of 1 or more, not 0", {"steps": 0}),
     ("expected `clip` to be more than 0, not 0", {"clip": 0}),
-    (
-        "expected `dtype` to be one of torch.float64, torch.float32, torch.bfloat16",
-        {"dtype": torch.int64},
-    ),
+    ("expected `dtype` to be one of torch.float64, torch.float32, torch.bfloat16",
+        {"dtype": torch.int64}),
     ("expected numbers of micro-batches of 1 or more, not 0", {"micro_batches": [0]}),
     ("expected a layout such as", {"layouts": [("dp", 2)]}),
     ("layout 'dp=2,dp=4' names an axis twice", {"layouts": "dp=2,dp=4"}),
     ("expected 2 ranks or more for all layouts, not 1", {"layouts": 1}),
     ("expected at least one layout", {"layouts": []}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.usefixtures("no_mesh_is_played")
@@ -221,51 +195,29 @@ SPARSE = {
 }
 _SHOW_NOTHING: list[tuple[str, dict[str, Any]]] = [
     ("the step draws random numbers that change 0.weight", {"loss": with_dropout}),
-    (
-        "the step draws random numbers that change 0.weight",
-        {"loss": with_dropout, "dtype": torch.bfloat16},
-    ),
-    (
-        "on one rank, no parameter has a gradient, or all are zero",
-        {"loss": lambda model, batch: (model(batch) * 0).mean()},
-    ),
-    (
-        "on one rank, gradients have NaN or infinity: '0.weight'",
-        {"loss": lambda model, batch: (model(batch) * torch.nan).mean()},
-    ),
-    (
-        "batch() makes other values on rank 1 of dp=2 than on one rank",
-        {"batch": of_own_rank},
-    ),
+    ("the step draws random numbers that change 0.weight",
+        {"loss": with_dropout, "dtype": torch.bfloat16}),
+    ("on one rank, no parameter has a gradient, or all are zero",
+        {"loss": lambda model, batch: (model(batch) * 0).mean()}),
+    ("on one rank, gradients have NaN or infinity: '0.weight'",
+        {"loss": lambda model, batch: (model(batch) * torch.nan).mean()}),
+    ("batch() makes other values on rank 1 of dp=2 than on one rank", {"batch": of_own_rank}),
     ("to return real parameters, not complex ones", {"build": complex_layer}),
-    (
-        "None for a model that it changes in place, not str",
-        {"parallelize": lambda model, mesh: "nonsense", "step": lambda model: None},
-    ),
-    (
-        "no parameter can be compared",
-        {
-            "parallelize": lambda model, mesh: nn.Conv1d(2, 2, 2).double(),
-            "step": lambda model: None,
-        },
-    ),
-    (
-        "no rank calls step() of a torch.optim.Optimizer in any step",
-        {"step": without_an_optimizer},
-    ),
+    ("None for a model that it changes in place, not str",
+        {"parallelize": lambda model, mesh: "nonsense", "step": lambda model: None}),
+    ("no parameter can be compared",
+        {"parallelize": lambda model, mesh: nn.Conv1d(2, 2, 2).double(),
+        "step": lambda model: None}),
+    ("no rank calls step() of a torch.optim.Optimizer in any step",
+        {"step": without_an_optimizer}),
     ("two plays of layout dp=2 with the same seed differ", {"step": by_chance}),
-    (
-        "parallelize() takes the axis 'dp' of the mesh, and the layout has 'tp' alone",
-        {"layouts": ["tp=2"]},
-    ),
+    ("parallelize() takes the axis 'dp' of the mesh, and the layout has 'tp' alone",
+        {"layouts": ["tp=2"]}),
     ("no rank communicates on any layout", {"parallelize": stays, "split": {}}),
     ("no rank communicates on any layout", {"layouts": ["dp=1"]}),
     ("leave out `resume`", {"resume": True, "dtype": torch.bfloat16}),
-    (
-        "expected dense gradients, and that of 0.weight is sparse; leave sparse=False",
-        SPARSE,
-    ),
-]
+    ("expected dense gradients, and that of 0.weight is sparse; leave sparse=False", SPARSE),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("words", "changes"), _SHOW_NOTHING)

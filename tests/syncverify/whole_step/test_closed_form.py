@@ -1,7 +1,5 @@
 """Gradients of all ones: the norm is the root of the number of elements."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any
@@ -10,8 +8,6 @@ import pytest
 import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
-from torch.distributed.device_mesh import DeviceMesh
-from typing_extensions import override
 
 from syncverify.whole_step.causes import (
     NormOf,
@@ -26,12 +22,7 @@ from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.expert_parallel import Experts
-from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
-    average,
-    compare,
-    update,
-)
+from tests.syncverify.whole_step.planted.steps import average, compare, update
 
 CLIP = 0.5
 NUM_ELEMENTS = 3 * 4 + 4 + 4 * 2 + 2
@@ -42,16 +33,7 @@ def norm_of(parameters: list[nn.Parameter]) -> torch.Tensor:
     return torch.stack([each.square().sum() for each in gradients]).sum().sqrt()
 
 
-def step(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    scaler: GradScaler | None,
-    *,
-    wrong: str = "",
-    is_seen: bool = True,
-) -> dict[str, torch.Tensor]:
+def step(model, batch, mesh, optimizer, scaler, *, wrong="", is_seen=True):
     loss = model(batch).square().mean()
     (loss if scaler is None else scaler.scale(loss)).backward()
     average(model.parameters(), mesh, "dp")
@@ -166,7 +148,6 @@ def test_a_step_that_skips_large_norms_is_silent() -> None:
 class Skipping(Experts):
     """Experts beside a layer that tokens without an expert go through alone."""
 
-    @override
     def forward(self, x: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
         return super().forward(x, expert) + self.layer(x)
 
@@ -176,14 +157,7 @@ def idle() -> dict[str, torch.Tensor]:
     return {**expert_parallel.batch(), "expert": torch.full((8, 2), -1)}
 
 
-def expert_step(
-    model: Experts,
-    batch: Any,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    is_right: bool,
-) -> None:
+def expert_step(model, batch, mesh, optimizer, *, is_right):
     expert_parallel.backward(model, batch, mesh)
     norm = (expert_parallel.right_norm if is_right else expert_parallel.norm_of_own)(
         model, mesh

@@ -1,7 +1,5 @@
 """Optimizers with tensors of their own, closures, and optimizers of no class of torch."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +8,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
-from typing_extensions import override
 
 from syncverify.errors import UsageError
 from syncverify.whole_step.parity import Parity
@@ -48,10 +44,8 @@ class MasterAdam(torch.optim.AdamW):
         super().__init__(self.copies, lr=0.05, foreach=False)
 
     @torch.no_grad()
-    @override
     def step(self) -> None:  # type: ignore[override]  # no closure
         for copy, each in zip(self.copies, self.parameters, strict=True):
-            assert each.grad is not None
             copy.grad = self.factor * each.grad.to(copy.dtype)
             each.grad = None
         super().step()
@@ -62,12 +56,10 @@ class MasterAdam(torch.optim.AdamW):
 class ReducingSGD(torch.optim.SGD):
     """SGD that reduces gradients in its step, also with a handle that it waits for there."""
 
-    @override
     def step(self, closure: Any = None) -> Any:
         listed = [e.grad for e in self.param_groups[0]["params"] if e.grad is not None]
         works = [dist.all_reduce(each, async_op=True) for each in listed]
         for each, work in zip(listed, works, strict=True):
-            assert work is not None
             work.wait()
             each /= dist.get_world_size()
         return super().step(closure)
@@ -80,11 +72,9 @@ class Wrapper:
         self.inner = sgd(parameters)
 
     def step(self) -> None:
-        """Make a step."""
         self.inner.step()
 
     def zero_grad(self) -> None:
-        """Clear gradients."""
         self.inner.zero_grad()
 
 
@@ -96,30 +86,19 @@ class ByHand:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Subtract a tenth of each gradient."""
         for each in self.parameters:
-            assert each.grad is not None
             each -= 0.1 * each.grad
 
     def zero_grad(self) -> None:
-        """Clear gradients."""
         for each in self.parameters:
             each.grad = None
 
 
 def two(parameters: list[nn.Parameter]) -> list[Optimizer]:
-    """Make an optimizer of copies, and one of parameters."""
     return [MasterAdam(parameters[:2]), sgd(parameters[2:])]
 
 
-def step(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Any,
-    *,
-    reduces: bool = True,
-) -> None:
+def step(model, batch, mesh, optimizer, *, reduces=True):
     mean_square(model, batch).backward()
     if reduces:
         average(model.parameters(), mesh, "dp")
@@ -129,9 +108,7 @@ def step(
         each.zero_grad()
 
 
-def step_with_closure(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def step_with_closure(model, batch, mesh, optimizer):
     def closure() -> float:
         optimizer.zero_grad()
         value = mean_square(model, batch)
@@ -142,12 +119,9 @@ def step_with_closure(
     optimizer.step(closure)
 
 
-def step_with_main_gradients(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Any
-) -> None:
+def step_with_main_gradients(model, batch, mesh, optimizer):
     averaged_backward(model, batch, mesh)
     for each, copy in zip(model.parameters(), optimizer.copies, strict=True):
-        assert each.grad is not None
         each.main_grad = each.grad.clone()  # type: ignore[attr-defined]  # as a wrapper
         each.grad, copy.grad = None, each.main_grad  # type: ignore[attr-defined]
     torch.optim.AdamW.step(optimizer)

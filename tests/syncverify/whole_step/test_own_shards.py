@@ -1,7 +1,5 @@
 """ZeRO by hand: flat slices that the optimizer has, and parameters that the forward gathers."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -11,7 +9,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim.lr_scheduler import LambdaLR
-from typing_extensions import override
 
 from syncverify.errors import UsageError
 from syncverify.whole_step.causes import OtherOption
@@ -79,14 +76,7 @@ def play(**more: Any) -> Parity:
 CLIP = 0.05
 
 
-def clipped_step(
-    model: Any,
-    batch: torch.Tensor,
-    optimizer: Optimizer,
-    mesh: DeviceMesh,
-    *,
-    over_all: bool,
-) -> dict[str, torch.Tensor]:
+def clipped_step(model, batch, optimizer, mesh, *, over_all):
     """Clip by the norm of all slices; over all ranks, replicas count twice."""
     backward(model, batch, mesh)
     square = model.part.grad.square().sum()
@@ -114,9 +104,7 @@ def test_a_norm_that_counts_replicas_comes_first_and_alone() -> None:
     assert "and no parameter depends on these" in str(result)
 
 
-def step_without_schedule(
-    model: Any, batch: torch.Tensor, optimizer: Optimizer, mesh: DeviceMesh
-) -> None:
+def step_without_schedule(model, batch, optimizer, mesh):
     backward(model, batch, mesh)
     update(model, optimizer, mesh)
 
@@ -146,13 +134,11 @@ class Gathering(nn.Module):
         self.shards = [self._own(each.detach()) for each in layer.parameters()]
         self._gathers_once, self._is_gathered = gathers_once, False
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not (self._gathers_once and self._is_gathered):
             self._gather()
         self._is_gathered = True
-        out: torch.Tensor = self.module(x)
-        return out
+        return self.module(x)
 
     def _gather(self) -> None:
         for parameter, shard in zip(self.module.parameters(), self.shards, strict=True):
@@ -163,7 +149,6 @@ class Gathering(nn.Module):
     def reduce(self, divisor: int) -> None:
         """Give each shard its part of the reduced gradient."""
         for parameter, shard in zip(self.module.parameters(), self.shards, strict=True):
-            assert parameter.grad is not None
             dist.all_reduce(parameter.grad, group=self.group)
             shard.grad = self._own(parameter.grad).detach() / divisor
             parameter.grad = None
@@ -172,7 +157,6 @@ class Gathering(nn.Module):
         return value.chunk(self.group.size())[self.group.rank()].clone()
 
     def free(self) -> None:
-        """Give the memory of the gathered parameters back."""
         for parameter in self.module.parameters():
             parameter.data = torch.empty(0, dtype=parameter.dtype)
 
@@ -182,15 +166,7 @@ def optimizer_of_shards(model: nn.Module) -> Optimizer:
     return sgd([*model.parameters()] if shards is None else shards)
 
 
-def sharded_step(
-    model: Gathering,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    frees: bool = False,
-    divides: bool = True,
-) -> None:
+def sharded_step(model, batch, mesh, optimizer, *, frees=False, divides=True):
     mean_square(model, batch).backward()
     model.reduce(mesh["dp"].size() if divides else 1)
     optimizer.step()

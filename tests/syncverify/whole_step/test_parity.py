@@ -1,7 +1,5 @@
 """A whole step on a mesh is compared with one rank."""
 
-from __future__ import annotations
-
 import pytest
 
 from syncverify import parity

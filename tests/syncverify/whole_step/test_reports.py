@@ -1,7 +1,5 @@
 """Reports of other projects are found, named, and silent when repaired."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A training that is saved and loaded goes on as if there had been no pause."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -73,17 +70,13 @@ def test_a_right_checkpoint_is_right_on_each_layout() -> None:
 Load = Callable[..., None]
 
 
-def load_without_steps(
-    model: Any, optimizer: Any, scaler: Any, schedule: Any, path: str
-) -> None:
+def load_without_steps(model, optimizer, scaler, schedule, path):
     load_distributed(model, optimizer, scaler, schedule, path)
     for state in optimizer.state.values():
         state["step"].zero_()
 
 
-def load_without_schedule(
-    model: Any, optimizer: Any, scaler: Any, schedule: Any, path: str
-) -> None:
+def load_without_schedule(model, optimizer, scaler, schedule, path):
     fresh = schedule.state_dict()
     rates = [group["lr"] for group in optimizer.param_groups]
     load_distributed(model, optimizer, scaler, schedule, path)
@@ -202,9 +195,7 @@ class Dropping(nn.Linear):
         return super().forward(x)
 
 
-def load_without_generator(
-    model: Any, optimizer: Any, scaler: Any, schedule: Any, path: str
-) -> None:
+def load_without_generator(model, optimizer, scaler, schedule, path):
     state = torch.get_rng_state()
     load_distributed(model, optimizer, scaler, schedule, path)
     torch.set_rng_state(state)
@@ -233,9 +224,7 @@ class Counted:
     def __init__(self) -> None:
         self.counts: dict[Any, int] = {}
 
-    def __call__(
-        self, model: Any, batch: Any, mesh: DeviceMesh, optimizer: Any
-    ) -> None:
+    def __call__(self, model, batch, mesh, optimizer):
         count = self.counts.get(model, 0)
         self.counts[model] = count + 1
         for group in optimizer.param_groups:

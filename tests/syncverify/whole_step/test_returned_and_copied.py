@@ -1,7 +1,5 @@
 """Values that a step returns, in any form and dtype, and copies that are equal to the bit."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable
@@ -19,7 +17,6 @@ from syncverify.whole_step.causes import CopiesRoundedApart
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
     averaged_backward,
     compare,
     mean_square,
@@ -32,15 +29,7 @@ Form = Callable[[torch.Tensor, DeviceMesh], Any]
 CLIP = 0.5
 
 
-def step(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    form: Form,
-    factor: float,
-) -> dict[str, Any]:
+def step(model, batch, mesh, optimizer, *, form, factor):
     averaged_backward(model, batch, mesh)
     norm = nn.utils.clip_grad_norm_(model.parameters(), CLIP)
     update(optimizer)
@@ -112,11 +101,9 @@ def test_a_wrong_norm_is_wrong_and_printed_so_that_it_differs(
 def clip_in_float32(model: nn.Module, mesh: DeviceMesh) -> None:
     squares = torch.zeros(1)
     for each in model.parameters():
-        assert each.grad is not None
         squares += each.grad.square().sum()
     norm = squares.sqrt().item()
     for each in model.parameters():
-        assert each.grad is not None
         each.grad.mul_(min(1.0, CLIP / (norm + 1e-6)))
 
 
@@ -131,15 +118,7 @@ def test_scalars_in_float32_are_named_where_their_bound_counts() -> None:
     assert note not in str(play(RIGHT["item"]))
 
 
-def gathered(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    dtype: torch.dtype,
-    owner_keeps: bool,
-) -> None:
+def gathered(model, batch, mesh, optimizer, *, dtype, owner_keeps):
     """The owner of a parameter updates it, and sends it in a lower dtype."""
     group = mesh.get_group("dp")
     averaged_backward(model, batch, mesh)
@@ -153,19 +132,11 @@ def gathered(
                 each.copy_(sent)
 
 
-def added(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    own_first: bool,
-) -> None:
+def added(model, batch, mesh, optimizer, *, own_first):
     """Each rank adds all gradients by itself."""
     group = mesh.get_group("dp")
     mean_square(model, batch).backward()
     for each in model.parameters():
-        assert each.grad is not None
         parts = [torch.empty_like(each.grad) for _ in range(group.size())]
         dist.all_gather(parts, each.grad, group=group)
         if own_first:

@@ -1,7 +1,5 @@
 """Right trainings differ from one rank by rounding alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,9 +74,7 @@ def test_all_values_of_a_right_training_are_right(right: Right) -> None:
 def own_step(right: Right) -> Function:
     """Return a step of the user's own, as torch's tutorials have it."""
 
-    def step(
-        model: nn.Module, micro_batches: list[Any], optimizer: Any, scaler: Any
-    ) -> dict[str, torch.Tensor]:
+    def step(model, micro_batches, optimizer, scaler):
         optimizers = optimizer if isinstance(optimizer, list) else [optimizer]
         # One that is not enabled changes nothing.
         scaler = scaler or GradScaler("cpu", enabled=False)

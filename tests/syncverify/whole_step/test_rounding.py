@@ -1,7 +1,5 @@
 """Rounding of any dtype is silent, and hides no mistake."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -195,9 +193,7 @@ def test_dtypes_are_noted_where_a_tensor_is_rounded_to_them() -> None:
 def test_one_rank_that_does_not_skip_an_overflow_is_found() -> None:
     """Each rank looks at its own gradients alone, and those of rank 0 overflow."""
 
-    def step(
-        model: nn.Module, batch: torch.Tensor, optimizer: Any, scaler: Any, mesh: Any
-    ) -> None:
+    def step(model, batch, optimizer, scaler, mesh):
         large = 2.0**20 if mesh["dp"].get_local_rank() == 0 else 1.0
         (loss(model, batch) * large).backward()
         if all(bool(each.grad.isfinite().all()) for each in model.parameters()):
@@ -215,9 +211,7 @@ def mean(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     return out.mean()
 
 
-def own_step(
-    model: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer
-) -> None:
+def own_step(model, batch, optimizer):
     mean(model, batch).backward()
     optimizer.step()
     optimizer.zero_grad()

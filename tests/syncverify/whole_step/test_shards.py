@@ -1,7 +1,5 @@
 """Whole tensors that are put together after a run equal those of torch's own collectives."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """A comparison with one rank as text, as a table of layouts, and as a page."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
@@ -49,7 +47,6 @@ NEAR = 1 + 2e-9
 
 
 def compared(got: float, right: float = 1.0, name: str = "w") -> ComparedValue:
-    """Return a value of one element on rank 0, beside the right one."""
     ours, theirs = (
         {0: torch.tensor([each], dtype=torch.float64)} for each in (got, right)
     )
@@ -57,13 +54,11 @@ def compared(got: float, right: float = 1.0, name: str = "w") -> ComparedValue:
 
 
 def lacks_sum(*values: ComparedValue) -> WrongQuantity:
-    """Return wrong gradients of the second step."""
     cause = LacksSum(frozenset({"tp"}))
     return WrongQuantity(GRADIENT, 1, cause, values, (), 9)
 
 
 def play_of(axis: str, *values: ComparedValue, num_wrong: int = 0) -> LayoutPlay:
-    """Make a play whose first values are the mistake."""
     return LayoutPlay(
         Layout.of({axis: 2}),
         1,

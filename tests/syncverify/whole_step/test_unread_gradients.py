@@ -1,7 +1,5 @@
 """ZeRO by hand: gradients that no optimizer of a rank needs are notes, those of owners are judged."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
-from typing_extensions import override
 
 from syncverify.whole_step.causes import NotContinued, RanksDiffer
 from syncverify.whole_step.parity import Parity
@@ -36,20 +32,12 @@ def adam(parameters: list[nn.Parameter]) -> Optimizer:
     return torch.optim.Adam(parameters, lr=0.05, foreach=False)
 
 
-def slices_of(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    factor: float = 1.0,
-) -> None:
+def slices_of(model, batch, mesh, optimizer, *, factor=1.0):
     """Each rank updates half of the elements; the sum of all changes is the update."""
     averaged_backward(model, batch, mesh)
     rank, size = mesh["dp"].get_local_rank(), mesh["dp"].size()
     parameters = [*model.parameters()]
     for each in parameters:
-        assert each.grad is not None
         elements = torch.arange(each.numel()).view_as(each)
         each.grad = factor * each.grad * (elements * size // each.numel() == rank)
     before = [each.detach().clone() for each in parameters]
@@ -62,20 +50,12 @@ def slices_of(
 
 
 def whole_parameters(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    others: str = "none",
-    reduces: bool = True,
-    sends: bool = True,
-) -> None:
+    model, batch, mesh, optimizer, *, others="none", reduces=True, sends=True
+):
     """Each rank updates every second parameter, and sends it."""
     group = mesh.get_group("dp")
     mean_square(model, batch).backward()
     for index, each in enumerate(model.parameters()):
-        assert each.grad is not None
         owner = index % mesh["dp"].size()
         if reduces:
             dist.reduce(each.grad, group_dst=owner, group=group)
@@ -101,7 +81,6 @@ class FlatOptimizer(torch.optim.SGD):
         super().__init__([self.part], lr=0.1, momentum=0.9)
 
     @torch.no_grad()
-    @override
     def step(self) -> None:  # type: ignore[override]  # no closure
         gradients = [each.grad for each in self.parameters]
         flat = torch.cat([each.flatten() for each in gradients if each is not None])
@@ -117,12 +96,10 @@ class FlatOptimizer(torch.optim.SGD):
 
 
 def flat_sgd(parameters: list[nn.Parameter], *, divides: bool = True) -> Optimizer:
-    """Make the optimizer of the rank's slice."""
     return FlatOptimizer(parameters, dist.get_world_size() if divides else 1)
 
 
 def plain_step(model: nn.Module, batch: torch.Tensor, optimizer: Optimizer) -> None:
-    """Leave all to the optimizer."""
     mean_square(model, batch).backward()
     optimizer.step()
 
@@ -139,7 +116,6 @@ def file_of(path: str, rank: int) -> Path:
 
 
 def save_each(model: nn.Module, optimizer: Optimizer, path: str) -> None:
-    """Save the model, and what the optimizer of this rank has, in a file of the rank."""
     held = (
         model.state_dict(),
         optimizer.state_dict(),
@@ -149,14 +125,7 @@ def save_each(model: nn.Module, optimizer: Optimizer, path: str) -> None:
     dist.barrier()
 
 
-def load_file(
-    model: nn.Module,
-    optimizer: Any,
-    path: str,
-    *,
-    rank: int | None = None,
-    offset: int = 0,
-) -> None:
+def load_file(model, optimizer, path, *, rank=None, offset=0):
     """Load the file of a rank; None for the rank's own one, or one after it."""
     ours = (dist.get_rank() + offset) % dist.get_world_size()
     held = torch.load(file_of(path, ours if rank is None else rank), weights_only=False)
@@ -202,17 +171,9 @@ def test_gradients_that_no_parameter_depends_on_are_a_note(
     ("step", "optimizer", "quantity"),
     [
         (functools.partial(slices_of, factor=2.0), adam, Quantity.GRADIENT),
-        (
-            functools.partial(whole_parameters, reduces=False),
-            adam,
-            Quantity.GRADIENT,
-        ),
+        (functools.partial(whole_parameters, reduces=False), adam, Quantity.GRADIENT),
         (functools.partial(whole_parameters, sends=False), sgd, Quantity.PARAMETER),
-        (
-            plain_step,
-            functools.partial(flat_sgd, divides=False),
-            Quantity.PARAMETER,
-        ),
+        (plain_step, functools.partial(flat_sgd, divides=False), Quantity.PARAMETER),
         # Adam hides it in the parameters.
         (SCALES_ONE_RANK, adam, Quantity.GRADIENT),
     ],
@@ -267,13 +228,7 @@ def test_a_lost_state_of_a_flat_slice_shows_in_the_steps_after() -> None:
     assert "state of tensors that are no parameters was not compared" in str(result)
 
 
-def other_owners(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    step_index: int,
-) -> None:
+def other_owners(model, batch, mesh, optimizer, step_index):
     """Exchange the owners after two steps, and leave their states where they are."""
     averaged_backward(model, batch, mesh)
     group, parameters = mesh.get_group("dp"), [*model.parameters()]
@@ -291,14 +246,7 @@ def test_unread_gradients_beside_a_mistake_are_no_mistakes() -> None:
     assert isinstance(mistake.finding.cause, RanksDiffer), str(result)
 
 
-def step_of_one_owner(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    sends: bool = True,
-) -> None:
+def step_of_one_owner(model, batch, mesh, optimizer, *, sends=True):
     """Let the first rank make the step, and send its parameters."""
     averaged_backward(model, batch, mesh)
     if mesh["dp"].get_local_rank() == 0:

@@ -1,17 +1,13 @@
 """Each format adds lines to each command that takes `--format`, and changes nothing else."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from syncverify.command.options import cli
-from syncverify.report.annotations import _WRITERS as WRITERS
-from syncverify.report.annotations import Annotation
 from syncverify.scenario.replay_token import Reproducer, encode
-from syncverify.settings import REPORT_FORMATS
 from tests.programs import one_parameter
 from tests.syncverify.command.cli.test_read import write
 
@@ -52,49 +48,16 @@ EXPECTED = (
 )
 
 
-# Arguments of each command that takes `--format`, with which it finds a violation.
+# Arguments with which a command finds a violation.
 COMMANDS = {
     "run": ("raising.py:NeverBinds", "--examples", "2", "--seed", "0"),
     "replay": (TOKEN, "raising.py:NeverBinds"),
     "probe": ("raising.py:NeverBinds", "--scenarios", "1"),
-    "read": ("rank_0", "rank_1"),
 }
 
 
-def test_all_commands_with_formats_are_here() -> None:
-    found = {
-        name
-        for name, command in cli.commands.items()
-        if "shown_as" in {option.name for option in command.params}
-    }
-    assert found == COMMANDS.keys()
-
-
-def in_short(found: Sequence[Annotation]) -> Iterator[str]:
-    """Write a format that no command can know by its name."""
-    yield f"SHOWN {len(found)}: {', '.join(each.title for each in found)}"
-
-
-@pytest.fixture
-def writes_in_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in REPORT_FORMATS:
-        monkeypatch.setitem(WRITERS, name, in_short)
-
-
 @pytest.mark.slow
-def test_a_writer_runs_without_violations(
-    in_clone: Call, writes_in_short: None
-) -> None:
-    write(Path(), 4, 4)
-    alone = ("synchronizer", "--examples", "1", "--seed", "0", "--ranks", "1")
-    for arguments in (("run", *alone), ("read", "rank_0", "rank_1")):
-        outcome = in_clone(*arguments, "--format", "github")
-        assert outcome.code == 0, outcome
-        assert "SHOWN 0: \n" in outcome.out
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["run", "replay", "probe"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_violation_has_an_annotation_before_the_text(
     in_clone: Call, command: str
 ) -> None:
@@ -118,6 +81,9 @@ def test_dumps_are_annotated_where_the_checkout_has_the_file(
     in_clone: Call, tmp_path: Path
 ) -> None:
     (tmp_path / "a.py").touch()
+    write(Path(), 4, 4)
+    right = in_clone("read", "rank_0", "rank_1", "--format", "github")
+    assert (right.code, annotations(right.out)) == (0, [])
     write(Path(), 4, 5)
     outcome = in_clone("read", "rank_0", "rank_1", "--format", "github")
     assert outcome.code == 1

@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncverify.report import documents
-from syncverify.report.documents import document_paths, write_documents
-from syncverify.report.report import Report
-from syncverify.report.sarif import sarif_log
 from syncverify.scenario.replay_token import Reproducer, encode
-from syncverify.subjects.subject import resolve
 from tests.programs import one_parameter
 
 Call = Callable[..., Any]
@@ -71,18 +66,6 @@ def test_each_wait_has_a_word_in_all_forms(call: Call, tmp_path: Path) -> None:
         f"{len(found)} WAITS of synchronizer: {', '.join(counted)}"
     )
     assert "self.work.wait()" in page.read_text()
-
-
-def test_documents_with_a_file_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(documents._WRITERS, "subject", lambda report: report.subject)
-    report = Report.without_coverage(resolve("synchronizer"), "sim", [], examples=1)
-    sarif, other = tmp_path / "a.sarif", tmp_path / "b"
-    write_documents(document_paths({"sarif_path": sarif, "subject_path": None}), report)
-    assert json.loads(sarif.read_text()) == sarif_log(report)
-    write_documents(document_paths({"sarif_path": None, "subject_path": other}), report)
-    assert other.read_text() == "synchronizer\n"
 
 
 def test_a_missing_folder_is_seen_before_the_search(call: Call) -> None:

@@ -56,7 +56,6 @@ EXPLORING, SHRINKING = "100000", "3"  # examples: too many to end, and soon all 
 
 
 def run(folder: Path, *arguments: str, signal_words: str) -> tuple[int, str, str]:
-    """Run the command; return its exit code, its output and its complaint."""
     (folder / "signals_itself.py").write_text(SUBJECT)
     ended = python(
         "-m", "syncverify", "run", "signals_itself:Doubles",
@@ -82,7 +81,6 @@ def reported(folder: Path) -> set[str]:
 
 
 def printed(out: str) -> list[str]:
-    """Return the tokens on the screen."""
     return re.findall(r"^  if this run is cut off: .*? (sv2-\S+)", out, re.MULTILINE)
 
 

@@ -63,7 +63,6 @@ RUN = ("run", "own_subject:DoublesSmall", "--seed", "3", "--ranks", "2")
 
 @pytest.fixture
 def layers(call: Call, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
-    """Call the command in a folder with layers, a subject and a contract."""
     Path("own_layers.py").write_text(LAYERS)
     Path("own_subject.py").write_text(SUBJECT)
     Path("contract.toml").write_text(CONTRACT)

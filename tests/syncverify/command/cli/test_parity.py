@@ -44,7 +44,6 @@ WRONG = TRAINING.replace(
 
 @pytest.fixture(autouse=True)
 def trainings(tmp_path: Path) -> Iterator[None]:
-    """Write the trainings into the working directory."""
     (tmp_path / "train.py").write_text(TRAINING)
     (tmp_path / "wrong.py").write_text(WRONG)
     yield

@@ -94,10 +94,8 @@ def test_reader_that_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
         "run", "synchronizer", "--examples", "2", "--seed", "0", "--no-beyond",
         folder=tmp_path,
     )  # fmt: skip
-    assert running.stdout is not None
     assert running.stdout.readline().startswith("verifying synchronizer")
     running.stdout.close()
-    assert running.stderr is not None
     assert running.stderr.read() == ""
     running.stderr.close()
     assert running.wait() == 141

@@ -54,17 +54,14 @@ def test_ranks_that_disagree_are_a_violation(call: Call, tmp_path: Path) -> None
     ("arguments", "complaint"),
     [
         (("rank_7",), "cannot read 'rank_7': No such file or directory"),
-        (
-            ("rank_0", "rank_0"),
-            "expected one dump a rank, but 'rank_0' is a second one of rank 0",
-        ),
+        (("rank_0", "rank_0"),
+            "expected one dump a rank, but 'rank_0' is a second one of rank 0"),
         (
             ("notes.txt",),
-            "expected a file name that ends with a rank, such as 'rank_0', got 'notes.txt'",
-        ),
+            "expected a file name that ends with a rank, such as 'rank_0', got 'notes.txt'"),
         (("empty",), "expected a dump in the folder, which holds no file"),
     ],
-)
+)  # fmt: skip
 def test_unusable_files_are_refused_in_one_line(
     call: Call, tmp_path: Path, arguments: tuple[str, ...], complaint: str
 ) -> None:

@@ -87,7 +87,6 @@ number = 3
 
 @pytest.fixture(autouse=True)
 def programs(tmp_path: Path) -> Iterator[None]:
-    """Write the programs into the working directory."""
     (tmp_path / "jobs.py").write_text(PROGRAMS)
     yield
     sys.modules.pop("jobs", None)
@@ -138,22 +137,14 @@ def test_files_have_the_report(call: Call, tmp_path: Path) -> None:
     [
         (
             ("jobs.py",),
-            "expected a program as module:function or file.py:function, not 'jobs.py'",
-        ),
-        (
-            ("jobs.py:number",),
-            "expected a function of a rank: 3 is not callable",
-        ),
-        (
-            ("jobs.py:is_right", "--schedule", "first"),
-            "expected a schedule such as 0,0,1 as a report prints it, not 'first'",
-        ),
-        (
-            ("jobs.py:is_right", "--html", "nowhere/report.html"),
-            "cannot write 'nowhere/report.html': its folder does not exist",
-        ),
+            "expected a program as module:function or file.py:function, not 'jobs.py'"),
+        (("jobs.py:number",), "expected a function of a rank: 3 is not callable"),
+        (("jobs.py:is_right", "--schedule", "first"),
+            "expected a schedule such as 0,0,1 as a report prints it, not 'first'"),
+        (("jobs.py:is_right", "--html", "nowhere/report.html"),
+            "cannot write 'nowhere/report.html': its folder does not exist"),
     ],
-)
+)  # fmt: skip
 def test_bad_usage_is_one_line(
     call: Call, arguments: tuple[str, ...], complaint: str
 ) -> None:

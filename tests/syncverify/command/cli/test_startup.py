@@ -63,7 +63,6 @@ def test_interrupt_while_torch_is_imported_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(slow)
     path = os.pathsep.join((str(tmp_path), str(ROOT)))
     running = python("-m", "syncverify", "run", "ddp", path=path, folder=tmp_path)
-    assert running.stdout is not None
     assert running.stdout.readline() == "importing\n"
     os.killpg(running.pid, signal.SIGINT)
     out, err = running.communicate(timeout=60)

@@ -20,27 +20,19 @@ NAMES = ", ".join(sorted(BUILT_IN_SUBJECTS))
 BUILT_IN = f"expected one of {NAMES}, module:attribute or file.py:attribute"
 REFUSED = {
     "unknown subject": (("run", "nothing"), f"unknown subject 'nothing': {BUILT_IN}"),
-    "factory of nothing": (
-        ("run", "cli_subjects:makes_nothing", "--examples", "1"),
+    "factory of nothing": (("run", "cli_subjects:makes_nothing", "--examples", "1"),
         ("subject 'cli_subjects:makes_nothing' lacks bind(), wait(), zero_grad(), "
-        "unbind(): a subject has bind(), wait(), zero_grad(), unbind()"),
-    ),
-    "many ranks": (
-        ("run", "synchronizer", "--ranks", "1000000000"),
-        "expected ranks <= 512 on sim, got 1000000000",
-    ),
+        "unbind(): a subject has bind(), wait(), zero_grad(), unbind()")),
+    "many ranks": (("run", "synchronizer", "--ranks", "1000000000"),
+        "expected ranks <= 512 on sim, got 1000000000"),
     "many ranks of a probe": (
         ("probe", "synchronizer", "--ranks", "1000000000", "--backend", "gloo"),
-        "expected ranks <= 64 on gloo, got 1000000000",
-    ),
+        "expected ranks <= 64 on gloo, got 1000000000"),
     "many ranks of a token": (
         ("replay", encode(Reproducer("p", "c", replace(SHARDED, mesh=WIDE))), "ddp"),
-        "expected ranks <= 512 on sim, got 4096",
-    ),
-    "not a time": (
-        ("run", "synchronizer", "--time-limit", "nan"),
-        "Invalid value for '--time-limit': nan is not a finite number.",
-    ),
+        "expected ranks <= 512 on sim, got 4096"),
+    "not a time": (("run", "synchronizer", "--time-limit", "nan"),
+        "Invalid value for '--time-limit': nan is not a finite number."),
     **{
         f"{seconds} as a patience": (
             ("simulate", "missing.py:f", "--hang-timeout", seconds),
@@ -52,57 +44,37 @@ REFUSED = {
             "1e20": "1e+20 is not in the range 0<x<=604800.",
         }.items()
     },
-    "not a time of a training": (
-        ("parity", "missing.py", "--time-limit", "nan"),
-        "Invalid value for '--time-limit': nan is not a finite number.",
-    ),
-    "a typo in the class": (
-        ("run", "cli_subjects:LacksWiat"),
+    "not a time of a training": (("parity", "missing.py", "--time-limit", "nan"),
+        "Invalid value for '--time-limit': nan is not a finite number."),
+    "a typo in the class": (("run", "cli_subjects:LacksWiat"),
         ("subject 'cli_subjects:LacksWiat' cannot be imported: AttributeError: module "
-        "'cli_subjects' has no attribute 'LacksWiat'; did you mean 'LacksWait'?"),
-    ),
-    "fake with ddp": (
-        ("run", "ddp", "--backend", "fake"),
+        "'cli_subjects' has no attribute 'LacksWiat'; did you mean 'LacksWait'?")),
+    "fake with ddp": (("run", "ddp", "--backend", "fake"),
         ("subject 'ddp' does not run on the fake backend: it needs the results of "
-        "collectives"),
-    ),
-    "folder of the report": (
-        ("run", "synchronizer", "--json", "missing/report.json"),
-        "cannot write 'missing/report.json': its folder does not exist",
-    ),
-    "no subject to replay": (
-        ("replay", encode(Reproducer("p", "c", SHARDED))),
+        "collectives")),
+    "folder of the report": (("run", "synchronizer", "--json", "missing/report.json"),
+        "cannot write 'missing/report.json': its folder does not exist"),
+    "no subject to replay": (("replay", encode(Reproducer("p", "c", SHARDED))),
         (f"expected a subject: {encode(Reproducer('p', 'c', SHARDED))[:40]!r} names none, "
-        "as a report of `syncverify run --json` does; hint: syncverify replay TOKEN SUBJECT"),
-    ),
-    "no token": (
-        ("replay", "hello", "ddp"),
-        "not a token or file: 'hello' (tokens of this version start with 'sv2-')",
-    ),
-    "unknown schedules": (
-        ("run", "synchronizer", "--schedules", "some"),
+        "as a report of `syncverify run --json` does; hint: syncverify replay TOKEN SUBJECT")),
+    "no token": (("replay", "hello", "ddp"),
+        "not a token or file: 'hello' (tokens of this version start with 'sv2-')"),
+    "unknown schedules": (("run", "synchronizer", "--schedules", "some"),
         ("unknown schedules 'some': expected default, drawn, all, all:N, pct or pct:N "
-        "(at most N runs a scenario, N >= 1)"),
-    ),
+        "(at most N runs a scenario, N >= 1)")),
     "schedules of real processes": (
         ("run", "synchronizer", "--schedules", "all", "--backend", "gloo"),
-        "schedules 'all' need the sim backend: on gloo, the machine's own timing decides",
-    ),
-    "ranks beside a scope": (
-        ("run", "synchronizer", "--exhaustive", "--ranks", "2"),
-        "an exhaustive search takes its ranks from --scope ranks=N",
-    ),
-    "unknown bound of a scope": (
-        ("run", "synchronizer", "--exhaustive", "--scope", "rank=2"),
+        "schedules 'all' need the sim backend: on gloo, the machine's own timing decides"),
+    "ranks beside a scope": (("run", "synchronizer", "--exhaustive", "--ranks", "2"),
+        "an exhaustive search takes its ranks from --scope ranks=N"),
+    "unknown bound of a scope": (("run", "synchronizer", "--exhaustive", "--scope", "rank=2"),
         ("unknown bound 'rank' of a scope: expected ranks, parameters, buckets, "
-        "micro_batches, steps, words"),
-    ),
+        "micro_batches, steps, words")),
     "scenario that the subject does not promise": (
         ("replay", encode(Reproducer("p", "c", SHARDED)), "ddp"),
         ("subject 'ddp' does not promise to handle parameters=uneven or empty shard, "
         "parameters=sharded: its capabilities leave that out; replay with a subject that "
-        "covers it"),
-    ),
+        "covers it")),
 }  # fmt: skip
 
 

@@ -32,11 +32,7 @@ HERE = Path(__file__).parent
 
 
 def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
-    """Return a reproduction for the last `wait()`, and one for the end of the program.
-
-    Returns:
-        Nothing if the subject refuses the scenario, which the contract has to allow.
-    """
+    """Return those of the last `wait()` and of the end; none if the scenario is refused."""
     no_violation = Reproducer(property="", cause="", scenario=scenario)
     played, methods = played_with_methods(no_violation, subject)
     if played.run.fault is not None:
@@ -60,10 +56,7 @@ def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
 
 
 def check_texts(scenario: Scenario) -> None:
-    """Run the scripts of a right synchronizer: on each rank, each script has to find it right.
-
-    Hypothesis draws another scenario for one that no script can play, or that is refused.
-    """
+    """On each rank, each script of a right synchronizer has to find it right."""
     num_ranks = scenario.mesh.num_ranks
     texts = texts_of_right_synchronizer(scenario)
     if not texts:
@@ -117,10 +110,7 @@ def test_script_sets_a_count_that_the_constructor_does_not_take() -> None:
         (ReducesAfterBackward, False),
     ],
 )
-def test_script_updates_parameters_in_backward(
-    subject: type,
-    is_right: bool,  # noqa: FBT001  # a case
-) -> None:
+def test_script_updates_parameters_in_backward(subject: type, is_right) -> None:
     mesh, placed = MeshSpec((2,), ("dp",)), ParameterSpec("p0", (3,), ("R",))
     scenario = Scenario(mesh, (placed,), (2, 1), 1 << 20, update="in_backward")
     text = reproductions(scenario, resolve(subject))[0].text(without_streams=False)

@@ -3,8 +3,6 @@
 A combination is a race if one writes, they share a byte and nothing orders them.
 """
 
-from __future__ import annotations
-
 import itertools
 
 from tests.syncverify.judge.ordering.cases import (
@@ -44,55 +42,32 @@ ORDERS = {
     "nothing": ("{0} default; {1} side", False),
     "one stream": ("{0} default; {1} default", True),
     "wait_stream": ("{0} default; wait side default; {1} side", True),
-    "wait_stream, then later work": (
-        "{0} default; wait side default; r z[0:4] side; {1} side",
-        True,
-    ),
+    "wait_stream, then later work": ("{0} default; wait side default; r z[0:4] side; {1} side",
+        True),
     "the other one waits": ("{0} default; wait default side; {1} side", False),
     "waits too late": ("{0} default; {1} side; wait side default", False),
     "waits too early": ("wait side default; {0} default; {1} side", False),
     "event": ("{0} default; mark m default; until side m; {1} side", True),
-    "event recorded too early": (
-        "mark m default; {0} default; until side m; {1} side",
-        False,
-    ),
-    "old event of two": (
-        "mark m default; {0} default; mark n default; until side m; {1} side",
-        False,
-    ),
-    "event on the wrong stream": (
-        "{0} default; mark m side; until side m; {1} side",
-        False,
-    ),
+    "event recorded too early": ("mark m default; {0} default; until side m; {1} side", False),
+    "old event of two": ("mark m default; {0} default; mark n default; until side m; {1} side",
+        False),
+    "event on the wrong stream": ("{0} default; mark m side; until side m; {1} side", False),
     "event never recorded": ("{0} default; until side m; {1} side", False),
-    "a third stream waits": (
-        "{0} default; mark m default; until third m; {1} side",
-        False,
-    ),
-    "through a third stream": (
-        "{0} default; wait third default; wait side third; {1} side",
-        True,
-    ),
+    "a third stream waits": ("{0} default; mark m default; until third m; {1} side", False),
+    "through a third stream": ("{0} default; wait third default; wait side third; {1} side",
+        True),
     "through a third stream, in the wrong order": (
-        "{0} default; wait side third; wait third default; {1} side",
-        False,
-    ),
+        "{0} default; wait side third; wait third default; {1} side", False),
     "host": ("{0} default; mark m default; host m; {1} side", True),
     "host waits too early": ("mark m default; {0} default; host m; {1} side", False),
     "host waits too late": ("{0} default; mark m default; {1} side; host m", False),
     "host waits for a stream that waits": (
-        "{0} default; wait third default; mark m third; host m; {1} side",
-        True,
-    ),
-    "host waits for another stream": (
-        "{0} default; mark m third; host m; {1} side",
-        False,
-    ),
-}
+        "{0} default; wait third default; mark m third; host m; {1} side", True),
+    "host waits for another stream": ("{0} default; mark m third; host m; {1} side", False),
+}  # fmt: skip
 
 
 def pairs() -> list[Case]:
-    """Return every combination."""
     return [
         Case(
             f"{kinds}: {shared}: {order}",

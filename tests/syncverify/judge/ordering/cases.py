@@ -3,8 +3,6 @@
 The words of the traces are explained in `micro_traces.py`.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -15,14 +13,7 @@ Semantics = Literal["stream", "host"]
 
 @dataclass(frozen=True)
 class Case:
-    """Traces, and the verdict that a person has reached.
-
-    Attributes:
-        name: The fact that the traces show.
-        label: The right verdict.
-        programs: One program a rank, in the words of `micro_traces.py`.
-        semantics: Whether operators are queued on streams, or run on the host at once.
-    """
+    """Traces, and the verdict that a person has reached: one program a rank."""
 
     name: str
     label: Label

@@ -23,12 +23,8 @@ Statements are separated by `;`. Collectives of one name on several ranks are on
 reduces the gradient of the parameter that has the name of the storage: `b` here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
-
-from typing_extensions import override
 
 from syncverify.trace.records import (
     Access,
@@ -63,7 +59,6 @@ def region(text: str) -> MemoryRegion:
 
 
 def traces(*programs: str) -> list[list[TraceRecord]]:
-    """Return the events of each rank."""
     everyone = tuple(range(len(programs)))
     return [_events(program, everyone) for program in programs]
 
@@ -88,13 +83,11 @@ def _events(program: str, ranks: tuple[int, ...]) -> list[TraceRecord]:
 class Label(SourceLine):
     """A line that is printed as its label."""
 
-    @override
     def __str__(self) -> str:
         return self.path
 
 
 def labelled(label: str) -> Origin:
-    """Return the line of a label; `autograd` and `optimizer` are no lines."""
     is_line = label not in {"autograd", "optimizer"}
     return Label(label, 1, "") if is_line else NoLine(label)
 

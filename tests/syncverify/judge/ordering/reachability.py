@@ -4,8 +4,6 @@ Written from the rules alone, without clocks. A collective is four nodes on each
 ranks: its issue, its start, its accesses, its end. Each other record is one node.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
@@ -64,12 +62,7 @@ def bytes_of(region: MemoryRegion) -> set[tuple[int, int]]:
 
 
 class Reachability:
-    """All pairs of accesses of a rank, and all frees, judged one by one.
-
-    Args:
-        traces: Events of each rank.
-        semantics: `stream` or `host`.
-    """
+    """All pairs of accesses of a rank, and all frees, judged one by one."""
 
     def __init__(self, traces: Sequence[Sequence[TraceRecord]], semantics: str) -> None:
         self.traces = traces
@@ -152,7 +145,6 @@ class Reachability:
                     raise CyclicError
 
     def races(self) -> Found:
-        """Return (rank, first, second) of all races."""
         return {
             (rank, first, second)
             for rank, events in enumerate(self.traces)
@@ -218,7 +210,4 @@ def _touched(event: TraceRecord) -> tuple[Bytes, Bytes]:
     else:
         assert isinstance(event, Access)
         reads, writes = event.reads, event.writes
-    return (
-        set().union(*map(bytes_of, reads)),
-        set().union(*map(bytes_of, writes)),
-    )
+    return (set().union(*map(bytes_of, reads)), set().union(*map(bytes_of, writes)))

@@ -25,25 +25,20 @@ AUTOGRAD = "r {0}[0:8] side; free {0}*64 default engine side;"
         pytest.param(USE_B + SIDE_IS_DONE + USE_A, A, id="the larger comes later"),
         pytest.param(USE_A + "wait default side;" + USE_B, PILE, id="a stream waits"),
         pytest.param(USE_A + DEFAULT_IS_DONE + USE_B, PILE, id="another stream"),
-        pytest.param(
-            USE_A + "wait default side;" + DEFAULT_IS_DONE + USE_B, A, id="one that waited"
-        ),
+        pytest.param(USE_A + "wait default side;" + DEFAULT_IS_DONE + USE_B, A,
+            id="one that waited"),
         pytest.param("mark m side;" + USE_A + "host m;" + USE_B, PILE, id="an old event"),
-        pytest.param(
-            "r a[0:8] side; mark m side; host m; free a*64 default side;", NONE,
-            id="freed when the host knows",
-        ),
+        pytest.param("r a[0:8] side; mark m side; host m; free a*64 default side;", NONE,
+            id="freed when the host knows"),
         pytest.param(
             "r a[0:8] side; mark m side; host m; r c[0:8] side; free a*64 default side", A,
-            id="the stream has more to do",
-        ),
+            id="the stream has more to do"),
         pytest.param(BEHIND + "mark m third; host m;" + USE_B, A, id="behind another"),
         pytest.param("mark m side; " + BEHIND + "host m;" + USE_B, PILE, id="before it"),
         pytest.param(BOTH, A, id="two streams"),
         pytest.param(BOTH + SIDE_IS_DONE + USE_B, PILE, id="one of two is done"),
-        pytest.param(
-            BOTH + SIDE_IS_DONE + "mark n third; host n;" + USE_B, A, id="both are done"
-        ),
+        pytest.param(BOTH + SIDE_IS_DONE + "mark n third; host n;" + USE_B, A,
+            id="both are done"),
         pytest.param("r a[0:8] side; wait default side; free a*64 default;", NONE, id="not recorded"),
         pytest.param("r a[0:8] default; free a*64 default default;", NONE, id="its own stream"),
         pytest.param("free a*64 default side;", NONE, id="idle stream"),

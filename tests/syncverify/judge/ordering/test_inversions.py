@@ -11,7 +11,6 @@ TWO = "reduce n b[0:8] default>nccl; reduce m b[0:8] default>other"
 
 
 def orders(program: str, semantics: Semantics = "stream") -> list[Inversion]:
-    """Return the orders for the only race there is."""
     ranks = traces(program)
     (race,) = judge_orderings(ranks, semantics).races
     return list(inversions(race, ranks, semantics))
@@ -24,46 +23,26 @@ def order(late: set[int], results: set[int], until: int, rank: int = 0) -> Inver
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
-        (
-            "w b[0:8] default; w c[0:8] default; r b[0:8] side; w d[0:8] default",
-            [order({1}, {0}, 3), order({0, 1}, set(), 3)],
-        ),
+        ("w b[0:8] default; w c[0:8] default; r b[0:8] side; w d[0:8] default",
+            [order({1}, {0}, 3), order({0, 1}, set(), 3)]),
         # Earlier work, and work that is not ordered after the first use, runs in time.
-        (
-            "w a[0:8] default; w b[0:8] default; w c[0:8] side; r b[0:8] side",
-            [order(set(), {1}, 4), order({1}, set(), 4)],
-        ),
+        ("w a[0:8] default; w b[0:8] default; w c[0:8] side; r b[0:8] side",
+            [order(set(), {1}, 4), order({1}, set(), 4)]),
         # A collective may find the first use late until it ends.
         (
-            (
-                "w b[0:8] default; w c[0:8] default; reduce n b[0:8] side>nccl; await m side; "
-                "w e[0:8] default; await n side; await n default; w d[0:8] default"
-            ),
-            [
-                order({1}, {0}, 3),
-                order({0, 1}, set(), 3),
-                order({1, 4}, {0}, 6),
-                order({0, 1, 4}, set(), 6),
-            ],
-        ),
+            ("w b[0:8] default; w c[0:8] default; reduce n b[0:8] side>nccl; await m side; "
+            "w e[0:8] default; await n side; await n default; w d[0:8] default"),
+            [order({1}, {0}, 3), order({0, 1}, set(), 3), order({1, 4}, {0}, 6),
+            order({0, 1, 4}, set(), 6)]),
         # Of two collectives either may end last.
-        (
-            f"{TWO}; await n default; w e[0:8] default; await m default",
-            [
-                order(set(), {1}, 3),
-                order(set(), {0}, 2),
-                order({0}, set(), 2),
-                order({3}, {0}, 5),
-                order({0, 3}, set(), 5),
-            ],
-        ),
+        (f"{TWO}; await n default; w e[0:8] default; await m default",
+            [order(set(), {1}, 3), order(set(), {0}, 2), order({0}, set(), 2),
+            order({3}, {0}, 5), order({0, 3}, set(), 5)]),
         (TWO, [order(set(), {0}, 2), order({0}, set(), 2)]),
-        (
-            "reduce n b[0:8] default>nccl; w b[0:8] default; await n default",
-            [order(set(), {0}, 2), order({0}, set(), 2)],
-        ),
+        ("reduce n b[0:8] default>nccl; w b[0:8] default; await n default",
+            [order(set(), {0}, 2), order({0}, set(), 2)]),
     ],
-)
+)  # fmt: skip
 def test_the_first_use_runs_late_or_writes_late_and_takes_along_what_follows_it(
     program: str, expected: list[Inversion]
 ) -> None:

@@ -46,30 +46,21 @@ def test_a_trace_that_ends_early_has_no_other_races(keep: int) -> None:
     "programs",
     [
         # On the stream that issues them, each one waits for the one before.
-        (
-            "reduce c b[0:8] default>default; reduce d a[0:8] default>default",
-            "reduce d a[0:8] default>default; reduce c b[0:8] default>default",
-        ),
+        ("reduce c b[0:8] default>default; reduce d a[0:8] default>default",
+            "reduce d a[0:8] default>default; reduce c b[0:8] default>default"),
         # On streams of their own, the second one waits for a stream that waits for the first.
-        (
-            "reduce c b[0:8] default>one; await c default; reduce d a[0:8] default>two",
-            "reduce d a[0:8] default>two; await d default; reduce c b[0:8] default>one",
-        ),
+        ("reduce c b[0:8] default>one; await c default; reduce d a[0:8] default>two",
+            "reduce d a[0:8] default>two; await d default; reduce c b[0:8] default>one"),
         # On one communication stream.
-        (
-            "reduce c b[0:8] default>nccl; reduce d a[0:8] side>nccl",
-            "reduce d a[0:8] default>nccl; reduce c b[0:8] side>nccl",
-        ),
+        ("reduce c b[0:8] default>nccl; reduce d a[0:8] side>nccl",
+            "reduce d a[0:8] default>nccl; reduce c b[0:8] side>nccl"),
         # Through an event.
         (
-            (
-                "reduce c b[0:8] default>one; await c side; mark m side; until default m;"
-                "reduce d a[0:8] default>two"
-            ),
-            "reduce d a[0:8] default>two; await d default; reduce c b[0:8] default>one",
-        ),
+            ("reduce c b[0:8] default>one; await c side; mark m side; until default m;"
+            "reduce d a[0:8] default>two"),
+            "reduce d a[0:8] default>two; await d default; reduce c b[0:8] default>one"),
     ],
-)
+)  # fmt: skip
 def test_waits_in_a_circle_are_found(programs: tuple[str, ...]) -> None:
     assert waits_in_a_circle(traces(*programs))
 

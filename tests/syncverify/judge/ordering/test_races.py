@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from syncverify.judge.ordering.races import (
-    judge_orderings,
-)
+from syncverify.judge.ordering.races import judge_orderings
 from syncverify.trace.records import CollectiveLaunch
 from tests.syncverify.judge.ordering.micro_traces import region, traces
 
@@ -40,24 +38,16 @@ def test_early_free_names_the_last_use_and_the_free() -> None:
         ("w b[0:8] one; w b[0:8] one; r b[0:8] two", [(0, 1, 2)]),
         ("r b[0:8] one; w b[0:8] one; w b[0:8] two", [(0, 1, 2)]),
         # A racy write hides nothing that it is not ordered after.
-        (
-            "r b[0:8] one; w b[0:8] two; wait three two; w b[0:8] three",
-            [(0, 0, 1), (0, 0, 4)],
-        ),
-        (
-            "w b[0:8] one; w b[0:8] two; wait three two; w b[0:8] three",
-            [(0, 0, 1), (0, 0, 4)],
-        ),
+        ("r b[0:8] one; w b[0:8] two; wait three two; w b[0:8] three", [(0, 0, 1), (0, 0, 4)]),
+        ("w b[0:8] one; w b[0:8] two; wait three two; w b[0:8] three", [(0, 0, 1), (0, 0, 4)]),
         # A write to a part leaves the rest as it was.
-        (
-            "w b[0:8] one; wait two one; w b[0:4] two; r b[4:8] three; r b[0:4] three",
-            [(0, 0, 4), (0, 0, 5), (0, 3, 5)],
-        ),
+        ("w b[0:8] one; wait two one; w b[0:4] two; r b[4:8] three; r b[0:4] three",
+            [(0, 0, 4), (0, 0, 5), (0, 3, 5)]),
         # Uses noted for one lane are found when a second lane comes.
         ("r b[0:8] one; w b[8:16] one; r b[0:16] two", [(0, 1, 2)]),
         ("r b[0:8] one; w b[8:16] one; w b[0:16] two", [(0, 0, 2), (0, 1, 2)]),
     ],
-)
+)  # fmt: skip
 def test_unordered_accesses_of_one_byte_race(
     program: str, expected: list[tuple[int, int, int]]
 ) -> None:

@@ -25,10 +25,7 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.source_lines import NoLine
 from tests.syncverify.judge.ordering.micro_traces import AT, launch, region
-from tests.syncverify.judge.ordering.reachability import (
-    CyclicError,
-    Reachability,
-)
+from tests.syncverify.judge.ordering.reachability import CyclicError, Reachability
 
 STREAMS = ("default", "side", "third")
 LANES = ("default", "side", "nccl", "other nccl")

@@ -92,7 +92,6 @@ def causes_of(
     shown_at: MemoryRegion = ELSEWHERE,
     earlier: tuple[Observation, ...] = (),
 ) -> tuple[Cause, Cause]:
-    """Return the cause by the value alone, and the cause by the trace."""
     wrong = observed.to(torch.float32)
     of_value = explain(EXPECTED, wrong)
     assert of_value is not None

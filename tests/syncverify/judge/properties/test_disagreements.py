@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncverify.judge.consequences import (
-    consequences_of,
-    may_cause,
-    other_forms,
-)
+from syncverify.judge.consequences import consequences_of, may_cause, other_forms
 from syncverify.judge.evidence import Disagreement
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.judge.signs import CauseSign, Clues

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads, Bucket, MainGrads
 from syncverify.bugbank.numerics.factors import (
@@ -14,9 +13,7 @@ from syncverify.bugbank.numerics.factors import (
     ReadsHalfOfFactor,
     ScalesInEveryMicroBatch,
 )
-from syncverify.bugbank.numerics.sums import (
-    ReducesFirstAxisInBfloat16,
-)
+from syncverify.bugbank.numerics.sums import ReducesFirstAxisInBfloat16
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from tests.programs import violations
@@ -27,7 +24,6 @@ Shapes = tuple[tuple[int, ...], ...]
 class FactorOfEachElement(MainGrads):
     """Multiplies the elements by factors of their own, which are no powers of two."""
 
-    @override
     def reduce(self, bucket: Bucket) -> None:
         super().reduce(bucket)
         bucket.buffer.mul_(torch.linspace(0.31, 0.7, bucket.buffer.numel()))
@@ -36,13 +32,11 @@ class FactorOfEachElement(MainGrads):
 class DividesBeforeItAdds(AveragedMainGrads):
     """Each micro-batch divides what has accumulated before, and not its own gradient."""
 
-    @override
     def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
         if self.moved[parameter]:
             slot.div_(math.prod(group.size() for group in self.groups_of(parameter)))
         super().on_accumulated(slot, parameter)
 
-    @override
     def divisor(self, bucket: Bucket) -> int:
         return 1
 

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from syncverify.judge.properties.launch_order import (
-    launch_order_agrees,
-)
+from syncverify.judge.properties.launch_order import launch_order_agrees
 from syncverify.trace.records import CollectiveLaunch
 from tests.syncverify.judge.properties.handmade_traces import judgement, launch
 

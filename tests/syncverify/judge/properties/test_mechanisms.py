@@ -124,24 +124,18 @@ def test_what_was_there_between_micro_batches_is_erased(
 @pytest.mark.parametrize(
     ("alone", "kind", "message"),
     [
-        (
-            launch(names=("w",)),
-            "rank_contribution_missing",
-            "reduced at a.py:7 in launch (step 1, micro-batch 1, ",
-        ),
+        (launch(names=("w",)), "rank_contribution_missing",
+            "reduced at a.py:7 in launch (step 1, micro-batch 1, "),
         (
             launch(names=("other",)),
             "not_reduced",
             "own gradient, and the step reduces over rank 0 alone, at a.py:7 in launch (step 1",
         ),
-        (
-            launch(names=("w",), step=0),
-            "not_reduced",
-            "no collective of the step sent it: none was launched",
-        ),
+        (launch(names=("w",), step=0), "not_reduced",
+            "no collective of the step sent it: none was launched"),
     ],
     ids=["of_it", "of_another", "of_another_step"],
-)
+)  # fmt: skip
 def test_a_reduction_over_one_rank_is_reported(
     alone: CollectiveLaunch, kind: str, message: str
 ) -> None:

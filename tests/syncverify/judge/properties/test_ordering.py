@@ -51,11 +51,8 @@ def test_correct_steps_violate_nothing() -> None:
 
 
 DEFECTS = {
-    "the launch does not wait": (
-        without("fork"),
-        "reduce_reads_after_accumulation",
-        "reduced_before_accumulated",
-    ),
+    "the launch does not wait": (without("fork"), "reduce_reads_after_accumulation",
+        "reduced_before_accumulated"),
     "the flat copy on the side stream does not wait": (
         with_line(
             "launch",
@@ -65,11 +62,8 @@ DEFECTS = {
         "reduce_reads_after_accumulation",
         "accumulated_unordered",
     ),
-    "the result is divided without waiting": (
-        without("await"),
-        "bucket_is_exclusive_while_reducing",
-        "touched_in_flight",
-    ),
+    "the result is divided without waiting": (without("await"),
+        "bucket_is_exclusive_while_reducing", "touched_in_flight"),
     "two communicators on one bucket": (
         with_line(
             "launch",
@@ -79,30 +73,18 @@ DEFECTS = {
         "bucket_is_exclusive_while_reducing",
         "collectives_overlap",
     ),
-    "wait() waits for nothing": (
-        without("join"),
-        "wait_orders_reads_after_reduce",
-        "read_before_reduced",
-    ),
-    "zeroed on another stream": (
-        with_line("zero", "@zero w b[0:16] third; wait default third"),
-        "zero_grad_waits_for_reduce",
-        "zeroed_in_flight",
-    ),
+    "wait() waits for nothing": (without("join"), "wait_orders_reads_after_reduce",
+        "read_before_reduced"),
+    "zeroed on another stream": (with_line("zero", "@zero w b[0:16] third; wait default third"),
+        "zero_grad_waits_for_reduce", "zeroed_in_flight"),
     "the next step does not wait for the zeros": (
         with_line("zero", "wait third default; @zero w b[0:16] third"),
-        "zero_grad_waits_for_reduce",
-        "used_before_zeroed",
-    ),
+        "zero_grad_waits_for_reduce", "used_before_zeroed"),
     "a temporary of the side stream is dropped": (
-        with_line(
-            "divide",
-            "r t[0:4] default; wait side default; @use r t[0:4] side; free t default",
-        ),
-        "memory_outlives_its_streams",
-        "freed_in_use",
-    ),
-}
+        with_line("divide",
+        "r t[0:4] default; wait side default; @use r t[0:4] side; free t default"),
+        "memory_outlives_its_streams", "freed_in_use"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

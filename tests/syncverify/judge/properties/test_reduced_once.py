@@ -112,11 +112,7 @@ def test_as_much_is_exchanged_as_is_owed() -> None:
         "rank 0 has to reduce 8 elements in step 0, but exchanged 4 in 1 collectives"
     )
     assert finding.evidence == TooFewElements(
-        rank=0,
-        step=0,
-        owed_numel=8,
-        exchanged_numel=4,
-        events=(launched(launches[0]),),
+        rank=0, step=0, owed_numel=8, exchanged_numel=4, events=(launched(launches[0]),)
     )
 
 

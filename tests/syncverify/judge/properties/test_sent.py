@@ -5,11 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from syncverify.judge.properties.sent import (
-    places_of,
-    senders,
-    true_slots,
-)
+from syncverify.judge.properties.sent import places_of, senders, true_slots
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario

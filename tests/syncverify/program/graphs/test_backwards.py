@@ -11,21 +11,13 @@ from torch import nn
 
 from syncverify.program.cycle_collection import no_collection_of_cycles
 from syncverify.program.graphs import reentrancy
-from syncverify.program.graphs.backwards import (
-    BACKWARDS,
-    run_backward,
-)
+from syncverify.program.graphs.backwards import BACKWARDS, run_backward
 from syncverify.program.graphs.errors import (
     RAISES,
     FailingOperatorError,
     is_from_failing_operator,
 )
-from syncverify.program.graphs.losses import (
-    Losses,
-    MarkReady,
-    not_told,
-    one_thread,
-)
+from syncverify.program.graphs.losses import Losses, MarkReady, not_told, one_thread
 from syncverify.program.graphs.threads import on_threads
 from syncverify.program.graphs.uses import USES
 from syncverify.scenario.feature_row import Feature

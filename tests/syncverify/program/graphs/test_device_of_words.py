@@ -62,5 +62,4 @@ def test_a_word_makes_its_tensors_on_the_device_of_the_parameters(word: str) -> 
     model = build_model(scenario, rank=0, device=META, meshes=None)
     run_backward(scenario.backward, model.losses(step=0, micro_batch=0))
     for parameter in model.parameters.values():
-        assert parameter.grad is not None
         assert parameter.grad.device == META

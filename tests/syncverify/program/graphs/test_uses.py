@@ -106,10 +106,6 @@ def test_a_local_part_may_lie_transposed_in_memory(word: str) -> None:
     assert torch.equal(parameter.grad, constant)
 
 
-def test_words_are_those_that_are_compiled() -> None:
-    assert {*cpp.IN_CPP} == {word for word in USES if word.startswith("cpp_")}
-
-
 @pytest.mark.long
 def test_torch_logs_no_missing_gpu_where_nothing_is_compiled() -> None:
     """Its module of extensions does so when imported, beside CUDA without a GPU."""

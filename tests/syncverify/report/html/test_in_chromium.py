@@ -155,8 +155,6 @@ def violation() -> dict[str, Any]:
 
 
 class Title(HTMLParser):
-    """The title of a page."""
-
     def __init__(self, text: str) -> None:
         super().__init__()
         self.title, self.inside = "", False

@@ -60,20 +60,6 @@ def test_race_names_both_events_and_its_remedy() -> None:
 
 
 @pytest.mark.slow
-def test_labels_of_an_event_go_from_long_to_short() -> None:
-    events = model(*RACE)["violations"][0]["timeline"]["events"]
-    labels = {(each["kind"], *each["labels"]) for each in events}
-    assert (
-        "collective",
-        "all_reduce SUM p, q",
-        "all_reduce SUM",
-        "all_reduce",
-    ) in labels
-    assert ("stream_created", "stream 1 is made", "new stream") in labels
-    assert ("call", "backward") in labels
-
-
-@pytest.mark.slow
 def test_gradients_stand_beside_the_right_ones() -> None:
     violation = ("gradient_equals_reference", "contribution_doubled")
     made = model(TOO_OFTEN, *violation)["violations"][0]

@@ -12,13 +12,10 @@ from syncverify.report.html.page import page_model
 from syncverify.report.html.render import rendered
 from syncverify.report.report import Report
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
+from tests.programs import one_parameter
 
-SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (2,), ("R",)),), (1,), 64
-)
+SCENARIO = one_parameter(2, "p", (2,), cap_bytes=64)
 HOSTILE = (
     "</script><script>alert(1)</script>",
     "<!--<script>",
@@ -83,7 +80,6 @@ def test_page_asks_nothing_of_a_network() -> None:
         assert not asking & attributes.keys()
         assert attributes.get("href", "#").startswith("#")  # type: ignore[union-attr]  # a text
     (policy,) = [a["content"] for _, a in parsed.elements if "http-equiv" in a]
-    assert policy is not None
     assert policy.startswith("default-src 'none'")
 
 

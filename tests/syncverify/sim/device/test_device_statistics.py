@@ -1,7 +1,5 @@
 """Numbers of the simulated GPU, on each release of torch, and its profilers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -77,7 +75,7 @@ def test_a_profiler_starts_and_ends_and_records_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_profiled", [False, True])
-def test_the_end_of_a_profiler_orders_no_stream(is_profiled: bool) -> None:  # noqa: FBT001
+def test_the_end_of_a_profiler_orders_no_stream(is_profiled) -> None:
     """A program is wrong without a wait, also while somebody looks at its times."""
 
     def program() -> torch.Tensor:

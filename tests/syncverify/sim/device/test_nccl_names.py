@@ -100,7 +100,6 @@ class Sums:
 
     def wait(self) -> None:
         gradient = self.parameter.grad
-        assert gradient is not None
         assert dist.get_backend(self.group) == self.backend
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
@@ -138,9 +137,7 @@ def causes(kind: type[Sums], backend: str) -> set[str]:
     [("nccl2", True), ("nccl-lazy", True), ("nccl", False), ("nccl-legacy", False)],
 )
 def test_only_nccl2_and_nccl_lazy_take_a_future_for_a_wait(
-    torch_names: Callable[..., None],
-    backend: str,
-    is_right: bool,  # noqa: FBT001
+    torch_names: Callable[..., None], backend: str, is_right
 ) -> None:
     assert (not causes(Sums, backend)) is is_right
     assert not causes(ScalesInCallback, backend)
@@ -160,43 +157,35 @@ class Drops(Sums):
 
     def wait(self) -> None:
         gradient = self.parameter.grad
-        assert gradient is not None
-        self.gather(gradient.clone())
+        self.keep(self.gather(gradient.clone()))
         dist.all_reduce(gradient, group=self.group)
 
-    def gather(self, gradient: torch.Tensor) -> None:
+    def gather(self, gradient: torch.Tensor) -> dist.Work:
         everything = gradient.new_empty(2 * gradient.numel())
-        dist.all_gather_single(everything, gradient, group=self.group, async_op=True)
+        return dist.all_gather_single(
+            everything, gradient, group=self.group, async_op=True
+        )
+
+    def keep(self, work: dist.Work) -> None: ...
 
 
 class DropsAfterWait(Drops):
-    def gather(self, gradient: torch.Tensor) -> None:
-        everything = gradient.new_empty(2 * gradient.numel())
-        work = dist.all_gather_single(
-            everything, gradient, group=self.group, async_op=True
-        )
-        assert work is not None
+    def keep(self, work: dist.Work) -> None:
         work.wait()
 
 
 class KeepsHandle(Drops):
-    def gather(self, gradient: torch.Tensor) -> None:
-        everything = gradient.new_empty(2 * gradient.numel())
-        self.work = dist.all_gather_single(
-            everything, gradient, group=self.group, async_op=True
-        )
+    def keep(self, work: dist.Work) -> None:
+        self.work = work
 
     def zero_grad(self) -> None:
-        assert self.work is not None
         self.work.wait()
         super().zero_grad()
 
 
 class KeepsFuture(KeepsHandle):
-    def gather(self, gradient: torch.Tensor) -> None:
-        super().gather(gradient)
-        assert self.work is not None
-        self.work = self.work.get_future()
+    def keep(self, work: dist.Work) -> None:
+        self.work = work.get_future()
 
 
 @pytest.mark.parametrize("kind", [Drops, DropsAfterWait, KeepsHandle, KeepsFuture])
@@ -227,12 +216,10 @@ class SendsSum(Sums):
 
     def wait(self) -> None:
         gradient = self.parameter.grad
-        assert gradient is not None
         rank, received = dist.get_rank(), torch.empty_like(gradient)
         sum_of_all = dist.all_reduce(gradient, group=self.group, async_op=True)
         works = [sum_of_all, self.exchange(gradient, received, rank)]
         for work in works:
-            assert work is not None
             work.wait()
 
     def exchange(

@@ -55,7 +55,6 @@ def completed_by_a_callback(_: Any, bucket: dist.GradBucket) -> Future:
     """Right: the event is on the stream of the callback, which waits for the sum."""
     future = Future(devices=[bucket.buffer().device])
     work = dist.all_reduce(bucket.buffer(), async_op=True)
-    assert work is not None
 
     def divide(summed: torch.futures.Future[list[torch.Tensor]]) -> None:
         (buffer,) = summed.value()
@@ -73,18 +72,13 @@ def trained_with(hook: Hook) -> Callable[[int], torch.Tensor]:
         inputs = torch.full((1, 2), float(rank), device="cuda")
         model(inputs).sum().backward()
         gradient = model.module.weight.grad
-        assert gradient is not None
         return gradient * 1
 
     return program
 
 
 @pytest.mark.parametrize(
-    "hook",
-    [
-        completed_where_it_is_summed,
-        completed_by_a_callback,
-    ],
+    "hook", [completed_where_it_is_summed, completed_by_a_callback]
 )
 def test_a_right_hook_is_silent(hook: Hook) -> None:
     simulation = simulate(trained_with(hook), 2)

@@ -10,12 +10,8 @@ import torch.distributed as dist
 import torch.distributed.tensor as tensors
 from torch import nn
 from torch.distributed._shard.metadata import ShardMetadata
-from torch.distributed._shard.sharded_tensor import (
-    Shard as LocalShard,
-)
-from torch.distributed._shard.sharded_tensor import (
-    init_from_local_shards,
-)
+from torch.distributed._shard.sharded_tensor import Shard as LocalShard
+from torch.distributed._shard.sharded_tensor import init_from_local_shards
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
@@ -28,11 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.trace.records import HostWait, StorageFreed
-from tests.free_programs import (
-    Program,
-    in_new_process,
-    play,
-)
+from tests.free_programs import Program, in_new_process, play
 
 
 def host_waits(program: Program) -> int:

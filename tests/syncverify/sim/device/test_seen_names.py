@@ -35,7 +35,6 @@ class Sums:
     def bind(self) -> None: ...
 
     def wait(self) -> None:
-        assert self.parameter.grad is not None
         dist.all_reduce(self.parameter.grad)
 
     def zero_grad(self) -> None:

@@ -3,8 +3,6 @@
 The comparisons are with the torch that runs the tests, so they fail where a release adds a name.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -86,20 +84,12 @@ def played(program: Callable[[], Any]) -> tuple[list[str], str]:
         (lambda: torch.cuda.Stream().__cuda_stream__(), "Stream.__cuda_stream__"),
         (lambda: torch.cuda.seed(), "torch.cuda.seed"),
         (lambda: torch.cuda.get_device_properties(0).uuid, "get_device_properties()."),
-        (
-            lambda: dist.all_reduce(
-                torch.ones(2, device="cuda"), async_op=True
-            ).source_rank(),
-            "Work.source_rank",
-        ),
-        (
-            lambda: dist.group.WORLD.allreduce(
-                torch.ones(2, device="cuda"), op=dist.ReduceOp.SUM
-            ),
-            "ProcessGroup.allreduce with op",
-        ),
+        (lambda: dist.all_reduce(torch.ones(2, device="cuda"), async_op=True).source_rank(),
+            "Work.source_rank"),
+        (lambda: dist.group.WORLD.allreduce(torch.ones(2, device="cuda"), op=dist.ReduceOp.SUM),
+            "ProcessGroup.allreduce with op"),
     ],
-)
+)  # fmt: skip
 def test_a_name_of_torch_without_an_answer_is_refused_by_name(
     program: Callable[[], Any], name: str
 ) -> None:
@@ -115,10 +105,7 @@ def test_a_name_of_torch_without_an_answer_is_refused_by_name(
         (lambda: torch.cuda.Stream().wait_steam(1), "raised_AttributeError"),
         (lambda: torch.cuda.Stream().wait_stream(None), "raised_TypeError"),
         (lambda: torch.cuda.set_rng_state(None), "raised_TypeError"),
-        (
-            lambda: dist.broadcast(torch.ones(2, device="cuda"), 9),
-            "raised_ValueError",
-        ),
+        (lambda: dist.broadcast(torch.ones(2, device="cuda"), 9), "raised_ValueError"),
     ],
 )
 def test_what_torch_refuses_as_well_is_an_error_of_the_program(

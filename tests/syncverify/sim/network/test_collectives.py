@@ -144,21 +144,17 @@ def gather(rank: int, size: int) -> torch.Tensor:
 # The result of each rank, by the number of ranks.
 EXPECTED: dict[Callable[[int, int], torch.Tensor], Callable[[int], Any]] = {
     all_reduce_coalesced: lambda size: (
-        [torch.cat([stacked(size, 2).sum(0), stacked(size, 5).sum(0)])] * size
-    ),
+        [torch.cat([stacked(size, 2).sum(0), stacked(size, 5).sum(0)])] * size),
     broadcast: lambda size: [own(size - 1)] * size,
     reduce: lambda size: [*stacked(size)[:-1], stacked(size).max(0).values],
     all_gather: lambda size: [stacked(size)] * size,
     all_gather_into_tensor: lambda size: [stacked(size, 4).reshape(-1)] * size,
     reduce_scatter: lambda size: [
-        (stacked(size) * (rank + 1)).sum(0) / size for rank in range(size)
-    ],
-    reduce_scatter_tensor: lambda size: (
-        stacked(size, 2 * size).max(0).values.chunk(size)
-    ),
+        (stacked(size) * (rank + 1)).sum(0) / size for rank in range(size)],
+    reduce_scatter_tensor: lambda size: (stacked(size, 2 * size).max(0).values.chunk(size)),
     scatter: stacked,
     gather: lambda size: [torch.zeros(0)] * (size - 1) + [stacked(size).reshape(-1)],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -125,7 +125,6 @@ def test_a_mode_changes_nothing_in_the_trace() -> None:
                 work = dist.all_reduce(value, async_op=True)
                 with torch.cuda.stream(torch.cuda.Stream()):
                     value.add_(1)
-                assert work is not None
                 work.wait()
 
         records = play(program, 2, device="cuda").recorders[0].trace

@@ -23,7 +23,6 @@ def summed_twice(first: slice, second: slice) -> tuple[list[float], list[float]]
         dist.all_reduce(buffer[first], async_op=True)
         work = dist.all_reduce(buffer[second], async_op=True)
         issued = buffer.tolist()
-        assert work is not None
         work.wait()
         if rank == 0:
             seen.extend([issued, buffer.tolist()])
@@ -41,8 +40,7 @@ def test_a_sum_of_a_sum_reads_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
-    [(slice(0, 2), slice(2, 4)), (slice(0, 0), slice(0, 4))],
+    ("first", "second"), [(slice(0, 2), slice(2, 4)), (slice(0, 0), slice(0, 4))]
 )
 def test_other_bytes_of_a_buffer_are_as_late_as_before(
     first: slice, second: slice

@@ -49,18 +49,15 @@ LAYOUTS = {
     "all_gather of": (call("all_gather", [STRIDED], [PLAIN, PLAIN]), CONTIGUOUS, CONTIGUOUS),
     "all_gather into columns": (call("all_gather", [PLAIN], COLUMNS), "", CONTIGUOUS),
     "all_gather_single of several": (
-        call("all_gather_single", [TRANSPOSED], [WHOLE], is_coalesced=True), "", CONTIGUOUS
-    ),
-    "reduce_scatter of columns": (
-        call("reduce_scatter", COLUMNS, [PLAIN], "SUM"), "", CONTIGUOUS
-    ),
+        call("all_gather_single", [TRANSPOSED], [WHOLE], is_coalesced=True), "", CONTIGUOUS),
+    "reduce_scatter of columns": (call("reduce_scatter", COLUMNS, [PLAIN], "SUM"), "",
+        CONTIGUOUS),
     "gather into": (call("gather", [PLAIN], COLUMNS), CONTIGUOUS, CONTIGUOUS),
     "send": (call("send", [STRETCHED], []), DENSE_MESSAGE, CONTIGUOUS),
     "recv": (call("recv", [], [STRIDED]), DENSE_MESSAGE, CONTIGUOUS),
     "all_reduce of several": (
-        call("all_reduce", [PLAIN, STRIDED], None, "SUM", is_coalesced=True),
-        DENSE_LIST, CONTIGUOUS,
-    ),
+        call("all_reduce", [PLAIN, STRIDED], None, "SUM", is_coalesced=True), DENSE_LIST,
+        CONTIGUOUS),
     "nothing": (call("broadcast", [torch.ones(0, 3).t()]), "", ""),
 }  # fmt: skip
 
@@ -81,25 +78,19 @@ PAIRS = [torch.ones(2, dtype=torch.complex64)]
 DTYPES = {
     "bits": (summed(torch.int32, "BAND"), NO_BITS, NO_BITS),
     "AVG of bool": (summed(torch.bool, "AVG"), NO_BOOL, NO_BOOL),
-    "PREMUL_SUM of int": (
-        summed(torch.int32, "PREMUL_SUM"), f"Type{NO_FACTOR}", f"Runtime{NO_FACTOR}"
-    ),
+    "PREMUL_SUM of int": (summed(torch.int32, "PREMUL_SUM"), f"Type{NO_FACTOR}",
+        f"Runtime{NO_FACTOR}"),
     "float8": (summed(torch.float8_e5m2), "", ""),
     "float8 fnuz": (summed(torch.float8_e5m2fnuz), NO_FLOAT8, NO_FLOAT8),
     "int16": (summed(torch.int16), f"{OF_LEGACY}Short", OF_NCCL2),
-    "complex, gathered": (
-        call("gather", PAIRS, [*PAIRS, *PAIRS]),
-        "RuntimeError: Unconvertible NCCL type ComplexFloat", OF_NCCL2,
-    ),
-    "two dtypes": (
-        call("all_gather_single", [PLAIN], [WHOLE.double()]),
+    "complex, gathered": (call("gather", PAIRS, [*PAIRS, *PAIRS]),
+        "RuntimeError: Unconvertible NCCL type ComplexFloat", OF_NCCL2),
+    "two dtypes": (call("all_gather_single", [PLAIN], [WHOLE.double()]),
         "TypeError: output tensor must have the same type as input tensor",
-        "TypeError: Tensors must have identical type",
-    ),
+        "TypeError: Tensors must have identical type"),
     "a list of two dtypes": (
         call("all_reduce", [PLAIN, PLAIN.double()], None, "SUM", is_coalesced=True),
-        *["TypeError: Tensors must have identical type"] * 2,
-    ),
+        *["TypeError: Tensors must have identical type"] * 2),
 }  # fmt: skip
 
 
@@ -113,14 +104,11 @@ SIZES = {
         "ValueError: output tensor size must be equal to world_size times input tensor size",
         "RuntimeError: Output tensor size must be input_size * comm_size for allGatherSingleImpl",
     ),
-    "reduce_scatter_single": (
-        call("reduce_scatter_single", [PLAIN], [PLAIN], "SUM"),
+    "reduce_scatter_single": (call("reduce_scatter_single", [PLAIN], [PLAIN], "SUM"),
         "ValueError: input tensor must be the same size as output size times world size",
-        f"RuntimeError: {INPUT_SIZE}",
-    ),
-    "all_gather": (
-        call("all_gather", [PLAIN], [PLAIN]), *["RuntimeError: Expected 2 output tensors, got 1"] * 2
-    ),
+        f"RuntimeError: {INPUT_SIZE}"),
+    "all_gather": (call("all_gather", [PLAIN], [PLAIN]),
+        *["RuntimeError: Expected 2 output tensors, got 1"] * 2),
     "all_gather of another size": (
         call("all_gather", [PLAIN], [WHOLE, WHOLE]),
         *["RuntimeError: Input tensor must have the same size as the output tensor for its rank"]
@@ -134,8 +122,7 @@ SIZES = {
     "all_gather of two sizes": (call("all_gather", [PLAIN], [PLAIN, WHOLE]), "", ""),
     "several of all_gather": (
         call("all_gather", [PLAIN, WHOLE], [PLAIN, WHOLE] * 2, is_coalesced=True),
-        "NotImplementedError: ProcessGroupNCCL does not support allgather_coalesced", "",
-    ),
+        "NotImplementedError: ProcessGroupNCCL does not support allgather_coalesced", ""),
 }  # fmt: skip
 
 
@@ -180,20 +167,13 @@ def odd_split() -> None:
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        (
-            parts_of_one_element,
-            "rank 0 raised ValueError: Tensors must be contiguous",
-        ),
+        (parts_of_one_element, "rank 0 raised ValueError: Tensors must be contiguous"),
         (
             tensor_of_no_rank,
-            "rank 0 raised NotImplementedError: There were no tensor arguments",
-        ),
-        (
-            odd_split,
-            "rank 0 raised RuntimeError: Tensor's dim 0 does not divide equally",
-        ),
+            "rank 0 raised NotImplementedError: There were no tensor arguments"),
+        (odd_split, "rank 0 raised RuntimeError: Tensor's dim 0 does not divide equally"),
     ],
-)
+)  # fmt: skip
 def test_a_program_gets_the_error_of_torch(
     program: Callable[[], None], words: str
 ) -> None:

@@ -81,7 +81,6 @@ def test_a_rank_that_does_not_split_keeps_the_others_waiting() -> None:
             dist.split_group(split_ranks=[[0], [1]])
 
     _, stall, _ = tried(program, 2, device="cuda")
-    assert stall is not None
     assert "split 1 of group" in str(stall.details[0])
 
 
@@ -121,6 +120,5 @@ def test_a_key_that_nobody_sets_ends_the_run_and_is_named() -> None:
             c10d._get_default_store().get("nothing")
 
     _, stall, _ = tried(program, 2)
-    assert stall is not None
     assert stall.kind == "deadlock"
     assert "nothing" in "".join(stall.details)

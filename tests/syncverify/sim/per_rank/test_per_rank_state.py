@@ -34,7 +34,6 @@ from tests.quality.planted import hashes
 
 
 def results(program: Callable[[int], Any], num_ranks: int = 2) -> list[Any]:
-    """Return what a program returns on each rank."""
     found: dict[int, Any] = {}
     play(lambda rank: found.update({rank: program(rank)}), num_ranks)
     return [found[rank] for rank in range(num_ranks)]
@@ -158,10 +157,7 @@ def test_implicit_replication_is_of_its_rank() -> None:
     assert results(program) == ["added", "refused"]
 
 
-FUNCTIONS = [
-    (dist, "all_gather_into_tensor"),
-    (nn.Linear, "forward"),
-]
+FUNCTIONS = [(dist, "all_gather_into_tensor"), (nn.Linear, "forward")]
 
 
 @pytest.mark.parametrize(("owner", "name"), FUNCTIONS)
@@ -223,19 +219,13 @@ def test_a_hook_is_its_ranks_though_the_rank_imports_meanwhile(
 
 
 SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[], object]]] = {
-    "deterministic": (
-        torch.are_deterministic_algorithms_enabled,
-        lambda: torch.use_deterministic_algorithms(mode=True),
-    ),
-    "anomalies": (
-        torch.is_anomaly_enabled,
-        lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
-    ),
-    "precision of one backend": (
-        lambda: torch.backends.cuda.matmul.fp32_precision == "tf32",
-        lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
-    ),
-}
+    "deterministic": (torch.are_deterministic_algorithms_enabled,
+        lambda: torch.use_deterministic_algorithms(mode=True)),
+    "anomalies": (torch.is_anomaly_enabled,
+        lambda: torch.autograd.set_detect_anomaly(True, check_nan=False)),
+    "precision of one backend": (lambda: torch.backends.cuda.matmul.fp32_precision == "tf32",
+        lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("read", "change"), SETTINGS.values(), ids=SETTINGS)

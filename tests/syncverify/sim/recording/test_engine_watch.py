@@ -45,7 +45,6 @@ class Watched:
 
 def accumulation(leaf: torch.Tensor) -> Any:
     used = leaf.expand_as(leaf).grad_fn
-    assert used is not None
     return used.next_functions[0][0]
 
 
@@ -138,10 +137,7 @@ def test_profiler_of_another_is_left_alone() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "backward"),
-    [
-        ("examples.reduces_too_often:ReducesTooOften", "reentrant"),
-        ("ddp", "reentrant"),
-    ],
+    [("examples.reduces_too_often:ReducesTooOften", "reentrant"), ("ddp", "reentrant")],
 )
 def test_watch_does_not_change_the_trace(name: str, backward: str) -> None:
     scenario = Scenario(

@@ -41,7 +41,6 @@ def reduced_while_another_stream_copies(_: int) -> None:
     with torch.cuda.stream(torch.cuda.Stream()):
         host = torch.ones(4).to("cpu", non_blocking=True)
     work = dist.all_reduce(host, async_op=True)
-    assert work is not None
     work.wait()
 
 
@@ -65,10 +64,7 @@ def to_the_place_of_another_tensor(_: int) -> None:
 
 FOUND = {
     reduced_while_another_stream_copies: ("", "insert `stream 1.synchronize()`"),
-    refilled_from_other_memory_of_the_host: (
-        "copy_",
-        "insert `default.synchronize()`",
-    ),
+    refilled_from_other_memory_of_the_host: ("copy_", "insert `default.synchronize()`"),
     flag_by_position: ("add_", "insert `default.synchronize()`"),
     to_the_place_of_another_tensor: ("add_", "insert `default.synchronize()`"),
     read_as_an_array: ("numpy", "insert `default.synchronize()`"),
@@ -101,7 +97,6 @@ def reduced_on_the_host(_: int) -> None:
     pinned = torch.zeros(4, pin_memory=True)
     pinned.fill_(1)
     work = dist.all_reduce(pinned, async_op=True)
-    assert work is not None
     work.wait()
     pinned.add_(1)
 

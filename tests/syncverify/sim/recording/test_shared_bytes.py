@@ -21,10 +21,7 @@ def in_another_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def through_a_capsule(tensor: torch.Tensor) -> torch.Tensor:
-    made: torch.Tensor = torch.utils.dlpack.from_dlpack(
-        torch.utils.dlpack.to_dlpack(tensor)
-    )
-    return made
+    return torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))
 
 
 def last_half(tensor: torch.Tensor) -> torch.Tensor:
@@ -58,13 +55,11 @@ def found_in(program: Callable[[int], object], device: str = "cuda") -> list[str
 @pytest.mark.parametrize("is_early", [True, False])
 @pytest.mark.parametrize("alias", ON_DEVICE)
 def test_another_storage_over_bytes_of_a_collective_is_its_memory(
-    alias: Alias,
-    is_early: bool,  # noqa: FBT001  # a parameter
+    alias: Alias, is_early
 ) -> None:
     def program(rank: int) -> torch.Tensor:
         tensor = torch.full((4,), float(rank), device="cuda")
         work = dist.all_reduce(tensor, async_op=True)
-        assert work is not None
         if is_early:
             read = alias(tensor).clone()
             work.wait()
@@ -78,8 +73,7 @@ def test_another_storage_over_bytes_of_a_collective_is_its_memory(
 @pytest.mark.parametrize("is_early", [True, False])
 @pytest.mark.parametrize("alias", ON_HOST)
 def test_another_storage_over_bytes_of_the_host_is_its_memory(
-    alias: Alias,
-    is_early: bool,  # noqa: FBT001  # a parameter
+    alias: Alias, is_early
 ) -> None:
     def program(_: int) -> torch.Tensor:
         host = torch.empty(4, pin_memory=True)
@@ -99,7 +93,6 @@ def parts_of_a_buffer(_: int) -> list[torch.Tensor]:
     parts = [torch.from_numpy(buffer[:4]), torch.from_numpy(buffer[4:])]
     work = dist.all_reduce(parts[1], async_op=True)
     parts[0].add_(1)
-    assert work is not None
     work.wait()
     return parts
 
@@ -110,7 +103,6 @@ def a_buffer_after_its_parts(_: int) -> torch.Tensor:
     parts[0].add_(1)
     work = dist.all_reduce(parts[1], async_op=True)
     whole = torch.from_numpy(buffer).add_(1)
-    assert work is not None
     work.wait()
     return whole
 
@@ -121,33 +113,22 @@ def test_a_buffer_has_the_bytes_of_parts_that_were_seen_before() -> None:
     assert "  memory:     bytes 16 to 32 of storage 0\n" in report
 
 
-def frees_in_use(_: int) -> None:
-    side = torch.cuda.Stream()
-    tensor = torch.ones(4, device="cuda")
-    twin = torch.from_dlpack(tensor)
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        twin.add_(1)
-    del tensor, twin
-    torch.ones(4, device="cuda")
+@pytest.mark.parametrize("is_last", [True, False])
+def test_memory_is_free_when_its_last_storage_is_gone(is_last) -> None:
+    def program(_: int) -> None:
+        side = torch.cuda.Stream()
+        tensor = torch.ones(4, device="cuda")
+        twin = torch.from_dlpack(tensor)
+        other = None if is_last else tensor
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            twin.add_(1)
+        del tensor, twin
+        torch.ones(4, device="cuda")
+        torch.cuda.current_stream().wait_stream(side)
+        del other
 
-
-def frees_a_view_alone(_: int) -> torch.Tensor:
-    side = torch.cuda.Stream()
-    tensor = torch.ones(4, device="cuda")
-    twin = torch.from_dlpack(tensor)
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        twin.add_(1)
-    del twin
-    torch.ones(4, device="cuda")
-    torch.cuda.current_stream().wait_stream(side)
-    return tensor
-
-
-def test_memory_is_free_when_its_last_storage_is_gone() -> None:
-    assert found_in(frees_in_use) == ["freed_in_use"]
-    assert found_in(frees_a_view_alone) == []
+    assert found_in(program) == ["freed_in_use"] * is_last
 
 
 def copies_of_one_array(_: int) -> list[torch.Tensor]:
@@ -162,7 +143,6 @@ def copies_of_one_array(_: int) -> list[torch.Tensor]:
     for tensor in tensors[1::2]:
         tensor.add_(1)
     for work in works:
-        assert work is not None
         work.wait()
     array[:] = 7
     return tensors

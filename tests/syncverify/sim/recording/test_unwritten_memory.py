@@ -15,8 +15,7 @@ CUDA = torch.device("cuda")
 
 
 def fresh(*shape: int, **options: object) -> torch.Tensor:
-    made: torch.Tensor = torch.empty(*shape, device=CUDA, **options)
-    return made
+    return torch.empty(*shape, device=CUDA, **options)
 
 
 def half_filled() -> torch.Tensor:
@@ -35,8 +34,7 @@ def buffers_that_nobody_sends() -> torch.Tensor:
     model.to_empty(device=CUDA)
     nn.init.ones_(model.weight)
     nn.init.zeros_(model.bias)
-    out: torch.Tensor = model(torch.ones(2, 4, device=CUDA))
-    return out
+    return model(torch.ones(2, 4, device=CUDA))
 
 
 def reduced_and_summed() -> torch.Tensor:
@@ -155,7 +153,6 @@ def message_read_early(rank: int) -> float:
         return 0.0
     work = dist.irecv(received, 0)
     number = received.sum().item()
-    assert work is not None
     work.wait()
     return number
 
@@ -164,7 +161,6 @@ def broadcast_read_early(rank: int) -> float:
     values = torch.ones(4, device=CUDA) if rank == 0 else fresh(4)
     work = dist.broadcast(values, 0, async_op=True)
     number = values.sum().item()
-    assert work is not None
     work.wait()
     return number
 

@@ -74,9 +74,7 @@ def test_a_lock_that_threads_share_is_not_judged(
 
 
 @pytest.mark.parametrize("act", [HasLocks.own_twice, HasLocks.spins])
-def test_a_hang_of_the_subject_alone_is_judged(
-    act: Callable[[HasLocks], None],
-) -> None:
+def test_a_hang_of_the_subject_alone_is_judged(act: Callable[[HasLocks], None]) -> None:
     assert play(act) == "never_returns"
     assert play(act, num_ranks=1) == "never_returns"
 

@@ -1,7 +1,5 @@
 """An error of the machine itself is no violation, whatever the program makes of it."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable
@@ -13,7 +11,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from typing_extensions import override
 
 from syncverify import parity, simulate
 from syncverify.backends.sim import SimBackend
@@ -97,7 +94,6 @@ def test_an_error_on_a_thread_is_the_machines_too(
 
 
 class Waiting(PlainGrads):
-    @override
     def wait(self) -> None:
         waits()
 

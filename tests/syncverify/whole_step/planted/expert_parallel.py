@@ -1,7 +1,5 @@
 """Experts, each on one rank of `ep`, and ways to make a step of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch
@@ -9,7 +7,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
-from typing_extensions import override
 
 from tests.syncverify.whole_step.planted.steps import add
 from tests.syncverify.whole_step.reports.by_hand import gathers, own_part, scatters
@@ -27,7 +24,6 @@ class Experts(nn.Module):
         self.layer = nn.Linear(3, 3)
         self.experts = nn.Parameter(torch.randn(num_experts, 3, 3))
 
-    @override
     def forward(self, x: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
         x, first = torch.tanh(self.layer(x)), 0
         if self.group is not None:
@@ -41,18 +37,15 @@ class Experts(nn.Module):
 
 
 def batch() -> dict[str, torch.Tensor]:
-    """Make 8 rows."""
     return {"x": torch.randn(8, 2, 3), "expert": torch.arange(16).reshape(8, 2) % 4}
 
 
 def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return the mean over all tokens."""
     out: torch.Tensor = model(batch["x"], batch["expert"])
     return 5 * (out * out + out).mean()
 
 
 def split(model: Experts, mesh: DeviceMesh) -> None:
-    """Keep this rank's experts alone."""
     model.group = mesh.get_group("ep")
     model.experts = nn.Parameter(own_part(model.experts, model.group))
 
@@ -63,7 +56,6 @@ def backward(
     mesh: DeviceMesh,
     axes_of_experts: Iterable[str] = ("dp",),
 ) -> None:
-    """Make gradients, and average them over the ranks that add to each one."""
     (loss(model, batch) / (mesh["dp"].size() * mesh["ep"].size())).backward()
     add(model.layer.parameters(), mesh, "dp", "ep")
     add([model.experts], mesh, *axes_of_experts)
@@ -71,7 +63,6 @@ def backward(
 
 def right_norm(model: Experts, mesh: DeviceMesh) -> torch.Tensor:
     """Return the norm of all gradients; experts are added over `ep`."""
-    assert model.experts.grad is not None
     squares = model.experts.grad.square().sum()
     dist.all_reduce(squares, group=mesh.get_group("ep"))
     return (squares + squares_of(model.layer)).sqrt()
@@ -88,12 +79,10 @@ TRAINING = {
 
 
 def norm_of_own(model: Experts, mesh: DeviceMesh) -> torch.Tensor:
-    """Return the norm of the gradients of this rank alone."""
     return squares_of(model).sqrt()
 
 
 def squares_of(model: nn.Module) -> torch.Tensor:
-    """Return the sum of squares of the gradients of a rank."""
     gradients = [each.grad for each in model.parameters() if each.grad is not None]
     return torch.stack([each.square().sum() for each in gradients]).sum()
 

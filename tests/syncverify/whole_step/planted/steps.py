@@ -1,8 +1,6 @@
 """Parts of a training, and of its step, that the planted mistakes share."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -18,17 +16,14 @@ Step = Callable[..., None]
 
 
 def layers() -> nn.Module:
-    """Make two layers."""
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
 
 
 def rows() -> torch.Tensor:
-    """Make 8 rows."""
     return torch.randn(8, 3)
 
 
 def mean_square(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    """Return the mean square of the distances from 1."""
     out: torch.Tensor = model(batch)
     return (out - 1).square().mean()
 
@@ -57,7 +52,6 @@ def compare(**changes: Any) -> Parity:
 
 
 def add(parameters: Iterable[nn.Parameter], mesh: DeviceMesh, *axes: str) -> None:
-    """Add gradients over axes."""
     for parameter in parameters:
         for axis in axes:
             if parameter.grad is not None:
@@ -65,7 +59,6 @@ def add(parameters: Iterable[nn.Parameter], mesh: DeviceMesh, *axes: str) -> Non
 
 
 def average(parameters: Iterable[nn.Parameter], mesh: DeviceMesh, *axes: str) -> None:
-    """Average gradients over axes."""
     listed = [*parameters]
     add(listed, mesh, *axes)
     for parameter in listed:
@@ -75,23 +68,24 @@ def average(parameters: Iterable[nn.Parameter], mesh: DeviceMesh, *axes: str) ->
 
 
 def averaged_backward(model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh) -> None:
-    """Make the gradients of the mean square, and average them over `dp`."""
     mean_square(model, batch).backward()
     average(model.parameters(), mesh, "dp")
 
 
 def update(optimizer: Optimizer) -> None:
-    """Make a step of the optimizer, and clear gradients."""
     optimizer.step()
     optimizer.zero_grad()
+
+
+def averaged_step(model, batch, mesh, optimizer):
+    averaged_backward(model, batch, mesh)
+    update(optimizer)
 
 
 def with_gradients(change: Callable[[nn.Module, DeviceMesh], object]) -> Step:
     """Return a step that changes averaged gradients before it updates."""
 
-    def step(
-        model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-    ) -> None:
+    def step(model, batch, mesh, optimizer):
         averaged_backward(model, batch, mesh)
         change(model, mesh)
         update(optimizer)
@@ -99,10 +93,7 @@ def with_gradients(change: Callable[[nn.Module, DeviceMesh], object]) -> Step:
     return step
 
 
-def scale_gradients(
-    model: nn.Module, mesh: DeviceMesh, *, factors: Sequence[float]
-) -> None:
+def scale_gradients(model, mesh, *, factors):
     """Multiply the gradients of each rank of `dp` by a factor of its own."""
     for each in model.parameters():
-        assert each.grad is not None
         each.grad *= factors[mesh["dp"].get_local_rank()]

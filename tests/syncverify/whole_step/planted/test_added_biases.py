@@ -1,7 +1,5 @@
 """A bias that each rank adds to its part of a sum."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 
@@ -10,16 +8,10 @@ import torch
 from torch import nn
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
-from typing_extensions import override
 
 from syncverify.whole_step.causes import AddedBias, Unexplained
 from syncverify.whole_step.parity import Parity
-from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
-    average,
-    compare,
-    update,
-)
+from tests.syncverify.whole_step.planted.steps import average, compare, update
 from tests.syncverify.whole_step.reports.by_hand import own_part, sums, sums_gradient
 
 pytestmark = pytest.mark.slow
@@ -35,11 +27,9 @@ class Block(nn.Module):
         super().__init__()
         self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 4)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.group is None:
-            plain: torch.Tensor = x + self.down(torch.tanh(self.up(x)))
-            return plain
+            return x + self.down(torch.tanh(self.up(x)))
         hidden = self.up(sums_gradient(x, self.group))
         hidden = torch.relu(hidden) if self.wrong == "relu" else torch.tanh(hidden)
         if self.wrong == "bias":
@@ -54,10 +44,8 @@ class TwoSums(nn.Module):
         super().__init__()
         self.attention, self.feed_forward = Block(), Block()
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.feed_forward(self.attention(x))
-        return out
+        return self.feed_forward(self.attention(x))
 
 
 def build(layers: int = 1) -> nn.Module:
@@ -79,9 +67,7 @@ def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     return (out - 1).square().mean()
 
 
-def step(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def step(model, batch, mesh, optimizer):
     loss(model, batch).backward()
     average(model.parameters(), mesh, "dp")
     update(optimizer)

@@ -1,11 +1,8 @@
 """Unscaling after clipping, between right gradients and the optimizer."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest
-import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
@@ -14,7 +11,6 @@ from syncverify.whole_step.causes import NotClipped, Scaled
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
     average,
     compare,
     mean_square,
@@ -26,15 +22,7 @@ pytestmark = pytest.mark.slow
 LIMIT = 0.1
 
 
-def step(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    scaler: GradScaler,
-    *,
-    unscales_late: bool = False,
-) -> None:
+def step(model, batch, mesh, optimizer, scaler, *, unscales_late=False):
     scaler.scale(mean_square(model, batch)).backward()
     average(model.parameters(), mesh, "dp")
     if not unscales_late:

@@ -1,7 +1,5 @@
 """Gradients with a wrong divisor."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest
@@ -18,7 +16,6 @@ from syncverify.whole_step.causes import (
 )
 from syncverify.whole_step.parity import Parity
 from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
     Step,
     add,
     average,
@@ -59,9 +56,7 @@ def test_a_tiny_difference_is_no_factor_of_1(factors: list[float]) -> None:
 
 
 def shift_by_rank(model: nn.Module, mesh: DeviceMesh) -> None:
-    """Add a number of the rank to the gradients."""
     for each in model.parameters():
-        assert each.grad is not None
         each.grad += 0.01 * (1 + mesh.get_local_rank("dp"))
 
 
@@ -81,44 +76,27 @@ def layer_loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     return out.square().mean()
 
 
-def sum_over_ranks(
-    model: nn.Module,
-    micro_batches: list[torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-) -> None:
-    """Forget the number of ranks."""
+def sum_over_ranks(model, micro_batches, mesh, optimizer):
     for each in micro_batches:
         (layer_loss(model, each) / len(micro_batches)).backward()
     add(model.parameters(), mesh, "dp")
     update(optimizer)
 
 
-def sum_over_micro_batches(
-    model: nn.Module,
-    micro_batches: list[torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-) -> None:
-    """Forget the number of micro-batches."""
+def sum_over_micro_batches(model, micro_batches, mesh, optimizer):
     for each in micro_batches:
         layer_loss(model, each).backward()
     average(model.parameters(), mesh, "dp")
     update(optimizer)
 
 
-def sum_over_rows(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
-    """Forget the number of rows of a rank."""
+def sum_over_rows(model, batch, mesh, optimizer):
     (layer_loss(model, batch) * len(batch)).backward()
     average(model.parameters(), mesh, "dp")
     update(optimizer)
 
 
-def twice(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def twice(model, batch, mesh, optimizer):
     """Multiply by a number that is none of the training."""
     (layer_loss(model, batch) * 2).backward()
     average(model.parameters(), mesh, "dp")
@@ -157,12 +135,7 @@ def play_layer(step: object, num_micro_batches: int) -> Parity:
     )
 
 
-def for_two_ranks_alone(
-    model: nn.Module,
-    micro_batches: list[torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-) -> None:
+def for_two_ranks_alone(model, micro_batches, mesh, optimizer):
     """Forget the number of ranks, in a step that needs two, and two micro-batches."""
     assert mesh["dp"].size() == len(micro_batches) == 2
     sum_over_ranks(model, micro_batches, mesh, optimizer)
@@ -173,17 +146,11 @@ def test_a_factor_that_cannot_be_told_apart_is_all_numbers() -> None:
     assert "by 2, the number of ranks of `dp` or of micro-batches" in str(result)
 
 
-def divides_after_each(
-    model: nn.Module,
-    micro_batches: list[torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-) -> None:
+def divides_after_each(model, micro_batches, mesh, optimizer):
     """Divide by the number of ranks all that was added so far, after each micro-batch."""
     for each in micro_batches:
         (layer_loss(model, each) / len(micro_batches)).backward()
         for parameter in model.parameters():
-            assert parameter.grad is not None
             parameter.grad /= mesh["dp"].size()
     add(model.parameters(), mesh, "dp")
     update(optimizer)

@@ -1,7 +1,5 @@
 """Experts: the group of their gradients, their part of the norm, and ranks without experts."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +19,8 @@ from syncverify.whole_step.causes import (
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
-from tests.syncverify.whole_step.planted.expert_parallel import Experts
-from tests.syncverify.whole_step.planted.steps import Optimizer, compare, update
+from tests.syncverify.whole_step.planted.expert_parallel import Experts, right_norm
+from tests.syncverify.whole_step.planted.steps import compare, update
 
 pytestmark = pytest.mark.slow
 
@@ -30,16 +28,7 @@ Norm = Callable[[Experts, DeviceMesh], torch.Tensor]
 LIMIT = 0.5
 
 
-def step(
-    model: Experts,
-    batch: Any,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    axes: tuple[str, ...] = ("dp",),
-    norm: Norm = expert_parallel.right_norm,
-    is_seen: bool = True,
-) -> None:
+def step(model, batch, mesh, optimizer, *, axes=("dp",), norm=right_norm, is_seen=True):
     expert_parallel.backward(model, batch, mesh, axes)
     total = norm(model, mesh)
     if is_seen:
@@ -98,7 +87,6 @@ def keep_own(model: Experts, mesh: DeviceMesh) -> None:
 def own_expert(
     name: str, whole: torch.Tensor, coordinate: dict[str, int]
 ) -> torch.Tensor:
-    """Return the experts of a rank."""
     if not name.startswith("experts"):
         return whole
     return whole[coordinate["ep"] : coordinate["ep"] + 1]
@@ -109,19 +97,11 @@ def rows_for_three_ranks() -> Any:
     return {"x": torch.randn(6, 2, 3), "expert": expert}
 
 
-def clipped_step(
-    model: Experts,
-    batch: Any,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    wrong: str,
-) -> None:
+def clipped_step(model, batch, mesh, optimizer, *, wrong):
     """Clip by one norm; a rank without experts may leave out its part of that."""
     expert_parallel.backward(model, batch, mesh)
     squares = torch.zeros((), dtype=torch.float64)
     if len(model.experts):
-        assert model.experts.grad is not None
         squares = model.experts.grad.square().sum()
     is_idle = not len(model.experts)
     if not (is_idle and wrong == "leaves out"):

@@ -1,7 +1,5 @@
 """Overflow and NaN on one rank: all ranks have to decide alike."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -12,22 +10,19 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
-from typing_extensions import override
 
 from syncverify.whole_step.causes import Decided
 from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
-from tests.syncverify.whole_step.planted.expert_parallel import Experts
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     average,
-    averaged_backward,
+    averaged_step,
     compare,
     mean_square,
     unchanged,
-    update,
 )
 
 pytestmark = pytest.mark.slow
@@ -40,7 +35,6 @@ class LocalScaler(GradScaler):
 class SharedScaler(GradScaler):
     """A scaler: any rank's overflow lets all ranks skip."""
 
-    @override
     def unscale_(self, optimizer: Optimizer) -> None:
         super().unscale_(optimizer)
         found = self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
@@ -54,13 +48,7 @@ def make(kind: type[GradScaler], mesh: DeviceMesh | None = None) -> GradScaler:
     return made("cpu", init_scale=1024.0)
 
 
-def step(
-    model: Experts,
-    batch: dict[str, torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    scaler: GradScaler,
-) -> None:
+def step(model, batch, mesh, optimizer, scaler):
     out = expert_parallel.loss(model, batch) / (mesh["dp"].size() * mesh["ep"].size())
     scaler.scale(out).backward()
     expert_parallel.add(model.layer.parameters(), mesh, "dp", "ep")
@@ -90,14 +78,7 @@ def test_a_decision_of_each_rank_alone_is_named() -> None:
     assert "let all ranks decide together" in str(result)
 
 
-def step_with_a_schedule(
-    model: Experts,
-    batch: dict[str, torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    scaler: GradScaler,
-    schedule: torch.optim.lr_scheduler.LRScheduler,
-) -> None:
+def step_with_a_schedule(model, batch, mesh, optimizer, scaler, schedule):
     step(model, batch, mesh, optimizer, scaler)
     schedule.step()
 
@@ -116,13 +97,7 @@ def test_a_decision_of_all_ranks_is_silent(made: object, more: dict[str, Any]) -
     assert [each.is_tried for each in result.plays] == [True, True, True, True]
 
 
-def unscaled_before_the_sum(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    scaler: GradScaler,
-) -> None:
+def unscaled_before_the_sum(model, batch, mesh, optimizer, scaler):
     """Look for infinity in the rank's own gradients, and add them later."""
     scaler.scale(mean_square(model, batch)).backward()
     scaler.unscale_(optimizer)
@@ -132,29 +107,15 @@ def unscaled_before_the_sum(
     optimizer.zero_grad()
 
 
-def without_a_scaled_loss(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    scaler: GradScaler,
-) -> None:
+def without_a_scaled_loss(model, batch, mesh, optimizer, scaler):
     """Multiply the loss by the scale without a call of `scale()` of the scaler."""
     scale = scaler.get_scale()
     (mean_square(model, batch) * scale).backward()
     average(model.parameters(), mesh, "dp")
     for each in model.parameters():
-        assert each.grad is not None
         each.grad /= scale
     optimizer.step()
     optimizer.zero_grad()
-
-
-def averaged_step(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
-    averaged_backward(model, batch, mesh)
-    update(optimizer)
 
 
 def sharded(model: nn.Module, mesh: DeviceMesh) -> None:

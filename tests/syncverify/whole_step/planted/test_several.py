@@ -1,7 +1,5 @@
 """Several mistakes in one step are several findings, and a consequence or a remark is none."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -37,16 +35,7 @@ pytestmark = pytest.mark.slow
 LIMIT = 0.1
 
 
-def step(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    divides: bool = True,
-    clips: bool = True,
-    clears: bool = True,
-) -> None:
+def step(model, batch, mesh, optimizer, *, divides=True, clips=True, clears=True):
     mean_square(model, batch).backward()
     reduce = average if divides else add
     reduce(model.parameters(), mesh, "dp")
@@ -87,24 +76,15 @@ GRADIENT, STEPPED = Quantity.GRADIENT, Quantity.STEPPED
     ("wrong", "expected", "steps"),
     [
         ({"divides": False}, [(GRADIENT, Scaled)], [0]),
-        (
-            {"divides": False, "clips": False},
-            [(GRADIENT, Scaled), (STEPPED, NotClipped)],
-            [0, 0],
-        ),
-        (
-            {"clips": False, "clears": False},
-            [(STEPPED, NotClipped), (GRADIENT, NotCleared)],
-            [0, 1],
-        ),
-        (
-            {"divides": False, "clears": False},
-            [(GRADIENT, Scaled), (GRADIENT, NotCleared)],
-            [0, 1],
-        ),
+        ({"divides": False, "clips": False}, [(GRADIENT, Scaled), (STEPPED, NotClipped)],
+            [0, 0]),
+        ({"clips": False, "clears": False}, [(STEPPED, NotClipped), (GRADIENT, NotCleared)],
+            [0, 1]),
+        ({"divides": False, "clears": False}, [(GRADIENT, Scaled), (GRADIENT, NotCleared)],
+            [0, 1]),
         ({}, [], []),
     ],
-)
+)  # fmt: skip
 def test_each_mistake_of_a_step_is_named_and_no_consequence(
     wrong: dict[str, bool],
     expected: list[tuple[Quantity, type[StepMistake]]],
@@ -133,14 +113,7 @@ def test_a_parameter_that_the_optimizer_lacks_shows_behind_both() -> None:
     assert "give these parameters to the optimizer" in str(result)
 
 
-def logging_step(
-    model: nn.Module,
-    batch: torch.Tensor,
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    waits: bool,
-) -> None:
+def logging_step(model, batch, mesh, optimizer, *, waits):
     averaged_backward(model, batch, mesh)
     update(optimizer)
     logged = torch.ones(1)

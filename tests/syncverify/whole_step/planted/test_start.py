@@ -1,7 +1,5 @@
 """Mistakes before the first step, and mistakes that show only after it."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest
@@ -10,15 +8,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
-from typing_extensions import override
 
 from syncverify.whole_step.causes import LacksSum, RanksDiffer
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
     average,
-    averaged_backward,
+    averaged_step,
     compare,
     mean_square,
     unchanged,
@@ -37,26 +33,15 @@ class Adapted(nn.Module):
         self.first = nn.Parameter(torch.randn(4, 2))
         self.second = nn.Parameter(torch.zeros(2, 4))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.layer(x) + x @ self.first @ self.second
-        return out
+        return self.layer(x) + x @ self.first @ self.second
 
 
 def batch() -> torch.Tensor:
     return torch.randn(4, 4)
 
 
-def right(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
-    averaged_backward(model, batch, mesh)
-    update(optimizer)
-
-
-def without_the_first_factor(
-    model: Adapted, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def without_the_first_factor(model, batch, mesh, optimizer):
     mean_square(model, batch).backward()
     average([model.second], mesh, "dp")
     update(optimizer)
@@ -89,13 +74,13 @@ def test_one_step_says_which_parameters_it_does_not_show() -> None:
 
 
 def test_a_right_adapter_is_silent() -> None:
-    result = _play(unchanged, right)
+    result = _play(unchanged, averaged_step)
     assert result.is_right, str(result)
     assert not result.plays[0].zero
 
 
 def test_replicas_that_start_unequal_are_named() -> None:
-    result = _play(of_own_seed, right)
+    result = _play(of_own_seed, averaged_step)
     (mistake,) = result.mistakes
     assert mistake.finding.quantity is Quantity.START
     assert mistake.finding.cause == RanksDiffer((0, 1), frozenset({"dp"}))
@@ -111,10 +96,8 @@ class Scaled(nn.Module):
         self.layer = nn.Linear(4, 4)
         self.register_buffer("scale", torch.linspace(1, 2, 4))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.layer(x) * self.scale
-        return out
+        return self.layer(x) * self.scale
 
 
 def after_meta(model: nn.Module, *, sends_buffers: bool) -> nn.Module:

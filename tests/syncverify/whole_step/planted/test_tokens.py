@@ -1,7 +1,5 @@
 """Numbers of tokens that differ between ranks, or are zero, and divisors of terms of the loss."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -9,20 +7,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
-from typing_extensions import override
 
 from syncverify.errors import UsageError
 from syncverify.whole_step.causes import NotANumber, Scaled, TermsWeighted, Weighted
 from syncverify.whole_step.data import EmptyPart, UnequalTokens
 from syncverify.whole_step.parity import Parity
-from tests.syncverify.whole_step.planted.steps import (
-    Optimizer,
-    add,
-    average,
-    compare,
-    update,
-)
+from tests.syncverify.whole_step.planted.steps import add, average, compare, update
 
 Batch = dict[str, torch.Tensor]
 
@@ -32,7 +22,6 @@ def build() -> nn.Module:
 
 
 def batch() -> Batch:
-    """Make 8 rows; all tokens count."""
     return {"x": torch.randn(8, 4, 3), "mask": torch.ones(8, 4)}
 
 
@@ -50,13 +39,7 @@ def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
     return summed(model, batch) / batch["mask"].sum()
 
 
-def right(
-    model: nn.Module,
-    batch: Batch,
-    micro_batches: list[Batch],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-) -> None:
+def right(model, batch, micro_batches, mesh, optimizer):
     count = batch["mask"].sum()
     dist.all_reduce(count, group=mesh.get_group("dp"))
     for each in micro_batches:
@@ -65,13 +48,7 @@ def right(
     update(optimizer)
 
 
-def mean_of_ranks(
-    model: nn.Module,
-    batch: Batch,
-    micro_batches: list[Batch],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-) -> None:
+def mean_of_ranks(model, batch, micro_batches, mesh, optimizer):
     count = batch["mask"].sum().clamp(min=1)
     for each in micro_batches:
         (summed(model, each) / count).backward()
@@ -79,13 +56,7 @@ def mean_of_ranks(
     update(optimizer)
 
 
-def divided_by_own_count(
-    model: nn.Module,
-    batch: Batch,
-    micro_batches: list[Batch],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-) -> None:
+def divided_by_own_count(model, batch, micro_batches, mesh, optimizer):
     """Weigh micro-batches rightly; one without tokens is 0 divided by 0."""
     count = batch["mask"].sum()
     dist.all_reduce(count, group=mesh.get_group("dp"))
@@ -116,9 +87,7 @@ def test_a_mean_of_means_is_named_with_the_fewest_rows_that_show_it() -> None:
     assert "a mean of means" in str(result)
 
 
-def divided_twice(
-    model: nn.Module, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def divided_twice(model, batch, mesh, optimizer):
     count = batch["mask"].sum()
     dist.all_reduce(count, group=mesh.get_group("dp"))
     (summed(model, batch) / count).backward()
@@ -126,9 +95,7 @@ def divided_twice(
     update(optimizer)
 
 
-def loss_of_whole_batch(
-    model: nn.Module, batch: Batch, mesh: DeviceMesh | None = None
-) -> torch.Tensor:
+def loss_of_whole_batch(model, batch, mesh=None):
     assert len(batch["x"]) == 8, "needs the whole batch"
     return loss(model, batch)
 
@@ -200,7 +167,6 @@ class Routed(nn.Module):
         self.router = nn.Linear(3, 2)
         self.layers = nn.Parameter(torch.randn(2, 3))
 
-    @override
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         chosen = self.router(x).softmax(-1)
         return (chosen * torch.tanh(x @ self.layers.T)).sum(-1), chosen
@@ -215,14 +181,7 @@ def routed_loss(model: nn.Module, batch: torch.Tensor) -> dict[str, torch.Tensor
     return {name: each / len(batch) for name, each in routed_sums(model, batch).items()}
 
 
-def routed_step(
-    model: nn.Module,
-    micro_batches: list[torch.Tensor],
-    mesh: DeviceMesh,
-    optimizer: Optimizer,
-    *,
-    divides_all: bool = True,
-) -> None:
+def routed_step(model, micro_batches, mesh, optimizer, *, divides_all=True):
     """Divide the sums by all rows, and the auxiliary one by those of a micro-batch."""
     size = mesh["dp"].size()
     rows = sum(map(len, micro_batches)) * size

@@ -1,7 +1,5 @@
 """Unusual steps that are right, and mistakes of what surrounds a step."""
 
-from __future__ import annotations
-
 import functools
 from collections import OrderedDict
 from typing import Any
@@ -13,7 +11,6 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
-from typing_extensions import override
 
 from syncverify import parity
 from syncverify.whole_step.causes import (
@@ -28,7 +25,7 @@ from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step import right_programs
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
-    averaged_backward,
+    averaged_step,
     compare,
     mean_square,
     update,
@@ -55,14 +52,7 @@ def batch() -> torch.Tensor:
     return torch.randn(4, 4)
 
 
-def averaged(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
-    averaged_backward(model, batch, mesh)
-    update(optimizer)
-
-
-play = functools.partial(compare, build=build, batch=batch, step=averaged)
+play = functools.partial(compare, build=build, batch=batch, step=averaged_step)
 
 
 class Turned(nn.Module):
@@ -73,11 +63,9 @@ class Turned(nn.Module):
         self.layer = nn.Linear(4, 4)
         self.register_buffer("turns", torch.polar(torch.ones(2), torch.arange(2.0)))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         pairs = torch.view_as_complex(self.layer(x).unflatten(-1, (2, 2)))
-        turned: torch.Tensor = torch.view_as_real(pairs * self.turns).flatten(1)
-        return turned
+        return torch.view_as_real(pairs * self.turns).flatten(1)
 
 
 def partly_split(model: nn.Module, mesh: DeviceMesh) -> None:
@@ -109,9 +97,7 @@ def mirrored(model: nn.Module, mesh: DeviceMesh) -> None:
         setattr(model[0], name, nn.Parameter(part))
 
 
-def by_halves(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def by_halves(model, batch, mesh, optimizer):
     """Make gradients that are wrong in no known way, of shards and of copies."""
     for number, each in enumerate(model.parameters(), start=1):
         own = number + (mesh.get_rank() if number <= 2 else 0)
@@ -121,10 +107,7 @@ def by_halves(
 
 def test_shards_that_are_wrong_are_not_called_copies() -> None:
     result = play(
-        parallelize=mirrored,
-        step=by_halves,
-        layouts=["tp=2"],
-        own={"0.*": {"tp": 0}},
+        parallelize=mirrored, step=by_halves, layouts=["tp=2"], own={"0.*": {"tp": 0}}
     )
     (mistake,) = result.mistakes
     assert mistake.finding.cause == Unexplained()
@@ -145,13 +128,11 @@ def frozen(model: nn.Module, mesh: DeviceMesh) -> None:
     model[0].requires_grad_(requires_grad=False)
 
 
-def of_the_first_part(
-    model: nn.Module, batch: torch.Tensor, mesh: DeviceMesh, optimizer: Optimizer
-) -> None:
+def of_the_first_part(model, batch, mesh, optimizer):
     """Train all ranks on one part of the batch, as a sampler does that lacks the rank."""
     part = batch.clone()
     dist.broadcast(part, 0)
-    averaged(model, part, mesh, optimizer)
+    averaged_step(model, part, mesh, optimizer)
 
 
 Names = tuple[str, ...]

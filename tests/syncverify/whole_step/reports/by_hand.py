@@ -1,7 +1,5 @@
 """The ways in which a collective passes a gradient back, as functions of tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,20 +7,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
-from typing_extensions import override
 
 Way = Callable[[torch.Tensor, ProcessGroup], torch.Tensor]
 
 
 def summed(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
-    """Return the sum of a tensor over a group."""
     total = value.detach().clone().contiguous()
     dist.all_reduce(total, group=group)
     return total
 
 
 def own_part(value: torch.Tensor, group: ProcessGroup, dim: int = 0) -> torch.Tensor:
-    """Return this rank's part of a tensor."""
     return value.detach().chunk(group.size(), dim)[group.rank()].clone()
 
 
@@ -45,7 +40,6 @@ def _own_part_of_sum(
 
 class _Collective(torch.autograd.Function):
     @staticmethod
-    @override
     def forward(
         ctx: Any, value: torch.Tensor, group: ProcessGroup, there: Way, back: Way
     ) -> torch.Tensor:
@@ -53,7 +47,6 @@ class _Collective(torch.autograd.Function):
         return there(value, group)
 
     @staticmethod
-    @override
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         return ctx.back(gradients[0], ctx.group), None, None, None
 
@@ -61,8 +54,7 @@ class _Collective(torch.autograd.Function):
 def _passed(
     value: torch.Tensor, group: ProcessGroup, there: Way, back: Way
 ) -> torch.Tensor:
-    result: torch.Tensor = _Collective.apply(value, group, there, back)  # type: ignore[no-untyped-call]
-    return result
+    return _Collective.apply(value, group, there, back)  # type: ignore[no-untyped-call]
 
 
 def sums_gradient(value: torch.Tensor, group: ProcessGroup) -> torch.Tensor:

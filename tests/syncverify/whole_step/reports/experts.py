@@ -1,7 +1,5 @@
 """Reports about experts: the groups of their gradients, their norm, and the gate."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, ClassVar
 
@@ -10,7 +8,6 @@ from torch import nn
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_module
-from typing_extensions import override
 
 from tests.syncverify.whole_step.reports.by_hand import joins, splits, summed
 from tests.syncverify.whole_step.reports.mixture import (
@@ -32,29 +29,24 @@ class _ClippedExperts(Stepped):
     own: ClassVar = {"experts": {"ep": 0}}
     clip = 0.1
 
-    @override
     def parallelize(self, model: Mixture, mesh: DeviceMesh) -> None:
         send_rows(model, mesh.get_group("ep"))
 
-    @override
     def reduce(self, model: Mixture, mesh: DeviceMesh) -> None:
         group = mesh.get_group("ep")
         average(model.dense(), group)
-        assert model.experts.grad is not None
         model.experts.grad /= group.size()
         of_experts = self.squares_of_all(squares([model.experts]), group)
         norm = (squares(model.dense()) + of_experts).sqrt()
         nn.utils.clip_grads_with_norm_(model.parameters(), self.clip, norm)
 
     def squares_of_all(self, own: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
-        """Return the squares that the norm counts for experts."""
         raise NotImplementedError
 
 
 class Automodel3816(_ClippedExperts):
     """Each expert group takes the norm of its own experts, and clips shared weights by it."""
 
-    @override
     def squares_of_all(self, own: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
         return summed(own, group) if self.is_repaired else own
 
@@ -62,7 +54,6 @@ class Automodel3816(_ClippedExperts):
 class MegatronLM5916(_ClippedExperts):
     """The norm takes the experts of the ranks for copies, and counts those of one rank."""
 
-    @override
     def squares_of_all(self, own: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
         return summed(own * (self.is_repaired or group.rank() == 0), group)
 
@@ -72,17 +63,14 @@ class MegatronLM6080(Stepped):
 
     layouts: ClassVar = ["dp=2,tp=2"]
 
-    @override
     def parallelize(self, model: Mixture, mesh: DeviceMesh) -> None:
         """Give each `tp` rank a part of the rows, and all experts."""
         group = mesh.get_group("tp")
         model.rows_in = model.scores_in = partial(splits, group=group)
         model.rows_out = partial(joins, group=group)
 
-    @override
     def reduce(self, model: Mixture, mesh: DeviceMesh) -> None:
         if self.is_repaired:
-            assert model.experts.grad is not None
             model.experts.grad = summed(model.experts.grad, mesh.get_group("tp"))
         super().reduce(model, mesh)
 
@@ -94,17 +82,14 @@ class MegatronLM7165(Stepped):
     split: ClassVar = ["dp", "gtp"]
     own: ClassVar = {"experts": {"gtp": 0}}
 
-    @override
     def parallelize(self, model: Mixture, mesh: DeviceMesh) -> None:
         send_rows(model, mesh.get_group("gtp"))
 
-    @override
     def reduce(self, model: Mixture, mesh: DeviceMesh) -> None:
         """Average over `dp`, then dense layers over `gtp`, which was carved out of it."""
         super().reduce(model, mesh)
         average(model.dense(), mesh.get_group("gtp"))
         if self.is_repaired:
-            assert model.experts.grad is not None
             model.experts.grad /= mesh["gtp"].size()
 
 
@@ -114,7 +99,6 @@ class Torchtitan2387(Reported):
     layouts: ClassVar = ["tp=2"]
     own: ClassVar = {"experts": {"tp": 0}}
 
-    @override
     def parallelize(self, model: Mixture, mesh: DeviceMesh) -> None:
         """Split the experts, and keep the gate on each rank."""
         split_experts(model, mesh.get_group("tp"))
@@ -136,7 +120,6 @@ class Torchtitan4054(Reported):
     layouts: ClassVar = ["tp=2"]
     own: ClassVar = {"experts": {"tp": 0}}
 
-    @override
     def parallelize(self, model: Mixture, mesh: DeviceMesh) -> None:
         rows_in = model.rows_in
         split_experts(model, mesh.get_group("tp"))
@@ -150,7 +133,6 @@ class Transformers48205(Reported):
     layouts: ClassVar = ["ep=2"]
     own: ClassVar = {"experts": {"ep": 0}}
 
-    @override
     def parallelize(self, model: Mixture, mesh: DeviceMesh) -> None:
         scores_in = model.scores_in
         split_experts(model, mesh.get_group("ep"))
@@ -174,7 +156,6 @@ class _Adapted(Mixture):
             # As `build()` does, in the dtype of a new model.
             self.shared_a.copy_(torch.randn(self.shared_a.shape, generator=generator))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         adapted = x @ self.shared_a.T @ self.shared_b.T
         return super().forward(x) + adapted
@@ -186,11 +167,9 @@ class MegatronBridge5396(Reported):
     layouts: ClassVar = ["ep=2"]
     own: ClassVar = {"experts": {"ep": 0}}
 
-    @override
     def build(self, width: int = 4, experts: int = 4) -> nn.Module:
         return _Adapted(width, experts)
 
-    @override
     def parallelize(self, model: _Adapted, mesh: DeviceMesh) -> None:
         group = mesh.get_group("ep")
         split_experts(model, group)

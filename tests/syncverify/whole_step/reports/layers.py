@@ -1,7 +1,5 @@
 """Reports about gradients of layers that no rank sums."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch
@@ -9,7 +7,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
-from typing_extensions import override
 
 from tests.syncverify.whole_step.reports.by_hand import (
     gathers,
@@ -32,7 +29,6 @@ class _Pair(nn.Module):
         self.up_b = nn.Parameter(torch.zeros(width, 2))
         self.group: ProcessGroup | None = None
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows = x if self.group is None else splits(x, self.group)
         low = rows @ self.up_a.T
@@ -48,24 +44,19 @@ class McoreBridge173(Stepped):
     layouts: ClassVar = ["tp=2"]
     own: ClassVar = {"up": {"tp": 0}, "up_b": {"tp": 0}, "down": {"tp": 1}}
 
-    @override
     def build(self, width: int = 4) -> nn.Module:  # type: ignore[override]
         return _Pair(width)
 
-    @override
     def parallelize(self, model: _Pair, mesh: DeviceMesh) -> None:
-        """Split the layers, and the factor that makes their columns."""
         group = model.group = mesh.get_group("tp")
         for name, dim in (("up", 0), ("up_b", 0), ("down", 1)):
             whole = getattr(model, name)
             part = own_part(whole, group, dim)
             setattr(model, name, nn.Parameter(part, requires_grad=whole.requires_grad))
 
-    @override
     def reduce(self, model: _Pair, mesh: DeviceMesh) -> None:
         """Sum the factor `up_a`, which has a gradient from the second step on."""
         if self.is_repaired:
-            assert model.up_a.grad is not None
             model.up_a.grad = summed(model.up_a.grad, mesh.get_group("tp"))
 
 
@@ -79,11 +70,9 @@ class _Block(nn.Module):
         self.down = nn.Linear(4 * width, width, bias=False)
         self.group: ProcessGroup | None = None
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.group is None:
-            result: torch.Tensor = self.down(self.up(self.norm(x)).relu())
-            return result
+            return self.down(self.up(self.norm(x)).relu())
         x = gathers(self.norm(splits(x, self.group)), self.group)
         return sums(self.down(self.up(x).relu()), self.group)
 
@@ -94,43 +83,33 @@ class NemoRL3716(Stepped):
     layouts: ClassVar = ["tp=2"]
     own: ClassVar = {"up.*": {"tp": 0}, "down.weight": {"tp": 1}}
 
-    @override
     def build(self, width: int = 4) -> nn.Module:  # type: ignore[override]
         return _Block(width)
 
-    @override
     def parallelize(self, model: _Block, mesh: DeviceMesh) -> None:
-        """Split the layers up and down."""
         group = model.group = mesh.get_group("tp")
         for layer, dim in ((model.up, 0), (model.down, 1)):
             layer.weight = nn.Parameter(own_part(layer.weight, group, dim))
         model.up.bias = nn.Parameter(own_part(model.up.bias, group))
 
-    @override
     def reduce(self, model: _Block, mesh: DeviceMesh) -> None:
         """Leave out the part that finishes gradients, as reported."""
         for each in model.norm.parameters() if self.is_repaired else ():
-            assert each.grad is not None
             each.grad = summed(each.grad, mesh.get_group("tp"))
 
 
 class FastVideo1666(Reported):
     """A layer is added after the hooks that reduce gradients, and is never reduced."""
 
-    @override
     def build(self, width: int = 4) -> nn.Module:  # type: ignore[override]
-        """Make the model: the second layer is the one that is added."""
         return nn.Sequential(
             nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width)
         )
 
-    @override
     def parallelize(self, model: nn.Sequential, mesh: DeviceMesh) -> None:
-        """Reduce each gradient as soon as it is ready."""
         group = mesh.get_group("dp")
 
         def reduce(parameter: nn.Parameter) -> None:
-            assert parameter.grad is not None
             dist.all_reduce(parameter.grad, group=group)
             parameter.grad /= group.size()
 

@@ -1,7 +1,5 @@
 """A layer of experts with a gate, and the training that reports change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar
@@ -12,8 +10,6 @@ from torch import nn
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import functional
-from torch.optim import Optimizer
-from typing_extensions import override
 
 from tests.syncverify.whole_step.reports.by_hand import (
     gathers,
@@ -47,7 +43,6 @@ class Mixture(nn.Module):
         self.rows_out: Way = _same
         self.first = 0
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.tanh(self.below(x))
         scores = self.scores_in(self.gate(x).softmax(-1))
@@ -56,13 +51,11 @@ class Mixture(nn.Module):
         return self.rows_out(made)
 
     def keep_own(self, group: ProcessGroup) -> None:
-        """Keep this rank's experts of a group."""
         own = self.experts.detach().chunk(group.size())[group.rank()]
         self.experts = nn.Parameter(own.clone())
         self.first = group.rank() * len(own)
 
     def dense(self) -> list[nn.Parameter]:
-        """Return the parameters that all ranks have."""
         return [*self.below.parameters(), *self.gate.parameters()]
 
 
@@ -81,15 +74,12 @@ def send_rows(model: Mixture, group: ProcessGroup) -> None:
 
 
 def average(parameters: Iterable[nn.Parameter], group: ProcessGroup) -> None:
-    """Average gradients over a group."""
     for each in parameters:
-        assert each.grad is not None
         dist.all_reduce(each.grad, group=group)
         each.grad /= group.size()
 
 
 def squares(parameters: Iterable[nn.Parameter]) -> torch.Tensor:
-    """Return the sum of the squares of gradients."""
     listed = [each.grad.square().sum() for each in parameters if each.grad is not None]
     return torch.stack(listed).sum()
 
@@ -110,28 +100,22 @@ class Reported:
         self.is_repaired = is_repaired
 
     def build(self, width: int = 4, experts: int = 4) -> nn.Module:
-        """Make the model."""
         return Mixture(width, experts)
 
     def parallelize(self, model: Any, mesh: DeviceMesh) -> None:
         """Leave the model whole on each rank."""
 
     def batch(self, width: int = 4) -> Batch:
-        """Make 8 rows of inputs and targets."""
         return {"x": torch.randn(8, width), "y": torch.randn(8, width)}
 
     def loss(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Return the mean square of the differences."""
         return functional.mse_loss(model(batch["x"]), batch["y"])
 
 
 class Stepped(Reported):
     """A training with a step of its own."""
 
-    def step(
-        self, model: Any, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-    ) -> Any:
-        """Make gradients, and update."""
+    def step(self, model, batch, mesh, optimizer):
         self.loss(model, batch).backward()
         returned = self.reduce(model, mesh)
         optimizer.step()
@@ -139,5 +123,4 @@ class Stepped(Reported):
         return returned
 
     def reduce(self, model: Any, mesh: DeviceMesh) -> Any:
-        """Average gradients over `dp`."""
         average(model.parameters(), mesh.get_group("dp"))

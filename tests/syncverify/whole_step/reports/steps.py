@@ -1,7 +1,5 @@
 """Reports about the step around gradients: divisors, scales, clearing, clipping, micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
@@ -13,8 +11,6 @@ from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
-from torch.optim import Optimizer
-from typing_extensions import override
 
 from tests.syncverify.whole_step.reports.by_hand import summed
 from tests.syncverify.whole_step.reports.mixture import (
@@ -34,13 +30,11 @@ class _Router(nn.Module):
         self.gate = nn.Linear(width, num_experts, bias=False)
         self.experts = nn.Parameter(torch.randn(num_experts, width, width))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         chosen = self.experts[self.gate(x).argmax(-1)]
         return torch.einsum("rw,rwv->rv", x, chosen)
 
     def losses(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the sums over rows of the main loss and of the gate's."""
         main = functional.mse_loss(self(batch["x"]), batch["y"], reduction="sum")
         return main, self.gate(batch["x"]).logsumexp(-1).square().sum()
 
@@ -51,19 +45,15 @@ class MegatronLM5047(Reported):
     layouts: ClassVar = ["tp=2"]
     split: ClassVar = ["tp"]
 
-    @override
     def build(self, width: int = 4, experts: int = 4) -> nn.Module:
         return _Router(width, experts)
 
-    @override
     def loss(self, model: _Router, batch: Batch) -> torch.Tensor:
         """Return the mean loss of a row, with that of the gate."""
         main, auxiliary = model.losses(batch)
         return (main + auxiliary) / len(batch["x"])
 
-    def step(
-        self, model: _Router, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-    ) -> None:
+    def step(self, model, batch, mesh, optimizer):
         """Add the losses of all tokens, and divide gradients by their number."""
         group, num_own = mesh.get_group("tp"), len(batch["x"])
         num_tokens = num_own * group.size()
@@ -71,7 +61,6 @@ class MegatronLM5047(Reported):
         scale = num_tokens if self.is_repaired else num_own
         (main + auxiliary / num_tokens * scale).backward()
         for each in model.parameters():
-            assert each.grad is not None
             each.grad = summed(each.grad, group) / num_tokens
         optimizer.step()
         optimizer.zero_grad()
@@ -83,15 +72,11 @@ class Transformers39648(Stepped):
     layouts: ClassVar = ["dp=2,tp=2"]
     own: ClassVar = {"experts": {"tp": 0}}
 
-    @override
     def parallelize(self, model: Mixture, mesh: DeviceMesh) -> None:
         """Split the experts over `tp`, where all ranks have the same rows."""
         split_experts(model, mesh.get_group("tp"))
 
-    @override
-    def step(
-        self, model: Mixture, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-    ) -> None:
+    def step(self, model, batch, mesh, optimizer):
         """Divide by the number of all tokens, and undo the average over `dp`."""
         made = model(batch["x"])
         total = functional.mse_loss(made, batch["y"], reduction="sum")
@@ -108,7 +93,6 @@ class Transformers46113(Stepped):
 
     clip = 0.1
 
-    @override
     def reduce(self, model: Mixture, mesh: DeviceMesh) -> dict[str, torch.Tensor]:
         super().reduce(model, mesh)
         gradients = [each.grad for each in model.parameters() if each.grad is not None]
@@ -122,18 +106,9 @@ class DeepSpeed7837Scale(Stepped):
     """Gradients are divided by a scale by which the loss was never multiplied."""
 
     def scaler(self) -> GradScaler:
-        """Make the scaler of the loss."""
         return GradScaler("cpu")
 
-    @override
-    def step(  # type: ignore[override]
-        self,
-        model: Mixture,
-        batch: Batch,
-        mesh: DeviceMesh,
-        optimizer: Optimizer,
-        scaler: GradScaler,
-    ) -> None:
+    def step(self, model, batch, mesh, optimizer, scaler):
         made = self.loss(model, batch)
         scaled = scaler.scale(made)
         (scaled if self.is_repaired else made).backward()
@@ -146,10 +121,7 @@ class DeepSpeed7837Scale(Stepped):
 class DeepSpeed7837Clear(Stepped):
     """Gradients are never cleared."""
 
-    @override
-    def step(
-        self, model: Mixture, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-    ) -> None:
+    def step(self, model, batch, mesh, optimizer):
         self.loss(model, batch).backward()
         self.reduce(model, mesh)
         optimizer.step()
@@ -176,7 +148,6 @@ class _Sums:
 
     def add(self, parameter: nn.Parameter) -> None:
         """Add a gradient to its sum, and finish the sum if the gradient is the last."""
-        assert parameter.grad is not None
         self._average(parameter.grad, "dp_inner")
         if parameter in self.finished:
             del self.sums[parameter], self.finished[parameter]
@@ -203,16 +174,13 @@ class MegatronLM7186(Reported):
     layouts: ClassVar = ["dp_outer=2,dp_inner=2"]
     micro_batches = 2
 
-    @override
     def parallelize(self, model: Any, mesh: DeviceMesh) -> None:
         """Sum gradients as soon as they are ready."""
         model.sums = _Sums(mesh, is_repaired=self.is_repaired)
         for each in model.parameters():
             each.register_post_accumulate_grad_hook(model.sums.add)
 
-    def step(
-        self, model: Any, micro_batches: list[Batch], optimizer: Optimizer
-    ) -> None:
+    def step(self, model, micro_batches, optimizer):
         """Add up the micro-batches, and step."""
         for index, each in enumerate(micro_batches):
             is_last = index == len(micro_batches) - 1
@@ -226,14 +194,11 @@ class MegatronLM7186(Reported):
 class Verl6176(Reported):
     """Ranks run as many backwards as their own rows need, and each backward has a collective."""
 
-    @override
     def parallelize(self, model: Mixture, mesh: DeviceMesh) -> None:
         """Shard parameters over `dp`."""
         fully_shard(model, mesh=mesh["dp"])
 
-    def step(
-        self, model: Mixture, batch: Batch, mesh: DeviceMesh, optimizer: Optimizer
-    ) -> None:
+    def step(self, model, batch, mesh, optimizer):
         """Run rank 0's rows in two parts, and those of others in one; or pad with weight 0."""
         rows = batch["x"].shape[0]
         sizes = [rows] if mesh.get_local_rank("dp") else [rows // 2, rows - rows // 2]

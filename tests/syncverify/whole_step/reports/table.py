@@ -1,7 +1,5 @@
 """Which mistake each report has, and how a comparison with one rank names it."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import dataclass
 from typing import Final
@@ -29,43 +27,28 @@ _NAMES: Final = inspect.signature(parity).parameters
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A public report.
+    """A public report, and what the comparison says: no quantity and cause if ranks do not end."""
 
-    Attributes:
-        number: Project and number.
-        kind: Whether it is an issue or a pull request.
-        training: The training that rebuilds its mistake.
-        quantity: The quantity that is wrong first; None where the ranks do not end.
-        cause: The mistake; None where the ranks do not end.
-        names: The values that are wrong.
-        words: A part of the text that the comparison prints.
-        spread: The values that are wrong because of these; unknown if empty.
-    """
-
-    number: str
+    number: str  # with the project
     kind: str
     training: type[Reported]
     quantity: Quantity | None
     cause: StepMistake | None
-    names: frozenset[str]
+    names: frozenset[str]  # of the values that are wrong
     words: str
-    spread: frozenset[str] = frozenset()
+    spread: frozenset[str] = frozenset()  # wrong because of these; unknown if empty
 
     @property
     def url(self) -> str:
-        """Address of the report."""
         project, number = self.number.split("#")
         return f"https://github.com/{project}/{self.kind}/{number}"
 
     @property
     def name(self) -> str:
-        """Name of the training, with that of its file."""
         return f"{self.training.__module__.rpartition('.')[2]}.{self.training.__name__}"
 
     @property
     def mistake(self) -> str:
-        """The mistake, in a sentence."""
-        assert self.training.__doc__ is not None
         return self.training.__doc__
 
 
