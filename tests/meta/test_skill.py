@@ -1,4 +1,4 @@
-"""SKILL.md is followed literally: its file, its output, its commands and their exit codes."""
+"""SKILL.md is followed literally: file, output, commands and exit codes."""
 
 import re
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Python 3.13 goes on to use a `__getitem__` that it has cached, after 500 changes of it.
 
-A search of 500 scenarios changed the one of `os.environ` as often, and a rank that reads its
-variables got a KeyError then. It is changed once now.
+A search of 500 scenarios changed that of `os.environ` as often, and a rank that reads variables
+got a KeyError then. One change is left.
 """
 
 import os

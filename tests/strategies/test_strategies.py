@@ -1,4 +1,4 @@
-"""Each strategy: its minimal examples, the arguments it refuses, the values it draws."""
+"""Each strategy: minimal examples, refused arguments, drawn values."""
 
 from collections.abc import Callable
 from dataclasses import replace

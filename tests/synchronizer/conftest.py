@@ -46,7 +46,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedStreams]:
 
 
 def _remembered_name(group: ProcessLocalGroup) -> str:
-    """Torch forgets a group's name before it asks for it, when it destroys the group."""
+    """Torch, destroying a group, forgets the name and asks for the name later."""
     if not hasattr(group, "remembered_name"):
         group.remembered_name = group._world().pg_names[group]
     return group.remembered_name

@@ -159,7 +159,7 @@ class MultipliesByFive(PlainGrads):
     says=("on rank 0 it is sent from element 0 of a bucket, and on rank 1 it is not",),
 )
 class SendsCopiesInAnOrderOfItsOwn(PlainGrads):
-    """Sends copies in one buffer, in the order of parameters on rank 0 and back on rank 1."""
+    """Sends copies in a buffer, in the order of parameters on rank 0 and back on rank 1."""
 
     capabilities = Capabilities()
 

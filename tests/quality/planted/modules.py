@@ -45,7 +45,7 @@ class KeepsGradientsOfIdleExperts(ModuleGrads):
 
 
 class CopiesStorage(ModuleGrads):
-    """Copies gradients on their way to `.grad` in the order in which they lie in memory.
+    """Copies gradients on their way to `.grad` in the order of memory.
 
     Autograd lays out `.grad` like its parameter; a convolution of channels-last images
     hands over a gradient that is channels-last.

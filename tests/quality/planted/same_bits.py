@@ -73,7 +73,7 @@ class KeepsOwnPart(GathersParts):
 
 @planted(DIFFER, scenarios=(MODULE,), is_alone=True)
 class KeepsNextNumber(GathersParts):
-    """Sends what it has, and keeps the next larger number."""
+    """Sends a number, and keeps the next larger one."""
 
     capabilities = Capabilities(varying_accumulations=True)
     sent_dtype = torch.float32

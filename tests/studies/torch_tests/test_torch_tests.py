@@ -1,4 +1,4 @@
-"""torch's own tests under simulated ranks: their sources, their results and their verdicts."""
+"""torch's own tests under simulated ranks: sources, results and verdicts."""
 
 import subprocess
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Process groups of a rank that is a process: they end without waiting for absent ranks.
 
 A stand-in takes the place of NCCL: its `shutdown` never returns, as NCCL's after a collective
-that has no peer, and its collectives move no data, as in a world of one rank.
+without a peer, and collectives move no data, as in a world of one rank.
 """
 
 import json

@@ -34,7 +34,7 @@ class Bucket:
 
 
 class KeepsReady(PlainGrads):
-    """Sends a bucket when all its parameters are ready, and they stay it."""
+    """Sends a bucket when all its parameters are ready, and ready they stay."""
 
     def bind(self) -> None:
         self.buckets = [Bucket(self.parameters)]

@@ -1,4 +1,4 @@
-"""A contract: its file, its name in a verdict, and the names of features that it may use."""
+"""A contract: file, name in a verdict, and names of features."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Candidates leave out one thing of a scenario; parts are the smallest first. All are legal."""
+"""Candidates leave out a thing of a scenario; parts are the smallest first. All are legal."""
 
 from dataclasses import replace
 

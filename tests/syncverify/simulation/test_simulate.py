@@ -1,4 +1,4 @@
-"""`syncverify.simulate` runs any function on simulated ranks and judges what it did."""
+"""`syncverify.simulate` runs any function on simulated ranks and judges the run."""
 
 import functools
 import os

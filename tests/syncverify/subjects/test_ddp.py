@@ -1,4 +1,4 @@
-"""DDP and its variants: no violation where they are right, and one in a wrong use."""
+"""DDP and its variants: no violation where right, and a violation in a wrong use."""
 
 from collections.abc import Callable
 from typing import Any

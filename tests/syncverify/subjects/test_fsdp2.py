@@ -1,4 +1,4 @@
-"""FSDP2 and its switches: no violation where it is right, and one where it is wrong."""
+"""FSDP2 and its switches: no violation where right, a violation where wrong."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The command, called in this process: its output and its exit code."""
+"""The command, called in this process: output and exit code."""
 
 import sys
 from collections.abc import Callable

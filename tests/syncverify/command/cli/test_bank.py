@@ -1,4 +1,4 @@
-"""The command `bank`: its output, its file and its exit code."""
+"""The command `bank`: output, file and exit code."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Two accesses: their kinds, the bytes that they share, and the work between them.
+"""Two accesses: kinds, shared bytes, and the work between.
 
 A combination is a race if one writes, they share a byte and nothing orders them.
 """

@@ -1,4 +1,4 @@
-"""Memory that is read before it was written: what is found, and what comes to nothing."""
+"""Memory that is read before it was written: findings, and reads that come to nothing."""
 
 from collections.abc import Callable
 
