@@ -23,7 +23,7 @@ def parallelize(model: nn.Module, mesh: DeviceMesh) -> None:
         model.get_submodule(name[0]).weight = nn.Parameter(part)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "is_checkpointed"), [(16, False), (17, True)])
 def test_tensor_parallel_layers(play, width, is_checkpointed) -> None:
     def losses(model: Any, owner: int):

@@ -40,7 +40,7 @@ def unexplained(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_skips_and_xfails_say_why() -> None:
     found = [
         f"{file.relative_to(TESTS)}:{line}: {name} without a reason"

@@ -54,7 +54,7 @@ class TakesParameters(ViewBuckets):
         super().__init__(param_groups, *others)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_class_that_always_raises_ends_the_search_with_what_it_is_given() -> None:
     report = searched(TakesParameters, observing=Observing())
     [found] = report.violations

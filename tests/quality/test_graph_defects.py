@@ -93,7 +93,7 @@ def test_feature_is_needed_for_a_defect(feature: str) -> None:
     assert defect.identity in identities(defect.subject, drawn(feature))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_defect
 def test_defect_shows_through_its_features_and_in_no_plain_step(
     defect: Planted,

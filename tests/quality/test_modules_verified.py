@@ -33,7 +33,7 @@ def gloo() -> Iterator[GlooBackend]:
     opened.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("mesh", [TRIO, GRID], ids=["3", "2x2"])
 @pytest.mark.parametrize(("subject", "module"), CASES)
 def test_right_on_simulated_ranks(subject: str, module: str, mesh: MeshSpec) -> None:

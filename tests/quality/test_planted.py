@@ -66,6 +66,7 @@ def test_twin_is_silent(entry: Planted, scenario: Scenario) -> None:
     assert violations(entry.twin, scenario) == []
 
 
+@pytest.mark.long
 @each_scenario(
     [(each, s) for each in FIXED if not each.is_wrong for s in each.scenarios]
 )

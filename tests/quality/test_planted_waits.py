@@ -106,7 +106,7 @@ MANY_BUCKETS = Scenario(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("launch", ["current_stream", "parameter_streams"])
 @pytest.mark.parametrize(
     ("subject", "expected"),

@@ -61,7 +61,7 @@ contracts = st.builds(
 ).filter(leaves_scenarios)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=10)
 @given(contracts, st.data())
 def test_no_scenario_has_a_value_that_is_left_out(

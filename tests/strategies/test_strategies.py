@@ -167,7 +167,7 @@ def test_impossible_arguments_are_refused(
 # Drawn values are legal.
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(scenarios(capabilities=LOCAL))
 def test_local_tensors_are_replicated_everywhere(scenario: Scenario) -> None:
     for spec in scenario.parameters:

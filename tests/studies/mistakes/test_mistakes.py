@@ -109,7 +109,7 @@ def test_a_right_program_is_not_accused_and_costs_the_same_twice(base: str) -> N
     assert sum(cost.early for cost in once.costs) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_mistake_is_found() -> None:
     mistake = mistake_named("hooks-stay")
     violations = told_about(mistake.base, mistake.text, examples=3)

@@ -117,7 +117,7 @@ def test_each_value_is_met_in_2000_examples() -> None:
     assert min(row.power(2000) for row in ROWS) >= 0.95
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_drawn_search_lacks_the_values_that_a_played_one_lacks() -> None:
     subject, settings = resolve(Naive), Settings(ranks=4, examples=20, seed=3)
     backend: Any = Failing("fake", None)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def caught() -> EntryResult:
     return played(QUICK)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
     assert caught.is_right
     assert caught.is_cause_right

@@ -173,6 +173,7 @@ def test_a_process_that_falls_silent_shows_the_line_of_the_subject(
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["mine.py"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("end", "how"),
     [

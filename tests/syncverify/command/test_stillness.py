@@ -31,6 +31,7 @@ def test_an_import_that_sleeps_is_no_verdict_with_its_line(tmp_path: Path) -> No
     )
 
 
+@pytest.mark.long
 def test_a_sleep_between_scenarios_that_comes_again_is_a_violation() -> None:
     act = f"{PLAYS};time.sleep(1000)"
     code, out, err = played(act, act, patience=SHORT)

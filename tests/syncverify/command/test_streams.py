@@ -20,6 +20,7 @@ def test_closed_streams_change_no_exit_code(closed: str, code: int) -> None:
     assert played(f"{PLAYS};ends({code})", "bank", shell=closed)[0] == code
 
 
+@pytest.mark.long
 def test_a_full_disk_under_stdout_is_reported_in_one_line() -> None:
     code, _, err = played(f"{PLAYS};ends(1)", "bank", shell="exec >/dev/full")
     assert code == 2

@@ -257,6 +257,7 @@ def test_a_value_that_rounding_would_hide_is_not_said_to_be_misplaced() -> None:
     assert cause.kind == "rank_contribution_missing"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_one_element_of_few_bits_that_no_mistake_made_is_not_explained(
     dtype: str,

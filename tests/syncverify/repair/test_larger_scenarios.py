@@ -148,7 +148,7 @@ def told_apart(subject: type, max_ranks: int) -> FoundViolation:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("subject", "divisor"),
     [

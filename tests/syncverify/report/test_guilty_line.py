@@ -118,7 +118,7 @@ def test_sarif_has_a_rule_and_a_result_at_the_line(
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sarif_names_a_violation_by_subject_property_and_cause(
     report: Report, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -128,7 +128,7 @@ def test_a_feature_gets_the_rating_of_its_worst_scenario(
     assert (twice.found is None) == (rating in {"right", "refused"})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sum_that_is_marked_partial_is_wrong() -> None:
     """An optimizer's step on it is an operator of DTensor, which sums it once more."""
     plan = replace(PLAN, random_seed=1)
@@ -149,7 +149,7 @@ def test_the_scenario_of_a_wrong_feature_is_small_and_has_the_feature() -> None:
     assert (scenario.mesh.num_ranks, len(scenario.parameters)) == (2, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_wrong_in_plain_steps_says_nothing_about_a_feature() -> None:
     (blamed,) = observed(Doubles, "use=twice")
     known = blamed.found.violation.identity
@@ -213,7 +213,7 @@ FIRST_OF_TOPIC = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("feature", FIRST_OF_TOPIC.values())
 def test_scenarios_of_a_feature_have_no_other_one(feature: str) -> None:
     listed = scenarios_of(feature, Capabilities(), 4, 0).smallest_first(2)
@@ -225,7 +225,7 @@ def test_scenarios_of_a_feature_have_no_other_one(feature: str) -> None:
         assert names <= allowed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_word_is_put_where_it_can_have_an_effect() -> None:
     for seed in range(2):
         feature = "readiness=by_rank"

@@ -102,7 +102,7 @@ def test_progress_hears_of_a_violation_before_the_scenario_after_it(
     }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_first_violation_ends_the_exploration_where_that_is_asked_for() -> None:
     progress = Listening()
     result = look(Doubles, examples=40, progress=progress, stop_at_first=True)
@@ -125,7 +125,7 @@ class Clock:
         return self._backend.played.total() * self._seconds_per_run
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("limit", "expected"), [(0.5, 1), (4.5, 5), (1000, 8)])
 def test_time_limit_ends_the_search(
     monkeypatch: pytest.MonkeyPatch, limit: float, expected: int
@@ -197,6 +197,7 @@ def test_error_of_the_harness_ends_the_search_unchanged() -> None:
 # A hang takes seconds, so a search plays few of them; and a search for the first violation alone.
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("backend", "kind"), [("gloo", "deadlock"), ("sim", "never_returns")]
 )

@@ -166,7 +166,7 @@ def expert_step(model, batch, mesh, optimizer, *, is_right):
     update(optimizer)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("is_right", [True, False])
 def test_the_norm_of_experts_without_tokens_is_judged(*, is_right: bool) -> None:
     training = expert_parallel.TRAINING | {"build": Skipping, "batch": idle}

@@ -137,6 +137,7 @@ def play(optimizer: Make, own: Make = step, **more: Any) -> Parity:
 unreduced = functools.partial(step, reduces=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("optimizer", "own", "more"),
     [
@@ -159,6 +160,7 @@ def test_a_right_step_of_another_optimizer_is_right(
     assert "depends on these" not in str(result)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("optimizer", [ByHand, two])
 def test_a_step_of_another_optimizer_without_a_sum_is_wrong(optimizer: Make) -> None:
     result = play(optimizer, unreduced)
@@ -166,6 +168,7 @@ def test_a_step_of_another_optimizer_without_a_sum_is_wrong(optimizer: Make) -> 
     assert Quantity.GRADIENT in quantities, str(result)
 
 
+@pytest.mark.long
 def test_a_factor_that_adam_hides_is_seen_in_the_gradient_of_a_copy() -> None:
     def scaled(parameters: list[nn.Parameter]) -> Optimizer:
         return MasterAdam(parameters, 1.0 * dist.get_world_size())

@@ -70,12 +70,14 @@ RIGHT: dict[str, Form] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", RIGHT.values(), ids=RIGHT.keys())
 def test_a_right_norm_is_right_in_the_dtype_that_it_went_through(form: Form) -> None:
     result = play(form)
     assert result.is_right, str(result)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "factor"),
     [
@@ -145,6 +147,7 @@ def added(model, batch, mesh, optimizer, *, own_first):
     update(optimizer)
 
 
+@pytest.mark.long
 def test_an_owner_that_keeps_its_value_from_before_the_cast_is_a_mistake() -> None:
     own = functools.partial(gathered, dtype=torch.float32, owner_keeps=True)
     result = compare(step=own)
@@ -171,6 +174,7 @@ def test_an_owner_that_keeps_what_it_sends_is_right(dtype: torch.dtype) -> None:
     assert result.is_right, str(result)
 
 
+@pytest.mark.long
 def test_ranks_that_add_in_different_orders_are_a_mistake() -> None:
     own = functools.partial(added, own_first=True)
     result = compare(step=own, layouts=["dp=4"])

@@ -103,6 +103,7 @@ def test_rounding_of_lower_dtypes_is_silent(changes: dict[str, Any]) -> None:
     assert ("not judged" in str(result)) is bool(unjudged)
 
 
+@pytest.mark.long
 def test_a_factor_of_two_is_named() -> None:
     (mistake,) = play(parallelize=undivided).mistakes
     axes = frozenset({frozenset({"dp"})})
@@ -110,6 +111,7 @@ def test_a_factor_of_two_is_named() -> None:
     assert mistake.finding.cause == Scaled(2.0, axes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_a_sum_that_is_missing_is_named(dtype: torch.dtype) -> None:
     (mistake,) = play(parallelize=unreduced, dtype=dtype).mistakes
@@ -190,6 +192,7 @@ def test_dtypes_are_noted_where_a_tensor_is_rounded_to_them() -> None:
     assert noted.found == {torch.float32, torch.float16}
 
 
+@pytest.mark.long
 def test_one_rank_that_does_not_skip_an_overflow_is_found() -> None:
     """Each rank looks at its own gradients alone, and those of rank 0 overflow."""
 
@@ -237,6 +240,7 @@ def test_a_difference_in_the_rounding_of_a_cancelling_sum_is_silent(
     assert result.is_right, str(result)
 
 
+@pytest.mark.long
 def test_a_small_mistake_is_found() -> None:
     """A part of 1e-9 of a gradient is wrong."""
 

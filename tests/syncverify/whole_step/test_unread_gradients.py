@@ -221,6 +221,7 @@ def test_a_state_of_its_owner_has_to_be_loaded(
     assert kinds == {Quantity.LOADED_STATE}, str(result)
 
 
+@pytest.mark.long
 def test_a_lost_state_of_a_flat_slice_shows_in_the_steps_after() -> None:
     result = resumed(plain_step, flat_sgd, load=load_without_state)
     (mistake,) = result.mistakes
@@ -240,6 +241,7 @@ def other_owners(model, batch, mesh, optimizer, step_index):
         dist.broadcast(each.data, group_src=owner, group=group)
 
 
+@pytest.mark.long
 def test_unread_gradients_beside_a_mistake_are_no_mistakes() -> None:
     result = play(other_owners, adam, steps=4)
     (mistake,) = result.mistakes

@@ -253,7 +253,7 @@ def test_an_order_in_which_a_simulated_host_blocks_is_not_taken_for_harmless() -
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_defect_is_not_taken_for_what_an_order_leads_to() -> None:
     """The values are wrong in every order, and in the same way."""
 

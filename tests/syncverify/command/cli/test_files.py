@@ -16,7 +16,7 @@ SCENARIO = one_parameter(2, "p", (2,), cap_bytes=64)
 TOKEN = encode(Reproducer("gradient_equals_reference", "scaled", SCENARIO))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_run_writes_a_page(call: Call, tmp_path: Path) -> None:
     outcome = call("run", "cli_subjects:Right", *FEW, "--html", "page.html")
     assert outcome.code == 0

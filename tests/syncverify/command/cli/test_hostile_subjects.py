@@ -54,7 +54,7 @@ SAID = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("subject", "backend"), [*((name, "sim") for name in SAID), ("Destroys", "fake")]
 )

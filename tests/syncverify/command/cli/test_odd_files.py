@@ -99,7 +99,7 @@ def project(*lines: str) -> None:
     Path("pyproject.toml").write_text("\n".join(["[tool.syncverify]", *lines]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_defaults_of_a_project_hold_where_no_option_is_given(call: Call) -> None:
     project("examples = 3", "ranks = 1", "seed = 7", "schedules = 'default'")
     outcome = call("run", "synchronizer", "--examples", "2")

@@ -51,6 +51,7 @@ def trainings(tmp_path: Path) -> Iterator[None]:
         sys.modules.pop(file.stem, None)
 
 
+@pytest.mark.long
 def test_a_right_training_ends_with_0(call: Call) -> None:
     outcome = call("parity", "train.py", "--layouts", "all:2")
     assert outcome.code == 0

@@ -54,6 +54,7 @@ def test_drawn_seed_is_printed_and_can_be_given(call: Call) -> None:
     assert reports[0] == reports[1]
 
 
+@pytest.mark.long
 def test_time_limit_stops_early(call: Call) -> None:
     outcome = call("run", "synchronizer", *SEARCH, "--time-limit", "1e-9")
     assert last_line(outcome.out).startswith("NOTHING VERIFIED: synchronizer (0 scena")
@@ -262,7 +263,7 @@ def test_a_violation_is_printed_the_moment_it_is_met(call: Call, search: Call) -
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_first_violation_ends_the_run_where_that_is_asked_for(call: Call) -> None:
     outcome = call("run", "cli_subjects:Doubles", *SEARCH, "--stop-at-first")
     assert outcome.code == 1
@@ -273,7 +274,7 @@ def test_the_first_violation_ends_the_run_where_that_is_asked_for(call: Call) ->
     assert not Path(".syncverify").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_gap_in_coverage_fails_with_a_code_of_its_own(call: Call) -> None:
     few = ("--examples", "2", "--seed", "0", "--ranks", "2")
     outcome = call("run", "synchronizer", *few, "--require-coverage", "95")

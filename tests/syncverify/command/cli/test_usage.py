@@ -89,6 +89,7 @@ def test_bad_usage_is_refused_in_one_line(
     assert outcome.complaint == message
 
 
+@pytest.mark.long
 def test_report_that_cannot_be_written_does_not_hide_the_verdict(call: Call) -> None:
     outcome = call(
         "run", "synchronizer", "--examples", "1", "--seed", "0", "--json", "/dev/full"

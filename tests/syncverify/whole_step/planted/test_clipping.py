@@ -85,6 +85,7 @@ def _play_limit(
     return compare(loss=plain, step=step, clip=clip)
 
 
+@pytest.mark.long
 def test_clipping_that_no_norm_reaches_is_tried_with_large_gradients() -> None:
     (mistake,) = _play_limit(forgets, clip=TOO_LARGE).mistakes
     assert isinstance(mistake.finding.cause, NotClipped)

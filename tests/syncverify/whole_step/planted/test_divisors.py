@@ -30,6 +30,7 @@ def scaled_by_rank(factors: list[float]) -> Step:
     return with_gradients(functools.partial(scale_gradients, factors=factors))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("factors", "wrong", "words"),
     [
@@ -47,6 +48,7 @@ def test_a_factor_of_some_ranks_is_no_lacking_sum(
     assert words in str(result)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("factors", [[1 + 1e-10] * 2, [1, 1 + 1e-10]])
 def test_a_tiny_difference_is_no_factor_of_1(factors: list[float]) -> None:
     text = str(compare(step=scaled_by_rank(factors)))
@@ -103,7 +105,7 @@ def twice(model, batch, mesh, optimizer):
     update(optimizer)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("step", "number", "words"),
     [
@@ -141,6 +143,7 @@ def for_two_ranks_alone(model, micro_batches, mesh, optimizer):
     sum_over_ranks(model, micro_batches, mesh, optimizer)
 
 
+@pytest.mark.long
 def test_a_factor_that_cannot_be_told_apart_is_all_numbers() -> None:
     result = play_layer(for_two_ranks_alone, 2)
     assert "by 2, the number of ranks of `dp` or of micro-batches" in str(result)

@@ -79,6 +79,7 @@ def test_a_right_adapter_is_silent() -> None:
     assert not result.plays[0].zero
 
 
+@pytest.mark.long
 def test_replicas_that_start_unequal_are_named() -> None:
     result = _play(of_own_seed, averaged_step)
     (mistake,) = result.mistakes

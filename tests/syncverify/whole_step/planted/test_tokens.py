@@ -73,7 +73,7 @@ def _play(
     return compare(**training, micro_batches=numbers, weights=key)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_mean_of_means_is_named_with_the_fewest_rows_that_show_it() -> None:
     result = compare(build=build, batch=unequal_batch, loss=loss, step=mean_of_ranks)
     (mistake,) = result.mistakes

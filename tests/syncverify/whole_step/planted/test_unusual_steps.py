@@ -153,6 +153,7 @@ _NAMED: list[tuple[dict[str, Any], Quantity, StepMistake, Names]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changes", "quantity", "cause", "names"), _NAMED, ids=lambda value: str(value)[:12]
 )
