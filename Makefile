@@ -28,9 +28,9 @@ test: $(INSTALLED)
 	$(PYTEST) -m "not long"
 
 # The other tests: searches for planted defects, processes, examples. ARGS=--third=TEXT plays
-# the third of them that a text chooses.
+# the third of them that a text chooses. Many wait for processes, so there are more workers than cores.
 long: $(INSTALLED)
-	$(PYTEST) -m long $(ARGS)
+	$(PYTEST) -n $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)) -m long $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
