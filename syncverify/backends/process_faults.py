@@ -55,7 +55,9 @@ def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> Doubt | None
         new, it had taken the job, and nothing outside of it ends or stops it like that.
     """
     if fault is not None and _is_broken_connection(fault, gathering):
-        return Doubt("a connection of gloo broke, though no process was lost")
+        # Jobs of gloo that end beside this one may break two connections in a row.
+        words = "a connection of gloo broke, though no process was lost"
+        return Doubt(words, num_before=2)
     if fault is not None and _names_every_rank(fault, gathering):
         return Doubt("no rank went on")
     if fault is not None and _is_in_no_line_of_the_subject(fault):
