@@ -24,6 +24,7 @@ from syncverify.errors import (
 )
 from syncverify.plain_text import message_of
 from syncverify.program.exact_arithmetic import exact_arithmetic
+from syncverify.program.generators import unlikely_start
 from syncverify.program.process_settings import restored_settings
 from syncverify.program.rank_environment import missing_rank_variables
 from syncverify.program.rank_program import play
@@ -142,7 +143,8 @@ def _play(part: RankPart, result: RankRun) -> None:
     is_cpu = part.device.type == "cpu"
     streams = _streams_of_the_process() if is_cpu else nullcontext()
     collectives = CollectiveRecording(part.recorder)
-    with exact_arithmetic(part.device), settings, variables, streams, collectives:
+    arithmetic = exact_arithmetic(part.device)
+    with unlikely_start(), arithmetic, settings, variables, streams, collectives:
         play(
             part.scenario,
             part.subject,

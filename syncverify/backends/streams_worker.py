@@ -31,6 +31,7 @@ from syncverify.errors import (
 )
 from syncverify.processes.wire import Wire
 from syncverify.program.exact_arithmetic import exact_arithmetic
+from syncverify.program.generators import unlikely_start
 from syncverify.program.late_imports import import_dynamo
 from syncverify.program.modules import provide_layers
 from syncverify.program.process_settings import restored_settings
@@ -173,7 +174,7 @@ class _Rank:
         sees_gpus = subject.capabilities.device == "cuda"
         needs = refusing_what_needs_gpus() if sees_gpus else nullcontext()
         settings, variables = restored_settings(), missing_rank_variables()
-        with exact_arithmetic(), settings, variables, needs:
+        with unlikely_start(), exact_arithmetic(), settings, variables, needs:
             play(
                 scenario,
                 subject,

@@ -163,11 +163,15 @@ def _restored_numpy() -> Iterator[None]:
 
 @contextmanager
 def unlikely_start() -> Iterator[None]:
-    """Let Python's generator start a block in a state that follows no seed of a user.
+    """Let the generators start a block in states that follow no seed of a user.
 
-    Otherwise a subject that seeds would not show in a process that was seeded alike before. The
+    Otherwise a subject that seeds would not show in a process that was seeded alike before. Each
     state follows from that of the process, so equal runs stay equal.
     """
     with restored_generators():
+        torch.default_generator.manual_seed(int(torch.randint(2**62, ())))
         random.seed(random.getrandbits(256))
+        if _NUMPY in _twister_states():
+            numpy_random = _numpy_random()
+            numpy_random.seed(numpy_random.randint(2**32, size=8, dtype="uint32"))
         yield

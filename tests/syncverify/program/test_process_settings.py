@@ -5,18 +5,22 @@ import gc
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 
+import numpy.random
 import pytest
 import torch
+from typing_extensions import override
 
-from syncverify.program.generators import other_chance
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.program.generators import other_chance, restored_generators
 from syncverify.program.leftovers import calls_of_backward, drop_what_is_undone
 from syncverify.program.process_settings import ProcessSettings, restored_settings
 from syncverify.trace.run import Leftovers, RankRun
 from syncverify.trace.source_lines import shown_path
+from tests.programs import identities, one_parameter
 
 
 @pytest.fixture(autouse=True)
@@ -200,3 +204,20 @@ def test_a_profiler_of_the_user_goes_on() -> None:
         assert calls_of_backward(weight.sum()) == ()
         InACycle()
     assert InACycle.__init__.__code__ in [each.code for each in profiler.getstats()]
+
+
+@pytest.mark.parametrize("seeding", [torch.manual_seed, random.seed, numpy.random.seed])
+def test_a_subject_that_seeds_shows_in_a_process_that_was_seeded_alike(
+    seeding: Callable[[int], object],
+) -> None:
+    class Seeds(ViewBuckets):
+        @override
+        def bind(self) -> None:
+            seeding(0)
+            super().bind()
+
+    with restored_generators():
+        seeding(0)
+        assert identities(Seeds, one_parameter(2)) == {
+            ("unbind_restores_parameters", "generator_seeded")
+        }
