@@ -9,19 +9,22 @@ import shlex
 _RENDEZVOUS_PORT = 29400
 
 
-def replay_line(token: str, subject: str, backend: str, contract: str = "") -> str:
+def replay_line(
+    token: str, subject: str, backend: str = "sim", contract: str = ""
+) -> str:
     """Return the command that plays a token on the machines of this process.
 
     Args:
         token: The token.
-        subject: The subject as the user named it.
-        backend: Name of the backend.
+        subject: The subject, or the program, as the user named it.
+        backend: Name of the backend; `sim` is what the command takes by itself.
         contract: Name or file of a contract, or "".
 
     Returns:
         The command, which is to be run on each machine of a torchrun job.
     """
-    words = ["replay", token, shlex.quote(subject), "--backend", backend]
+    words = ["replay", token, shlex.quote(subject)]
+    words += [] if backend == "sim" else ["--backend", backend]
     words += ["--contract", shlex.quote(contract)] if contract else []
     return " ".join([*_start(backend), *words])
 

@@ -38,7 +38,9 @@ from syncverify.command.shared_options import (
     setting_options,
     subject_argument,
 )
+from syncverify.plain_text import plain
 from syncverify.replay_line import replay_line
+from syncverify.scenario.program_token import ProgramPlay
 from syncverify.settings import (
     BACKEND_NAMES,
     DEFAULT_BANK_EXAMPLES,
@@ -58,6 +60,9 @@ from syncverify.settings import (
 )
 from syncverify.trace.source_lines import CodeLine
 from syncverify.whole_step.data_words import DATA
+
+# Where a replay keeps what the command that it runs has to show again.
+_EXPECTED = "syncverify.expected"
 
 
 @click.group(
@@ -253,12 +258,34 @@ def explain(place: str) -> None:
 def replay(token_or_file: str, **options: Any) -> None:
     """Play one recorded violation again: TOKEN, a file that holds one, or REPORT.json#N.
 
-    A report names its SUBJECT; a token does not.
+    SUBJECT is the class, the function, the training or the script. A report names it; a token
+    does not.
     """
-    from syncverify.command.recorded import with_recorded
+    from syncverify.command.recorded import with_recorded, words_of_program
+    from syncverify.scenario.replay_token import load_any
 
     chosen = with_recorded(token_or_file, options)
-    _play_owned(lambda: _replay(token_or_file, chosen), chosen)
+    play = load_any(token_or_file)
+    if isinstance(play, ProgramPlay):
+        words = words_of_program(play, {**options, "subject": chosen["subject"]})
+        _replay_program(play, words, chosen["subject"])
+    else:
+        _play_owned(lambda: _replay(token_or_file, chosen), chosen)
+
+
+def _replay_program(play: ProgramPlay, words: list[str], program: str) -> None:
+    """Run the command that plays a program; it says at its end what was reproduced."""
+    context = click.get_current_context()
+    context.meta[_EXPECTED] = play
+    click.echo(f"plays again: {plain(play.line(program))}\n")
+    command = cli.commands[play.face]
+    with command.make_context(play.face, words, parent=context) as own:
+        command.invoke(own)
+
+
+def _expected() -> ProgramPlay | None:
+    """Return the play that a replay expects to show the same again; None beside a replay."""
+    return click.get_current_context().meta.get(_EXPECTED)
 
 
 def _play_owned(
@@ -326,10 +353,12 @@ def simulate(**options: Any) -> None:
     from syncverify.command.owner import owned
     from syncverify.program.late_imports import after_imports
 
+    expected = _expected()
+
     def play() -> None:
         from syncverify.command.simulate import SimulateOptions, execute
 
-        execute(SimulateOptions(**options))
+        execute(SimulateOptions(**options, expected=expected))
 
     again = f"syncverify simulate {options['program']}"
     owned(after_imports(play), None, lambda _: again)
@@ -367,7 +396,7 @@ def record(**options: Any) -> None:
     """
     from syncverify.command.record import RecordOptions, execute_record
 
-    execute_record(RecordOptions(**options))
+    execute_record(RecordOptions(**options, expected=_expected()))
 
 
 @cli.command(epilog=examples("judge recorded-train", "judge recorded-train --html"))
@@ -431,10 +460,12 @@ def parity(**options: Any) -> None:
     from syncverify.command.owner import owned
     from syncverify.program.late_imports import after_imports
 
+    expected = _expected()
+
     def play() -> None:
         from syncverify.command.parity import ParityOptions, execute
 
-        execute(ParityOptions(**options))
+        execute(ParityOptions(**options, expected=expected))
 
     again = f"syncverify parity {options['module']}"
     owned(after_imports(play), None, lambda _: again)

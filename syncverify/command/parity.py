@@ -17,8 +17,10 @@ from syncverify.command.process_exit import (
     ending_when_interrupted,
     tell_end,
 )
+from syncverify.command.reproduced import reproduced_line
 from syncverify.errors import UsageError
 from syncverify.report.console import check_folder, say, write
+from syncverify.scenario.program_token import ProgramPlay
 from syncverify.subjects.subject_path import imported
 from syncverify.whole_step.described import (
     AXES,
@@ -47,6 +49,7 @@ class ParityOptions:
     is_quiet: bool
     json_path: Path | None
     html_path: Path | None
+    expected: ProgramPlay | None = None
 
 
 def execute(options: ParityOptions) -> NoReturn:
@@ -73,9 +76,18 @@ def execute(options: ParityOptions) -> NoReturn:
             kept()
             raise
     _report(known[-1], options)
+    _say_reproduced(options.expected, known[-1])
     code = _code(known[-1])
     tell_end(code)
     raise SystemExit(code)
+
+
+def _say_reproduced(expected: ProgramPlay | None, parity: Parity) -> None:
+    """Print whether a replay shows the recorded mistake again; nothing beside a replay."""
+    if expected is not None:
+        found = [each.identity for each in parity.mistakes]
+        identity, is_right = (expected.property, expected.cause), parity.is_right
+        say(reproduced_line(identity, found, parity.path, is_right=is_right))
 
 
 def _code(parity: Parity) -> int:

@@ -15,8 +15,10 @@ from syncverify.command.process_exit import (
     leave_at_once,
     tell_end,
 )
+from syncverify.command.simulate import say_reproduced
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.report.console import check_folder, say, write
+from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scripts.judging import judge
 from syncverify.scripts.recording import Recording, record
 from syncverify.scripts.script import Script
@@ -39,6 +41,7 @@ class RecordOptions:
     html_path: Path | None
     script: str
     arguments: tuple[str, ...]
+    expected: ProgramPlay | None = None
 
     @property
     def folder(self) -> Path:
@@ -56,7 +59,8 @@ def execute_record(options: RecordOptions) -> NoReturn:
     """
     check_folder(options.json_path)
     check_folder(options.html_path)
-    check_folder(options.folder)
+    if options.expected is None:
+        check_folder(options.folder)
     script = Script(options.script, options.arguments, options.is_module)
     with ending_when_interrupted(COMMAND_NAME):
         recording = record(
@@ -66,9 +70,12 @@ def execute_record(options: RecordOptions) -> NoReturn:
             hang_timeout_seconds=options.hang_timeout,
             names_torch=options.names_torch,
         )
-    write_recording(recording, options.folder)
-    say(f"traces: {options.folder}")
-    _judge(recording, options.json_path, options.html_path)
+    if (
+        options.expected is None
+    ):  # a replay leaves the traces of the first run as they are
+        write_recording(recording, options.folder)
+        say(f"traces: {options.folder}")
+    _judge(recording, options.json_path, options.html_path, options.expected)
 
 
 def execute_judge(
@@ -87,7 +94,10 @@ def execute_judge(
 
 
 def _judge(
-    recording: Recording, json_path: Path | None, html_path: Path | None
+    recording: Recording,
+    json_path: Path | None,
+    html_path: Path | None,
+    expected: ProgramPlay | None = None,
 ) -> NoReturn:
     """Judge a recording, print the report, write its files, and exit.
 
@@ -103,6 +113,7 @@ def _judge(
     if recording.was_interrupted:
         say("interrupted: what was recorded until then is judged")
         leave_at_once(INTERRUPTED)
+    say_reproduced(expected, simulation)
     code = VIOLATION if simulation.violations else 0
     tell_end(code)
     raise SystemExit(code)

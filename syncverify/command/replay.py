@@ -10,6 +10,7 @@ from syncverify.bounds import check_ranks
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.command.replay_files import ReplayFiles
+from syncverify.command.reproduced import reproduced_line
 from syncverify.errors import UsageError
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted
@@ -117,7 +118,6 @@ def _comparison(
 ) -> list[str]:
     """Return the violations as text, the recorded one alone if it is among them."""
     identity = (reproducer.property, reproducer.cause)
-    named = f"{reproducer.property} ({reproducer.cause})"
     same = [entry for entry in violations if entry.violation.identity == identity]
     texts = [
         violation_text(
@@ -129,12 +129,8 @@ def _comparison(
         + "\n"
         for entry in same or violations
     ]
-    if same:
-        return [*texts, f"REPRODUCED: {subject.name} violates {named} on {backend}"]
-    if violations:
-        other = f"{subject.name} violates something else than {named} on {backend}"
-        return [*texts, f"NOT REPRODUCED: {other}"]
-    return [
-        *scenario_lines(reproducer.scenario, subject.capabilities.tensors),
-        f"NOT REPRODUCED: {subject.name} holds {named} on {backend}",
-    ]
+    found = [entry.violation.identity for entry in violations]
+    line = reproduced_line(identity, found, subject.name, is_right=not violations)
+    if not violations:
+        texts = [*scenario_lines(reproducer.scenario, subject.capabilities.tensors)]
+    return [*texts, f"{line} on {backend}"]

@@ -17,8 +17,10 @@ from syncverify.command.process_exit import (
     ending_when_interrupted,
     tell_end,
 )
+from syncverify.command.reproduced import reproduced_line
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.report.console import check_folder, kept_output, say, write
+from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.schedule import Schedule
 from syncverify.simulation.program import Device, SimulatedProgram
 from syncverify.simulation.simulate import ScheduleRequest, simulations
@@ -40,6 +42,7 @@ class SimulateOptions:
     hang_timeout: float
     json_path: Path | None
     html_path: Path | None
+    expected: ProgramPlay | None = None
 
 
 def execute(options: SimulateOptions) -> NoReturn:
@@ -63,9 +66,19 @@ def execute(options: SimulateOptions) -> NoReturn:
     with ending_when_interrupted(COMMAND_NAME, kept), _without_input(), kept_output():
         known += simulations(*_request(options), options.program)
     _report(known[-1], options)
+    say_reproduced(options.expected, known[-1])
     code = VIOLATION if known[-1].violations else 0
     tell_end(code)
     raise SystemExit(code)
+
+
+def say_reproduced(expected: ProgramPlay | None, simulation: Simulation) -> None:
+    """Print whether a replay shows the recorded violation again; nothing beside a replay."""
+    if expected is not None:
+        found = [each.violation.identity for each in simulation.violations]
+        identity = (expected.property, expected.cause)
+        is_right = simulation.is_right
+        say(reproduced_line(identity, found, simulation.program, is_right=is_right))
 
 
 def _report(simulation: Simulation, options: SimulateOptions) -> None:

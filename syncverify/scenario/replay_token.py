@@ -1,9 +1,9 @@
-"""Tokens: the scenario and schedule of one violation, as a string that survives a shell.
+"""Tokens: the play that showed one violation, as a string that survives a shell.
 
-A token starts with its format's version. It holds the scenario, the schedule and the
-identity of the violation, and nothing about the subject or the backend. Rare fields at their
-defaults are left out to keep it short. A checksum keeps a mistyped token from replaying
-another scenario.
+A token starts with its format's version. It holds the identity of the violation, with a scenario
+and its schedule or with a play of a program, and nothing about the subject or the backend. Rare
+fields at their defaults are left out to keep it short. A checksum keeps a mistyped token from
+replaying another scenario.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from syncverify import bounds
 from syncverify.errors import ScenarioFormatError
+from syncverify.scenario.program_token import ProgramPlay, is_of_program, unpacked
 from syncverify.scenario.scenario import (
     MESH_WORDS,
     PARAMETER_WORDS,
@@ -50,8 +51,10 @@ class Reproducer:
     schedule: Schedule = DEFAULT_SCHEDULE
 
 
-def encode(reproducer: Reproducer) -> str:
+def encode(reproducer: Reproducer | ProgramPlay) -> str:
     """Write a token."""
+    if isinstance(reproducer, ProgramPlay):
+        return _token(reproducer.packed())
     packed = [
         reproducer.property,
         reproducer.cause,
@@ -79,6 +82,24 @@ def decode(token: str) -> Reproducer:
     """Return the reproducer of a token; white space around the token does not matter.
 
     Raises:
+        ScenarioFormatError: The text is no token of a scenario, or a token of another version.
+    """
+    return _scenario_of(decode_any(token))
+
+
+def _scenario_of(found: Reproducer | ProgramPlay) -> Reproducer:
+    if isinstance(found, ProgramPlay):
+        raise ScenarioFormatError(
+            "expected the token of a scenario, and this one plays a program: "
+            f"`syncverify replay TOKEN PROGRAM` plays it, as `{found.line('PROGRAM')}` does"
+        )
+    return found
+
+
+def decode_any(token: str) -> Reproducer | ProgramPlay:
+    """Return what a token plays: a scenario, or a program.
+
+    Raises:
         ScenarioFormatError: The text is no token, or a token of another version.
     """
     token = token.strip()
@@ -95,7 +116,8 @@ def decode(token: str) -> Reproducer:
             f"{_PREFIX!r})"
         )
     try:
-        return _unpack_reproducer(_packed(token))
+        packed = _packed(token)
+        return unpacked(packed) if is_of_program(packed) else _unpack_reproducer(packed)
     except (ValueError, TypeError, LookupError, RecursionError, zlib.error) as error:
         raise ScenarioFormatError(
             f"unreadable token {_shortened(token)!r}: {error}"
@@ -133,12 +155,21 @@ def load(token_or_file: str) -> Reproducer:
         ScenarioFormatError: The file cannot be read, or has no violation or several; or the
             token is refused.
     """
+    return _scenario_of(load_any(token_or_file))
+
+
+def load_any(token_or_file: str) -> Reproducer | ProgramPlay:
+    """Return what a token plays, as `load` finds it.
+
+    Raises:
+        ScenarioFormatError: As for `load`, but for tokens of programs.
+    """
     text = file_text(token_or_file)
     if text is None:
-        return decode(token_or_file)
+        return decode_any(token_or_file)
     if _ANY_VERSION.match(text):
-        return decode(text)
-    return decode(_token_of_report(text, *_without_index(token_or_file)))
+        return decode_any(text)
+    return decode_any(_token_of_report(text, *_without_index(token_or_file)))
 
 
 def _without_index(path: str) -> tuple[str, str | None]:
@@ -172,7 +203,7 @@ def file_text(token_or_file: str) -> str | None:
 def _token_of_report(text: str, name: str, index: str | None) -> str:
     try:
         data = json.loads(text)
-        violations = data.get("violations", [data])
+        violations = data.get("mistakes") or data.get("violations", [data])
         tokens = [str(violation["token"]) for violation in violations]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ScenarioFormatError(

@@ -8,6 +8,7 @@ from typing import Final
 from syncverify.judge.properties.any_program import judge_traced
 from syncverify.judge.remarks import Remark, remarks_on
 from syncverify.judge.traced import TracedRun, launches_of
+from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scripts.recording import Recording
 from syncverify.search.schedules import ScheduleCoverage
@@ -46,7 +47,16 @@ def judge(recording: Recording) -> Simulation:
         num_runs=1,
         coverage=_AS_RECORDED,
         remarks=tuple(_remarks(recording, found)),
+        recorded=_play_of(recording),
     )
+
+
+def _play_of(recording: Recording) -> ProgramPlay:
+    """Return how the script was played, without what was found."""
+    options = ["--nproc", str(recording.num_ranks), "--device", recording.device]
+    options += ["-m"] if recording.script.is_module else []
+    arguments = recording.script.arguments
+    return ProgramPlay("", "", "record", tuple(options), arguments)
 
 
 def _unjudged(recording: Recording, why: str) -> Simulation:

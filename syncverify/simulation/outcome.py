@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from syncverify.judge.remarks import Remark
 from syncverify.judge.violation import Violation
+from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.schedule import Schedule
 from syncverify.search.schedules import ScheduleCoverage
 from syncverify.trace.run import Run
+
+# A program that was put together has no path.
+_MADE: Final = "functools.partial("
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class Outcome:
         refused: What the machine does not simulate; "" where it played the program.
         remarks: What is not wrong for certain, and what no violation names: collectives that
             nothing waits for, and equal ones that ranks issue in opposite orders.
+        recorded: How a script was played; None for a function.
     """
 
     program: str
@@ -78,6 +83,23 @@ class Outcome:
     coverage: ScheduleCoverage | None = None
     refused: str = ""
     remarks: tuple[Remark, ...] = ()
+    recorded: ProgramPlay | None = None
+
+    @property
+    def is_found_by_name(self) -> bool:
+        """Tell whether a command finds the program: it finds paths alone."""
+        is_path = ":" in self.program and not self.program.startswith(_MADE)
+        return is_path or self.recorded is not None
+
+    def play_of(self, found: FoundInProgram) -> ProgramPlay:
+        """Return how to play the run of a violation again."""
+        if self.recorded is not None:
+            name, cause = found.violation.identity
+            return replace(self.recorded, property=name, cause=cause)
+        options = ["--ranks", str(self.num_ranks), "--device", self.device]
+        if choices := found.schedule.choices:
+            options += ["--schedule", ",".join(map(str, choices))]
+        return ProgramPlay(*found.violation.identity, "simulate", tuple(options))
 
     @property
     def is_right(self) -> bool:

@@ -10,8 +10,8 @@ from syncverify.report.html.render import rendered
 from syncverify.simulation.outcome import FoundInProgram, Outcome
 from syncverify.simulation.text import (
     harm_lines,
+    line_of,
     remark,
-    replay_line,
     verdict,
     violation_text,
 )
@@ -52,7 +52,7 @@ def violation_values(simulation: Outcome, found: FoundInProgram) -> dict[str, An
         "statement": STATEMENTS[violation.property],
         "summary": violation.summary,
         "diagnosis": violation_text(simulation, found),
-        "replay": replay_line(simulation, found),
+        "replay": line_of(simulation, found),
         "timeline": timeline_values(found.run, violation),
         "gradients": [],
         "witness": [*harm_lines(found)],

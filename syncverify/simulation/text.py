@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
@@ -16,9 +15,11 @@ from syncverify.judge.remarks import Remark
 from syncverify.judge.swapped_collectives import SwappedCollectives
 from syncverify.judge.traced import launches_of
 from syncverify.plain_text import counted, named
+from syncverify.replay_line import replay_line
 from syncverify.report.evidence import evidence_json, titled_events
 from syncverify.report.hints import hint_of
 from syncverify.report.witness import numbers_text
+from syncverify.scenario.replay_token import encode
 from syncverify.search.schedules import COMPLETE, FIRST, RANDOM, SAME
 from syncverify.simulation.outcome import FoundInProgram, Outcome
 from syncverify.trace.source_lines import CodeLine, with_code
@@ -111,21 +112,16 @@ def violation_text(
 ) -> str:
     """Return the lines of one violation; of a program with a name, the last one replays its run."""
     lines = [*_lines(found, title)]
-    is_made = simulation.program.startswith("functools.partial(")
-    if ":" in simulation.program and not is_made:  # a command finds paths alone
-        lines.append(f"  replay:     {replay_line(simulation, found)}")
+    if simulation.is_found_by_name:
+        lines.append(f"  replay:     {line_of(simulation, found)}")
     return "\n".join(lines)
 
 
-def replay_line(simulation: Outcome, found: FoundInProgram) -> str:
+def line_of(simulation: Outcome, found: FoundInProgram) -> str:
     """Return the command that plays the run of a violation again."""
     if "::" in simulation.program:  # a test
         return f"pytest {simulation.program}"
-    words = ["syncverify", "simulate", shlex.quote(simulation.program)]
-    words += ["--ranks", str(simulation.num_ranks), "--device", simulation.device]
-    if choices := found.schedule.choices:
-        words += ["--schedule", ",".join(map(str, choices))]
-    return " ".join(words)
+    return replay_line(encode(simulation.play_of(found)), simulation.program)
 
 
 def harm_lines(found: FoundInProgram) -> Iterator[str]:
@@ -214,17 +210,18 @@ def json_of(simulation: Outcome) -> dict[str, Any]:
         "schedules": simulation.coverage.extent if simulation.coverage else "",
         "refused": simulation.refused,
         "remarks": [*map(remark, simulation.remarks)],
-        "violations": [*map(_violation_json, simulation.violations)],
+        "violations": [_violation_json(simulation, e) for e in simulation.violations],
     }
 
 
-def _violation_json(found: FoundInProgram) -> dict[str, Any]:
+def _violation_json(simulation: Outcome, found: FoundInProgram) -> dict[str, Any]:
     violation = found.violation
     return {
         "property": violation.property,
         "summary": violation.summary,
         "ranks": list(violation.ranks),
         "schedule": list(found.schedule.choices),
+        "token": encode(simulation.play_of(found)),
         "evidence": evidence_json(violation.cause, violation.evidence),
         "harm": None if found.harm is None else asdict(found.harm),
     }

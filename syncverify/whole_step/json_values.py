@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
+from syncverify.scenario.replay_token import encode
 from syncverify.simulation.text import remark
 from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.shown import ShownPart, shown_part
-from syncverify.whole_step.text import change, headline, replay_line, said
+from syncverify.whole_step.text import change, headline, line_of, said
 from syncverify.whole_step.training import Beside
 
 
@@ -19,6 +20,7 @@ def json_of(comparison: Comparison) -> dict[str, Any]:
     """Return a report as plain JSON values."""
     return {
         "name": comparison.name,
+        "path": comparison.path,
         "steps": comparison.num_steps,
         "seed": comparison.seed,
         "right": comparison.is_right,
@@ -75,7 +77,8 @@ def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
         "spread": [each.name for each in finding.spread],
         "follows": [each.value for each in finding.follows],
         "values": [*map(_value, finding.differences)],
-        "replay": replay_line(comparison, found) if comparison.path else "",
+        "token": encode(comparison.play_of(found)),
+        "replay": line_of(comparison, found) if comparison.path else "",
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from syncverify.judge.remarks import Remark
+from syncverify.scenario.program_token import ProgramPlay
 from syncverify.simulation.simulation import Simulation
 from syncverify.trace.source_lines import SourceLine
 from syncverify.whole_step.data import NotFinite
@@ -185,6 +186,11 @@ class FoundMistake:
     saved_on: Layout | None = None
     places: tuple[SourceLine, ...] = ()
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Return the wrong quantity and the cause."""
+        return self.finding.quantity.value, self.finding.cause.word
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -238,6 +244,23 @@ class Comparison:
             if each.unclipped is not None
             if each.layout.num_ranks > 1 and each.layout not in reached
         )
+
+    def play_of(self, found: FoundMistake) -> ProgramPlay:
+        """Return how to play the smallest training again."""
+        # The number of steps says after which step a training is saved.
+        steps = found.finding.step + 1 if found.saved_on is None else self.num_steps
+        listed = dict.fromkeys(each for each in (found.saved_on, found.layout) if each)
+        words = [word for each in listed for word in ("--layouts", str(each))]
+        words += ["--steps", str(steps), "--seed", str(self.seed)]
+        if any(each.num_micro_batches > 1 for each in self.plays):
+            words += ["--micro-batches", str(found.num_micro_batches)]
+        for name, size in found.sizes:
+            words += ["--size", f"{name}={size}"]
+        if found.num_rows is not None:
+            words += ["--rows", str(found.num_rows)]
+        if found.variation is not None:
+            words += ["--data", found.variation.word]
+        return ProgramPlay(*found.identity, "parity", tuple(words))
 
     def differing(self, found: FoundMistake) -> list[Beside]:
         """Return where the own step differs from itself by a mistake."""

@@ -12,10 +12,10 @@ from syncverify.whole_step.layout_table import LayoutCell, LayoutVerdict, rows_o
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.text import (
     headline,
+    line_of,
     mistake_text,
     percent,
     play_words,
-    replay_line,
     verdict,
 )
 
@@ -61,7 +61,7 @@ def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
         "statement": "Each rank has the value that one rank has.",
         "summary": headline(found),
         "diagnosis": mistake_text(comparison, found),
-        "replay": replay_line(comparison, found),
+        "replay": line_of(comparison, found),
         "timeline": None,
         "is_values": True,
         "gradients": [],

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from syncverify.plain_text import counted, named
+from syncverify.replay_line import replay_line
+from syncverify.scenario.replay_token import encode
 from syncverify.simulation.text import remark
 from syncverify.whole_step.cause_words import words_of
 from syncverify.whole_step.causes import CopiesRoundedApart
@@ -273,8 +274,10 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
     others = [str(each) for each in found.layouts if each != found.layout]
     if others:
         yield f"  also in:  {'; '.join(others)}"
+    if smaller := _smaller(found):
+        yield f"  smallest: {smaller}"
     if outcome.path:
-        yield f"  replay:   {replay_line(outcome, found)}"
+        yield f"  replay:   {line_of(outcome, found)}"
 
 
 def _place(outcome: Comparison, found: FoundMistake) -> str:
@@ -310,22 +313,17 @@ def _micro_batches(number: int) -> str:
     return counted(number, "micro-batch").replace("chs", "ches")
 
 
-def replay_line(outcome: Comparison, found: FoundMistake) -> str:
-    """Return the command that plays the smallest training again."""
-    # The number of steps says after which step a training is saved.
-    steps = found.finding.step + 1 if found.saved_on is None else outcome.num_steps
-    listed = dict.fromkeys(each for each in (found.saved_on, found.layout) if each)
-    words = [f"syncverify parity {shlex.quote(outcome.path)}"]
-    words += [f"--layouts {each}" for each in listed]
-    words += [f"--steps {steps} --seed {outcome.seed}"]
-    if any(each.num_micro_batches > 1 for each in outcome.plays):
-        words.append(f"--micro-batches {found.num_micro_batches}")
-    words += [f"--size {name}={size}" for name, size in found.sizes]
+def _smaller(found: FoundMistake) -> str:
+    """Return what was made smaller in the smallest training."""
+    parts = [f"{name}={size}" for name, size in found.sizes]
     if found.num_rows is not None:
-        words.append(f"--rows {found.num_rows}")
-    if found.variation is not None:
-        words.append(f"--data {found.variation.word}")
-    return " ".join(words)
+        parts.append(f"{counted(found.num_rows, 'row')} of the batch")
+    return ", ".join(parts)
+
+
+def line_of(outcome: Comparison, found: FoundMistake) -> str:
+    """Return the command that plays the smallest training again."""
+    return replay_line(encode(outcome.play_of(found)), outcome.path)
 
 
 def headline(found: FoundMistake) -> str:

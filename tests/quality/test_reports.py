@@ -84,7 +84,7 @@ def assert_is_whole(text: str, reported: FoundViolation) -> None:
     assert f"  {violation.summary}\n" in text
     assert re.search(r"^  seen on: +ranks? \d", text, re.MULTILINE)
     assert re.search(r"^  hint: +\S", text, re.MULTILINE)
-    assert f"replay {reported.token} Subject --backend sim" in text
+    assert f"replay {reported.token} Subject" in text
     if isinstance(violation.evidence, WrongGradient):
         values = r"^  expected: +\[.+\]\n  observed: +\[.+\]$"
         assert re.search(values, text, re.MULTILINE)

@@ -106,7 +106,7 @@ def test_diagnosis_comes_first_and_no_line_is_ours(run: Run) -> None:
             "*= syncverify =*",
             "test_mine.py::test_decorated",
             "  1 VIOLATION: raising.py:Raises (1 scenario on sim, seed 0, * s)",
-            "  replay: syncverify replay sv2-* raising.py:Raises --backend sim",
+            "  replay: syncverify replay sv2-* raising.py:Raises",
             "FAILED test_mine.py::test_decorated - *every_rank_finishes: rank 0 raised *",
             "*2 failed*",
         ]

@@ -21,7 +21,7 @@ def under_torchrun(
 def test_names_are_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     assert replay_line("sv2-x", "mine:a b", "sim") == (
-        "syncverify replay sv2-x 'mine:a b' --backend sim"
+        "syncverify replay sv2-x 'mine:a b'"
     )
     assert replay_line("sv2-y", "mine:Sync", "gloo", "my file.toml") == (
         "syncverify replay sv2-y mine:Sync --backend gloo --contract 'my file.toml'"

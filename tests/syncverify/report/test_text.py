@@ -76,7 +76,7 @@ VIOLATION: gradient_equals_reference (rank_contribution_missing)
 
   cause:      rank_contribution_missing, likely: no other known mistake gives this value
   hint:       reduce every bucket, over every mesh axis on which its parameters are Replicate, and wait for it
-  replay:     syncverify replay {ENTRY.token} mine:Sync --backend sim
+  replay:     syncverify replay {ENTRY.token} mine:Sync
 
 1 VIOLATION: mine:Sync (20 scenarios on sim, seed 7, 1.2 s)"""
     )

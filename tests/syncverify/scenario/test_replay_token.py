@@ -14,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncverify.errors import ScenarioFormatError
-from syncverify.scenario.replay_token import Reproducer, decode, encode, load
+from syncverify.scenario.program_token import ProgramPlay
+from syncverify.scenario.replay_token import (
+    Reproducer,
+    decode,
+    decode_any,
+    encode,
+    load,
+)
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.strategies import scenarios, schedules
@@ -276,3 +283,39 @@ def test_load_refuses_a_file_that_is_too_long(
     assert (
         load_refusal(file) == f"cannot read {file!r}: it has more than 100 characters"
     )
+
+
+RECORDED = ProgramPlay(
+    "every_wait_completes",
+    "deadlock",
+    "record",
+    ("--nproc", "2", "-m"),
+    ("--seed", "\n"),
+)
+TRAINED = ProgramPlay(
+    "gradient", "scaled", "parity", ("--layouts", "dp=2", "--seed", "-1")
+)
+
+
+@pytest.mark.parametrize("play", [RECORDED, TRAINED])
+def test_a_program_survives_its_token(play: ProgramPlay) -> None:
+    assert decode_any(encode(play)) == play
+    with pytest.raises(ScenarioFormatError, match="this one plays a program"):
+        decode(encode(play))
+
+
+@pytest.mark.parametrize(
+    ("face", "options", "words"),
+    [
+        ("simulate", ("--html", "/etc/passwd"), r"it has \['--html'\]"),
+        ("parity", ("--json=out.json",), r"it has \['--json=out.json'\]"),
+        ("run", (), "no command 'run' plays a program"),
+        ("record", (2,), "names are printable text"),
+        ("record", None, "must be an iterable"),
+    ],
+)
+def test_a_token_of_a_program_names_no_file_and_no_other_command(
+    face: Any, options: Any, words: str
+) -> None:
+    with pytest.raises(ScenarioFormatError, match=words):
+        decode_any(token_of(["a", "b", {face: [options, []]}]))

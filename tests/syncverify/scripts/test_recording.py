@@ -349,7 +349,13 @@ def test_the_commands_record_and_judge(tmp_path: Path) -> None:
     again = command("judge", "recorded-train", "--json", "report.json")
     assert again.returncode == 1
     assert again.stdout in recording.stdout
-    assert json.loads((tmp_path / "report.json").read_text())["violations"]
+    (violation,) = json.loads((tmp_path / "report.json").read_text())["violations"]
+    replay = command("replay", violation["token"], "train.py")
+    assert replay.returncode == 1
+    assert "['--steps', '3', '-h']" in replay.stdout
+    assert replay.stdout.endswith(
+        "\nREPRODUCED: train.py violates streams_order_shared_memory (race)\n"
+    )
 
 
 def test_an_interrupt_keeps_what_was_recorded(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_printed_replay_lines_are_those_of_the_report(search: Call) -> None:
     tokens = [v["token"] for v in strict(Path("report.json").read_text())["violations"]]
     lines = [line for line in outcome.out.splitlines() if "replay:    " in line]
     assert lines == [
-        f"  replay:     syncverify replay {token} cli_subjects:Doubles --backend sim"
+        f"  replay:     syncverify replay {token} cli_subjects:Doubles"
         for token in tokens
     ]
     assert last_line(outcome.out).startswith(

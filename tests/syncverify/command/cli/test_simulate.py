@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from syncverify.scenario.program_token import ProgramPlay
+from syncverify.scenario.replay_token import encode
 from tests.warm_python import python
 
 Call = Callable[..., Any]
@@ -113,10 +115,48 @@ def test_the_printed_line_plays_the_violation_again(call: Call) -> None:
     first = call("simulate", "jobs.py:hangs_if_it_is_fast", "--schedules", "all")
     line = next(each for each in first.out.splitlines() if "replay:" in each)
     words = line.split("syncverify ")[1].split()
-    assert "--schedule" in words
+    assert (words[0], words[2:]) == ("replay", ["jobs.py:hangs_if_it_is_fast"])
     again = call(*words)
     assert (first.code, again.code) == (1, 1)
-    assert "deadlock" in again.out
+    assert again.out.startswith(
+        "plays again: syncverify simulate --ranks 4 --device cuda"
+    )
+    assert " --schedule " in again.out.splitlines()[0]
+    assert "\nREPRODUCED: jobs.py:hangs_if_it_is_fast violates " in again.out
+
+
+def test_a_report_is_played_again_on_another_program(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call("simulate", "jobs.py:forgets_to_wait", "--ranks", "2", "--json", "found.json")
+    again = call("replay", "found.json#1", "jobs.py:is_right")
+    race = "streams_order_shared_memory (race)"
+    assert again.code == 0
+    assert again.out.endswith(f"\nNOT REPRODUCED: jobs.py:is_right holds {race}\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    named = "../jobs.py:forgets_to_wait"
+    again = call("replay", "../found.json", named, "--html", "page.html")
+    assert again.out.endswith(f"\nREPRODUCED: {named} violates {race}\n")
+    assert "In another legal order" in Path("page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--backend", "gloo"], "--backend is for tokens of scenarios"),
+        (["--trace", "trace.json"], "--trace is for tokens of scenarios"),
+        (["--format", "github"], "--format is for tokens of scenarios"),
+    ],
+)
+def test_what_is_for_scenarios_is_refused_for_a_program(
+    call: Call, options: list[str], complaint: str
+) -> None:
+    play = ProgramPlay("a", "b", "simulate", ("--ranks", "2"))
+    outcome = call("replay", encode(play), "jobs.py:is_right", *options)
+    assert outcome.code == 2
+    assert complaint in outcome.err
+    assert outcome.err.count("\n") == 1
 
 
 def test_files_have_the_report(call: Call, tmp_path: Path) -> None:
