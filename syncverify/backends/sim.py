@@ -13,11 +13,11 @@ from syncverify.backends.failures import failures_of
 from syncverify.backends.faults import threads_fault
 from syncverify.backends.gpu_needs import refusing_what_needs_gpus
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.late_imports import import_dynamo
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.generators import unlikely_start
 from syncverify.program.graphs import cpp
-from syncverify.program.late_imports import import_dynamo
 from syncverify.program.leftovers import drop_what_is_undone
 from syncverify.program.process_settings import restored_settings
 from syncverify.program.rank_environment import ranks_per_machine

@@ -29,10 +29,10 @@ from syncverify.errors import (
     RunEndedError,
     UsageError,
 )
+from syncverify.late_imports import import_dynamo
 from syncverify.processes.wire import Wire
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.generators import unlikely_start
-from syncverify.program.late_imports import import_dynamo
 from syncverify.program.modules import provide_layers
 from syncverify.program.process_settings import restored_settings
 from syncverify.program.rank_environment import (

@@ -12,9 +12,9 @@ import torch
 
 from syncverify.backends.faults import raised_fault
 from syncverify.errors import InternalError, RunEndedError, SyncverifyError
+from syncverify.late_imports import import_dynamo
 from syncverify.processes.wire import Wire
 from syncverify.program.exact_arithmetic import exact_arithmetic
-from syncverify.program.late_imports import import_dynamo
 from syncverify.program.rank_environment import one_machine
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.scripts.kept_warnings import warnings_kept

@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_leaves
 from syncverify.backends.faults import threads_fault
 from syncverify.backends.gpu_needs import refuse_need_of_gpu
 from syncverify.errors import RunEndedError, SyncverifyError
+from syncverify.late_imports import import_dynamo
 from syncverify.program.exact_arithmetic import exact_arithmetic
-from syncverify.program.late_imports import import_dynamo
 from syncverify.program.process_settings import restored_settings
 from syncverify.program.rank_environment import device_index, num_devices, one_machine
 from syncverify.program.subject_error import SubjectRaisedError

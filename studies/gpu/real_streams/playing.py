@@ -11,10 +11,10 @@ from studies.gpu.real_streams.lanes import KINDS, Kind, Lanes, default_streams_o
 from studies.gpu.real_streams.recorder import StreamRecorder, on_own_thread
 from syncverify.backends.faults import threads_fault
 from syncverify.judge.properties import judge_run
+from syncverify.late_imports import import_dynamo
 from syncverify.program.cycle_collection import no_collection_of_cycles
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.graphs import cpp
-from syncverify.program.late_imports import import_dynamo
 from syncverify.program.rank_program import play
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.machine import registered_backend

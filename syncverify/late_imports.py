@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 
@@ -18,33 +18,6 @@ def quick_imports() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def after_imports(
-    play: Callable[[], None], meanwhile: Callable[[], None] | None = None
-) -> Callable[[], None]:
-    """Return a function that imports the modules of a search, and then plays.
-
-    No later collection looks at the objects of these modules, hundreds of thousands: each
-    search ends with a collection, for the lines of finalizers. The subject is not there yet.
-
-    Args:
-        play: Plays scenarios.
-        meanwhile: Called first; starts work that goes on beside the imports.
-
-    Returns:
-        The function.
-    """
-
-    def imported() -> None:
-        if meanwhile is not None:
-            meanwhile()
-        with quick_imports():
-            importlib.import_module("syncverify.verification.reported_search")
-        gc.freeze()
-        play()
-
-    return imported
 
 
 def import_dynamo() -> None:
