@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from syncverify.progress import Progress, SilentProgress
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Judge, JudgedRun
 from syncverify.search.occurrences import Occurrences
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.search import explore, judge_each_scenario
 from syncverify.search.shrinking import shrink
 from syncverify.settings import Settings

@@ -17,19 +17,21 @@ from syncverify.program.generators import other_chance
 from syncverify.program.modules.layers import require_same_gradients
 from syncverify.scenario.features import refuses_plain_steps
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
-from syncverify.search.budget import Budget, OutOfBudgetError, is_slow
-from syncverify.search.found_violation import FoundViolation
-from syncverify.search.isolation import shuffled_addresses
-from syncverify.search.schedules import (
+from syncverify.scenario.schedule import (
     COMPLETE,
+    DEFAULT_SCHEDULE,
     DRAWN,
     FIRST,
     RANDOM,
     SAME,
+    Decision,
+    Schedule,
     ScheduleChoice,
     ScheduleCoverage,
 )
+from syncverify.search.budget import Budget, OutOfBudgetError, is_slow
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.isolation import shuffled_addresses
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.exploration import Exploration
 from syncverify.sim.turns.pct import PriorityRuns

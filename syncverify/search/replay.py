@@ -14,6 +14,7 @@ from syncverify.errors import (
 from syncverify.progress import Progress
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.replay_token import Reproducer, encode
+from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.scenario.space import Space
 from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.drawing import Drawing
@@ -23,7 +24,6 @@ from syncverify.search.occurrences import Occurrences
 from syncverify.search.replayed import judge_again
 from syncverify.search.result import SearchResult
 from syncverify.search.saved_violations import SavedViolations
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import shrink
 from syncverify.subjects.subject import Subject
 

@@ -13,12 +13,12 @@ from syncverify.judge.ordering.held_memory import HeldMemory, held_memory
 from syncverify.judge.properties import overlap
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import ScheduleCoverage
 from syncverify.scenario.size import size_of
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.line_probe import PlayedLines, merged_lines
 from syncverify.search.occurrences import Occurrences, ranked
-from syncverify.search.schedules import ScheduleCoverage
 from syncverify.trace.run import Run
 
 

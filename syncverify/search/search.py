@@ -30,7 +30,7 @@ from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.progress import Progress
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule, ScheduleChoice
 from syncverify.scenario.space import Space
 from syncverify.search.budget import (
     AFTER_A_HANG,
@@ -49,7 +49,6 @@ from syncverify.search.missing_values import (
 )
 from syncverify.search.occurrences import Occurrences, join_complements
 from syncverify.search.result import SearchResult, StatisticsCollector
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import shrink
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject

@@ -7,8 +7,7 @@ from typing import Any
 
 from syncverify.judge.remarks import Remark
 from syncverify.judge.violation import Violation
-from syncverify.scenario.schedule import Schedule
-from syncverify.search.schedules import ScheduleCoverage
+from syncverify.scenario.schedule import Schedule, ScheduleCoverage
 from syncverify.trace.run import Run
 
 

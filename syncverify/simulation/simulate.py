@@ -12,12 +12,13 @@ from syncverify.judge.properties.any_program import judge_traced
 from syncverify.judge.remarks import remarks_on
 from syncverify.judge.traced import TracedRun
 from syncverify.judge.violation import Violation
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
-from syncverify.search.schedules import (
+from syncverify.scenario.schedule import (
     COMPLETE,
+    DEFAULT_SCHEDULE,
     FIRST,
     RANDOM,
     SAME,
+    Schedule,
     ScheduleChoice,
     ScheduleCoverage,
 )
