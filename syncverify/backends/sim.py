@@ -16,17 +16,17 @@ from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.late_imports import import_dynamo
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.program.exact_arithmetic import exact_arithmetic
-from syncverify.program.generators import unlikely_start
 from syncverify.program.graphs import cpp
 from syncverify.program.leftovers import drop_what_is_undone
-from syncverify.program.process_settings import restored_settings
-from syncverify.program.rank_environment import ranks_per_machine
 from syncverify.program.rank_program import play
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.per_rank.string_hashes import own_hashes
+from syncverify.sim.process_wide.generators import unlikely_start
+from syncverify.sim.process_wide.rank_variables import ranks_per_machine
+from syncverify.sim.process_wide.settings import restored_settings
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.pauses import short_pauses

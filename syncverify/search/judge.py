@@ -13,7 +13,6 @@ from typing_extensions import override
 from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.judge.violation import Identity as Identity
-from syncverify.program.generators import other_chance
 from syncverify.program.modules.layers import require_same_gradients
 from syncverify.scenario.features import refuses_plain_steps
 from syncverify.scenario.scenario import Scenario
@@ -32,6 +31,7 @@ from syncverify.scenario.schedule import (
 from syncverify.search.budget import Budget, OutOfBudgetError, is_slow
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import shuffled_addresses
+from syncverify.sim.process_wide.generators import other_chance
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.exploration import Exploration
 from syncverify.sim.turns.pct import PriorityRuns

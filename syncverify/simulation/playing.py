@@ -15,10 +15,14 @@ from syncverify.backends.gpu_needs import refuse_need_of_gpu
 from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.late_imports import import_dynamo
 from syncverify.program.exact_arithmetic import exact_arithmetic
-from syncverify.program.process_settings import restored_settings
-from syncverify.program.rank_environment import device_index, num_devices, one_machine
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.sim.machine import SimulatedMachine
+from syncverify.sim.process_wide.rank_variables import (
+    device_index,
+    num_devices,
+    one_machine,
+)
+from syncverify.sim.process_wide.settings import restored_settings
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions
 from syncverify.sim.turns.refusals import OWN_THREAD

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._pytree import tree_map
 
 from syncverify.errors import UsageError
-from syncverify.program.generators import seed_torch
+from syncverify.sim.process_wide.generators import seed_torch
 from syncverify.trace.dispatch_modes import without_dispatch_modes
 from syncverify.whole_step.batches import copy_of, micro_batches, rank_part
 from syncverify.whole_step.calling import call

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from syncverify.errors import UsageError
-from syncverify.program.generators import seed_torch
+from syncverify.sim.process_wide.generators import seed_torch
 from syncverify.whole_step.calling import call
 from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.watching import watch_bases

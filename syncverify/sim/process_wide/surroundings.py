@@ -12,8 +12,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Final
 
-from syncverify.program.global_hooks import GlobalHooks
-from syncverify.program.rank_environment import RANK_VARIABLES
+from syncverify.sim.process_wide.global_hooks import GlobalHooks
+from syncverify.sim.process_wide.rank_variables import RANK_VARIABLES
 
 # Names, and beginnings of names, of variables that torch and its launchers write themselves.
 _PREFIXES_OF_TORCH: Final = (

@@ -16,11 +16,11 @@ from typing import Any, Final, NamedTuple
 import torch
 from typing_extensions import override
 
+from syncverify.backend_flags import changeable_flags
 from syncverify.plain_text import counted
-from syncverify.program import float32_precision, relied_functions
-from syncverify.program.backend_flags import changeable_flags
-from syncverify.program.generators import Generators, restored_generators
-from syncverify.program.process_surroundings import Surroundings
+from syncverify.sim.process_wide import float32_precision, relied_functions
+from syncverify.sim.process_wide.generators import Generators, restored_generators
+from syncverify.sim.process_wide.surroundings import Surroundings
 from syncverify.trace.source_lines import working_directory
 
 
